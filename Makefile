@@ -1,0 +1,41 @@
+# What a person types: `make demo`, `make test`, `make check`. `make help` lists all.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip --disable-pip-version-check --quiet
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format clean
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The set-up runs again only when what it installs from has changed.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed  ## install, then stream a story from the bundled model
+	@$(BIN)/gencli run --seed 7 "Once upon a time"
+
+test: $(VENV)/.installed-dev  ## the whole test suite
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+
+check: $(VENV)/.installed-dev  ## format, lint, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_architecture.py
+
+format: $(VENV)/.installed-dev  ## rewrite the code as ruff wants it
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

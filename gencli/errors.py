@@ -1,0 +1,47 @@
+"""Everything gencli can refuse, each with its exit code.
+
+GencliError
+    UsageError          2   flags that do not exist, do not fit, or do not fit together
+    ConfigError         3   presets and schemas
+    ModelError          5   a model or tokenizer that cannot be loaded or used
+    GenerationError     6   a request that could not be finished
+"""
+
+from __future__ import annotations
+
+__all__ = ["ConfigError", "GencliError", "GenerationError", "ModelError", "UsageError"]
+
+
+class GencliError(Exception):
+    """One message for a person: what was given, what was expected, and (`hint`) what to do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(GencliError):
+    """The command line is wrong."""
+
+    exit_code = 2
+
+
+class ConfigError(GencliError):
+    """A preset or schema is wrong."""
+
+    exit_code = 3
+
+
+class ModelError(GencliError):
+    """The model cannot be loaded, or cannot do what was asked."""
+
+    exit_code = 5
+
+
+class GenerationError(GencliError):
+    """A request failed while it ran."""
+
+    exit_code = 6

@@ -1,0 +1,61 @@
+"""The one seam between the engine and a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gencli.plan import StepPlan
+
+__all__ = ["ModelRunner", "ModelSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """What the engine has to know about a model.
+
+    `vocab_size` is the width of the logits (V), which may exceed the tokenizer's vocabulary.
+    `eos_ids` are those of the model's generation_config. `notices` are said once on stderr.
+    """
+
+    name: str
+    vocab_size: int
+    context: int
+    device: torch.device
+    dtype: torch.dtype
+    eos_ids: tuple[int, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+class ModelRunner(Protocol):
+    """Owns the weights and the KV lanes; nothing else touches either.
+
+    A lane is an integer in 0..max_lanes-1 and is empty until it is first fed.
+    """
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The loaded model's fixed properties."""
+        ...
+
+    def forward(self, plan: StepPlan) -> Tensor:
+        """Feed every lane of the plan; return the wanted logits [plan.num_rows, V] in feed order.
+
+        Logits are in the model's dtype, on its device, and fresh: the caller may keep or edit them.
+        """
+        ...
+
+    def keep(self, lane: int, length: int) -> None:
+        """Forget all but the first `length` tokens of the lane (rejected drafts)."""
+        ...
+
+    def fork(self, source: int, target: int) -> None:
+        """Make `target` hold what `source` holds; the two are independent from then on."""
+        ...
+
+    def release(self, lane: int) -> None:
+        """Empty the lane."""
+        ...

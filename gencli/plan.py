@@ -1,0 +1,39 @@
+"""What one step feeds to the model: plain host values, rebuilt every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Feed", "StepPlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Tokens for one KV lane.
+
+    `start` is the number of tokens the lane holds already: the first fed token takes position
+    `start`. Logits are wanted for the last `wanted` fed positions: 0 for a prompt chunk that is
+    not the last one, 1 for plain decoding, K + 1 for K drafts.
+    """
+
+    lane: int
+    start: int
+    tokens: tuple[int, ...]
+    wanted: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """All feeds of one step, one per lane at the most."""
+
+    feeds: tuple[Feed, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of logit rows the step yields: the feeds' wanted positions, in feed order."""
+        return sum(feed.wanted for feed in self.feeds)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens fed over all lanes."""
+        return sum(len(feed.tokens) for feed in self.feeds)
