@@ -1,0 +1,154 @@
+"""What a stage is, and what it is told about the model and the request."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+from processors.catalog import Phase
+from processors.params import Params
+from processors.rows import Rows
+
+__all__ = ["Admission", "Columns", "Env", "Processor", "Vocabulary", "in_slot"]
+
+P = TypeVar("P", bound=Params)
+
+
+class Vocabulary(Protocol):
+    """The part of a tokenizer that stages may use."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids the tokenizer knows."""
+        ...
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids that are markers and not text."""
+        ...
+
+    @property
+    def token_bytes(self) -> Sequence[bytes]:
+        """What each id adds to the text; b"" for special ids."""
+        ...
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Ids of a text; `special` adds what the tokenizer puts around a prompt."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Env:
+    """What all requests share: V logits a row, the vocabulary (if any), the end-of-text ids."""
+
+    width: int
+    vocabulary: Vocabulary | None = None
+    eos_ids: tuple[int, ...] = ()
+    device: torch.device = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a stage may know of the request that takes a slot, beside its Params."""
+
+    prompt: tuple[int, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+
+
+class Processor(ABC, Generic[P]):
+    """One stage, shared by all requests; what belongs to a request is indexed by its slot.
+
+    `apply` is pure: committed state changes in admit, commit, release and fork only. `sequential`
+    stages need the outcome of the position before, so their requests run without drafts.
+    """
+
+    name: ClassVar[str]
+    phase: ClassVar[Phase]
+    Params: ClassVar[type[Params]]
+    sequential: ClassVar[bool] = False
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+        self.columns = Columns(self.Params, env.device)
+
+    @abstractmethod
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Logits [A, V] float32 of the A active rows, edited in place or made anew."""
+
+    def admit(self, slot: int, params: P, request: Admission) -> None:
+        """A request takes the slot; whatever an earlier one left there is overwritten."""
+        self.columns.write(slot, params)
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:  # noqa: B027 - optional by design
+        """These tokens of the request are final."""
+
+    def release(self, slot: int) -> None:  # noqa: B027 - optional by design
+        """The request has left the slot."""
+
+    def fork(self, source: int, target: int) -> None:
+        """The target slot becomes an independent copy of the source."""
+        self.columns.copy(source, target)
+
+
+class Columns:
+    """The numeric fields of a Params class as slot-indexed tensors [S].
+
+    Numbers are float64, whole numbers int64, switches bool; a Literal is its place in the
+    declaration; None is the largest int64 (a window of None holds everything).
+    """
+
+    NONE: ClassVar[int] = torch.iinfo(torch.int64).max // 2
+
+    def __init__(self, params: type[Params], device: torch.device) -> None:
+        self._tensors: dict[str, Tensor] = {}
+        self._choices: dict[str, tuple[Any, ...]] = {}
+        hints = get_type_hints(params)
+        for field in dataclasses.fields(params):
+            hint = hints[field.name]
+            if get_origin(hint) is Literal:
+                self._choices[field.name] = get_args(hint)
+            dtype = _column_dtype(hint)
+            if dtype is not None:
+                self._tensors[field.name] = torch.zeros(8, dtype=dtype, device=device)
+
+    def write(self, slot: int, params: Params) -> None:
+        """Set the slot's values."""
+        for name, tensor in self._tensors.items():
+            value = getattr(params, name)
+            if name in self._choices:
+                value = self._choices[name].index(value)
+            tensor = self._tensors[name] = in_slot(tensor, slot)
+            tensor[slot] = self.NONE if value is None else value
+
+    def copy(self, source: int, target: int) -> None:
+        """Give the target slot the source's values."""
+        for name, tensor in self._tensors.items():
+            tensor = self._tensors[name] = in_slot(tensor, target)
+            tensor[target] = tensor[source]
+
+    def gather(self, name: str, rows: Rows) -> Tensor:
+        """The field's value for each row [R]."""
+        return self._tensors[name][rows.slots]
+
+
+def in_slot(tensor: Tensor, slot: int, fill: float = 0) -> Tensor:
+    """The tensor with room for this slot in its first dimension, grown by doubling with `fill`."""
+    if slot < tensor.shape[0]:
+        return tensor
+    extra = max(slot + 1, 2 * tensor.shape[0]) - tensor.shape[0]
+    return torch.cat([tensor, tensor.new_full((extra, *tensor.shape[1:]), fill)])
+
+
+def _column_dtype(hint: Any) -> torch.dtype | None:
+    simple = {float: torch.float64, int: torch.int64, bool: torch.bool}
+    if get_origin(hint) is Literal:
+        return torch.int64
+    if hint in simple:
+        return simple[hint]
+    return torch.int64 if hint == int | None else None

@@ -1,0 +1,83 @@
+"""Everything the library can refuse.
+
+ProcessorsError
+    ParamError          a value that a stage does not take
+    UnknownStage        a name that no stage has
+    ChainError          stages that cannot stand together, or text that is no chain
+    TokenError          a text that is not one token, or an id outside the vocabulary
+    RowError            one row of a step cannot be decided; its neighbours go on
+        EmptySupport        every token is masked
+        NonFiniteLogits     NaN or +inf
+        StageFailure        a stage raised
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ChainError",
+    "EmptySupport",
+    "NonFiniteLogits",
+    "ParamError",
+    "ProcessorsError",
+    "RowError",
+    "StageFailure",
+    "TokenError",
+    "UnknownStage",
+    "nearest",
+]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence that names the closest known name, or lists all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(names)}."
+
+
+class ProcessorsError(Exception):
+    """Base of all errors of the library; the message says what was given and what was expected."""
+
+
+class ParamError(ProcessorsError, ValueError):
+    """A parameter's name, type or value is not one that the stage takes."""
+
+
+class UnknownStage(ProcessorsError, LookupError):
+    """No stage has this name."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"There is no stage {name!r}. {nearest(name, known)}")
+        self.name = name
+
+
+class ChainError(ProcessorsError, ValueError):
+    """The text is no chain, or its stages cannot stand together."""
+
+
+class TokenError(ProcessorsError, ValueError):
+    """A text that has to be one token is not, or an id lies outside the vocabulary."""
+
+
+class RowError(ProcessorsError):
+    """One row cannot be decided. `stage` is the stage to blame ("model" for raw logits)."""
+
+    def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
+        super().__init__(f"{message} (stage {stage!r}, token {position + 1} of the output)")
+        self.stage = stage
+        self.slot = slot
+        self.position = position
+
+
+class EmptySupport(RowError):
+    """After this stage no token was left to choose from."""
+
+
+class NonFiniteLogits(RowError):
+    """NaN or +inf came out of this stage."""
+
+
+class StageFailure(RowError):
+    """The stage raised; its exception is the cause."""

@@ -1,0 +1,96 @@
+"""The committed tokens of every slot, as tensors. `append` is the only writer of a running request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["History"]
+
+
+class History:
+    """Prompt and output of each slot, and the seed its draws come from.
+
+    tokens [S, L], lengths [S], prompt_lengths [S] and seeds [S] are int64 on `device`. Lengths are
+    mirrored on the host, so that the width of a gather never has to be asked of the device.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu", *, slots: int = 8, length: int = 256) -> None:
+        self.device = torch.device(device)
+        self.tokens = torch.zeros(slots, length, dtype=torch.int64, device=self.device)
+        self.lengths = torch.zeros(slots, dtype=torch.int64, device=self.device)
+        self.prompt_lengths = torch.zeros_like(self.lengths)
+        self.seeds = torch.zeros_like(self.lengths)
+        self._host_lengths = [0] * slots
+
+    @property
+    def num_slots(self) -> int:
+        """Slots there is room for now."""
+        return self.tokens.shape[0]
+
+    def length(self, slot: int) -> int:
+        """Committed tokens of the slot, prompt included."""
+        return self._host_lengths[slot]
+
+    def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:
+        """Start a slot anew with a prompt; `seed` is the request's own 64-bit seed."""
+        self._reserve(slot + 1, len(prompt))
+        self.tokens[slot, : len(prompt)] = torch.tensor(prompt, dtype=torch.int64)
+        self.prompt_lengths[slot] = len(prompt)
+        self.seeds[slot] = seed
+        self._set_length(slot, len(prompt))
+
+    def append(self, slots: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
+        """Commit tokens to each of the slots (one list a slot, each slot at most once)."""
+        flat = [token for run in tokens for token in run]
+        if not flat:
+            return
+        starts = [self._host_lengths[slot] for slot in slots]
+        self._reserve(0, max(start + len(run) for start, run in zip(starts, tokens, strict=True)))
+        rows = [slot for slot, run in zip(slots, tokens, strict=True) for _ in run]
+        columns = [start + i for start, run in zip(starts, tokens, strict=True) for i in range(len(run))]
+        cells = torch.tensor([rows, columns, flat], dtype=torch.int64).to(self.device, non_blocking=True)
+        self.tokens.index_put_((cells[0], cells[1]), cells[2])
+        self.lengths.index_add_(0, cells[0], torch.ones_like(cells[0]))
+        for slot, run in zip(slots, tokens, strict=True):
+            self._host_lengths[slot] += len(run)
+
+    def fork(self, source: int, target: int, *, seed: int) -> None:
+        """Copy a slot; the copy draws with a seed of its own."""
+        self._reserve(target + 1, 0)
+        self.tokens[target] = self.tokens[source]
+        self.prompt_lengths[target] = self.prompt_lengths[source]
+        self.seeds[target] = seed
+        self._set_length(target, self._host_lengths[source])
+
+    def release(self, slot: int) -> None:
+        """Empty the slot."""
+        self.prompt_lengths[slot] = 0
+        self._set_length(slot, 0)
+
+    def _set_length(self, slot: int, length: int) -> None:
+        self.lengths[slot] = length
+        self._host_lengths[slot] = length
+
+    def _reserve(self, slots: int, length: int) -> None:
+        """Grow by doubling, so that a long run costs few copies."""
+        have_slots, have_length = self.tokens.shape
+        if slots <= have_slots and length <= have_length:
+            return
+        new_slots = have_slots if slots <= have_slots else max(slots, 2 * have_slots)
+        new_length = have_length if length <= have_length else max(length, 2 * have_length)
+        self.tokens = _grown(self.tokens, new_slots, new_length)
+        extra = new_slots - have_slots
+        self.lengths, self.prompt_lengths, self.seeds = (
+            torch.nn.functional.pad(column, (0, extra))
+            for column in (self.lengths, self.prompt_lengths, self.seeds)
+        )
+        self._host_lengths += [0] * extra
+
+
+def _grown(tokens: Tensor, slots: int, length: int) -> Tensor:
+    grown = tokens.new_zeros(slots, length)
+    grown[: tokens.shape[0], : tokens.shape[1]] = tokens
+    return grown

@@ -1,0 +1,64 @@
+"""Stages by name. Declarations are at hand at once; a stage's code is imported when it is used."""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from processors.catalog import BUILTIN, Phase, StageSpec
+from processors.errors import ChainError, UnknownStage
+
+if TYPE_CHECKING:
+    from processors.base import Processor
+
+__all__ = ["Registry", "builtin_registry"]
+
+
+class Registry:
+    """An ordered set of stages; the order of registration within a phase is the default order."""
+
+    def __init__(self, specs: tuple[StageSpec, ...] = ()) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._classes: dict[str, type[Processor[Any]]] = {}
+
+    def register(self, stage: type[Processor[Any]]) -> None:
+        """Add a stage class; a name that is taken is an error naming both."""
+        target = f"{stage.__module__}:{stage.__qualname__}"
+        if stage.name in self._specs:
+            taken = self._specs[stage.name].target
+            raise ChainError(f"Two stages want the name {stage.name!r}: {taken} and {target}. Rename one.")
+        self._specs[stage.name] = StageSpec(stage.name, stage.phase, stage.Params, target)
+        self._classes[stage.name] = stage
+
+    def spec(self, name: str) -> StageSpec:
+        """The declaration of a stage."""
+        try:
+            return self._specs[name]
+        except KeyError:
+            raise UnknownStage(name, self._specs) from None
+
+    def load(self, name: str) -> type[Processor[Any]]:
+        """The class of a stage, imported on first use."""
+        if name not in self._classes:
+            module, _, attribute = self.spec(name).target.partition(":")
+            self._classes[name] = getattr(import_module(module), attribute)
+        return self._classes[name]
+
+    def is_builtin(self, name: str) -> bool:
+        """Whether the stage ships with the library."""
+        return self.spec(name) in BUILTIN
+
+    def names(self) -> tuple[str, ...]:
+        """All names in default order: by phase, then by registration."""
+        return tuple(spec.name for spec in sorted(self._specs.values(), key=lambda spec: spec.phase))
+
+    def phase(self, name: str) -> Phase:
+        """The phase that a stage belongs to."""
+        return self.spec(name).phase
+
+
+@functools.cache
+def builtin_registry() -> Registry:
+    """The registry of the stages that ship with the library."""
+    return Registry(BUILTIN)

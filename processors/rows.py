@@ -1,0 +1,114 @@
+"""The rows of one step: one per token position to choose, each pointing at its request's slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from processors.history import History
+
+__all__ = ["Rows", "Visible"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Visible:
+    """Tokens that rows look at: ids [R, W], and which of them count [R, W]. W is padded."""
+
+    ids: Tensor
+    valid: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """R rows of a step. A request with K drafts has K + 1 rows; its row j sees the first j drafts.
+
+    slots, offsets (j), seeds, positions (tokens generated before the row's own) are [R] int64;
+    drafts [R, K] int64 holds the request's drafts, padded with -1 (K = 0: no drafts anywhere).
+    `host_slots` is `slots` as the host knows it; `counts` is the number of rows of each request.
+    """
+
+    history: History
+    slots: Tensor
+    offsets: Tensor
+    drafts: Tensor
+    seeds: Tensor
+    positions: Tensor
+    host_slots: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def build(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Rows:
+        """Rows for these requests: K_i + 1 of each, in order. No drafts given: one row a request."""
+        drafts = drafts or [()] * len(slots)
+        counts = tuple(len(run) + 1 for run in drafts)
+        host_slots = tuple(slot for slot, count in zip(slots, counts, strict=True) for _ in range(count))
+        width = max(counts, default=1) - 1
+        padded = [tuple(run) + (-1,) * (width - len(run)) for run in drafts]
+        cells = [
+            (slot, offset, *run)
+            for slot, count, run in zip(slots, counts, padded, strict=True)
+            for offset in range(count)
+        ]
+        table = torch.tensor(cells, dtype=torch.int64).reshape(len(cells), width + 2)
+        table = table.to(history.device, non_blocking=True)
+        index, offsets = table[:, 0], table[:, 1]
+        generated = history.lengths - history.prompt_lengths
+        return cls(
+            history=history,
+            slots=index,
+            offsets=offsets,
+            drafts=table[:, 2:],
+            seeds=history.seeds[index],
+            positions=generated[index] + offsets,
+            host_slots=host_slots,
+            counts=counts,
+        )
+
+    def __len__(self) -> int:
+        return len(self.host_slots)
+
+    def select(self, index: Sequence[int]) -> Rows:
+        """Only the rows at these places; what belonged together is no longer counted together."""
+        at = torch.tensor(index, dtype=torch.int64).to(self.history.device, non_blocking=True)
+        return replace(
+            self,
+            slots=self.slots[at],
+            offsets=self.offsets[at],
+            drafts=self.drafts[at],
+            seeds=self.seeds[at],
+            positions=self.positions[at],
+            host_slots=tuple(self.host_slots[i] for i in index),
+            counts=(1,) * len(index),
+        )
+
+    def visible(self) -> Visible:
+        """Prompt, output and the visible drafts of each row: ids [R, W], in order from column 0."""
+        lengths = self.history.lengths[self.slots, None]
+        committed = max((self.history.length(slot) for slot in set(self.host_slots)), default=0)
+        num_drafts = self.drafts.shape[1]
+        ids = self.history.tokens[:, :committed].index_select(0, self.slots)
+        if num_drafts:
+            ids = torch.nn.functional.pad(ids, (0, num_drafts))
+            columns = lengths + torch.arange(num_drafts, device=ids.device)
+            ids = ids.scatter(1, columns, self.drafts)
+        place = torch.arange(ids.shape[1], device=ids.device)
+        return Visible(ids, place < lengths + self.offsets[:, None])
+
+    def scoped(self, from_prompt: Tensor, from_output: Tensor, window: Tensor) -> Visible:
+        """As `visible`, cut to a scope and its last `window` tokens.
+
+        from_prompt, from_output [R] bool say whether those tokens count; window [R] int64 is the number
+        of tokens at the end of the scope that count.
+        """
+        seen = self.visible()
+        prompt = self.history.prompt_lengths[self.slots]
+        total = self.history.lengths[self.slots] + self.offsets
+        end = torch.where(from_output, total, prompt)
+        start = torch.where(from_prompt, torch.zeros_like(prompt), prompt)
+        start = torch.maximum(start, end - window)
+        place = torch.arange(seen.ids.shape[1], device=seen.ids.device)
+        inside = (place >= start[:, None]) & (place < end[:, None])
+        return Visible(seen.ids, seen.valid & inside)
