@@ -1,0 +1,55 @@
+"""What leaves the engine: frozen values, and nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Error", "Event", "Finish", "Timings", "Token"]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Text that has become certain for one sample of a request; it may be empty."""
+
+    request: str
+    sample: int
+    text: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds: from submission to the first token, and the part spent before / after it."""
+
+    prefill: float
+    decode: float
+    first_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A sample is complete. `text` is all of it: the joined Token texts."""
+
+    request: str
+    sample: int
+    text: str
+    reason: str  # eos | stop | length | grammar | loop | interrupted
+    matched: str | int | None
+    offset: int | None
+    prompt_tokens: int
+    completion_tokens: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """A sample failed; its neighbours go on. `text` is what it had until then."""
+
+    request: str
+    sample: int
+    type: str
+    message: str
+    text: str
+
+
+Event = Token | Finish | Error

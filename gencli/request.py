@@ -1,0 +1,46 @@
+"""What a caller asks for: one frozen value per request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from processors.chain import Chain
+
+__all__ = ["Limits", "Request", "Stops"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """What ends a text early, besides the end-of-text ids."""
+
+    ids: tuple[int, ...] = ()
+    strings: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    include: bool = False
+    loop: int = 0  # repetitions of a pattern that count as a loop; 0 is off
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a text may become: output tokens, and seconds since the request was submitted."""
+
+    max_tokens: int = 512
+    max_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt and everything that decides its output.
+
+    `seed` is the request's own seed, derived from the run's seed and the row key; sample j of `n`
+    draws with derive(seed, j). `draw` is the sampler's method.
+    """
+
+    id: str
+    prompt_ids: tuple[int, ...]
+    chain: Chain = field(default_factory=Chain)
+    seed: int = 0
+    draw: str = "gumbel"
+    n: int = 1
+    stops: Stops = field(default_factory=Stops)
+    limits: Limits = field(default_factory=Limits)
