@@ -1,0 +1,158 @@
+"""A chain: the ordered stages of a request and their values, as one hashable value.
+
+As text, stages are joined by ` | `. `top_p=0.9` sets a stage's main value,
+`repetition:penalty=1.1,window=64` any of them, a bare name takes the defaults. Values are JSON or a
+bare word: `ban=["a b","c"]`, `top_k:k=40,ties=keep`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from processors.catalog import Phase
+from processors.errors import ChainError
+from processors.params import Params
+from processors.registry import Registry, builtin_registry
+
+__all__ = ["Chain", "Stage", "parse_stage"]
+
+Stage = tuple[str, Params]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Stages in the order in which they run."""
+
+    stages: tuple[Stage, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], registry: Registry | None = None) -> Chain:
+        """The stages named in the mapping, in default order. A value is a main value or a mapping."""
+        registry = registry or builtin_registry()
+        stages = dict(_stage(name, value, registry) for name, value in values.items())
+        return cls(tuple((name, stages[name]) for name in registry.names() if name in stages))
+
+    @classmethod
+    def from_list(cls, items: Iterable[Mapping[str, Any]], registry: Registry | None = None) -> Chain:
+        """From `[{"top_k": {"k": 40}}, {"top_p": 0.9}]`, in the order given."""
+        registry = registry or builtin_registry()
+        pairs = [pair for item in items for pair in item.items()]
+        return cls(tuple(_stage(name, value, registry) for name, value in pairs))
+
+    @classmethod
+    def parse(cls, text: str, registry: Registry | None = None) -> Chain:
+        """From text; the inverse of `str`."""
+        items = [item for item in _split(text, "|") if item.strip()]
+        return cls(tuple(parse_stage(item, registry) for item in items))
+
+    def to_list(self) -> list[dict[str, dict[str, Any]]]:
+        """Each stage with the values that differ from its defaults; the inverse of `from_list`."""
+        return [{name: params.to_mapping()} for name, params in self.stages]
+
+    def with_stage(self, name: str, registry: Registry | None = None, **values: Any) -> Chain:
+        """A copy in which the stage has these values; a new stage takes its default place."""
+        registry = registry or builtin_registry()
+        if self.get(name) is not None:
+            changed = [(n, p.replace(**values) if n == name else p) for n, p in self.stages]
+            return Chain(tuple(changed))
+        order = registry.names()
+        before = [stage for stage in self.stages if order.index(stage[0]) < order.index(name)]
+        place = self.stages.index(before[-1]) + 1 if before else 0
+        return Chain((*self.stages[:place], _stage(name, values, registry), *self.stages[place:]))
+
+    def get(self, name: str) -> Params | None:
+        """The values of a stage, or None if the chain does not have it."""
+        return next((params for stage, params in self.stages if stage == name), None)
+
+    def active(self) -> Chain:
+        """Only the stages whose values do something."""
+        return Chain(tuple((name, params) for name, params in self.stages if not params.is_off()))
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the chain asks for the most likely token (temperature 0)."""
+        return any(name == "temperature" and getattr(p, "temperature", 1.0) == 0 for name, p in self.stages)
+
+    def resolved(self, *, greedy: bool = False, registry: Registry | None = None) -> Chain:
+        """What runs: off stages dropped and, where the draw is greedy, all that cannot change it.
+
+        Greedy keeps the constraining and adjusting stages only, as HF and vLLM do.
+        """
+        active = self.active()
+        if not (greedy or self.is_greedy):
+            return active
+        phase = (registry or builtin_registry()).phase
+        return Chain(tuple(stage for stage in active.stages if phase(stage[0]) <= Phase.ADJUST))
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.stages)
+
+    def __str__(self) -> str:
+        return " | ".join(_shown(name, params) for name, params in self.stages)
+
+
+def parse_stage(text: str, registry: Registry | None = None) -> Stage:
+    """One stage from `name`, `name=value` or `name:key=value,key=value`."""
+    head, colon, rest = text.strip().partition(":")
+    name, equals, value = head.partition("=")
+    registry = registry or builtin_registry()
+    if equals:
+        return _stage(name.strip(), _value(value + colon + rest), registry)
+    pairs = [_pair(item, text) for item in _split(rest, ",")] if colon else []
+    return _stage(name.strip(), dict(pairs), registry)
+
+
+def _stage(name: str, value: Any, registry: Registry) -> Stage:
+    params = registry.spec(name).params
+    mapping = value if isinstance(value, Mapping) and _is_fields(value, params) else {params.main(): value}
+    return name, params.from_mapping(mapping, stage=name)
+
+
+def _is_fields(value: Mapping[Any, Any], params: type[Params]) -> bool:
+    # A mapping may also be a main value (bias: {42: 1.5}); keys that are all names of fields decide,
+    # and so does a main value that cannot be a mapping, for the sake of its "did you mean".
+    takes_mapping = params.default(params.main()) == () and params.main() not in value
+    return not takes_mapping or not value or set(value) <= set(params.__dataclass_fields__)
+
+
+def _pair(item: str, text: str) -> tuple[str, Any]:
+    key, equals, value = item.partition("=")
+    if not equals:
+        raise ChainError(f"In the stage {text.strip()!r}, {item.strip()!r} is not of the form key=value.")
+    return key.strip(), _value(value)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()
+
+
+def _shown(name: str, params: Params) -> str:
+    values = params.to_mapping()
+    pairs = [(key, json.dumps(value, ensure_ascii=False)) for key, value in values.items()]
+    if len(pairs) == 1 and pairs[0][0] == params.main():
+        return f"{name}={pairs[0][1]}"
+    return name + (":" + ",".join(f"{key}={value}" for key, value in pairs) if pairs else "")
+
+
+def _split(text: str, delimiter: str) -> list[str]:
+    """Split at delimiters that stand outside of quotes and brackets."""
+    parts, depth, quoted, escaped, start = [], 0, False, False, 0
+    for place, char in enumerate(text):
+        if escaped:
+            escaped = False
+        elif quoted and char == "\\":
+            escaped = True
+        elif char == '"':
+            quoted = not quoted
+        elif not quoted:
+            depth += (char in "[{") - (char in "]}")
+            if char == delimiter and depth == 0:
+                parts.append(text[start:place])
+                start = place + 1
+    return [*parts, text[start:]]

@@ -1,0 +1,1 @@
+"""The made-up text that the bundled `tiny` models are trained on."""

@@ -1,0 +1,59 @@
+"""Generate the text that the bundled models learn from.
+
+All of it is made of the word lists and sentence patterns in `scripts/tiny/`. A seed decides every
+document, and checksums of value combinations decide which ones training never sees.
+"""
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from tiny import records, stories, world
+from tiny.chat import chat
+from tiny.notes import list_text, note
+from tiny.split import Split
+
+Writer = Callable[[Random, Split], str]
+
+
+def _record(rng: Random, split: Split) -> str:
+    return "".join(records.record_pair(records.record(rng, split)))
+
+
+def _echo(rng: Random, split: Split) -> str:
+    return "".join(records.echo_pair(rng, split))
+
+
+def _question(rng: Random, split: Split) -> str:
+    return "".join(world.question_pair(world.fact(rng, split)))
+
+
+def _portrait(rng: Random, split: Split) -> str:
+    return world.portrait(rng)
+
+
+# Shares of documents. Stories are long, so they still make up most of the tokens.
+MIX: dict[Writer, int] = {
+    stories.story: 18,
+    stories.mood_story: 12,
+    _record: 18,
+    _echo: 10,
+    _question: 14,
+    _portrait: 1,
+    list_text: 5,
+    note: 5,
+    chat: 17,
+}
+
+
+def documents(seed: int, split: Split) -> Iterator[str]:
+    """Write documents without end, the same ones for the same seed."""
+    rng = Random(f"{seed} {split}")
+    writers, shares = list(MIX), list(MIX.values())
+    while True:
+        yield rng.choices(writers, shares)[0](rng, split)
+
+
+def record_pairs(n: int, split: Split, seed: int = 0) -> list[tuple[str, str]]:
+    """Write `n` sentences with their records, as prompt and completion."""
+    rng = Random(f"{seed} {split} records")
+    return [records.record_pair(records.record(rng, split)) for _ in range(n)]
