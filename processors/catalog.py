@@ -19,6 +19,7 @@ __all__ = [
     "AllowedParams",
     "BanParams",
     "BiasParams",
+    "Draw",
     "FrequencyParams",
     "IgnoreEosParams",
     "MinPParams",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 Scope = Literal["prompt", "output", "both"]
+Draw = Literal["gumbel", "multinomial", "greedy"]
 
 
 class Phase(IntEnum):

@@ -10,11 +10,11 @@ one an id picks the id inside (Maddison, Tarlow, Minka 2014). The row's finite l
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from processors.catalog import Draw
 from processors.rng import Stream, gumbel, row_keys, uniform
 from processors.rows import Rows
 
@@ -23,14 +23,11 @@ __all__ = [
     "EMPTY",
     "NON_FINITE",
     "PLAIN_LIMIT",
-    "Draw",
     "Sampler",
     "greedy",
     "gumbel_max",
     "inverse_cdf",
 ]
-
-Draw = Literal["gumbel", "multinomial", "greedy"]
 
 PLAIN_LIMIT = 4096  # up to this many finite logits, every id draws its own noise
 BLOCK = 512  # ids that share the first level of the two-level draw
