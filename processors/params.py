@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -121,9 +121,7 @@ def describe(params: type[Params]) -> dict[str, dict[str, Any]]:
     }
 
 
-@functools.cache
-def _hints(params: type[Params]) -> dict[str, Any]:
-    return get_type_hints(params)
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 
 
 def _plain(value: Any) -> Any:

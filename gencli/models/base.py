@@ -18,7 +18,8 @@ class ModelSpec:
     """What the engine has to know about a model.
 
     `vocab_size` is the width of the logits (V), which may exceed the tokenizer's vocabulary.
-    `eos_ids` are those of the model's generation_config. `notices` are said once on stderr.
+    `eos_ids` are those of the model's generation_config. A model that cannot roll back keeps all it was
+    fed (state-space layers). `notices` are said once on stderr.
     """
 
     name: str
@@ -27,6 +28,7 @@ class ModelSpec:
     device: torch.device
     dtype: torch.dtype
     eos_ids: tuple[int, ...] = ()
+    can_rollback: bool = True
     notices: tuple[str, ...] = ()
 
 

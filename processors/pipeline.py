@@ -1,0 +1,164 @@
+"""Runs each row's chain over the logits of a step. Every stage is called through one private seam."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, Processor
+from processors.chain import Chain
+from processors.errors import ChainError, EmptySupport, NonFiniteLogits, RowError, StageFailure
+from processors.registry import Registry, builtin_registry
+from processors.rows import Rows
+
+__all__ = ["Pipeline", "StageCall"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageCall:
+    """One stage and the places in the step's rows where it is active; None is all of them."""
+
+    stage: str
+    places: tuple[int, ...] | None
+
+
+class Pipeline:
+    """The stages of all requests. A stage is built once, and runs only on the rows where it is on."""
+
+    def __init__(self, env: Env, registry: Registry | None = None) -> None:
+        self.env = env
+        self.registry = registry or builtin_registry()
+        self._stages: dict[str, Processor[Any]] = {}
+        self._orders: dict[int, tuple[str, ...]] = {}
+        self._programs: dict[tuple[int, ...], tuple[StageCall, ...]] = {}
+
+    def admit(self, slot: int, chain: Chain, request: Admission) -> None:
+        """A request takes the slot; only stages that are on hear of it."""
+        stages = chain.active().stages
+        names = tuple(name for name, _ in stages)
+        if len(set(names)) != len(names):
+            raise ChainError(f"A stage stands twice in the chain {', '.join(names)}.")
+        for name, params in stages:
+            self.stage(name).admit(slot, params, request)
+        self._orders[slot] = names
+        self._programs.clear()
+
+    def fork(self, source: int, target: int) -> None:
+        """The target slot becomes an independent copy of the source."""
+        for name in self._orders[source]:
+            self.stage(name).fork(source, target)
+        self._orders[target] = self._orders[source]
+        self._programs.clear()
+
+    def release(self, slot: int) -> None:
+        """The request has left the slot."""
+        for name in self._orders.pop(slot, ()):
+            self.stage(name).release(slot)
+        self._programs.clear()
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """These tokens of the slot's request are final."""
+        for name in self._orders[slot]:
+            self.stage(name).commit(slot, tokens)
+
+    def is_sequential(self, slot: int) -> bool:
+        """Whether the slot's chain needs every outcome before the next position (so no drafts)."""
+        return any(self.stage(name).sequential for name in self._orders[slot])
+
+    def stage(self, name: str) -> Processor[Any]:
+        """The one instance of a stage, built on first use."""
+        if name not in self._stages:
+            self._stages[name] = self.registry.load(name)(self.env)
+        return self._stages[name]
+
+    def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Processed logits [R, V] float32. The input is not changed; it comes back if nothing is on."""
+        program = self._program(rows)
+        work = logits.to(torch.float32, copy=bool(program))
+        for call in program:
+            work = self._run(call, work, rows)
+        return work
+
+    def _run(self, call: StageCall, logits: Tensor, rows: Rows) -> Tensor:
+        """The seam: select the active rows, apply, put them back. Tracing replaces this method."""
+        if call.places is None:
+            return self._apply(call.stage, logits, rows)
+        at = torch.tensor(call.places).to(logits.device, non_blocking=True)
+        active = self._apply(call.stage, logits.index_select(0, at), rows.select(call.places))
+        return logits.index_copy_(0, at, active)
+
+    def _apply(self, name: str, logits: Tensor, rows: Rows) -> Tensor:
+        if self.registry.is_builtin(name):
+            return self.stage(name).apply(logits, rows)
+        masked = logits == -torch.inf
+        try:
+            edited = self.stage(name).apply(logits.clone(), rows)
+        except Exception:  # a plug-in's fault ends its own rows, not the step
+            return self._apply_alone(name, logits, rows)
+        return edited.masked_fill(masked, -torch.inf)
+
+    def _apply_alone(self, name: str, logits: Tensor, rows: Rows) -> Tensor:
+        """After a stage has raised: row by row, so that only those fail that make it raise."""
+        parts = []
+        for place in range(len(rows)):
+            row = logits[place : place + 1]
+            try:
+                part = self.stage(name).apply(row.clone(), rows.select([place]))
+                parts.append(part.masked_fill(row == -torch.inf, -torch.inf))
+            except Exception:
+                parts.append(torch.full_like(row, torch.nan))
+        return torch.cat(parts)
+
+    def _program(self, rows: Rows) -> tuple[StageCall, ...]:
+        """The calls of a step. It depends on which slots have rows, so it is kept while they stay."""
+        if rows.host_slots not in self._programs:
+            if len(self._programs) > 64:
+                self._programs.clear()
+            self._programs[rows.host_slots] = self._plan(rows.host_slots)
+        return self._programs[rows.host_slots]
+
+    def _plan(self, slots: tuple[int, ...]) -> tuple[StageCall, ...]:
+        """Chains that follow the default order share their calls; any other order is a group of its own."""
+        default = self.registry.names()
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for place, slot in enumerate(slots):
+            order = self._orders[slot]
+            ranks = [default.index(name) for name in order]
+            groups.setdefault(default if ranks == sorted(ranks) else order, []).append(place)
+        calls = []
+        for order, places in groups.items():
+            for name in order:
+                active = tuple(place for place in places if name in self._orders[slots[place]])
+                if active:
+                    calls.append(StageCall(name, None if len(active) == len(slots) else active))
+        return tuple(calls)
+
+    def explain_failure(self, logits: Tensor, rows: Rows, place: int) -> RowError:
+        """Why the row at `place` cannot be decided: run it again alone, looking after each stage."""
+        row = rows.select([place])
+        where = {"slot": row.host_slots[0], "position": int(row.positions[0])}
+        work = logits[place : place + 1].to(torch.float32, copy=True)
+        error = _fault(work, stage="model", **where)
+        for call in self._plan(row.host_slots):
+            if error is not None:
+                break
+            try:
+                work = self.stage(call.stage).apply(work, row)
+                error = _fault(work, stage=call.stage, **where)
+            except Exception as cause:
+                error = StageFailure(f"It raised {cause!r}", stage=call.stage, **where)
+                error.__cause__ = cause
+        return error or StageFailure("It failed among other rows and not alone", stage="?", **where)
+
+
+def _fault(logits: Tensor, *, stage: str, slot: int, position: int) -> RowError | None:
+    top = float(logits.amax())
+    if top == -torch.inf:
+        return EmptySupport("No token is left to choose from", stage=stage, slot=slot, position=position)
+    if not top < torch.inf:
+        return NonFiniteLogits("NaN or +inf among the logits", stage=stage, slot=slot, position=position)
+    return None

@@ -1,0 +1,170 @@
+"""From processed logits to one token a row: argmax, argmax of logits + noise, or inverse CDF.
+
+Noise is keyed by token id, so it does not matter which other ids survive, nor which rows are
+neighbours. Where at most `PLAIN_LIMIT` ids are finite each of them gets its own Gumbel noise. Where more
+are, the draw has two levels: the maximum of Gumbel-perturbed logits of a block is itself Gumbel around
+the block's log-sum-exp and independent of which id attains it, so one noise a block picks the block and
+one an id picks the id inside (Maddison, Tarlow, Minka 2014). The row's finite logits alone decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from processors.catalog import Draw
+from processors.rng import Stream, gumbel, row_keys, uniform
+from processors.rows import Rows
+
+__all__ = [
+    "BLOCK",
+    "EMPTY",
+    "NON_FINITE",
+    "PLAIN_LIMIT",
+    "Sampler",
+    "greedy",
+    "gumbel_max",
+    "inverse_cdf",
+]
+
+PLAIN_LIMIT = 4096  # up to this many finite logits, every id draws its own noise
+BLOCK = 512  # ids that share the first level of the two-level draw
+
+EMPTY = -1  # in place of a token: nothing to choose from
+NON_FINITE = -2  # in place of a token: NaN or +inf among the logits
+
+
+class Sampler:
+    """Chooses a token for each row with the method of the row's request."""
+
+    def __init__(self) -> None:
+        self._draws: dict[int, Draw] = {}
+
+    def admit(self, slot: int, draw: Draw) -> None:
+        """Set the method of a slot."""
+        self._draws[slot] = draw
+
+    def fork(self, source: int, target: int) -> None:
+        """The target slot draws as the source does."""
+        self._draws[target] = self._draws[source]
+
+    def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Tokens [R] int64 for logits [R, V] float32; EMPTY or NON_FINITE where no choice can be made."""
+        draws = [self._draws[slot] for slot in rows.host_slots]
+        kinds = sorted(set(draws))
+        if len(kinds) == 1:
+            tokens = _choose(kinds[0], logits, rows)
+        else:
+            tokens = torch.empty_like(rows.slots)
+            for kind in kinds:
+                place = [i for i, draw in enumerate(draws) if draw == kind]
+                at = torch.tensor(place).to(logits.device, non_blocking=True)
+                tokens[at] = _choose(kind, logits[at], rows.select(place))
+        return _checked(tokens, logits.amax(dim=-1))
+
+
+def _choose(draw: Draw, logits: Tensor, rows: Rows) -> Tensor:
+    if draw == "greedy":
+        return greedy(logits)
+    method = gumbel_max if draw == "gumbel" else inverse_cdf
+    return method(logits, rows.seeds, rows.positions)
+
+
+def _checked(tokens: Tensor, top: Tensor) -> Tensor:
+    # amax hands NaN on, so one number a row tells an empty row and a broken one from a good one.
+    tokens = torch.where(top == -torch.inf, EMPTY, tokens)
+    return torch.where(torch.isfinite(top) | (top == -torch.inf), tokens, NON_FINITE)
+
+
+def greedy(logits: Tensor) -> Tensor:
+    """The most likely token of each row [R]; the lowest id wins a tie."""
+    return logits.argmax(dim=-1)
+
+
+def gumbel_max(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """A draw from softmax(logits) for each row [R]: argmax(logits + Gumbel noise)."""
+    if logits.shape[1] <= PLAIN_LIMIT:
+        return _plain(logits, seeds, positions)
+    few = (logits > -torch.inf).sum(dim=-1) <= PLAIN_LIMIT
+    if logits.is_cuda:  # hashing every id is cheap there, and finding the survivors would wait for the device
+        both = (_plain(logits, seeds, positions), _two_level(logits, seeds, positions))
+        return torch.where(few, *both)
+    tokens = torch.empty_like(seeds)
+    for chosen, draw in ((few, _plain_sparse), (~few, _two_level)):
+        at = chosen.nonzero().squeeze(1)
+        if len(at):
+            some = logits if len(at) == len(logits) else logits[at]
+            tokens[at] = draw(some, seeds[at], positions[at])
+    return tokens
+
+
+def _plain(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
+    ids = torch.arange(logits.shape[1], device=logits.device)
+    return (logits + gumbel(keys, ids)).argmax(dim=-1)
+
+
+def _plain_sparse(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """As `_plain`, but looks at the finite logits only; 0 for a row without any."""
+    row, ids = (logits > -torch.inf).nonzero(as_tuple=True)
+    keys = row_keys(seeds, positions, Stream.TOKEN)
+    scores = logits[row, ids] + gumbel(keys[row], ids)
+    best = scores.new_full((len(logits),), -torch.inf).scatter_reduce(0, row, scores, "amax")
+    beyond = logits.shape[1]
+    winners = torch.where(scores == best[row], ids, beyond)
+    lowest = torch.full_like(seeds, beyond).scatter_reduce(0, row, winners, "amin")
+    return torch.where(lowest < beyond, lowest, 0)
+
+
+def _two_level(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    sums = _by_block(logits, lambda block: block.logsumexp(dim=-1)).to(torch.float64)
+    blocks = torch.arange(sums.shape[1], device=logits.device)
+    block_keys = row_keys(seeds, positions, Stream.BLOCK)[:, None]
+    block = (sums + gumbel(block_keys, blocks)).argmax(dim=-1, keepdim=True)
+    ids, inside = _block_logits(logits, block)
+    keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
+    choice = (inside + gumbel(keys, ids)).argmax(dim=-1, keepdim=True)
+    return ids.gather(1, choice).squeeze(1)
+
+
+def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """A draw from softmax(logits) for each row [R]: one uniform number, ids in order, float64 sums."""
+    top = logits.amax(dim=-1, keepdim=True)
+    weights = _by_block(logits, lambda block: (block - top[..., None]).exp().sum(-1, dtype=torch.float64))
+    keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
+    sums = weights.cumsum(dim=-1)
+    target = uniform(keys, torch.zeros_like(keys)) * sums[:, -1:]
+    block = _first_above(sums, weights, target)
+    target = target - (sums - weights).gather(1, block)
+    ids, inside = _block_logits(logits, block)
+    weights = (inside - top).exp().to(torch.float64)
+    place = _first_above(weights.cumsum(dim=-1), weights, target)
+    return ids.gather(1, place).squeeze(1)
+
+
+def _first_above(sums: Tensor, weights: Tensor, target: Tensor) -> Tensor:
+    """Place [R, 1] of the first sum above the target; the last place with weight if rounding left none."""
+    place = torch.arange(sums.shape[1], device=sums.device)
+    last = torch.where(weights > 0, place, 0).amax(dim=-1, keepdim=True)
+    above = torch.where((sums > target) & (weights > 0), place, last)
+    return above.amin(dim=-1, keepdim=True)
+
+
+def _by_block(logits: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+    """Reduce each block of ids to one number: [R, V] -> [R, ceil(V / BLOCK)], without a padded copy."""
+    whole = logits.shape[1] // BLOCK * BLOCK
+    parts = []
+    if whole:
+        parts.append(reduce(logits[:, :whole].view(len(logits), -1, BLOCK)))
+    if whole < logits.shape[1]:
+        parts.append(reduce(logits[:, None, whole:]))
+    return torch.cat(parts, dim=1)
+
+
+def _block_logits(logits: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids and logits [R, BLOCK] of one block [R, 1] a row; ids past the end repeat the last, masked."""
+    ids = block * BLOCK + torch.arange(BLOCK, device=logits.device)
+    inside = logits.gather(1, ids.clamp(max=logits.shape[1] - 1))
+    return ids, inside.masked_fill(ids >= logits.shape[1], -torch.inf)

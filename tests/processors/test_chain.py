@@ -1,0 +1,63 @@
+"""A chain is a value: it parses, prints, compares, hashes and round-trips."""
+
+import pytest
+
+from processors.catalog import TemperatureParams, TopKParams
+from processors.chain import Chain, parse_stage
+from processors.errors import ChainError, ParamError, UnknownStage
+
+TEXT = 'ban=["a | b", "c:d=1"] | repetition:penalty=1.1,window=64 | temperature=0.7 | top_k:k=40,ties="keep"'
+
+
+def test_text_round_trips():
+    chain = Chain.parse(TEXT)
+    assert str(chain) == TEXT
+    assert Chain.parse(str(chain)) == chain
+    assert hash(Chain.parse(TEXT)) == hash(chain)
+
+
+def test_a_list_round_trips():
+    chain = Chain.parse(TEXT)
+    assert Chain.from_list(chain.to_list()) == chain
+    assert chain.to_list()[2] == {"temperature": {"temperature": 0.7}}
+
+
+def test_named_values_take_the_default_order():
+    chain = Chain.of({"top_p": 0.9, "temperature": 0.5, "bias": {42: 1.5}, "top_k": {"k": 3}})
+    assert [name for name, _ in chain] == ["bias", "temperature", "top_k", "top_p"]
+
+
+def test_an_override_keeps_the_place_and_an_addition_takes_its_own():
+    chain = Chain.parse("top_k=5 | temperature=0.7")
+    assert str(chain.with_stage("top_k", k=7)) == "top_k=7 | temperature=0.7"
+    assert str(Chain.parse("temperature=2 | top_p=0.9").with_stage("min_p", p=0.1)) == (
+        "temperature=2.0 | min_p=0.1 | top_p=0.9"
+    )
+
+
+def test_greedy_keeps_masks_and_adjustments_only():
+    chain = Chain.parse("suppress=[3] | presence=0.5 | temperature=0 | min_p=0.1 | top_k=0")
+    assert chain.is_greedy
+    assert str(chain.resolved()) == "suppress=[3] | presence=0.5"
+    assert str(Chain.parse("temperature=0.5 | top_k=0").resolved()) == "temperature=0.5"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("top_q=1", UnknownStage, "no stage 'top_q'. Did you mean 'top_p'"),
+        ("top_k:q=1", ParamError, "'top_k' has no parameter 'q'"),
+        ("top_k:1", ChainError, "'1' is not of the form key=value"),
+        ("temperature=-1", ParamError, "temperature is -1"),
+    ],
+)
+def test_a_wrong_text_says_what_is_wrong(text, error, message):
+    with pytest.raises(error, match=message):
+        Chain.parse(text)
+
+
+def test_a_stage_parses_from_each_of_its_forms():
+    assert parse_stage("top_k") == ("top_k", TopKParams())
+    assert parse_stage("top_k=4") == ("top_k", TopKParams(k=4))
+    assert parse_stage("top_k:k=4,ties=keep") == ("top_k", TopKParams(k=4, ties="keep"))
+    assert parse_stage(" temperature = 2 ") == ("temperature", TemperatureParams(temperature=2.0))
