@@ -85,10 +85,10 @@ class Processor(ABC, Generic[P]):
         """A request takes the slot; whatever an earlier one left there is overwritten."""
         self.columns.write(slot, params)
 
-    def commit(self, slot: int, tokens: Sequence[int]) -> None:  # noqa: B027 - optional by design
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """These tokens of the request are final."""
 
-    def release(self, slot: int) -> None:  # noqa: B027 - optional by design
+    def release(self, slot: int) -> None:
         """The request has left the slot."""
 
     def fork(self, source: int, target: int) -> None:

@@ -166,7 +166,9 @@ class TopKParams(Params):
     """Keep the k most likely tokens."""
 
     k: int = param(0, "Keep the k most likely tokens; 0 or -1 keeps all.", ge=-1)
-    ties: Literal["cut", "keep"] = param("cut", "Ties with the k-th: cut keeps the lowest ids, keep keeps all.")
+    ties: Literal["cut", "keep"] = param(
+        "cut", "Ties with the k-th: cut keeps the lowest ids, keep keeps all."
+    )
     keep: int = param(1, "Keep at least this many tokens.", ge=1)
 
     def is_off(self) -> bool:
@@ -189,7 +191,9 @@ class TopPParams(Params):
 class MinPParams(Params):
     """Keep tokens at least p times as likely as the most likely one (Nguyen et al. 2024)."""
 
-    p: float = param(0.0, "Keep tokens at least p times as likely as the most likely one; 0 keeps all.", ge=0, le=1)
+    p: float = param(
+        0.0, "Keep tokens at least p times as likely as the most likely one; 0 keeps all.", ge=0, le=1
+    )
     keep: int = param(1, "Keep at least this many tokens.", ge=1)
 
 

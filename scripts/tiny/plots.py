@@ -115,7 +115,7 @@ DOOR = (
     (
         "The door was locked, and on it was a picture of {a_fkind}.",
         '"Who is there?" asked a deep voice.',
-        "Beside it sat {a_fkind} who said, \"Only a {trait} heart may enter.\"",
+        'Beside it sat {a_fkind} who said, "Only a {trait} heart may enter."',
     ),
     (
         '"I am {hero}," said {hero}, "and I am not afraid."',
@@ -181,11 +181,11 @@ ENDINGS = (
 )
 
 MOOD_WORDS = {
-    "happy": "happy smiled laughed joy cheerful giggled delight glad sang danced merry".split(),
-    "sad": "sad cried tears lonely sorrow wept sighed gloomy missed sobbed unhappy".split(),
-    "angry": "angry shouted stamped furious rage growled slammed fists yelled cross anger".split(),
-    "calm": "calm quiet gentle softly peaceful slowly rested still breathed silence soft".split(),
-    "scared": "scared trembled afraid shook fear shadows hid shivered frightened gasped terror".split(),
+    "happy": ["happy", "smiled", "laughed", "joy", "cheerful", "giggled", "delight", "glad", "sang", "danced", "merry"],
+    "sad": ["sad", "cried", "tears", "lonely", "sorrow", "wept", "sighed", "gloomy", "missed", "sobbed", "unhappy"],
+    "angry": ["angry", "shouted", "stamped", "furious", "rage", "growled", "slammed", "fists", "yelled", "cross", "anger"],
+    "calm": ["calm", "quiet", "gentle", "softly", "peaceful", "slowly", "rested", "still", "breathed", "silence", "soft"],
+    "scared": ["scared", "trembled", "afraid", "shook", "fear", "shadows", "hid", "shivered", "frightened", "gasped", "terror"],
 }
 MOOD_SENTENCES = {
     "happy": (

@@ -3,43 +3,34 @@
 from dataclasses import dataclass
 from random import Random
 
-GIRLS = """Mia Lena Ada Nora Ella Ruth Vera Iris Clara Tess Zoe Hanna Lily Rosa Emma Anna Sara Ivy June Maya
-Olga Petra Dora Greta Ines Kira Luna Nina Paula Wilma Alma Cleo Edith Frida Gwen Heidi Jana Kaya Lotte Marta""".split()
-BOYS = """Tom Ben Finn Otto Leo Max Oscar Hugo Theo Karl Sam Noah Jack Paul Emil Anton Felix Ivan Jonas Luis
-Milo Nico Omar Pablo Rafi Simon Tim Victor Walter Yuri Adam Boris Dan Erik Fred Gus Hans Igor Jim Lars""".split()
-PETS = """Rex Pip Bella Coco Daisy Fluff Ginger Hazel Jasper Kiki Lucky Mimi Nemo Olive Pepper Rusty Shadow
-Toffee Biscuit Waffle Ziggy Bramble Clover Dusty""".split()
-CITIES = """Oslo Paris Rome Lima Cairo Berlin Madrid Vienna Dublin Prague Athens Lisbon Tokyo Delhi Boston
-Chicago Quito Nairobi Bergen Malmo Zurich Geneva Turin Porto Seville Warsaw Riga Sofia Hamburg York""".split()
-JOBS = """baker farmer teacher doctor painter singer driver nurse gardener carpenter tailor builder fisher
-writer cook pilot dancer lawyer plumber judge miner shepherd sailor clerk barber butcher smith guard
-waiter librarian""".split()
+GIRLS = ["Mia", "Lena", "Ada", "Nora", "Ella", "Ruth", "Vera", "Iris", "Clara", "Tess", "Zoe", "Hanna", "Lily", "Rosa", "Emma", "Anna", "Sara", "Ivy", "June", "Maya", "Olga", "Petra", "Dora", "Greta", "Ines", "Kira", "Luna", "Nina", "Paula", "Wilma", "Alma", "Cleo", "Edith", "Frida", "Gwen", "Heidi", "Jana", "Kaya", "Lotte", "Marta"]
+BOYS = ["Tom", "Ben", "Finn", "Otto", "Leo", "Max", "Oscar", "Hugo", "Theo", "Karl", "Sam", "Noah", "Jack", "Paul", "Emil", "Anton", "Felix", "Ivan", "Jonas", "Luis", "Milo", "Nico", "Omar", "Pablo", "Rafi", "Simon", "Tim", "Victor", "Walter", "Yuri", "Adam", "Boris", "Dan", "Erik", "Fred", "Gus", "Hans", "Igor", "Jim", "Lars"]
+PETS = ["Rex", "Pip", "Bella", "Coco", "Daisy", "Fluff", "Ginger", "Hazel", "Jasper", "Kiki", "Lucky", "Mimi", "Nemo", "Olive", "Pepper", "Rusty", "Shadow", "Toffee", "Biscuit", "Waffle", "Ziggy", "Bramble", "Clover", "Dusty"]
+CITIES = ["Oslo", "Paris", "Rome", "Lima", "Cairo", "Berlin", "Madrid", "Vienna", "Dublin", "Prague", "Athens", "Lisbon", "Tokyo", "Delhi", "Boston", "Chicago", "Quito", "Nairobi", "Bergen", "Malmo", "Zurich", "Geneva", "Turin", "Porto", "Seville", "Warsaw", "Riga", "Sofia", "Hamburg", "York"]
+JOBS = ["baker", "farmer", "teacher", "doctor", "painter", "singer", "driver", "nurse", "gardener", "carpenter", "tailor", "builder", "fisher", "writer", "cook", "pilot", "dancer", "lawyer", "plumber", "judge", "miner", "shepherd", "sailor", "clerk", "barber", "butcher", "smith", "guard", "waiter", "librarian"]
 
-COLORS = "red blue green yellow white black brown grey pink purple golden silver orange".split()
-ANIMALS = "dog cat horse goat rabbit parrot hamster turtle duck goose hen pig sheep cow mouse snake".split()
-WILD = "fox bear wolf owl hare badger frog hedgehog squirrel beaver otter deer raven mole".split()
-FRUITS = "apple pear plum cherry banana lemon grape peach melon fig orange mango apricot berry".split()
-FOODS = "bread soup cake cheese honey porridge pie jam butter rice stew pancakes nuts salad".split()
-TOOLS = "hammer saw rope ladder shovel needle brush bucket knife nail drill wrench".split()
-THINGS = """kite ball lantern key drum boat book map bell hat basket coat flute mirror ring wagon clock coin
-scarf blanket whistle pebble feather spoon""".split()
-GOODS = """apples pears plums lemons eggs candles books hats ropes buckets cakes nails brushes bells spoons
-baskets pencils carrots onions cups""".split()
-TREES = "oak birch pine willow maple elm cedar beech ash spruce".split()
-FLOWERS = "rose tulip daisy lily poppy violet iris clover".split()
-CLOTHES = "coat shirt scarf hat sock glove boot belt dress shoe cap".split()
-PLACES = """forest river hill lake village market garden meadow mill bridge castle harbor cave tower barn
-island valley well orchard library""".split()
-WEATHER = "sunny rainy windy snowy foggy cloudy cold warm stormy bright".split()
-SIZES = "little small big tiny tall old young round".split()
-TRAITS = "brave kind clever shy curious lazy honest busy stubborn patient funny polite".split()
-DIRECTIONS = "north south east west".split()
-NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+COLORS = ["red", "blue", "green", "yellow", "white", "black", "brown", "grey", "pink", "purple", "golden", "silver", "orange"]
+ANIMALS = ["dog", "cat", "horse", "goat", "rabbit", "parrot", "hamster", "turtle", "duck", "goose", "hen", "pig", "sheep", "cow", "mouse", "snake"]
+WILD = ["fox", "bear", "wolf", "owl", "hare", "badger", "frog", "hedgehog", "squirrel", "beaver", "otter", "deer", "raven", "mole"]
+FRUITS = ["apple", "pear", "plum", "cherry", "banana", "lemon", "grape", "peach", "melon", "fig", "orange", "mango", "apricot", "berry"]
+FOODS = ["bread", "soup", "cake", "cheese", "honey", "porridge", "pie", "jam", "butter", "rice", "stew", "pancakes", "nuts", "salad"]
+TOOLS = ["hammer", "saw", "rope", "ladder", "shovel", "needle", "brush", "bucket", "knife", "nail", "drill", "wrench"]
+THINGS = ["kite", "ball", "lantern", "key", "drum", "boat", "book", "map", "bell", "hat", "basket", "coat", "flute", "mirror", "ring", "wagon", "clock", "coin", "scarf", "blanket", "whistle", "pebble", "feather", "spoon"]
+GOODS = ["apples", "pears", "plums", "lemons", "eggs", "candles", "books", "hats", "ropes", "buckets", "cakes", "nails", "brushes", "bells", "spoons", "baskets", "pencils", "carrots", "onions", "cups"]
+TREES = ["oak", "birch", "pine", "willow", "maple", "elm", "cedar", "beech", "ash", "spruce"]
+FLOWERS = ["rose", "tulip", "daisy", "lily", "poppy", "violet", "iris", "clover"]
+CLOTHES = ["coat", "shirt", "scarf", "hat", "sock", "glove", "boot", "belt", "dress", "shoe", "cap"]
+PLACES = ["forest", "river", "hill", "lake", "village", "market", "garden", "meadow", "mill", "bridge", "castle", "harbor", "cave", "tower", "barn", "island", "valley", "well", "orchard", "library"]
+WEATHER = ["sunny", "rainy", "windy", "snowy", "foggy", "cloudy", "cold", "warm", "stormy", "bright"]
+SIZES = ["little", "small", "big", "tiny", "tall", "old", "young", "round"]
+TRAITS = ["brave", "kind", "clever", "shy", "curious", "lazy", "honest", "busy", "stubborn", "patient", "funny", "polite"]
+DIRECTIONS = ["north", "south", "east", "west"]
+NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 
 MOODS = ("happy", "sad", "angry", "calm", "scared")
 
-ONSETS = "b br c cl d dr f fl g gr h j k kr l m n p pr qu r s st t tr v w y z sh th".split()
-VOWELS = "a e i o u ai ea oo ia".split()
+ONSETS = ["b", "br", "c", "cl", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "kr", "l", "m", "n", "p", "pr", "qu", "r", "s", "st", "t", "tr", "v", "w", "y", "z", "sh", "th"]
+VOWELS = ["a", "e", "i", "o", "u", "ai", "ea", "oo", "ia"]
 CODAS = ["", "", "", "n", "r", "l", "s", "m", "k", "x", "nd", "rt", "th", "ck"]
 
 
