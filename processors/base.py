@@ -108,6 +108,7 @@ class Columns:
     def __init__(self, params: type[Params], device: torch.device) -> None:
         self._tensors: dict[str, Tensor] = {}
         self._choices: dict[str, tuple[Any, ...]] = {}
+        self._params: dict[int, Params] = {}
         hints = get_type_hints(params)
         for field in dataclasses.fields(params):
             hint = hints[field.name]
@@ -119,6 +120,7 @@ class Columns:
 
     def write(self, slot: int, params: Params) -> None:
         """Set the slot's values."""
+        self._params[slot] = params
         for name, tensor in self._tensors.items():
             value = getattr(params, name)
             if name in self._choices:
@@ -128,6 +130,7 @@ class Columns:
 
     def copy(self, source: int, target: int) -> None:
         """Give the target slot the source's values."""
+        self._params[target] = self._params[source]
         for name, tensor in self._tensors.items():
             tensor = self._tensors[name] = in_slot(tensor, target)
             tensor[target] = tensor[source]
@@ -135,6 +138,10 @@ class Columns:
     def gather(self, name: str, rows: Rows) -> Tensor:
         """The field's value for each row [R]."""
         return self._tensors[name][rows.slots]
+
+    def known(self, name: str, rows: Rows) -> set[Any]:
+        """The values of the field among the rows, as the host knows them: no look at the device."""
+        return {getattr(self._params[slot], name) for slot in set(rows.host_slots)}
 
 
 def in_slot(tensor: Tensor, slot: int, fill: float = 0) -> Tensor:

@@ -37,6 +37,7 @@ __all__ = [
     "TopPParams",
 ]
 
+BAN_LIMIT = 16384  # bytes; the tables of the stage grow with them
 Scope = Literal["prompt", "output", "both"]
 Draw = Literal["gumbel", "multinomial", "greedy"]
 
@@ -87,6 +88,9 @@ class BanParams(Params):
         Params.__post_init__(self)
         if "" in self.texts:
             raise ParamError("texts has an empty text, which would ban everything. Remove it.")
+        size = sum(len(text.encode(errors="surrogatepass")) for text in self.texts)
+        if size > BAN_LIMIT:
+            raise ParamError(f"texts are {size} bytes together, but the limit is {BAN_LIMIT}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,63 @@
+"""Finding several byte strings at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+__all__ = ["Automaton"]
+
+
+class Automaton:
+    """The matcher of Aho and Corasick (1975) as a complete table; state 0 is the start.
+
+    `table[state][byte]` is the next state; `accepting[state]` says that some text ends here; `fallback` is
+    the state of the longest proper suffix; `states` lists all, shallow before deep; `paths` has the states
+    that each text runs through, the start left out.
+    """
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        self._children: list[dict[int, int]] = [{}]
+        self.paths = [self._insert(text) for text in texts]
+        size = len(self._children)
+        self.table = [[0] * 256] * size
+        self.fallback = [0] * size
+        self.accepting = [False] * size
+        for path in self.paths:
+            self.accepting[path[-1]] = True
+        self.states = self._complete()
+
+    def hits(self, data: bytes) -> bool:
+        """Whether any of the texts occurs in the bytes."""
+        state = 0
+        for byte in data:
+            state = self.table[state][byte]
+            if self.accepting[state]:
+                return True
+        return False
+
+    def _insert(self, text: bytes) -> list[int]:
+        path, state = [], 0
+        for byte in text:
+            if byte not in self._children[state]:
+                self._children[state][byte] = len(self._children)
+                self._children.append({})
+            state = self._children[state][byte]
+            path.append(state)
+        return path
+
+    def _complete(self) -> list[int]:
+        """Fill the table level by level: a state without a child for a byte does as its fallback."""
+        order: list[int] = []
+        queue = deque([0])
+        while queue:
+            state = queue.popleft()
+            order.append(state)
+            row = self.table[self.fallback[state]].copy()
+            for byte, child in self._children[state].items():
+                self.fallback[child] = row[byte]
+                self.accepting[child] |= self.accepting[row[byte]]
+                row[byte] = child
+                queue.append(child)
+            self.table[state] = row
+        return order

@@ -1,0 +1,152 @@
+"""Keep texts out of the output, however they are cut into tokens."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, Processor
+from processors.catalog import BanParams, Phase
+from processors.errors import TokenError
+from processors.rows import Rows
+from processors.stages.automaton import Automaton
+from processors.stages.spelling import NO_BYTE, Spelling
+
+__all__ = ["Ban"]
+
+Span = tuple[int, int]
+
+
+class Ban(Processor[BanParams]):
+    """Mask every token that would complete one of the texts, given what stands before it.
+
+    Works on bytes, so a text is found at the start, inside a word, across tokens and through parts of a
+    character; a text begun in the prompt may not be completed either. Special tokens have no text and
+    do not interrupt one. TokenError at admission: no tokenizer.
+    """
+
+    name = "ban"
+    phase = Phase.CONSTRAIN
+    Params = BanParams
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._of: dict[int, Banned] = {}
+        self._build = functools.lru_cache(maxsize=16)(self._built)
+
+    def admit(self, slot: int, params: BanParams, request: Admission) -> None:
+        """Build the tables of the texts, or take those of an earlier request with the same ones."""
+        super().admit(slot, params, request)
+        self._of[slot] = self._build(params.texts)
+
+    def release(self, slot: int) -> None:
+        """Let go of the tables."""
+        self._of.pop(slot, None)
+
+    def fork(self, source: int, target: int) -> None:
+        """Share the tables, which never change."""
+        super().fork(source, target)
+        self._of[target] = self._of[source]
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Logits [A, V]. One pass for each distinct list of texts."""
+        places: dict[Banned, list[int]] = {}
+        for place, slot in enumerate(rows.host_slots):
+            places.setdefault(self._of[slot], []).append(place)
+        for banned, index in places.items():
+            at = torch.tensor(index).to(logits.device, non_blocking=True)
+            tail = self._spelling.tail(rows.select(index).visible(), banned.reach)
+            banned.mask(logits, at[:, None], tail)
+        return logits
+
+    @functools.cached_property
+    def _spelling(self) -> Spelling:
+        if self.env.vocabulary is None:
+            raise TokenError("ban works on texts, but there is no tokenizer. Use suppress with token ids.")
+        return Spelling(self.env.vocabulary.token_bytes, self.env.width, self.env.device)
+
+    def _built(self, texts: tuple[str, ...]) -> Banned:
+        return Banned(tuple(text.encode(errors="surrogatepass") for text in texts), self._spelling)
+
+
+class Banned:
+    """The tables of one list of texts.
+
+    A token is forbidden in a state if its bytes, read from there, pass an accepting state. Either it holds
+    a whole text, which does not depend on the state; or it starts with what a text still lacks, and tokens
+    that start alike are neighbours in sorted order. So a state needs a few spans and not a row of V.
+    """
+
+    def __init__(self, texts: tuple[bytes, ...], spelling: Spelling) -> None:
+        device = spelling.order.device
+        automaton = Automaton(texts)
+        self.reach = max(map(len, texts)) - 1  # earlier bytes cannot be part of a text that is still open
+        self._order = spelling.order
+        always = [token for token, data in enumerate(spelling.token_bytes) if automaton.hits(data)]
+        self._always = torch.tensor(always, dtype=torch.int64, device=device)
+        rows = [[*row, 0] for row in automaton.table]  # NO_BYTE leads to the start
+        self._table = torch.tensor(rows, dtype=torch.int32).to(device).flatten()
+        spans = _spans(automaton, texts, spelling)
+        flat = [span for state in spans for span in state] or [(0, 0)]
+        table = torch.tensor(flat, dtype=torch.int64).to(device)
+        self._starts, self._sizes = table[:, 0].contiguous(), table[:, 1] - table[:, 0]
+        self._counts = torch.tensor([len(state) for state in spans], device=device)
+        self._first = self._counts.cumsum(0) - self._counts
+        self._most_spans = max(map(len, spans))
+        self._most_ids = max(sum(high - low for low, high in state) for state in spans)
+
+    def mask(self, logits: Tensor, at: Tensor, tail: Tensor) -> None:
+        """Mask what is forbidden in the rows `at` [A, 1] of the logits, given the bytes before them."""
+        logits[at, self._always] = -math.inf
+        if self._most_ids:
+            ids, any_forbidden = self._completing(self._state(tail))
+            logits[at, ids] = logits[at, ids].masked_fill_(any_forbidden, -math.inf)
+
+    def _state(self, tail: Tensor) -> Tensor:
+        """State [A] after the bytes [A, reach], which come latest first."""
+        state = tail.new_zeros(len(tail))
+        for byte in tail.T.flip(0):
+            state = self._table[state * (NO_BYTE + 1) + byte].long()
+        return state
+
+    def _completing(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids [A, N] that complete a text, the last one repeated; whether the row has any [A, 1]."""
+        columns = torch.arange(self._most_spans, device=state.device)
+        at = (self._first[state][:, None] + columns).clamp_(max=len(self._starts) - 1)
+        sizes = torch.where(columns < self._counts[state][:, None], self._sizes[at], 0)
+        ends = sizes.cumsum(1)
+        total = ends[:, -1:]
+        place = torch.arange(self._most_ids, device=state.device).minimum(total - 1).clamp_(min=0)
+        span = torch.searchsorted(ends, place, right=True).clamp_(max=self._most_spans - 1)
+        where = self._starts[at].gather(1, span) + place - (ends - sizes).gather(1, span)
+        return self._order[where], total > 0
+
+
+def _spans(automaton: Automaton, texts: tuple[bytes, ...], spelling: Spelling) -> list[list[Span]]:
+    """Per state, the spans of tokens that start with the rest of a text in progress there.
+
+    What is in progress in a state is also what is in progress in its fallback.
+    """
+    own: dict[int, set[Span]] = {}
+    for text, path in zip(texts, automaton.paths, strict=True):
+        for size in range(max(1, len(text) - spelling.longest), len(text)):
+            low, high = spelling.starting_with(text[size:])
+            if low < high:
+                own.setdefault(path[size - 1], set()).add((low, high))
+    spans: list[list[Span]] = [[]] * len(automaton.states)
+    for state in automaton.states:
+        inherited = spans[automaton.fallback[state]]
+        spans[state] = _merged(own[state].union(inherited)) if state in own else inherited
+    return spans
+
+
+def _merged(spans: set[Span]) -> list[Span]:
+    """The spans without those inside others; spans of prefixes are nested or apart."""
+    kept: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if not kept or span[0] >= kept[-1][1]:
+            kept.append(span)
+    return kept

@@ -1,0 +1,90 @@
+"""Lists of different lengths, one a slot, as one tensor; and the stages that hold a list of ids."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, Processor, in_slot
+from processors.params import Params
+from processors.rows import Rows
+
+__all__ = ["IdStage", "Lists", "mask"]
+
+P = TypeVar("P", bound=Params)
+
+
+class Lists:
+    """One list of numbers a slot, as a tensor [S, N] whose unused places repeat the list's last number.
+
+    So a scatter through padded ids writes the same value twice, and a sorted list stays sorted. An empty
+    list is all zeros; `gather` says which rows have one.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        self._values = torch.zeros(8, 1, dtype=dtype, device=device)
+        self._filled = torch.zeros(8, 1, dtype=torch.bool, device=device)
+        self._sizes: dict[int, int] = {}
+
+    def write(self, slot: int, numbers: Sequence[float]) -> None:
+        """Set the slot's list; what was there is gone."""
+        self._reserve(slot, len(numbers))
+        padded = torch.zeros(self._values.shape[1], dtype=self._values.dtype)
+        if numbers:
+            padded[: len(numbers)] = torch.tensor(numbers, dtype=padded.dtype)
+            padded[len(numbers) :] = numbers[-1]
+        self._values[slot] = padded
+        self._filled[slot] = bool(numbers)
+        self._sizes[slot] = len(numbers)
+
+    def copy(self, source: int, target: int) -> None:
+        """Give the target slot the source's list."""
+        self._reserve(target, 1)
+        self._values[target] = self._values[source]
+        self._filled[target] = self._filled[source]
+        self._sizes[target] = self._sizes[source]
+
+    def gather(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """The rows' lists [R, N], no wider than the longest of them, and whether each has any [R, 1]."""
+        size = max((self._sizes[slot] for slot in set(rows.host_slots)), default=1)
+        return self._values[rows.slots, : max(size, 1)], self._filled[rows.slots]
+
+    def _reserve(self, slot: int, size: int) -> None:
+        self._values = in_slot(self._values, slot)
+        self._filled = in_slot(self._filled, slot)
+        missing = size - self._values.shape[1]
+        if missing > 0:
+            last = self._values[:, -1:].expand(-1, missing)
+            self._values = torch.cat([self._values, last], 1)
+
+
+class IdStage(Processor[P]):
+    """A stage that holds a sorted list of token ids per slot."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.ids = Lists(torch.int64, env.device)
+
+    @abstractmethod
+    def listed(self, params: P, request: Admission) -> Iterable[int]:
+        """The ids of a request; TokenError for one that the vocabulary lacks."""
+
+    def admit(self, slot: int, params: P, request: Admission) -> None:
+        """Remember the ids."""
+        super().admit(slot, params, request)
+        self.ids.write(slot, sorted(set(self.listed(params, request))))
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the ids."""
+        super().fork(source, target)
+        self.ids.copy(source, target)
+
+
+def mask(logits: Tensor, ids: Tensor, where: Tensor) -> Tensor:
+    """Mask these ids [A, N] of the logits [A, V] in the rows where [A, 1] says so."""
+    return logits.scatter_(1, ids, logits.gather(1, ids).masked_fill_(where, -math.inf))
