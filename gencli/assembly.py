@@ -111,4 +111,8 @@ def _from_penalty_options(settings: Settings, values: list[Assigned]) -> Iterato
 def _active_penalties(values: list[Assigned]) -> list[str]:
     strengths = {entry.stage: entry.value for entry in values if entry.field == "penalty"}
     specs = ((name, builtin_registry().spec(name).params) for name in PENALTY_STAGES)
-    return [name for name, params in specs if strengths.get(name, params.default("penalty")) != params.default("penalty")]
+    return [
+        name
+        for name, params in specs
+        if strengths.get(name, params.default("penalty")) != params.default("penalty")
+    ]

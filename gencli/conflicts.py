@@ -31,6 +31,8 @@ def _refuse_pairs(settings: Settings) -> None:
         )
     if "" in settings["stop"]:
         raise UsageError("--stop is an empty text, which would end every output at once.")
+    if settings["seed"] is not None and settings["seed"] >= 2**64:
+        raise UsageError(f"--seed is {settings['seed']}, but has to be below 2**64.")
     if settings["loop"] == 1:
         raise UsageError("--loop is 1, and everything occurs once.", hint="Give 2 or more; 0 is off.")
 
@@ -54,7 +56,9 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
 def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
     for entry in assembly.of_stage("min_tokens"):
         if entry.value > settings["max_tokens"]:
-            raise UsageError(f"{entry.said} asks for {entry.value} tokens, --max-tokens allows {settings['max_tokens']}.")
+            raise UsageError(
+                f"{entry.said} asks for {entry.value} tokens, --max-tokens allows {settings['max_tokens']}."
+            )
 
 
 def _refuse_output(settings: Settings) -> None:

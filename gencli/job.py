@@ -12,7 +12,7 @@ from gencli.conflicts import refuse_conflicts
 from gencli.request import Limits, Request, Stops
 from gencli.settings import Settings
 from gencli.text.patterns import check_pattern
-from processors.catalog import Phase
+from processors.catalog import Draw, Phase
 from processors.chain import Chain
 from processors.registry import builtin_registry
 
@@ -27,7 +27,8 @@ class Job:
     """What every prompt of a run has in common."""
 
     assembly: Assembly
-    draw: str
+    draw: Draw
+    draw_origin: str
     seed: int
     n: int
     stops: Stops
@@ -56,6 +57,7 @@ def make_job(settings: Settings) -> Job:
     return Job(
         assembly=assembly,
         draw=settings["sampler"],
+        draw_origin=settings.origin("sampler"),
         seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
         n=settings["n"],
         stops=Stops(

@@ -13,16 +13,17 @@ from typing import Any, Literal, get_args
 
 from gencli.errors import UsageError
 from gencli.text.escapes import unescape
+from processors.catalog import Draw
 from processors.params import Bounds, describe
 from processors.registry import builtin_registry
 
 __all__ = ["OPTIONS", "PENALTY_OPTIONS", "PENALTY_STAGES", "SECTIONS", "Option", "Section", "option"]
 
-Section = Literal["Prompt", "Model", "Chain", "Draw", "Limits and stops", "Output", "Help"]
+Section = Literal["Prompt", "Model", "Chain", "Draw", "Limits and stops", "Output"]
 SECTIONS: tuple[str, ...] = get_args(Section)
 PENALTY_STAGES = ("repetition", "frequency", "presence")
-_CHAIN: Section = "Chain"
 _LIMITS: Section = "Limits and stops"
+_ANY = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Option:
     help: str
     section: Section
     default: Any = None
-    bounds: Bounds = Bounds()
+    bounds: Bounds = _ANY
     many: bool = False
     metavar: str | None = None
     read: Callable[[Any], Any] | None = None
@@ -104,7 +105,7 @@ def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Opti
     about = describe(params)[field]
     kind = about["type"] if about["type"] in (int, float, bool) else str
     declared = Option(
-        names, kind, about["doc"], _CHAIN, about["default"], about["bounds"], stage=stage, field=field
+        names, kind, about["doc"], "Chain", about["default"], about["bounds"], stage=stage, field=field
     )
     return dataclasses.replace(declared, **changes)
 
@@ -113,7 +114,7 @@ def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option
     """An option for whichever penalties are on; each keeps its own default otherwise."""
     about = describe(builtin_registry().spec("frequency").params)[field]
     text = f"For all penalties that are on: {about['doc'][0].lower()}{about['doc'][1:]}"
-    return Option(names, kind, text, _CHAIN, bounds=about["bounds"], field=field, **changes)
+    return Option(names, kind, text, "Chain", bounds=about["bounds"], field=field, **changes)
 
 
 _PROMPT: tuple[Option, ...] = (
@@ -125,13 +126,12 @@ _PROMPT: tuple[Option, ...] = (
 )  # fmt: skip
 
 _MODEL: tuple[Option, ...] = (
-    Option(("--model", "-m"), str,
-           "A bundled model (tiny, tiny-draft, fake), a Hugging Face model folder, or a hub name in the cache.",
-           "Model", "tiny", metavar="NAME"),
+    Option(("--model", "-m"), str, "tiny, tiny-draft or fake, which come with gencli; a Hugging Face model "
+           "folder; or a hub name in the local cache.", "Model", "tiny", metavar="NAME"),
     Option(("--dtype",), Literal["auto", "float32", "bfloat16", "float16"],
            "Number format of the weights.", "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
-    Option(("--threads",), int, "CPU threads; by default PyTorch decides.", "Model", bounds=Bounds(ge=1)),
+    Option(("--threads",), int, "CPU threads; PyTorch decides if not given.", "Model", bounds=Bounds(ge=1)),
     Option(("--max-batch",), int, "Samples that run side by side.", "Model", 8, Bounds(ge=1)),
     Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False),
 )  # fmt: skip
@@ -152,38 +152,42 @@ _STAGES: tuple[Option, ...] = (
     _for_stage("--ban", stage="ban", many=True, read=_read_texts, metavar="TEXT"),
     _for_stage("--min-tokens", stage="min_tokens"),
     _for_stage("--ignore-eos", stage="ignore_eos"),
-    Option(("--stage",), str, "Any stage: name, name=value or name:key=value,key=value.", _CHAIN, (),
+    Option(("--stage",), str, "Any stage: name, name=value or name:key=value,key=value.", "Chain", (),
            many=True, metavar="STAGE"),
 )  # fmt: skip
 
 _DRAW: tuple[Option, ...] = (
-    Option(("--sampler",), Literal["gumbel", "multinomial", "greedy"], "How a token is drawn.", "Draw", "gumbel"),
-    Option(("--seed",), int, "Same seed, same text; by default one is chosen and printed.", "Draw",
-           bounds=Bounds(ge=0, lt=2**64)),
+    Option(("--sampler",), Draw, "How a token is drawn.", "Draw", "gumbel"),
+    Option(("--seed",), int, "Same seed, same text; one is chosen and printed if not given.", "Draw",
+           bounds=Bounds(ge=0)),
     Option(("-n",), int, "Samples for each prompt.", "Draw", 1, Bounds(ge=1)),
 )  # fmt: skip
 
 _STOPS: tuple[Option, ...] = (
     Option(("--max-tokens",), int, "At most this many output tokens.", _LIMITS, 512, Bounds(ge=1)),
-    Option(("--max-time",), float, "At most this many seconds for each prompt.", _LIMITS, bounds=Bounds(gt=0)),
+    Option(("--max-time",), float, "At most this many seconds for each prompt.", _LIMITS,
+           bounds=Bounds(gt=0)),
     Option(("--stop",), str, r"End before this text. C escapes are read: \n is a newline, \\n is \n itself.",
            _LIMITS, (), many=True, read=_read_texts, metavar="TEXT"),
     Option(("--stop-id",), int, "End at this token id.", _LIMITS, (), Bounds(ge=0), many=True),
-    Option(("--stop-regex",), str, "End before a match of this regular expression.", _LIMITS, (), many=True,
-           metavar="REGEX"),
-    Option(("--include-stop",), bool, "Keep what stopped the text in it.", _LIMITS, False),
-    Option(("--loop",), int, "End when the text repeats itself this many times in a row; 0 is off.", _LIMITS, 0,
-           Bounds(ge=0)),
+    Option(("--stop-regex",), str, "End before a match of this regular expression.", _LIMITS, (),
+           many=True, metavar="REGEX"),
+    Option(("--include-stop",), bool, "Keep in the text what stopped it.", _LIMITS, False),
+    Option(("--loop",), int, "End when the text repeats itself this many times in a row; 0 is off.",
+           _LIMITS, 0, Bounds(ge=0)),
 )  # fmt: skip
 
 _OUTPUT: tuple[Option, ...] = (
     Option(("--format",), Literal["text", "json", "jsonl"], "Form of the result.", "Output", "text"),
     Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE"),
-    Option(("--stream/--no-stream",), bool, "Show text as it is made (text only; the default there).", "Output"),
+    Option(("--stream/--no-stream",), bool, "Show text as it is made, or when it is complete; text streams "
+           "if neither is given.", "Output"),
     Option(("--quiet", "-q"), bool, "Nothing on stderr but errors.", "Output", False),
     Option(("--stats",), bool, "Say more on stderr: model, number format, times.", "Output", False),
-    Option(("--show-chain",), bool, "Print each stage, its values and their origin, and exit.", "Output", False),
-    Option(("--debug",), bool, "Show the traceback of an error, and what the libraries say.", "Output", False),
+    Option(("--show-chain",), bool, "Print each stage, its values and their origin; generate nothing.",
+           "Output", False),
+    Option(("--debug",), bool, "Show the traceback of an error, and what the libraries say.",
+           "Output", False),
 )  # fmt: skip
 
 OPTIONS: tuple[Option, ...] = (*_PROMPT, *_MODEL, *_STAGES, *_DRAW, *_STOPS, *_OUTPUT)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gencli import __version__
-from gencli.cli.render import OutputClosed, Sink, has_control, prepare, say
+from gencli.cli.render import OutputClosed, Sink, prepare, say
 from gencli.errors import GencliError, UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def _unknown(word: str) -> UsageError:
     kind = "option" if word.startswith("-") else "command"
     known = [*COMMANDS, "--help", "--version", "--install-completion", "--show-completion"]
     close = difflib.get_close_matches(word, known, n=1)
-    fallback = f"A prompt needs the command run: gencli run {word!r}" if kind == "command" else "See gencli --help."
+    fallback = (
+        f"A prompt needs the command run: gencli run {word!r}" if kind == "command" else "See gencli --help."
+    )
     return UsageError(
         f"There is no {kind} {word!r}.", hint=f"Did you mean {close[0]!r}?" if close else fallback
     )
@@ -113,20 +115,16 @@ def _app(names: Iterable[str]) -> typer.Typer:
 
     import typer
 
-    settings = {"help_option_names": ["-h", "--help"]}
-    app = typer.Typer(pretty_exceptions_enable=False, context_settings=settings)
+    app = typer.Typer(pretty_exceptions_enable=False)
     app.callback(help="Generate text with a local language model.")(lambda: None)
     for name in names:
         module = import_module(f"gencli.cli.{name}")
-        app.command(name, help=COMMANDS[name])(module.command())
+        app.command(name, help=COMMANDS[name], add_help_option=False)(module.command())
     return app
 
 
 def _run(app: typer.Typer, arguments: Sequence[str]) -> int:
-    from typer import main as typer_main
-    from typer import rich_utils
+    from typer.main import get_command
 
-    if not has_control(sys.stdout):
-        rich_utils.COLOR_SYSTEM, rich_utils.FORCE_TERMINAL = None, False
-    result = typer_main.get_command(app).main(list(arguments), prog_name="gencli", standalone_mode=False)
+    result = get_command(app).main(list(arguments), prog_name="gencli", standalone_mode=False)
     return result if isinstance(result, int) else 0

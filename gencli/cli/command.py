@@ -8,10 +8,13 @@ from typing import Any
 
 import typer
 
+from gencli.cli.help import command_help, describe_option
+from gencli.cli.render import Sink
 from gencli.options import OPTIONS, Option
 
 __all__ = ["flags", "make_command"]
 
+_KIND = inspect.Parameter.KEYWORD_ONLY
 Run = Callable[[list[str], Mapping[str, Any]], int]
 
 
@@ -23,44 +26,33 @@ def flags() -> list[str]:
 def make_command(run: Run) -> Callable[..., int]:
     """A function that typer can read; it hands on the prompts and the options that were given."""
 
-    def command(prompts: list[str] | None = None, **values: Any) -> int:
+    def command(*, prompts: list[str] | None, help: bool, **values: Any) -> int:  # noqa: A002 - the option's
         given = {key: value for key, value in values.items() if value is not None and value != []}
         return run(prompts or [], given)
 
-    parameters = [_prompts(), *map(_parameter, OPTIONS)]
+    parameters = [_prompts(), *map(_parameter, OPTIONS), _help()]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
     return command
 
 
 def _prompts() -> inspect.Parameter:
-    info = typer.Argument(
-        help="The prompt; several are several texts. - and no prompt at all read a pipe.",
-        show_default=False,
-        metavar="[PROMPT]...",
-    )
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter("prompts", kind, default=info, annotation=list[str] | None)
+    info = typer.Argument(None, metavar="PROMPT")
+    return inspect.Parameter("prompts", _KIND, default=info, annotation=list[str] | None)
 
 
 def _parameter(entry: Option) -> inspect.Parameter:
     # Every default is None, "not given": the settings' layers decide, and know who said what.
-    info = typer.Option(
-        None,
-        *entry.names,
-        help=_help(entry),
-        metavar=entry.metavar,
-        rich_help_panel=entry.section,
-        show_default=False,
-    )
+    info = typer.Option(None, *entry.names, help=describe_option(entry), metavar=entry.metavar)
     annotation = list[entry.type] | None if entry.many else entry.type | None  # type: ignore[name-defined]
-    return inspect.Parameter(entry.key, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=annotation)
+    return inspect.Parameter(entry.key, _KIND, default=info, annotation=annotation)
 
 
-def _help(entry: Option) -> str:
-    notes = [str(entry.bounds)] if str(entry.bounds) else []
-    if entry.many:
-        notes.append("repeatable")
-    elif entry.default not in (None, False):
-        notes.append(f"default: {entry.default}")
-    return entry.help + (f" [{'; '.join(notes)}]" if notes else "")
+def _help() -> inspect.Parameter:
+    def show(value: bool) -> None:
+        if value:
+            Sink().write(command_help())
+            raise typer.Exit
+
+    info = typer.Option(False, "--help", "-h", is_eager=True, callback=show)
+    return inspect.Parameter("help", _KIND, default=info, annotation=bool)

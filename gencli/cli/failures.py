@@ -33,5 +33,7 @@ def _usage(error: Exception) -> UsageError:
         message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
         return UsageError(message, hint="See gencli run --help.")
     if not re.fullmatch(r"--?\w[\w-]*", name):
-        return UsageError(f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash.")
+        return UsageError(
+            f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash."
+        )
     return UsageError(f"There is no option {name}.", hint=nearest(name, flags()).replace("'", ""))

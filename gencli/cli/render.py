@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TextIO
 
 from gencli.errors import GenerationError, UsageError
 
-__all__ = ["OutputClosed", "Sink", "Status", "has_control", "prepare", "say"]
+__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "say"]
 
 
 class OutputClosed(Exception):
@@ -24,10 +25,9 @@ def prepare() -> None:
 
 def say(text: str) -> None:
     """Write a line to stderr, if there is one."""
-    try:
-        print(text, file=sys.stderr or open(os.devnull, "w"), flush=True)  # noqa: SIM115 - null device
-    except OSError:
-        pass  # nobody reads it; the result matters more
+    with suppress(OSError):  # nobody reads it; the result matters more
+        if sys.stderr is not None:
+            print(text, file=sys.stderr, flush=True)
 
 
 def has_control(stream: TextIO | None) -> bool:
@@ -44,6 +44,13 @@ class Sink:
         self._is_file = path is not None
         self._is_fresh = True
         self._stream = self._opened(path)
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._is_file:
+            self._stream.close()
 
     @property
     def encoding(self) -> str:
@@ -70,17 +77,10 @@ class Sink:
             self._detach()
             raise GenerationError(f"Cannot write to {self.name}: {error.strerror or error}.") from error
 
-    def close(self) -> None:
-        """Close the file; stdout stays open."""
-        if self._is_file:
-            self._stream.close()
-
     def _detach(self) -> None:
         # What is still in the buffer would raise again when the interpreter flushes it at its end.
-        try:
+        with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-        except (OSError, ValueError):
-            pass
 
     def _opened(self, path: str | None) -> TextIO:
         if path is None:
@@ -93,13 +93,21 @@ class Sink:
             raise UsageError(f"--output {path}: cannot be written: {error.strerror}.") from error
 
 
-class Status:
-    """A line on stderr that is overwritten; only on a terminal, and not with --quiet."""
+class Voice:
+    """What is said beside the result, on stderr; --quiet says nothing of it."""
 
-    def __init__(self, *, is_on: bool) -> None:
-        self._is_on = is_on and has_control(sys.stderr)
+    def __init__(self, *, is_quiet: bool) -> None:
+        self._is_quiet = is_quiet
+        self._has_status = not is_quiet and has_control(sys.stderr)
+        self._status = ""
 
-    def show(self, text: str) -> None:
-        """Replace the line; an empty text removes it."""
-        if self._is_on:
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self._is_quiet:
+            say(text)
+
+    def status(self, text: str) -> None:
+        """A line that the next one replaces, on a terminal only; an empty text removes it."""
+        if self._has_status and text != self._status:
+            self._status = text
             print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)

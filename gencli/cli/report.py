@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gencli.assembly import Assigned
 from gencli.cli.results import Results, Row, tokens_per_second
 from gencli.events import Error, Finish
 from gencli.job import Job
 from gencli.models.base import ModelSpec
 from processors.chain import Chain
-from processors.registry import builtin_registry
 
-__all__ = ["RunInfo", "chain_table", "record", "stats", "summary", "to_json"]
+__all__ = ["RunInfo", "errors", "record", "stats", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +52,17 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
 
 
 def _sample(outcome: Finish | Error) -> dict[str, Any]:
-    is_error = isinstance(outcome, Error)
+    if isinstance(outcome, Error):
+        nothing = {"matched": None, "offset": None, "completion_tokens": None}
+        error = {"type": outcome.type, "message": outcome.message}
+        return {"text": outcome.text, "finish_reason": "error", **nothing, "error": error}
     return {
         "text": outcome.text,
-        "finish_reason": "error" if is_error else outcome.reason,
-        "matched": None if is_error else outcome.matched,
-        "offset": None if is_error else outcome.offset,
-        "completion_tokens": None if is_error else outcome.completion_tokens,
-        "error": {"type": outcome.type, "message": outcome.message} if is_error else None,
+        "finish_reason": outcome.reason,
+        "matched": outcome.matched,
+        "offset": outcome.offset,
+        "completion_tokens": outcome.completion_tokens,
+        "error": None,
     }
 
 
@@ -79,25 +79,9 @@ def _timings(finishes: list[Finish]) -> dict[str, float | None] | None:
     }
 
 
-def to_json(value: Any, *, encoding: str = "utf-8", indent: int | None = None) -> str:
-    """JSON text; characters that the encoding may lack are escaped, -inf is the text "-inf"."""
-    is_ascii = not encoding.lower().replace("-", "").startswith("utf")
-    return json.dumps(_without_inf(value), ensure_ascii=is_ascii, indent=indent, allow_nan=False)
-
-
-def _without_inf(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_inf(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_inf(item) for item in value]
-    return "-inf" if isinstance(value, float) and value == -math.inf else value
-
-
 def summary(results: Results, info: RunInfo) -> Iterator[str]:
     """The lines that follow a run on stderr."""
     finishes = results.finishes
-    for error in results.errors:
-        yield f"Error: {_which(error, results)}{error.message}"
     if finishes:
         parts = [_count(sum(finish.completion_tokens for finish in finishes), "token")]
         speed = tokens_per_second(finishes)
@@ -112,6 +96,12 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
         yield f"Cut at --max-time {info.job.limits.max_time:g} s; raise it for more."
     if "context" in limits:
         yield "Cut at the end of the model's context; a shorter prompt leaves more room."
+
+
+def errors(results: Results) -> Iterator[str]:
+    """A line for each sample that failed."""
+    for error in results.errors:
+        yield f"Error: {_which(error, results)}{error.message}"
 
 
 def _which(error: Error, results: Results) -> str:
@@ -145,23 +135,3 @@ def stats(results: Results, spec: ModelSpec, *, load_seconds: float, threads: in
         speed = timings["tokens_per_second"]
         yield f"prefill: {timings['prefill']:.3f} s, first token after {timings['first_token']:.3f} s"
         yield f"decode: {timings['decode']:.3f} s" + (f", {speed:.1f} tok/s" if speed is not None else "")
-
-
-def chain_table(job: Job) -> Iterator[tuple[str, str, str, str]]:
-    """Phase, stage, value and origin of all that was said, in the order in which stages run."""
-    registry = builtin_registry()
-    running = {name for name, _ in job.chain}
-    yield "constrain", "tail", "ids that the tokenizer lacks", "model"
-    for name, params in job.assembly.chain:
-        why = "" if name in running else " (off)" if params.is_off() else " (not run: greedy)"
-        said = job.assembly.of_stage(name)
-        for entry in said:
-            yield registry.phase(name).name.lower(), name, _value(entry) + why, f"{entry.origin} {entry.said}"
-        if not said:
-            yield registry.phase(name).name.lower(), name, "defaults" + why, "flag --stage"
-    draw = "greedy" if job.is_greedy else job.draw
-    yield "draw", draw, f"seed={job.seed}", "default"
-
-
-def _value(entry: Assigned) -> str:
-    return f"{entry.field}={to_json(entry.value)}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gencli.cli.jsontext import to_json
 from gencli.cli.render import Sink
-from gencli.cli.report import RunInfo, record, to_json
+from gencli.cli.report import RunInfo, record
 from gencli.cli.results import Results, Row
 from gencli.events import Event, Token
 
