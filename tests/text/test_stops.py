@@ -93,7 +93,9 @@ def test_the_match_that_completes_earliest_wins(strings, text, want):
         assert run(text, cuts, strings) == want
 
 
-atoms = st.sampled_from(["a", "b", r"\n", ".", "[^a]", r"\b", "$", "(?m:^)", "(?<=b)", "(?!a)", "(?=ab)"])
+atoms = st.sampled_from(
+    ["a", "b", r"\n", ".", "[^a]", r"\b", r"\B", "$", "(?m:^)", "(?<=b)", "(?!a)", "(?=ab)"]
+)
 repeats = st.sampled_from(["", "", "+", "?", "{2}", "*?"])
 patterns = st.recursive(
     st.builds("{}{}".format, st.sampled_from(["a", "b", r"\n", ".", "[^a]"]), repeats) | atoms,
@@ -170,8 +172,11 @@ def test_without_stops_text_passes_through():
         ([r"foo(?=bar)"], "foofoobar", ("foo", StopMatch("foo", 3))),
         ([r"(?i)STOP"], "dont stop", ("dont ", StopMatch("stop", 5))),
         ([r"^b"], "ab", ("ab", None)),
+        ([r"\n\bUser"], "a\nUse\nUser", ("a\nUse", StopMatch("\nUser", 5))),
+        ([r"a\B"], "xa ab", ("xa ", StopMatch("a", 3))),
+        ([r"[\b]x"], "ax\bx", ("ax", StopMatch("\bx", 2))),
     ],
-    ids=["shortest", "choice", "tie", "tie 2", "line", "behind", "ahead", "case", "not the start"],
+    ids="shortest choice tie tie-2 line behind ahead case not-start boundary inside backspace".split(),
 )
 def test_a_pattern_stops_where_it_first_completes_whatever_the_split(patterns, text, want):
     rng = random.Random(0)
@@ -197,6 +202,12 @@ def test_an_open_ended_pattern_holds_a_bounded_window():
     released = "".join(matcher.push(text[i : i + 64]) for i in range(0, len(text), 64))
     assert len(text) - len(released) <= MAX_WINDOW
     assert released + matcher.flush() == text
+
+
+def test_a_match_far_into_the_text_keeps_its_offset():
+    matcher = StopMatcher(["end."], [r"(?<=a)b\w+d"])
+    released = "".join(matcher.push(char) for char in "a" * 5000 + "bxd")
+    assert (released, matcher.match) == ("a" * 5000, StopMatch("bxd", 5000))
 
 
 def test_a_start_anchor_never_matches_later_in_a_long_text():
