@@ -83,15 +83,11 @@ class ByteTokenizer:
     bos_id = 256
     special_ids = frozenset({256, 257})
     has_chat_template = False
+    token_bytes: Sequence[bytes] = (*(bytes([byte]) for byte in range(256)), b"", b"")
 
     def __init__(self) -> None:
         names = [*byte_alphabet().items(), (256, "<bos>"), (257, "<eos>")]
         self._pieces = Pieces(PieceRules(byte_level=True), dict(names).get, self.special_ids)
-
-    @property
-    def token_bytes(self) -> Sequence[bytes]:
-        """The single byte of each id; b"" for <bos> and <eos>."""
-        return [*(bytes([byte]) for byte in range(256)), b"", b""]
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The UTF-8 bytes of `text`, with or without `special`."""

@@ -86,7 +86,7 @@ class WindowDecoder:
     """
 
     NUM_CONTEXT = 6  # tokens of text already out that are decoded again with each new one
-    MAX_HELD = 4  # a character has four bytes at most, so a U+FFFD that stays longer is genuine
+    MAX_HELD = 4  # tokens; a character has four bytes at most, so an older U+FFFD is genuine
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class WindowDecoder:
             return ""
         self._held.append(token_id)
         text = self._held_text()
-        certain = text if len(self._held) >= self.MAX_HELD else text.rstrip("\ufffd")
+        certain = self._certain(text)
         given = certain[self._num_given :]
         if certain == text:
             self._settle()
@@ -126,6 +126,11 @@ class WindowDecoder:
         text = self._held_text()[self._num_given :] if self._held else ""
         self._settle()
         return text
+
+    def _certain(self, text: str) -> str:
+        if not text.endswith("\ufffd") or len(self._held) >= 2 * self.MAX_HELD:
+            return text
+        return text[:-1] if len(self._held) >= self.MAX_HELD else text.rstrip("\ufffd")
 
     def _settle(self) -> None:
         self._context = [*self._context, *self._held][-self.NUM_CONTEXT :]

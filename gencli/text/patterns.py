@@ -3,13 +3,14 @@ r"""Looking for a regular expression in text that arrives in pieces.
 A pattern is tried after every character as if the text ended there, and the first success counts:
 `\d+` stops at the first digit, and `$`, `\b`, `(?!...)` are judged at the newest character. What a
 pattern may still turn into a match is held back; the `regex` package's partial matching says from
-where. It cannot foresee an assertion that only more text makes true, as a final `\B`.
+where. What it cannot foresee is a denied end, as `(?!$)`: such a match may be missed.
 
 A match spans at most MAX_WINDOW characters, and looks at most NUM_CONTEXT behind itself.
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,16 @@ __all__ = ["MAX_WINDOW", "NUM_CONTEXT", "PatternFinder", "check_pattern"]
 MAX_WINDOW = 4096
 NUM_CONTEXT = 256
 _TIMEOUT = 0.5  # seconds for one search; an honest pattern takes microseconds
+
+# Partial matching takes the end of the text for a fact in \b and its kin, but not in a lookahead: after
+# "\n", `\n\bUser` has failed and `\n(?=\w)User` has not. Escapes and [classes] are read to step over them.
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_BOUNDARIES = {
+    r"\b": r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))",
+    r"\B": r"(?:(?<=\w)(?=\w)|(?<!\w)(?!\w))",
+    r"\m": r"(?:(?<!\w)(?=\w))",
+    r"\M": r"(?:(?<=\w)(?!\w))",
+}
 
 
 def check_pattern(pattern: str) -> None:
@@ -34,7 +45,8 @@ def _compiled(pattern: str) -> Any:
     import regex  # type: ignore[import-untyped]
 
     try:
-        compiled = regex.compile(pattern)
+        regex.compile(pattern)  # what was written, so that an error speaks of that
+        compiled = regex.compile(_PART.sub(lambda part: _BOUNDARIES.get(part[0], part[0]), pattern))
     except regex.error as error:
         raise UsageError(f"the stop pattern {pattern!r} is not valid: {error}") from error
     if compiled.flags & regex.REVERSE:
