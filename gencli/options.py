@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from gencli.errors import UsageError
 from gencli.text.escapes import unescape
@@ -41,6 +42,7 @@ class Option:
     read: Callable[[Any], Any] | None = None
     stage: str = ""
     field: str = ""
+    hint: str = ""
 
     @property
     def flag(self) -> str:
@@ -52,22 +54,45 @@ class Option:
         """The name used in code."""
         return self.flag.lstrip("-").replace("-", "_")
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values there are, if they can be listed."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
     def value(self, given: Any) -> Any:
         """The checked value of what was typed; UsageError names the option."""
         try:
-            value = self.read(given) if self.read else given
+            if self.read:
+                value = self.read(given)
+            elif self.many:
+                value = tuple(self._converted(item) for item in given)
+            else:
+                value = self._converted(given)
         except UsageError as error:
             raise UsageError(f"{self.flag}: {error.message}", hint=error.hint) from None
-        for item in value if isinstance(value, list | tuple) else (value,):
+        for item in value if isinstance(value, tuple) else (value,):
             self._check(item)
         return value
+
+    def _converted(self, given: Any) -> Any:
+        wanted = {int: "a whole number", float: "a number"}.get(self.type, "")
+        if self.choices and given not in self.choices:
+            wanted = "one of " + ", ".join(self.choices)
+        elif not wanted or not isinstance(given, str):
+            return given
+        else:
+            with suppress(ValueError):
+                return self.type(given)
+        raise UsageError(f"{given!r} is not {wanted}.")
 
     def _check(self, value: Any) -> None:
         if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
             raise UsageError(f"{self.flag} holds bytes that are not UTF-8 text.")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and not self.bounds.allow(value):
-            raise UsageError(f"{self.flag} is {value}, but has to be a number {self.bounds}.")
+            raise UsageError(
+                f"{self.flag} is {value:g}, but has to be a number {self.bounds}.", hint=self.hint
+            )
 
 
 def _read_ids(given: Sequence[str]) -> tuple[int, ...]:
@@ -104,9 +129,11 @@ def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Opti
     field = field or params.main()
     about = describe(params)[field]
     kind = about["type"] if about["type"] in (int, float, bool) else str
+    hint = params.__dataclass_fields__[field].metadata["hint"]
     declared = Option(
-        names, kind, about["doc"], "Chain", about["default"], about["bounds"], stage=stage, field=field
-    )
+        names, kind, about["doc"], "Chain", about["default"], about["bounds"],
+        stage=stage, field=field, hint=hint,
+    )  # fmt: skip
     return dataclasses.replace(declared, **changes)
 
 

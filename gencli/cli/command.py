@@ -42,10 +42,18 @@ def _prompts() -> inspect.Parameter:
 
 
 def _parameter(entry: Option) -> inspect.Parameter:
-    # Every default is None, "not given": the settings' layers decide, and know who said what.
-    info = typer.Option(None, *entry.names, help=describe_option(entry), metavar=entry.metavar)
-    annotation = list[entry.type] | None if entry.many else entry.type | None  # type: ignore[name-defined]
-    return inspect.Parameter(entry.key, _KIND, default=info, annotation=annotation)
+    # Every default is None, "not given": the settings' layers decide, and know who said what. Values
+    # stay the text that was typed, so that one place says what is wrong with them.
+    info = typer.Option(
+        None,
+        *entry.names,
+        help=describe_option(entry),
+        metavar=entry.metavar,
+        autocompletion=(lambda: list(entry.choices)) if entry.choices else None,
+    )
+    kind = bool if entry.type is bool else str
+    annotation: Any = list[str] if entry.many else kind
+    return inspect.Parameter(entry.key, _KIND, default=info, annotation=annotation | None)
 
 
 def _help() -> inspect.Parameter:

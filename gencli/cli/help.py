@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterable
-from typing import Literal, get_args, get_origin
 
 from gencli.options import OPTIONS, SECTIONS, Option
 
@@ -50,8 +49,8 @@ def signature(entry: Option) -> str:
 def _metavar(entry: Option) -> str:
     if entry.metavar:
         return entry.metavar
-    if get_origin(entry.type) is Literal:
-        return "|".join(get_args(entry.type))
+    if entry.choices:
+        return "|".join(entry.choices)
     return {bool: "", int: "N", float: "NUMBER"}[entry.type]
 
 

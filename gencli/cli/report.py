@@ -31,17 +31,17 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
 
     With -n above 1 `text` becomes `texts`, and what belongs to a sample becomes a list beside it.
     """
-    ended = row.ended
-    samples = [_sample(outcome) for outcome in ended]
-    fields = {key: [sample[key] for sample in samples] for key in samples[0]}
+    samples = [_sample(outcome) for outcome in row.ended]
+    of_sample: dict[str, Any] = {key: [sample[key] for sample in samples] for key in samples[0]}
+    texts = {"texts": of_sample.pop("text")}
     if info.job.n == 1:
-        fields = {key: values[0] for key, values in fields.items()}
-    else:
-        fields["texts"] = fields.pop("text")
+        of_sample = {key: values[0] for key, values in of_sample.items()}
+        texts = {"text": texts["texts"][0]}
     return {
         "id": row.id,
         "prompt": row.prompt,
-        **fields,
+        **texts,
+        **of_sample,
         "prompt_tokens": max((finish.prompt_tokens for finish in row.finishes), default=None),
         "seed": info.job.seed,
         "model": info.model,
@@ -86,7 +86,7 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
         parts = [_count(sum(finish.completion_tokens for finish in finishes), "token")]
         speed = tokens_per_second(finishes)
         parts += [f"{speed:.1f} tok/s"] if speed is not None else []
-        parts += [_reasons(finishes), f"seed {info.job.seed}"]
+        parts += [_reasons(results), f"seed {info.job.seed}"]
         prompts = f"{len(results.rows)} prompts: " if len(results.rows) > 1 else ""
         yield prompts + ", ".join(parts)
     limits = {finish.matched for finish in finishes if finish.reason == "length"}
@@ -115,10 +115,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _reasons(finishes: list[Finish]) -> str:
-    if len(finishes) > 1:
-        return ", ".join(f"{count} {reason}" for reason, count in Counter(f.reason for f in finishes).items())
-    finish = finishes[0]
+def _reasons(results: Results) -> str:
+    outcomes = [outcome for row in results.rows for outcome in row.ended]
+    if len(outcomes) > 1:
+        reasons = Counter("error" if isinstance(one, Error) else one.reason for one in outcomes)
+        return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    finish = results.finishes[0]
     is_said = finish.reason == "stop" and finish.matched is not None
     return f"stop at {json.dumps(finish.matched, ensure_ascii=False)}" if is_said else finish.reason
 

@@ -8,7 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gencli.errors import UsageError
+from gencli.errors import ModelError, UsageError
+from processors.errors import nearest
 
 if TYPE_CHECKING:
     from gencli.models.base import ModelRunner
@@ -59,9 +60,27 @@ def load(choice: ModelChoice) -> Loaded:
 
 
 def _place(name: str) -> str:
+    """What transformers is to load; ModelError for a name that nothing has."""
     if name in BUNDLED:
         return str(files("gencli") / "assets" / name)
-    return str(Path(name).expanduser())
+    path = Path(name).expanduser()
+    if path.exists():
+        return str(path)
+    if _is_cached(name):
+        return name
+    raise ModelError(
+        f"There is no model {name!r}: no folder has this path, and the hub's cache does not hold it.",
+        hint=f"{nearest(name, BUNDLED)} Nothing is downloaded; `hf download NAME` fills the cache.",
+    )
+
+
+def _is_cached(name: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:  # not a name that the hub could have
+        return False
 
 
 def _load_fake(choice: ModelChoice) -> Loaded:
