@@ -139,11 +139,9 @@ class Engine:
         events, kept, row, now = [], [], 0, time.monotonic()
         for (sequence, run), (count, *tokens_chosen) in zip(choosing, chosen, strict=True):
             good = [token for token in tokens_chosen[:count] if token >= 0]
-            failed_row = row + len(good) if len(good) < count else None
-            taken = sequence.take(good, context=self._runner.spec.context, now=now)
-            error = None
-            if failed_row is not None and sequence.finish is None:
-                error = self._pipeline.explain_failure(logits, rows, failed_row)
+            taken, error = sequence.take(good, context=self._runner.spec.context, now=now)
+            if error is None and sequence.finish is None and len(good) < count:
+                error = self._pipeline.explain_failure(logits, rows, row + len(good))
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:
                 self._release(sequence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
+from gencli.errors import GencliError
 from gencli.events import Error, Event, Finish, Timings, Token
 from gencli.request import Request
 from gencli.text.stream import Delta, TextStream
@@ -49,19 +50,25 @@ class Sequence:
         end = len(self) if end is None else end
         return (*self.prompt[start:end], *self.output[max(0, start - size) : max(0, end - size)])
 
-    def take(self, tokens: Tokens[int], *, context: int, now: float) -> tuple[int, ...]:
-        """Append tokens up to the one that ends the text; returns those that were taken."""
-        before = len(self.output)
+    def take(
+        self, tokens: Tokens[int], *, context: int, now: float
+    ) -> tuple[tuple[int, ...], Exception | None]:
+        """Append tokens up to the one that ends the text; returns those taken, and what went wrong."""
+        before, error = len(self.output), None
         for token in tokens:
             self.output.append(token)
-            self._add(self.stream.push(token))
+            try:
+                self._add(self.stream.push(token))
+            except GencliError as raised:  # a stop pattern that takes too long
+                error = raised
+                break
             if self.finish is None and len(self) >= context:
                 self.close("length", "context")
             if self.finish is not None:
                 break
         if self.first_token is None and self.output:
             self.first_token = now
-        return tuple(self.output[before:])
+        return tuple(self.output[before:]), error
 
     def close(self, reason: str, matched: str | None = None) -> None:
         """End the text from outside; what was held back is given."""

@@ -208,6 +208,16 @@ def test_logits_that_are_not_finite_are_the_models_fault():
     assert "stage 'model'" in ends["1", 0].message
 
 
+def test_a_stop_pattern_that_takes_too_long_ends_its_request_alone():
+    slow = request(
+        "a", key="slow", chain="allowed=[97]", stops=Stops(patterns=("(a|aa)+$.b",)), max_tokens=80
+    )
+    ends = generate([slow, request("b", key="good")])
+    assert ends["slow", 0].type == "GenerationError"
+    assert "(a|aa)+" in ends["slow", 0].message
+    assert ends["good", 0].text == texts([request("b", key="good")])["good", 0]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
