@@ -140,6 +140,7 @@ def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Opti
 def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option:
     """An option for whichever penalties are on; each keeps its own default otherwise."""
     about = describe(builtin_registry().spec("frequency").params)[field]
+    about["doc"] = about["doc"].replace("; null is all", "")  # which is not to give it
     text = f"For all penalties that are on: {about['doc'][0].lower()}{about['doc'][1:]}"
     return Option(names, kind, text, "Chain", bounds=about["bounds"], field=field, **changes)
 

@@ -17,7 +17,7 @@ from gencli.errors import GencliError, UsageError
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["COMMANDS", "HELP", "main"]
+__all__ = ["COMMANDS", "HELP", "main", "make_app"]
 
 COMMANDS = {"run": "Generate text from a prompt."}
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: Sequence[str]) -> int:
     first = arguments[0] if arguments else ""
     if "_GENCLI_COMPLETE" in os.environ or first in ("--install-completion", "--show-completion"):
-        return _run(_app(COMMANDS), arguments)
+        return _run(make_app(COMMANDS), arguments)
     if not first:
         say(HELP)
         return 2
@@ -67,7 +67,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
     elif first == "--version":
         Sink().write(f"gencli {__version__}\n")
     elif first in COMMANDS:
-        return _run(_app([first]), arguments)
+        return _run(make_app([first]), arguments)
     else:
         raise _unknown(first)
     return 0
@@ -109,7 +109,7 @@ def _unknown(word: str) -> UsageError:
     )
 
 
-def _app(names: Iterable[str]) -> typer.Typer:
+def make_app(names: Iterable[str]) -> typer.Typer:
     """The typer application with these commands; only their modules are imported."""
     from importlib import import_module
 

@@ -15,7 +15,7 @@ from gencli.options import OPTIONS, Option
 __all__ = ["flags", "make_command"]
 
 _KIND = inspect.Parameter.KEYWORD_ONLY
-Run = Callable[[list[str], Mapping[str, Any]], int]
+_Run = Callable[[list[str], Mapping[str, Any]], int]
 
 
 def flags() -> list[str]:
@@ -23,7 +23,7 @@ def flags() -> list[str]:
     return [name for entry in OPTIONS for name in "/".join(entry.names).split("/") if name.startswith("--")]
 
 
-def make_command(run: Run) -> Callable[..., int]:
+def make_command(run: _Run) -> Callable[..., int]:
     """A function that typer can read; it hands on the prompts and the options that were given."""
 
     def command(*, prompts: list[str] | None, help: bool, **values: Any) -> int:  # noqa: A002 - the option's

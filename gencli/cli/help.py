@@ -15,8 +15,9 @@ _FIRM = "\xa0"  # no line ends here
 _RUN = """\
 Usage: gencli run [OPTIONS] [PROMPT]...
 
-Generate text from a prompt. Several prompts give several texts. The prompt - is the
-text that comes through a pipe; so is no prompt at all, as in: echo hi | gencli run
+Generate text from a prompt. Several prompts give several texts. The prompt -
+is the text that comes through a pipe; so is no prompt at all, as in
+    echo hi | gencli run
 """
 
 
