@@ -80,7 +80,7 @@ class StopMatcher:
         """Release the first `count` held characters; return the visible ones."""
         shown = []
         self._num_held -= count
-        while count:
+        while count > 0:
             text, hidden = self._held.popleft()
             if len(text) > count:
                 self._held.appendleft((text[count:], hidden))

@@ -176,7 +176,20 @@ def test_without_stops_text_passes_through():
         ([r"a\B"], "xa ab", ("xa ", StopMatch("a", 3))),
         ([r"[\b]x"], "ax\bx", ("ax", StopMatch("\bx", 2))),
     ],
-    ids="shortest choice tie tie-2 line behind ahead case not-start boundary inside backspace".split(),
+    ids=[
+        "shortest",
+        "choice",
+        "tie",
+        "tie-2",
+        "line",
+        "behind",
+        "ahead",
+        "case",
+        "not-start",
+        "boundary",
+        "inside",
+        "backspace",
+    ],
 )
 def test_a_pattern_stops_where_it_first_completes_whatever_the_split(patterns, text, want):
     rng = random.Random(0)
