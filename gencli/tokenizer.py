@@ -113,7 +113,8 @@ class HFTokenizer:
         self.name = name
         self._hf = hf
         added = hf.added_tokens_decoder
-        self.vocab_size = max(len(hf), *(token_id + 1 for token_id in added), 0)
+        # Not len(hf), which counts tokens: some vocabularies leave ids out.
+        self.vocab_size = 1 + max(hf.get_vocab().values(), default=-1)
         self.bos_id: int | None = hf.bos_token_id
         self.eos_ids: tuple[int, ...] = () if hf.eos_token_id is None else (hf.eos_token_id,)
         marked = {token_id for token_id, token in added.items() if token.special}

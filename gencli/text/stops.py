@@ -42,7 +42,7 @@ class StopMatcher:
         self._held: deque[tuple[str, bool]] = deque()  # text not yet released, and whether it is hidden
         self._num_held = 0  # characters in _held, hidden ones too
         self._num_read = 0  # characters pushed, hidden ones too
-        self._num_shown = 0  # characters released
+        self._num_shown = 0  # characters released, once there is something to find
 
     def push(self, text: str, *, hidden: bool = False, armed: bool = True) -> str:
         """Add text; return what is certain to be output.
@@ -52,7 +52,6 @@ class StopMatcher:
         """
         assert self.match is None, "text behind a match"
         if not self._finders:
-            self._num_shown += 0 if hidden else len(text)
             return "" if hidden else text
         if not text:
             return ""
@@ -80,7 +79,7 @@ class StopMatcher:
         """Release the first `count` held characters; return the visible ones."""
         shown = []
         self._num_held -= count
-        while count:
+        while count > 0:
             text, hidden = self._held.popleft()
             if len(text) > count:
                 self._held.appendleft((text[count:], hidden))

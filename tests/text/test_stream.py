@@ -122,6 +122,7 @@ def test_what_was_held_is_given_when_the_length_ends_it():
     """[63, 65]"""
     assert run(ids_of("ab\n"), strings=("\n\n",), max_tokens=3) == ("ab\n", Finish("length"))
     assert run("a👩".encode(), max_tokens=3) == ("a\ufffd", Finish("length"))
+    assert run("a👩".encode(), max_tokens=3, strings=("\ufffd",)) == ("a\ufffd", Finish("length"))
 
 
 @pytest.mark.parametrize("end", [EOS, 33])

@@ -20,11 +20,11 @@ CHATML = (
 )
 
 
-def remade(tokenizer, **config):
+def remade(tokenizer, backend=None, **config):
     """A copy of a tiny tokenizer with other settings."""
     from transformers import PreTrainedTokenizerFast
 
-    copy = tokenizers.Tokenizer.from_str(tokenizer._hf.backend_tokenizer.to_str())
+    copy = backend or tokenizers.Tokenizer.from_str(tokenizer._hf.backend_tokenizer.to_str())
     config = {"bos_token": "<s>", "eos_token": "</s>", **config}
     return HFTokenizer(PreTrainedTokenizerFast(tokenizer_object=copy, **config), "copy")
 
@@ -62,6 +62,15 @@ def test_added_tokens_count_as_known_ids(make):
     tokenizer = make("byte-level")
     assert tokenizer.token_bytes[-3:] == (b"<tool>", b"two words", "中".encode())
     assert make("qwen2").vocab_size == 151_936
+
+
+def test_ids_left_out_of_a_vocabulary_are_known_and_empty(make):
+    model = tokenizers.models.BPE(vocab={"<s>": 0, "</s>": 1, "a": 5}, merges=[])
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    made = remade(make("byte-level"), backend=tokenizer)
+    assert made.token_bytes == (b"", b"", b"", b"", b"", b"a")
 
 
 def test_specials_come_around_a_text_only_where_asked_for(make):
