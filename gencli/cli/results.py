@@ -42,8 +42,8 @@ class Results:
 
     def __init__(self, prompts: Sequence[str], num_samples: int) -> None:
         self.rows = [
-            Row(str(index), prompt, [""] * num_samples, [None] * num_samples)
-            for index, prompt in enumerate(prompts)
+            Row(str(number), prompt, [""] * num_samples, [None] * num_samples)
+            for number, prompt in enumerate(prompts, start=1)
         ]
         self._by_id = {row.id: row for row in self.rows}
 
