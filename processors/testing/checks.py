@@ -27,6 +27,7 @@ from processors.testing.bench import TEXTS, Bench, Subject, Text, random_logits,
 __all__ = ["CHECKS", "Check", "CheckResult", "check_stage", "run_check"]
 
 Check = Callable[[Subject], None]
+SPREAD = 7  # between the slots in use, so that whatever is indexed by slot has to grow
 
 
 def defaults_never_run(subject: Subject) -> None:
@@ -43,8 +44,8 @@ def rows_commute(subject: Subject) -> None:
     cases = subject.cases()
     order = [*range(1, len(cases), 2), *range(0, len(cases), 2)][::-1]
     logits = random_logits(len(cases), subject.env, masked=True)
-    straight = _batch(subject, cases).apply(logits, range(len(cases)))
-    mixed = _batch(subject, cases).apply(logits[order], order)
+    straight = _batch(subject, cases).apply(logits, _slots(cases))
+    mixed = _batch(subject, cases).apply(logits[order], [_slots(cases)[i] for i in order])
     _same(mixed, straight[order], "The result depends on the order of the rows.")
 
 
@@ -52,7 +53,7 @@ def batch_equals_alone(subject: Subject) -> None:
     """A row among others is what it is alone, to the last bit."""
     cases = subject.cases()
     logits = random_logits(len(cases), subject.env, masked=True)
-    together = _batch(subject, cases).apply(logits, range(len(cases)))
+    together = _batch(subject, cases).apply(logits, _slots(cases))
     for i, case in enumerate(cases):
         alone = _batch(subject, [case]).apply(logits[i : i + 1], [0])
         _same(together[i : i + 1], alone, f"Alone and in a batch differ for {case[0]}.")
@@ -76,7 +77,7 @@ def drafts_equal_steps(subject: Subject) -> None:
 def apply_is_pure(subject: Subject) -> None:
     """Applying again gives the same, whatever was applied in between, and the history is only read."""
     cases = subject.cases()
-    bench, slots = _batch(subject, cases), range(len(cases))
+    bench, slots = _batch(subject, cases), _slots(cases)
     tokens, lengths = bench.history.tokens.clone(), bench.history.lengths.clone()
     logits = random_logits(len(cases), subject.env, masked=True)
     first = bench.apply(logits, slots)
@@ -90,7 +91,7 @@ def masked_stays_masked(subject: Subject) -> None:
     """What was -inf is -inf afterwards."""
     cases = subject.cases()
     logits = random_logits(len(cases), subject.env, masked=True)
-    out = _batch(subject, cases).apply(logits, range(len(cases)))
+    out = _batch(subject, cases).apply(logits, _slots(cases))
     revived = (logits == -math.inf) & (out != -math.inf)
     _require(not revived.any(), f"{int(revived.sum())} masked tokens came back.")
 
@@ -129,25 +130,26 @@ def release_frees(subject: Subject) -> None:
                 bench.admit(0, stays, stays_text)
                 _same(bench.apply(logits, [0]), alone, "A slot that was released is not as new.")
             else:
-                _same(bench.apply(logits, [1]), alone, "A release of one slot changed another.")
+                _same(bench.apply(logits, [SPREAD]), alone, "A release of one slot changed another.")
 
 
 def fork_is_independent(subject: Subject) -> None:
     """A fork goes on as its source would, and nothing that happens to one of them changes the other."""
+    fork = 3 * SPREAD
     for (params, text), (other, other_text) in _pairs(subject.cases()):
         logits = random_logits(1, subject.env)
         plain = _batch(subject, [(params, text)]).apply(logits, [0])
         events: tuple[tuple[str, int, Callable[..., None], tuple[Any, ...]], ...] = (
-            ("an empty commit to the fork", 1, Bench.commit, (1, ())),
-            ("a commit to the source", 1, Bench.commit, (0, text.drafts)),
-            ("a commit to the fork", 0, Bench.commit, (1, text.drafts)),
-            ("an admission to the source", 1, Bench.admit, (0, other, other_text)),
-            ("an admission to the fork", 0, Bench.admit, (1, other, other_text)),
-            ("a release of the fork", 0, Bench.release, (1,)),
+            ("an empty commit to the fork", fork, Bench.commit, (fork, ())),
+            ("a commit to the source", fork, Bench.commit, (0, text.drafts)),
+            ("a commit to the fork", 0, Bench.commit, (fork, text.drafts)),
+            ("an admission to the source", fork, Bench.admit, (0, other, other_text)),
+            ("an admission to the fork", 0, Bench.admit, (fork, other, other_text)),
+            ("a release of the fork", 0, Bench.release, (fork,)),
         )
         for what, slot, event, arguments in events:
             bench = _batch(subject, [(params, text)])
-            bench.fork(0, 1)
+            bench.fork(0, fork)
             event(bench, *arguments)
             _same(bench.apply(logits, [slot]), plain, f"After a fork, {what} shows in slot {slot}.")
 
@@ -225,9 +227,13 @@ def _require(condition: bool | Tensor, message: str) -> None:
 
 def _batch(subject: Subject, cases: Sequence[tuple[Params, Text]]) -> Bench:
     bench = Bench(subject)
-    for slot, (params, text) in enumerate(cases):
+    for slot, (params, text) in zip(_slots(cases), cases, strict=True):
         bench.admit(slot, params, text)
     return bench
+
+
+def _slots(cases: Sequence[tuple[Params, Text]]) -> range:
+    return range(0, SPREAD * len(cases), SPREAD)
 
 
 def _pairs(cases: list[tuple[Params, Text]]) -> list[tuple[tuple[Params, Text], tuple[Params, Text]]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
+import types
 from collections.abc import Iterator
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -113,6 +113,6 @@ def _guesses(hint: Any) -> Iterator[Any]:
     elif origin is tuple:
         inner = [next(_guesses(argument), None) for argument in arguments if argument is not Ellipsis]
         yield tuple(inner)
-    elif origin is Union or dataclasses.is_dataclass(hint) or arguments:
+    elif origin in (Union, types.UnionType):
         for argument in arguments:
             yield from _guesses(argument)

@@ -1,6 +1,7 @@
 """The contract kit notices each kind of fault, by the check that is meant for it and by no other."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from processors.base import Processor
 from processors.catalog import Phase
 from processors.params import Params, param
-from processors.testing import CHECKS, Subject, run_check
+from processors.testing import CHECKS, Subject, check_stage, examples, run_check
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +177,39 @@ def test_a_fault_is_caught_by_the_check_meant_for_it(stage, check):
 def test_a_wrong_number_is_caught_by_the_twin():
     assert failing(Shift, shift_twin) == set()
     assert failing(OffByOne, shift_twin) == {"equals_twin"}
+
+
+@dataclass(frozen=True, slots=True)
+class AllKindsParams(Params):
+    """A field of every kind."""
+
+    on: bool = param(False, "A switch.")
+    level: float = param(0.5, "A number.", gt=0, lt=1)
+    mode: Literal["soft", "hard"] = param("soft", "A choice.")
+    ids: tuple[int, ...] = param((), "Ids.")
+    pairs: tuple[tuple[int | str, float], ...] = param((), "Pairs.")
+    window: int | None = param(None, "A window.", ge=2)
+
+
+def test_examples_are_guessed_from_fields_and_bounds():
+    found = examples(AllKindsParams)
+    assert all(params.on for params in found)
+    assert {params.mode for params in found} == {"soft", "hard"}
+    assert {params.window for params in found} == {None, 3, 10, 200}
+    assert {params.level for params in found} == {0.5, 0.05}
+    assert any(params.pairs == ((1, 0.5),) for params in found)
+
+
+def test_check_stage_reports_every_check_by_name():
+    results = check_stage(RevivesMasked)
+    assert [result.name for result in results] == [check.__name__ for check in CHECKS]
+    (failed,) = [result for result in results if not result.passed]
+    assert "masked tokens came back" in failed.detail
+
+
+def test_what_a_stage_raises_is_a_failure_with_its_name():
+    class Raises(Shift):
+        def apply(self, logits, rows):
+            raise KeyError("lost")
+
+    assert any("KeyError: 'lost'" in result.detail for result in check_stage(Raises))
