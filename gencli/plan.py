@@ -21,6 +21,11 @@ class Feed:
     tokens: tuple[int, ...]
     wanted: int = 1
 
+    @property
+    def drafts(self) -> tuple[int, ...]:
+        """The fed tokens that are guesses: all wanted ones but the first."""
+        return self.tokens[len(self.tokens) - self.wanted + 1 :] if self.wanted > 1 else ()
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:

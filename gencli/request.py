@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from processors.catalog import Draw
 from processors.chain import Chain
 
 __all__ = ["Limits", "Request", "Stops"]
@@ -27,6 +28,10 @@ class Limits:
     max_tokens: int = 512
     max_time: float | None = None
 
+    def is_over(self, seconds: float) -> bool:
+        """Whether this long is too long."""
+        return self.max_time is not None and seconds >= self.max_time
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -40,7 +45,7 @@ class Request:
     prompt_ids: tuple[int, ...]
     chain: Chain = field(default_factory=Chain)
     seed: int = 0
-    draw: str = "gumbel"
+    draw: Draw = "gumbel"
     n: int = 1
     stops: Stops = field(default_factory=Stops)
     limits: Limits = field(default_factory=Limits)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from processors.rng import derive
     from processors.rows import Rows
     from processors.sampler import Sampler
-    from processors.trace import trace
-    from processors.verify import verify
 
 __all__ = [
     "BUILTIN",
@@ -42,8 +40,6 @@ __all__ = [
     "builtin_registry",
     "derive",
     "param",
-    "trace",
-    "verify",
 ]
 
 _HOME = {
@@ -58,8 +54,6 @@ _HOME = {
     "rng": ("derive",),
     "rows": ("Rows",),
     "sampler": ("Sampler",),
-    "trace": ("trace",),
-    "verify": ("verify",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

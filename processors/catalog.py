@@ -19,6 +19,7 @@ __all__ = [
     "AllowedParams",
     "BanParams",
     "BiasParams",
+    "Draw",
     "FrequencyParams",
     "IgnoreEosParams",
     "MinPParams",
@@ -38,6 +39,7 @@ __all__ = [
 
 BAN_LIMIT = 16384  # bytes; the tables of the stage grow with them
 Scope = Literal["prompt", "output", "both"]
+Draw = Literal["gumbel", "multinomial", "greedy"]
 
 
 class Phase(IntEnum):

@@ -9,12 +9,10 @@ one an id picks the id inside (Maddison, Tarlow, Minka 2014). The row's finite l
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
-
 import torch
 from torch import Tensor
 
+from processors.catalog import Draw
 from processors.rng import Stream, gumbel, row_keys, uniform
 from processors.rows import Rows
 
@@ -23,14 +21,11 @@ __all__ = [
     "EMPTY",
     "NON_FINITE",
     "PLAIN_LIMIT",
-    "Draw",
     "Sampler",
     "greedy",
     "gumbel_max",
     "inverse_cdf",
 ]
-
-Draw = Literal["gumbel", "multinomial", "greedy"]
 
 PLAIN_LIMIT = 4096  # up to this many finite logits, every id draws its own noise
 BLOCK = 512  # ids that share the first level of the two-level draw
@@ -122,7 +117,7 @@ def _plain_sparse(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
 
 
 def _two_level(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    sums = _by_block(logits, lambda block: block.logsumexp(dim=-1)).to(torch.float64)
+    sums = _block_sums(logits)
     blocks = torch.arange(sums.shape[1], device=logits.device)
     block_keys = row_keys(seeds, positions, Stream.BLOCK)[:, None]
     block = (sums + gumbel(block_keys, blocks)).argmax(dim=-1, keepdim=True)
@@ -134,36 +129,38 @@ def _two_level(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
 
 def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     """A draw from softmax(logits) for each row [R]: one uniform number, ids in order, float64 sums."""
-    top = logits.amax(dim=-1, keepdim=True)
-    weights = _by_block(logits, lambda block: (block - top[..., None]).exp().sum(-1, dtype=torch.float64))
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
-    sums = weights.cumsum(dim=-1)
-    target = uniform(keys, torch.zeros_like(keys)) * sums[:, -1:]
-    block = _first_above(sums, weights, target)
-    target = target - (sums - weights).gather(1, block)
+    sums = _block_sums(logits)
+    block, rest = _invert((sums - sums.amax(-1, keepdim=True)).exp(), uniform(keys, torch.zeros_like(keys)))
     ids, inside = _block_logits(logits, block)
-    weights = (inside - top).exp().to(torch.float64)
-    place = _first_above(weights.cumsum(dim=-1), weights, target)
-    return ids.gather(1, place).squeeze(1)
+    inside = inside.to(torch.float64)
+    choice, _ = _invert((inside - inside.amax(-1, keepdim=True)).exp(), rest)
+    return ids.gather(1, choice).squeeze(1)
 
 
-def _first_above(sums: Tensor, weights: Tensor, target: Tensor) -> Tensor:
-    """Place [R, 1] of the first sum above the target; the last place with weight if rounding left none."""
-    place = torch.arange(sums.shape[1], device=sums.device)
+def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Place [R, 1] at which the cumulated weights [R, N] pass u of their sum, and what u is inside it.
+
+    A place without weight is never taken, whatever the rounding.
+    """
+    sums = weights.cumsum(dim=-1)
+    target = u * sums[:, -1:]
+    place = torch.arange(weights.shape[1], device=weights.device)
     last = torch.where(weights > 0, place, 0).amax(dim=-1, keepdim=True)
-    above = torch.where((sums > target) & (weights > 0), place, last)
-    return above.amin(dim=-1, keepdim=True)
+    first = torch.where((sums > target) & (weights > 0), place, last).amin(dim=-1, keepdim=True)
+    weight = weights.gather(1, first)
+    return first, ((target - sums.gather(1, first) + weight) / weight).clamp(0, 1)
 
 
-def _by_block(logits: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-    """Reduce each block of ids to one number: [R, V] -> [R, ceil(V / BLOCK)], without a padded copy."""
+def _block_sums(logits: Tensor) -> Tensor:
+    """Log-sum-exp of each block of ids, [R, V] -> [R, ceil(V / BLOCK)] float64, without a padded copy."""
     whole = logits.shape[1] // BLOCK * BLOCK
     parts = []
     if whole:
-        parts.append(reduce(logits[:, :whole].view(len(logits), -1, BLOCK)))
+        parts.append(logits[:, :whole].view(len(logits), -1, BLOCK).logsumexp(dim=-1))
     if whole < logits.shape[1]:
-        parts.append(reduce(logits[:, None, whole:]))
-    return torch.cat(parts, dim=1)
+        parts.append(logits[:, whole:].logsumexp(dim=-1, keepdim=True))
+    return torch.cat(parts, dim=1).to(torch.float64)
 
 
 def _block_logits(logits: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,7 @@ MIX: dict[Writer, int] = {
     _record: 18,
     _echo: 10,
     _question: 14,
-    _portrait: 1,
+    _portrait: 3,
     list_text: 5,
     note: 5,
     chat: 17,

@@ -23,11 +23,19 @@ REPLIES = (
     "Good day! Ask me for a story, a list or a fact.",
 )
 INTRODUCTIONS = ("My name is {name}.", "Hello, I am {name}.", "Hi! I am called {name}.")
-ASK_STORY = ("Tell me a story about {name}.", "Write a story about {name}.", "Please tell a story about {name}.")
+ASK_STORY = (
+    "Tell me a story about {name}.",
+    "Write a story about {name}.",
+    "Please tell a story about {name}.",
+)
 ASK_MOOD = ("Tell me a {mood} story about {name}.", "Write a {mood} story about {name}.")
 ASK_JSON = ("Turn this sentence into JSON: {s}", "Make a JSON record: {s}", "JSON please: {s}")
 ASK_LIST = ("List {what}.", "Name {what}.", "Give me a list of {what}.")
-THANKS = (("Thank you!", "You are welcome!"), ("Thanks, bye!", "Goodbye!"), ("That is great.", "I am glad to help."))
+THANKS = (
+    ("Thank you!", "You are welcome!"),
+    ("Thanks, bye!", "Goodbye!"),
+    ("That is great.", "I am glad to help."),
+)
 
 
 def render(turns: list[Turn], system: str | None = None) -> str:
@@ -66,7 +74,9 @@ def _list(rng: Random, split: Split) -> list[Turn]:
 def _echo(rng: Random, split: Split) -> list[Turn]:
     prompt, completion = records.echo_pair(rng, split)
     words = prompt.partition(": ")[2].partition("\n")[0]
-    return [(f"Repeat: {words}", words)] if "Repeat" in prompt else [(f"JSON list: {words}", completion.strip())]
+    return (
+        [(f"Repeat: {words}", words)] if "Repeat" in prompt else [(f"JSON list: {words}", completion.strip())]
+    )
 
 
 def _story(rng: Random, split: Split) -> list[Turn]:

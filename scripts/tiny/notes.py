@@ -94,11 +94,13 @@ def letter(rng: Random, split: Split) -> str:
 def weather_note(rng: Random, split: Split) -> str:
     """Report the weather, with numbers."""
     name = draw(rng, split, person_name, lambda n: (n,))
-    lines = [
-        f"{day}: {rng.choice(WEATHER)}, {rng.randint(-9, 35)} degrees, wind from the {rng.choice(DIRECTIONS)}."
-        for day in ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")[: rng.randint(2, 5)]
-    ]
-    return f"Weather notes by {name}\n" + "\n".join(lines)
+
+    def line(day: str) -> str:
+        weather, degrees = rng.choice(WEATHER), rng.randint(-9, 35)
+        return f"{day}: {weather}, {degrees} degrees, wind from the {rng.choice(DIRECTIONS)}."
+
+    days = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")[: rng.randint(2, 5)]
+    return "\n".join([f"Weather notes by {name}", *map(line, days)])
 
 
 def counting(rng: Random, split: Split) -> str:

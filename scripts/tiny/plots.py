@@ -115,7 +115,7 @@ DOOR = (
     (
         "The door was locked, and on it was a picture of {a_fkind}.",
         '"Who is there?" asked a deep voice.',
-        "Beside it sat {a_fkind} who said, \"Only a {trait} heart may enter.\"",
+        'Beside it sat {a_fkind} who said, "Only a {trait} heart may enter."',
     ),
     (
         '"I am {hero}," said {hero}, "and I am not afraid."',

@@ -16,7 +16,9 @@ def is_held_out(*key: Hashable) -> bool:
     return zlib.crc32("|".join(map(str, key)).encode()) % HELD_OUT_ONE_IN == 0
 
 
-def draw(rng: Random, split: Split, make: Callable[[Random], T], key: Callable[[T], tuple[Hashable, ...]]) -> T:
+def draw(
+    rng: Random, split: Split, make: Callable[[Random], T], key: Callable[[T], tuple[Hashable, ...]]
+) -> T:
     """Make values until one's key lies in the split."""
     while True:
         value = make(rng)

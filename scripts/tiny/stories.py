@@ -43,7 +43,9 @@ def _tell(rng: Random, template: str, slots: Slots) -> str:
     loose = {"size": rng.choice(SIZES), "trait": rng.choice(TRAITS), "weather": rng.choice(WEATHER)}
     loose["number"] = rng.choice(NUMBERS[2:])
     words = slots | loose
-    articles = {f"a_{key}": with_article(words[key]) for key in ("size", "trait", "kind", "fkind", "color", "tree")}
+    articles = {
+        f"a_{key}": with_article(words[key]) for key in ("size", "trait", "kind", "fkind", "color", "tree")
+    }
     return template.format(**words, **articles)
 
 

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from random import Random
 
-GIRLS = """Mia Lena Ada Nora Ella Ruth Vera Iris Clara Tess Zoe Hanna Lily Rosa Emma Anna Sara Ivy June Maya
-Olga Petra Dora Greta Ines Kira Luna Nina Paula Wilma Alma Cleo Edith Frida Gwen Heidi Jana Kaya Lotte Marta""".split()
+GIRLS = """Mia Lena Ada Nora Ella Ruth Vera Iris Clara Tess Zoe Hanna Lily Rosa Emma Anna Sara Ivy June
+Maya Olga Petra Dora Greta Ines Kira Luna Nina Paula Wilma Alma Cleo Edith Frida Gwen Heidi Jana Kaya Lotte
+Marta""".split()
 BOYS = """Tom Ben Finn Otto Leo Max Oscar Hugo Theo Karl Sam Noah Jack Paul Emil Anton Felix Ivan Jonas Luis
-Milo Nico Omar Pablo Rafi Simon Tim Victor Walter Yuri Adam Boris Dan Erik Fred Gus Hans Igor Jim Lars""".split()
+Milo Nico Omar Pablo Rafi Simon Tim Victor Walter Yuri Adam Boris Dan Erik Fred Gus Hans Igor Jim
+Lars""".split()
 PETS = """Rex Pip Bella Coco Daisy Fluff Ginger Hazel Jasper Kiki Lucky Mimi Nemo Olive Pepper Rusty Shadow
 Toffee Biscuit Waffle Ziggy Bramble Clover Dusty""".split()
 CITIES = """Oslo Paris Rome Lima Cairo Berlin Madrid Vienna Dublin Prague Athens Lisbon Tokyo Delhi Boston

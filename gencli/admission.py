@@ -1,0 +1,70 @@
+"""From a request to what the parts of the engine want to know of it, and what is refused on the way."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from gencli.errors import UsageError
+from gencli.models.base import ModelSpec
+from gencli.request import Request
+from gencli.text.stream import StopRules
+from processors.base import Admission
+from processors.catalog import IgnoreEosParams, MinTokensParams
+from processors.chain import Chain
+from processors.registry import Registry
+
+__all__ = ["admission", "check_request", "effective_chain", "stop_rules"]
+
+
+def effective_chain(request: Request, *, known: int, width: int, registry: Registry) -> Chain:
+    """The chain as it runs: off stages dropped, greedy resolved, ids beyond the tokenizer masked.
+
+    `known` is the number of ids the tokenizer has, `width` the number of logits a row.
+    """
+    chain = request.chain.resolved(greedy=request.draw == "greedy", registry=registry)
+    return chain.with_stage("tail", registry, size=known) if known < width else chain
+
+
+def admission(request: Request) -> Admission:
+    """What the stages are told."""
+    return Admission(prompt=request.prompt_ids, stop_ids=request.stops.ids)
+
+
+def stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
+    """What the text layer is told."""
+    stops = request.stops
+    at_least = cast(MinTokensParams | None, request.chain.get("min_tokens"))
+    ignore = cast(IgnoreEosParams | None, request.chain.get("ignore_eos"))
+    return StopRules(
+        eos_ids=frozenset(eos_ids),
+        stop_ids=frozenset(stops.ids),
+        strings=stops.strings,
+        patterns=stops.patterns,
+        include_stop=stops.include,
+        min_tokens=at_least.count if at_least else 0,
+        max_tokens=request.limits.max_tokens,
+        ignore_eos=bool(ignore and ignore.enabled),
+        loop=stops.loop,
+    )
+
+
+def check_request(request: Request, spec: ModelSpec) -> None:
+    """Refuse what cannot run on this model."""
+    size = len(request.prompt_ids)
+    if size == 0:
+        raise UsageError("The prompt is empty: it has no tokens.", hint="Give at least one word.")
+    if size >= spec.context:
+        raise UsageError(
+            f"The prompt has {size} tokens, but {spec.name} takes {spec.context} with the output.",
+            hint=f"Shorten it to {spec.context - 1} tokens or fewer.",
+        )
+    for token in (*request.prompt_ids, *request.stops.ids):
+        if not 0 <= token < spec.vocab_size:
+            raise UsageError(f"Token id {token} is outside the model's vocabulary of {spec.vocab_size}.")
+    if request.n > 1 and request.draw == "greedy":
+        raise UsageError(
+            f"n = {request.n} with a greedy draw would give {request.n} times the same text.",
+            hint="Raise the temperature above 0, or leave n at 1.",
+        )
+    if request.n < 1 or request.limits.max_tokens < 1:
+        raise UsageError("n and max-tokens have to be at least 1.")

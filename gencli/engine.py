@@ -1,0 +1,188 @@
+"""The generate loop: requests in, events out, one step after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gencli.admission import admission, check_request, effective_chain, stop_rules
+from gencli.draft import Drafter
+from gencli.events import Event
+from gencli.models.base import ModelRunner
+from gencli.request import Request
+from gencli.scheduler import Scheduler, Step
+from gencli.sequence import Sequence
+from gencli.text.stream import TextStream
+from gencli.tokenizer import Tokenizer
+from processors.base import Env
+from processors.history import History
+from processors.pipeline import Pipeline
+from processors.registry import Registry, builtin_registry
+from processors.rng import derive, signed
+from processors.rows import Rows
+from processors.sampler import Sampler
+from processors.verify import verify
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Runs requests together, continuously batched, on one model.
+
+    `max_batch` is the number of sequences that run at once, `step_tokens` about how many tokens a step
+    feeds. Requests that wait or join change nothing in the text of the others.
+    """
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        tokenizer: Tokenizer,
+        *,
+        max_batch: int = 8,
+        step_tokens: int = 512,
+        registry: Registry | None = None,
+        drafter: Drafter | None = None,
+    ) -> None:
+        spec = runner.spec
+        # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
+        device = torch.device("cpu") if spec.device.type == "mps" else spec.device
+        self.eos_ids = tuple(sorted({*spec.eos_ids, *tokenizer.eos_ids}))
+        self._runner, self._tokenizer, self._drafter = runner, tokenizer, drafter
+        self._registry = registry or builtin_registry()
+        self._scheduler = Scheduler(
+            max_batch=max_batch,
+            step_tokens=step_tokens,
+            context=spec.context,
+            can_rollback=spec.can_rollback,
+        )
+        self._history = History(device, slots=max_batch + 1)
+        env = Env(width=spec.vocab_size, vocabulary=tokenizer, eos_ids=self.eos_ids, device=device)
+        self._pipeline = Pipeline(env, self._registry)
+        self._sampler = Sampler()
+        self._spare_slot = max_batch  # where requests are tried on before they wait
+        self._interrupted = False
+
+    def effective(self, request: Request) -> Request:
+        """The request as it will run."""
+        if request.chain.is_greedy:
+            request = replace(request, draw="greedy")
+        known, width = self._tokenizer.vocab_size, self._runner.spec.vocab_size
+        chain = effective_chain(request, known=known, width=width, registry=self._registry)
+        return replace(request, chain=chain)
+
+    @torch.inference_mode()
+    def submit(self, request: Request) -> None:
+        """Queue a request. What cannot run is refused here, before anything is generated."""
+        request = self.effective(request)
+        check_request(request, self._runner.spec)
+        self._pipeline.admit(self._spare_slot, request.chain, admission(request))
+        self._pipeline.release(self._spare_slot)
+        rules, now = stop_rules(request, self.eos_ids), time.monotonic()
+        for sample in range(request.n):
+            stream = TextStream(self._tokenizer.stream(request.prompt_ids), rules)
+            seed = derive(request.seed, sample)
+            self._scheduler.waiting.append(Sequence(request, sample, seed, stream, submitted=now))
+
+    def run(self) -> Iterator[Event]:
+        """Generate until every submitted request has ended."""
+        while self._scheduler.waiting or self._scheduler.running:
+            yield from self._end_all("interrupted") if self._interrupted else self._step()
+        self._interrupted = False
+
+    def interrupt(self) -> None:
+        """End all that is open, with its text so far, at the next step. Safe in a signal handler."""
+        self._interrupted = True
+
+    @torch.inference_mode()
+    def _step(self) -> list[Event]:
+        events = self._end_late()
+        self._admit()
+        step = self._scheduler.plan(self._drafter, barred=self._sequential_slots())
+        for fork in step.forks:
+            self._runner.fork(fork.source, fork.target)
+            self._runner.keep(fork.target, fork.length)
+        if step.plan.feeds:
+            logits = self._runner.forward(step.plan).to(self._history.device)
+            for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
+                sequence.fed += len(feed.tokens)
+            events += self._decide(step, logits)
+        return events
+
+    def _admit(self) -> None:
+        for sequence in self._scheduler.admit():
+            request, slot = sequence.request, sequence.slot
+            sequence.started = time.monotonic()
+            self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
+            self._pipeline.admit(slot, request.chain, admission(request))
+            self._sampler.admit(slot, request.draw)
+
+    def _sequential_slots(self) -> list[int]:
+        if self._drafter is None:
+            return []
+        slots = [sequence.slot for sequence in self._scheduler.running]
+        return [slot for slot in slots if self._pipeline.is_sequential(slot)]
+
+    def _decide(self, step: Step, logits: Tensor) -> list[Event]:
+        """From a step's logits to committed tokens and events."""
+        pairs = zip(step.sequences, step.plan.feeds, strict=True)
+        choosing = [(sequence, feed.drafts) for sequence, feed in pairs if feed.wanted]
+        if not choosing:
+            return []
+        slots, drafts = [sequence.slot for sequence, _ in choosing], [run for _, run in choosing]
+        rows = Rows.build(self._history, slots, drafts)
+        tokens, counts = verify(self._sampler(self._pipeline(logits, rows), rows), rows)
+        chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()  # the one wait for the device
+        events, kept, row, now = [], [], 0, time.monotonic()
+        for (sequence, run), (count, *tokens_chosen) in zip(choosing, chosen, strict=True):
+            good = [token for token in tokens_chosen[:count] if token >= 0]
+            taken, error = sequence.take(good, context=self._runner.spec.context, now=now)
+            if error is None and sequence.finish is None and len(good) < count:
+                error = self._pipeline.explain_failure(logits, rows, row + len(good))
+            events += sequence.drain(now, error)
+            if sequence.finish is not None or error is not None:
+                self._release(sequence)
+            else:
+                kept.append((sequence, taken))
+            row += 1 + len(run)
+        self._keep(kept)
+        return events
+
+    def _keep(self, kept: list[tuple[Sequence, tuple[int, ...]]]) -> None:
+        """Make the tokens of the sequences that go on part of the committed state."""
+        self._history.append([sequence.slot for sequence, _ in kept], [taken for _, taken in kept])
+        for sequence, taken in kept:
+            self._pipeline.commit(sequence.slot, taken)
+            if sequence.fed > len(sequence) - 1:  # rejected drafts
+                sequence.fed = len(sequence) - 1
+                self._runner.keep(sequence.slot, sequence.fed)
+
+    def _release(self, sequence: Sequence) -> None:
+        self._scheduler.release(sequence)
+        self._runner.release(sequence.slot)
+        self._pipeline.release(sequence.slot)
+        self._history.release(sequence.slot)
+
+    def _end_late(self) -> list[Event]:
+        """End what has run out of its time."""
+        now = time.monotonic()
+        late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
+        return self._end(late, "length", "max_time") if late else []
+
+    @torch.inference_mode()
+    def _end_all(self, reason: str) -> list[Event]:
+        return self._end(self._scheduler.everything(), reason)
+
+    def _end(self, sequences: list[Sequence], reason: str, matched: str | None = None) -> list[Event]:
+        events = []
+        for sequence in sequences:
+            sequence.close(reason, matched)
+            events += sequence.drain(time.monotonic())
+            if sequence.slot >= 0:
+                self._release(sequence)
+            else:
+                self._scheduler.waiting.remove(sequence)
+        return events

@@ -1,0 +1,133 @@
+"""Which sequences run, and what each of them feeds in the next step."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from gencli.draft import Drafter
+from gencli.plan import Feed, StepPlan
+from gencli.sequence import Sequence
+
+__all__ = ["Fork", "Scheduler", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Copy a lane's first `length` tokens to another lane before the step."""
+
+    source: int
+    target: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The feeds of a step and the sequence behind each of them."""
+
+    plan: StepPlan
+    sequences: tuple[Sequence, ...]
+    forks: tuple[Fork, ...]
+
+
+class Scheduler:
+    """Owns slots and queue. A sequence keeps its slot, which is also its KV lane, until it is done.
+
+    Running sequences decode in every step; what is left of the token budget goes to prompt chunks, so
+    that a long prompt does not stall its neighbours.
+    """
+
+    def __init__(self, *, max_batch: int, step_tokens: int, context: int, can_rollback: bool = True) -> None:
+        self.running: list[Sequence] = []
+        self.waiting: deque[Sequence] = deque()
+        self._free = list(range(max_batch))
+        self._step_tokens = step_tokens
+        self._context = context
+        self._can_rollback = can_rollback
+
+    def everything(self) -> list[Sequence]:
+        """All that has not ended, running or waiting."""
+        return [*self.running, *self.waiting]
+
+    def admit(self) -> list[Sequence]:
+        """Give free slots, the lowest first, to waiting sequences in their order."""
+        admitted = []
+        while self.waiting and self._free:
+            sequence = self.waiting.popleft()
+            sequence.slot = heapq.heappop(self._free)
+            self.running.append(sequence)
+            admitted.append(sequence)
+        return admitted
+
+    def release(self, sequence: Sequence) -> None:
+        """Take the sequence's slot back."""
+        self.running.remove(sequence)
+        heapq.heappush(self._free, sequence.slot)
+
+    def plan(self, drafter: Drafter | None = None, *, barred: Collection[int] = ()) -> Step:
+        """The next step: prompt copies, then decoding, then prompt chunks while the budget lasts.
+
+        Sequences in `barred` slots decode without drafts.
+        """
+        forks = self._fork_prompts()
+        decoding = [sequence for sequence in self.running if len(sequence) - sequence.fed == 1]
+        shares = [(s, self._decode(s, None if s.slot in barred else drafter)) for s in decoding]
+        budget = self._step_tokens - sum(len(feed.tokens) for _, feed in shares)
+        shares += self._chunks(max(budget, self._step_tokens // 4, 1))
+        feeds = tuple(feed for _, feed in shares)
+        return Step(StepPlan(feeds), tuple(sequence for sequence, _ in shares), forks)
+
+    def _decode(self, sequence: Sequence, drafter: Drafter | None) -> Feed:
+        drafts = self._propose(sequence, drafter)
+        return Feed(sequence.slot, sequence.fed, sequence.tokens(sequence.fed) + drafts, 1 + len(drafts))
+
+    def _propose(self, sequence: Sequence, drafter: Drafter | None) -> tuple[int, ...]:
+        """Drafts, cut to what the limits of tokens and context leave beside the token chosen anyway."""
+        left = sequence.request.limits.max_tokens - len(sequence.output)
+        most = min(left, self._context - len(sequence)) - 1
+        if drafter is None or most < 1 or not self._can_rollback:
+            return ()
+        return tuple(drafter.propose(sequence.tokens(), most))[:most]
+
+    def _chunks(self, budget: int) -> Iterator[tuple[Sequence, Feed]]:
+        for sequence in self.running:
+            start, end = sequence.fed, self._prefill_end(sequence)
+            if budget < 1 or start == end or len(sequence) - start == 1:
+                continue
+            end = min(end, start + budget)
+            budget -= end - start
+            wanted = int(end == len(sequence))
+            yield sequence, Feed(sequence.slot, start, sequence.tokens(start, end), wanted)
+
+    def _prefill_end(self, sequence: Sequence) -> int:
+        """How far the prompt may be fed now.
+
+        The samples of one request share the prompt's prefill: the one that is furthest feeds all of the
+        prompt but its last token, the others wait for a copy, then each feeds the last token itself.
+        """
+        if sequence.request.n == 1:
+            return len(sequence)
+        shared = len(sequence.prompt) - 1
+        lagging = [other for other in self._siblings(sequence) if other.fed < shared]
+        feeds = lagging and max(lagging, key=lambda other: other.fed) is sequence
+        return shared if feeds else sequence.fed
+
+    def _siblings(self, sequence: Sequence) -> list[Sequence]:
+        return [other for other in self.running if other.request is sequence.request]
+
+    def _fork_prompts(self) -> tuple[Fork, ...]:
+        forks = []
+        for sequence in self.running:
+            shared = len(sequence.prompt) - 1
+            if sequence.request.n == 1 or sequence.fed or shared == 0:
+                continue
+            donor = next((s for s in self._siblings(sequence) if self._holds(s, shared)), None)
+            if donor is not None:
+                forks.append(Fork(donor.slot, sequence.slot, shared))
+                sequence.fed = shared
+        return tuple(forks)
+
+    def _holds(self, sequence: Sequence, shared: int) -> bool:
+        return sequence.fed == shared or (self._can_rollback and sequence.fed > shared)

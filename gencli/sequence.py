@@ -1,0 +1,112 @@
+"""The one mutable record of a sample that is being generated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
+
+from gencli.errors import GencliError
+from gencli.events import Error, Event, Finish, Timings, Token
+from gencli.request import Request
+from gencli.text.stream import Delta, TextStream
+from gencli.text.stream import Finish as Reason
+
+__all__ = ["Sequence"]
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One sample of a request: its place in the engine and what it has produced.
+
+    `fed` counts the tokens that its KV lane holds; the last committed token is always still to be fed.
+    Times are seconds of a monotonic clock.
+    """
+
+    request: Request
+    sample: int
+    seed: int
+    stream: TextStream
+    submitted: float
+    slot: int = -1
+    fed: int = 0
+    output: list[int] = field(default_factory=list)
+    finish: Reason | None = None
+    started: float | None = None
+    first_token: float | None = None
+    _texts: list[str] = field(default_factory=list)
+    _given: tuple[int, int] = (0, 0)  # how many of `output` and `_texts` events have told of
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Ids of the prompt."""
+        return self.request.prompt_ids
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.output)
+
+    def tokens(self, start: int = 0, end: int | None = None) -> tuple[int, ...]:
+        """Prompt and output from one place to another."""
+        size = len(self.prompt)
+        end = len(self) if end is None else end
+        return (*self.prompt[start:end], *self.output[max(0, start - size) : max(0, end - size)])
+
+    def take(
+        self, tokens: Tokens[int], *, context: int, now: float
+    ) -> tuple[tuple[int, ...], Exception | None]:
+        """Append tokens up to the one that ends the text; returns those taken, and what went wrong."""
+        before, error = len(self.output), None
+        for token in tokens:
+            self.output.append(token)
+            try:
+                self._add(self.stream.push(token))
+            except GencliError as raised:  # a stop pattern that takes too long
+                error = raised
+                break
+            if self.finish is None and len(self) >= context:
+                self.close("length", "context")
+            if self.finish is not None:
+                break
+        if self.first_token is None and self.output:
+            self.first_token = now
+        return tuple(self.output[before:]), error
+
+    def close(self, reason: str, matched: str | None = None) -> None:
+        """End the text from outside; what was held back is given."""
+        self._add(self.stream.close(reason))
+        self.finish = Reason(reason, matched)
+
+    def _add(self, delta: Delta) -> None:
+        self._texts.append(delta.text)
+        self.finish = delta.finish
+        if self.finish is not None and self.finish.reason == "length":
+            self.finish = Reason("length", "max_tokens")
+
+    def drain(self, now: float, error: Exception | None = None) -> list[Event]:
+        """Events for all that has happened since the last call."""
+        ids, text = tuple(self.output[self._given[0] :]), "".join(self._texts[self._given[1] :])
+        self._given = len(self.output), len(self._texts)
+        events: list[Event] = [Token(self.request.id, self.sample, text, ids)] if ids or text else []
+        if error is not None:
+            events.append(self._failed(error))
+        elif self.finish is not None:
+            events.append(self._finished(self.finish, now))
+        return events
+
+    def _failed(self, error: Exception) -> Error:
+        text = "".join(self._texts)
+        return Error(self.request.id, self.sample, type(error).__name__, str(error), text)
+
+    def _finished(self, finish: Reason, now: float) -> Finish:
+        started = self.submitted if self.started is None else self.started
+        first = now if self.first_token is None else self.first_token
+        return Finish(
+            request=self.request.id,
+            sample=self.sample,
+            text="".join(self._texts),
+            reason=finish.reason,
+            matched=finish.matched,
+            offset=finish.offset,
+            prompt_tokens=len(self.prompt),
+            completion_tokens=len(self.output),
+            timings=Timings(prefill=first - started, decode=now - first, first_token=first - self.submitted),
+        )

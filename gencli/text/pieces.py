@@ -1,0 +1,121 @@
+"""What each token of a vocabulary adds to the text, as bytes.
+
+Tokens are strings in an alphabet of the vocabulary's own: byte-level vocabularies spell bytes as
+printable characters, sentencepiece-like ones spell a space as a meta character and rare bytes as
+`<0xNN>`. The `tokenizers` library undoes that with a chain of decoders over the whole text; the
+rules here are the same chains reduced to one token at a time, which makes streaming exact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+__all__ = ["PieceRules", "Pieces", "byte_alphabet", "read_rules"]
+
+_HEX_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def byte_alphabet() -> dict[int, str]:
+    """The 256 characters with which byte-level vocabularies spell bytes (as GPT-2 chose them)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    spelled = {byte: chr(byte) for byte in printable}
+    return spelled | {byte: chr(256 + i) for i, byte in enumerate(others)}
+
+
+_BYTE_OF = {char: byte for byte, char in byte_alphabet().items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PieceRules:
+    """How one token string becomes bytes.
+
+    `byte_level`: every character stands for a byte. `replaced`: substrings and what they become.
+    `byte_fallback`: `<0xNN>` is that byte. `strip`: a character and how many of it are cut off the
+    front of the text. `bare`: a character that the very first token loses.
+    """
+
+    byte_level: bool = False
+    replaced: tuple[tuple[str, str], ...] = ()
+    byte_fallback: bool = False
+    strip: tuple[str, int] = ("", 0)
+    bare: str = ""
+
+    def to_bytes(self, token: str) -> bytes:
+        """The bytes of a token in the middle of a text."""
+        if self.byte_level:
+            # A token with any other character (an added one, with a space say) is plain text.
+            if all(char in _BYTE_OF for char in token):
+                return bytes(_BYTE_OF[char] for char in token)
+            return token.encode()
+        for old, new in self.replaced:
+            token = token.replace(old, new)
+        if self.byte_fallback and (found := _HEX_TOKEN.fullmatch(token)):
+            return bytes.fromhex(found[1])
+        return token.encode()
+
+
+def read_rules(spec: Mapping[str, Any]) -> PieceRules | None:
+    """The rules of a `tokenizers` decoder, given as its JSON; None if they do not work per token."""
+    rules, fused = PieceRules(), False
+    for step in _steps(spec):
+        match step:
+            case {"type": "Fuse"}:
+                fused = True
+            case {"type": "Strip", "content": str(char), "start": int(start), "stop": 0} if fused:
+                rules = replace(rules, strip=(char, start))
+            case _ if fused:
+                return None
+            case {"type": "ByteLevel"}:
+                rules = replace(rules, byte_level=True)
+            case {"type": "ByteFallback"}:
+                rules = replace(rules, byte_fallback=True)
+            case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)}:
+                rules = replace(rules, replaced=(*rules.replaced, (old, new)))
+            case {"type": "Metaspace", "replacement": str(char)}:
+                bare = "" if step.get("prepend_scheme") == "never" else char
+                rules = replace(rules, replaced=(*rules.replaced, (char, " ")), bare=bare)
+            case _:
+                return None
+    # Beside other steps the order would matter; alone is how every byte-level vocabulary has it.
+    plain = rules == PieceRules() or (rules.byte_level and rules != PieceRules(byte_level=True))
+    return None if plain else rules
+
+
+def _steps(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if spec["type"] != "Sequence":
+        yield spec
+        return
+    for step in spec["decoders"]:
+        yield from _steps(step)
+
+
+class Pieces:
+    """The bytes of every id of a vocabulary, each worked out when it is first asked for.
+
+    `token_of` gives the token string of an id, None for an id without a token.
+    """
+
+    def __init__(
+        self, rules: PieceRules, token_of: Callable[[int], str | None], special_ids: frozenset[int]
+    ) -> None:
+        self.rules = rules
+        self.special_ids = special_ids
+        self._token_of = token_of
+        self._known: dict[int, bytes] = {}
+
+    def __getitem__(self, token_id: int) -> bytes:
+        """The bytes of an id in the middle of a text; those of its name for a special token."""
+        piece = self._known.get(token_id)
+        if piece is None:
+            piece = self.rules.to_bytes(self._token_of(token_id) or "")
+            self._known[token_id] = piece
+        return piece
+
+    def first(self, token_id: int) -> bytes:
+        """The bytes of an id as the first of a text."""
+        token = self._token_of(token_id) or ""
+        return self.rules.to_bytes(token.replace(self.rules.bare, "") if self.rules.bare else token)

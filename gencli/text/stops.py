@@ -1,0 +1,92 @@
+"""Stop strings and stop patterns: where the output ends, and what may be shown until then.
+
+The match that completes earliest wins; of those that complete at the same character, the first listed,
+strings before patterns. Text is held back only while it may be the beginning of a match.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gencli.text.automaton import Found, StringFinder
+from gencli.text.patterns import PatternFinder
+
+__all__ = ["StopMatch", "StopMatcher"]
+
+
+@dataclass(frozen=True, slots=True)
+class StopMatch:
+    """What stopped the output: the matching text, and the characters of output before it."""
+
+    text: str
+    offset: int
+
+
+class StopMatcher:
+    """Releases text as it comes, up to the first match.
+
+    `match` is None until one is found; then it is final and nothing more may be pushed. The released
+    text ends before the match, or behind it with `include`. Raises UsageError for an empty string and
+    for a pattern that is not valid or matches the empty text.
+    """
+
+    def __init__(
+        self, strings: Sequence[str] = (), patterns: Sequence[str] = (), include: bool = False
+    ) -> None:
+        self.match: StopMatch | None = None
+        self._include = include
+        self._finders: list[StringFinder | PatternFinder] = [StringFinder(tuple(strings))] if strings else []
+        self._finders += [PatternFinder(pattern) for pattern in patterns]
+        self._held: deque[tuple[str, bool]] = deque()  # text not yet released, and whether it is hidden
+        self._num_held = 0  # characters in _held, hidden ones too
+        self._num_read = 0  # characters pushed, hidden ones too
+        self._num_shown = 0  # characters released, once there is something to find
+
+    def push(self, text: str, *, hidden: bool = False, armed: bool = True) -> str:
+        """Add text; return what is certain to be output.
+
+        `hidden` text is searched but never shown, except as part of a match with `include`. A match
+        counts only if it completes in `armed` text.
+        """
+        assert self.match is None, "text behind a match"
+        if not self._finders:
+            return "" if hidden else text
+        if not text:
+            return ""
+        self._held.append((text, hidden))
+        self._num_held += len(text)
+        self._num_read += len(text)
+        found = [match for finder in self._finders if (match := finder.feed(text, armed=armed))]
+        if found:
+            return self._end(min(found, key=lambda match: match.done))
+        return self._take(self._num_held - max(finder.num_held for finder in self._finders))
+
+    def flush(self) -> str:
+        """End the text; return what was held back."""
+        return self._take(self._num_held)
+
+    def _end(self, found: Found) -> str:
+        shown = self._take(found.start - (self._num_read - self._num_held))
+        text = "".join(text for text, _ in self._held)[: found.stop - found.start]
+        self.match = StopMatch(text, self._num_shown)
+        self._held.clear()
+        self._num_held = 0
+        return shown + text if self._include else shown
+
+    def _take(self, count: int) -> str:
+        """Release the first `count` held characters; return the visible ones."""
+        shown = []
+        self._num_held -= count
+        while count > 0:
+            text, hidden = self._held.popleft()
+            if len(text) > count:
+                self._held.appendleft((text[count:], hidden))
+                text = text[:count]
+            count -= len(text)
+            if not hidden:
+                shown.append(text)
+        released = "".join(shown)
+        self._num_shown += len(released)
+        return released

@@ -1,0 +1,65 @@
+"""Runs requests on the fake model; what the engine's tests are written with."""
+
+from gencli.engine import Engine
+from gencli.events import Error, Finish, Token
+from gencli.models.fake import FakeRunner
+from gencli.request import Limits, Request
+from gencli.tokenizer import ByteTokenizer
+from processors.chain import Chain
+from processors.rng import derive
+
+TOKENIZER = ByteTokenizer()
+
+
+def request(text="Hello", *, key=None, seed=0, chain="", max_tokens=24, **rest):
+    """A request with a chain in text form; its row key is its prompt unless one is given."""
+    key = text if key is None else key
+    return Request(
+        id=str(key),
+        prompt_ids=tuple(TOKENIZER.encode(text)),
+        chain=Chain.parse(chain),
+        seed=derive(seed, key),
+        limits=rest.pop("limits", Limits(max_tokens=max_tokens)),
+        **rest,
+    )
+
+
+def engine(**options):
+    """An engine on a fake model; `runner` replaces the model."""
+    runner = options.pop("runner", None) or FakeRunner()
+    return Engine(runner, TOKENIZER, **options)
+
+
+def generate(requests, *, on=None, **options):
+    """Final events by (request id, sample)."""
+    on = on or engine(**options)
+    for one in requests:
+        on.submit(one)
+    ends = [event for event in on.run() if isinstance(event, Finish | Error)]
+    return {(event.request, event.sample): event for event in ends}
+
+
+def texts(requests, **options):
+    """Final texts by (request id, sample)."""
+    return {key: end.text for key, end in generate(requests, **options).items()}
+
+
+class Scripted:
+    """A drafter that proposes a known continuation, with every third guess wrong."""
+
+    def __init__(self, answers, most=4):
+        self.answers, self.most, self.proposed = answers, most, 0
+
+    def propose(self, tokens, most):
+        for prompt, output in self.answers.items():
+            known = (*prompt, *output)
+            if len(tokens) < len(known) and known[: len(tokens)] == tuple(tokens):
+                run = list(known[len(tokens) :][: min(most, self.most)])
+                if len(tokens) % 3 == 0:
+                    run[-1] = (run[-1] + 1) % 256
+                self.proposed += len(run)
+                return run
+        return ()
+
+
+__all__ = ["TOKENIZER", "Error", "Finish", "Scripted", "Token", "engine", "generate", "request", "texts"]

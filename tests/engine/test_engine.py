@@ -1,0 +1,288 @@
+"""Requests in, events out: the same text in any company, and every end has its reason."""
+
+import random
+from collections import Counter, defaultdict
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gencli.errors import UsageError
+from gencli.models.fake import FakeRunner
+from gencli.request import Limits, Stops
+from processors.chain import Chain
+from processors.errors import ProcessorsError
+from tests.engine.harness import (
+    TOKENIZER,
+    Error,
+    Finish,
+    Scripted,
+    Token,
+    engine,
+    generate,
+    request,
+    texts,
+)
+
+CHAINS = [
+    "",
+    "temperature=0.7",
+    "temperature=0",
+    "repetition=1.3 | presence=0.5 | temperature=1.2 | top_p=0.9",
+    "suppress=[101,32] | frequency:penalty=0.4,window=8 | min_p=0.05",
+    "min_tokens=12 | top_k=20",
+    'ban=["a","e "] | bias=[[32,3.0]]',
+]
+
+
+def crowd(count=40, *, seed=0):
+    """Requests that differ in prompt length, chain, draw, length and number of samples."""
+    rng = random.Random(seed)
+    made = []
+    for i in range(count):
+        chain = CHAINS[i % len(CHAINS)]
+        greedy = chain == "temperature=0"
+        made.append(
+            request(
+                "".join(rng.choices("abcdefgh xyz", k=rng.randint(1, 60))),
+                key=i,
+                seed=seed,
+                chain=chain,
+                draw="gumbel" if greedy else rng.choice(["gumbel", "multinomial"]),
+                max_tokens=rng.randint(1, 30),
+                n=1 if greedy else rng.choice([1, 1, 3]),
+                stops=Stops(strings=(" x",)) if i % 5 == 0 else Stops(),
+            )
+        )
+    return made
+
+
+def alone(requests):
+    return {key: text for one in requests for key, text in texts([one]).items()}
+
+
+def test_a_request_gives_the_same_text_alone_and_in_any_company():
+    requests = crowd()
+    expected = alone(requests)
+    assert len(set(expected.values())) > 40
+    for options in (
+        {"max_batch": 2},
+        {"max_batch": 64},
+        {"step_tokens": 7},
+        {"max_batch": 3, "step_tokens": 16},
+    ):
+        assert texts(requests, **options) == expected, options
+    random.Random(1).shuffle(requests)
+    assert texts(requests, max_batch=5) == expected
+
+
+def test_drafts_change_the_number_of_steps_and_nothing_else():
+    requests = [one for one in crowd() if one.n == 1]
+    expected = generate(requests, max_batch=4)
+    answers = {}
+    for one in requests:
+        collected = [e.ids for e in collect([one]) if isinstance(e, Token)]
+        answers[one.prompt_ids] = tuple(token for ids in collected for token in ids)
+    drafter = Scripted(answers)
+    drafted = generate(requests, max_batch=4, drafter=drafter)
+    assert drafter.proposed > 200
+    strip = {key: (e.text, e.reason, e.completion_tokens) for key, e in expected.items()}
+    assert {key: (e.text, e.reason, e.completion_tokens) for key, e in drafted.items()} == strip
+
+
+def collect(requests, **options):
+    on = engine(**options)
+    for one in requests:
+        on.submit(one)
+    return list(on.run())
+
+
+def test_joined_token_texts_are_the_final_text():
+    events = collect(crowd(20), max_batch=6)
+    joined = defaultdict(str)
+    for event in events:
+        if isinstance(event, Token):
+            joined[event.request, event.sample] += event.text
+    assert joined == {(e.request, e.sample): e.text for e in events if isinstance(e, Finish)}
+
+
+def test_samples_differ_and_each_is_the_sample_of_a_request_for_it_alone():
+    three = texts([request(n=3, key="k")])
+    assert len(set(three.values())) == 3
+    assert texts([request(n=2, key="k")]) == {key: three[key] for key in [("k", 0), ("k", 1)]}
+
+
+def test_samples_share_the_prefill_of_their_prompt():
+    class Counting(FakeRunner):
+        fed = 0
+
+        def forward(self, plan):
+            self.fed += plan.num_tokens
+            return super().forward(plan)
+
+    runner = Counting()
+    generate([request("x" * 100, n=8, max_tokens=5)], runner=runner, max_batch=8)
+    assert runner.fed == 99 + 8 * 5
+
+
+def test_a_late_sample_copies_the_prompt_of_a_running_one():
+    many = request("x" * 50, n=6, max_tokens=9, key="k")
+    assert texts([many], max_batch=2) == texts([many], max_batch=8)
+
+
+def test_a_long_prompt_does_not_stall_running_rows():
+    on = engine(step_tokens=16)
+    on.submit(request("a", key="short", max_tokens=20))
+    on.submit(request("b" * 200, key="long", max_tokens=1))
+    order = [event.request for event in on.run() if isinstance(event, Token)]
+    assert order.index("long") >= 10
+
+
+def test_requests_may_arrive_while_others_run():
+    on = engine(max_batch=2)
+    on.submit(request("a", key=1))
+    events = on.run()
+    next(events)
+    on.submit(request("b", key=2))
+    ends = {e.request: e.text for e in events if isinstance(e, Finish)}
+    assert ends == {"1": texts([request("a", key=1)])["1", 0], "2": texts([request("b", key=2)])["2", 0]}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "matched"),
+    [
+        ({"max_tokens": 3}, "length", "max_tokens"),
+        ({"limits": Limits(max_time=0.0)}, "length", "max_time"),
+        ({"stops": Stops(ids=tuple(range(256)))}, "stop", None),
+        ({"chain": "bias=[[257,100]]"}, "eos", 257),
+        ({"chain": "allowed=[97]", "stops": Stops(loop=4)}, "loop", None),
+        ({"chain": "allowed=[97]", "stops": Stops(strings=("aa",))}, "stop", "aa"),
+    ],
+)
+def test_every_end_has_its_reason(options, reason, matched):
+    end = next(iter(generate([request(**options)]).values()))
+    assert end.reason == reason
+    assert matched is None or end.matched == matched
+
+
+def test_a_full_context_ends_the_text_and_says_so():
+    end = next(iter(generate([request("abc", max_tokens=99)], runner=FakeRunner(context=10)).values()))
+    assert (end.reason, end.matched, end.completion_tokens) == ("length", "context", 7)
+
+
+def test_interrupt_gives_the_text_so_far_of_all_that_is_open():
+    on = engine(max_batch=1)
+    on.submit(request("a", key="runs"))
+    on.submit(request("b", key="waits"))
+    ends, seen = {}, ""
+    for event in on.run():
+        if isinstance(event, Token):
+            seen += event.text
+            on.interrupt()
+        else:
+            ends[event.request] = event
+    assert {end.reason for end in ends.values()} == {"interrupted"}
+    assert ends["runs"].text == seen
+    assert ends["waits"].text == ""
+
+
+def test_a_failing_row_fails_alone_and_names_the_stage():
+    bad = request("b", key="bad", chain="allowed=[97] | suppress=[97]")
+    good = request("a", key="good")
+    ends = generate([bad, good])
+    assert ends["good", 0].text == texts([good])["good", 0]
+    assert isinstance(ends["bad", 0], Error)
+    assert ends["bad", 0].type == "EmptySupport"
+    assert "stage 'suppress', token 1" in ends["bad", 0].message
+
+
+def test_logits_that_are_not_finite_are_the_models_fault():
+    class Broken(FakeRunner):
+        def forward(self, plan):
+            logits = super().forward(plan)
+            logits[0, 5] = torch.nan
+            return logits
+
+    ends = generate([request("a", key=1), request("b", key=2)], runner=Broken())
+    assert ends["1", 0].type == "NonFiniteLogits"
+    assert "stage 'model'" in ends["1", 0].message
+
+
+def test_a_stop_pattern_that_takes_too_long_ends_its_request_alone():
+    slow = request(
+        "a", key="slow", chain="allowed=[97]", stops=Stops(patterns=("(a|aa)+$.b",)), max_tokens=80
+    )
+    ends = generate([slow, request("b", key="good")])
+    assert ends["slow", 0].type == "GenerationError"
+    assert "(a|aa)+" in ends["slow", 0].message
+    assert ends["good", 0].text == texts([request("b", key="good")])["good", 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: request(""), "prompt is empty"),
+        (lambda: request("x" * 2000), "has 2000 tokens, but fake"),
+        (lambda: request(n=2, chain="temperature=0"), "same text"),
+        (lambda: request(n=2, draw="greedy"), "same text"),
+        (lambda: request(stops=Stops(ids=(999,))), "Token id 999"),
+        (lambda: request(chain='bias=[["two words",1]]'), "two words"),
+        (lambda: request(chain="suppress=[4000]"), "4000"),
+        (lambda: request(stops=Stops(strings=("",))), "empty"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_runs(make, message):
+    with pytest.raises((UsageError, ProcessorsError), match=message):
+        engine().submit(make())
+
+
+def test_a_refused_request_leaves_nothing_behind():
+    on = engine()
+    with pytest.raises(ProcessorsError):
+        on.submit(request(chain="suppress=[4000]"))
+    assert texts([request("a")], on=on) == texts([request("a")])
+
+
+def test_ids_beyond_the_tokenizer_are_never_drawn():
+    wide = FakeRunner(vocab_size=400)
+    on = engine(runner=wide)
+    ids = [i for e in _run(on, [request("abc", max_tokens=200)]) if isinstance(e, Token) for i in e.ids]
+    assert max(ids) < TOKENIZER.vocab_size
+    assert str(on.effective(request()).chain) == "tail=258"
+    assert on.effective(request(chain="top_p=1 | temperature=0")).chain == Chain.parse("tail=258")
+
+
+def _run(on, requests):
+    for one in requests:
+        on.submit(one)
+    return list(on.run())
+
+
+class Transfers(TorchDispatchMode):
+    """Counts what would wait for the device: single values and lists read by the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.name()
+        if name in ("aten::_local_scalar_dense", "aten::is_nonzero"):
+            self.counts[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_reads_nothing_but_its_tokens(monkeypatch):
+    lists = Counter()
+    plain = torch.Tensor.tolist
+
+    def counted(tensor):
+        lists["tolist"] += 1
+        return plain(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "tolist", counted)
+    chain = "repetition=1.2 | frequency=0.1 | temperature=0.8 | min_p=0.01 | top_k=50 | top_p=0.95"
+    with Transfers() as transfers:
+        generate([request(c * 5, key=c, chain=chain, max_tokens=20) for c in "abc"], max_batch=3)
+    assert not transfers.counts
+    assert lists["tolist"] == 20

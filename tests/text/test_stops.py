@@ -1,0 +1,261 @@
+"""Stop strings and patterns [62, 63]."""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gencli.errors import GenerationError, UsageError
+from gencli.text.patterns import MAX_WINDOW
+from gencli.text.stops import StopMatch, StopMatcher
+
+fixed = settings(derandomize=True, deadline=None, max_examples=400, database=None)
+
+
+def reference(text, strings, include=False):
+    """The plain definition: try every end, then every string in order."""
+    for end in range(1, len(text) + 1):
+        for string in strings:
+            if text[:end].endswith(string):
+                start = end - len(string)
+                return text[: end if include else start], StopMatch(string, start)
+    return text, None
+
+
+def run(text, cuts, strings=(), patterns=(), include=False):
+    """Push `text` cut at `cuts`; return everything released and the match."""
+    matcher = StopMatcher(strings, patterns, include)
+    released = ""
+    for start, end in pairwise([0, *sorted(cuts), len(text)]):
+        released += matcher.push(text[start:end])
+        assert text.startswith(released)
+        if matcher.match:
+            return released, matcher.match
+    return released + matcher.flush(), None
+
+
+@st.composite
+def split_texts(draw):
+    text = draw(st.text("ab\n", max_size=24))
+    return text, draw(st.lists(st.integers(0, len(text)), max_size=8))
+
+
+stop_lists = st.lists(st.text("ab\n", min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+@fixed
+@given(split_texts(), stop_lists, st.booleans())
+def test_every_split_gives_what_plain_search_gives(split, strings, include):
+    text, cuts = split
+    assert run(text, cuts, strings, include=include) == reference(text, strings, include)
+
+
+@fixed
+@given(st.text("ab\n", max_size=24), stop_lists)
+def test_no_more_is_held_than_the_longest_real_prefix(text, strings):
+    matcher = StopMatcher(strings)
+    released = matcher.push(text)
+    if matcher.match is None:
+        tails = (text[i:] for i in range(len(text) + 1))
+        longest = next(tail for tail in tails if any(s.startswith(tail) and s != tail for s in strings))
+        assert released + longest == text
+
+
+@fixed
+@given(split_texts(), stop_lists)
+def test_literal_patterns_stop_where_strings_do(split, strings):
+    text, cuts = split
+    import regex
+
+    assert run(text, cuts, patterns=[regex.escape(strings[0])]) == reference(text, strings[:1])
+
+
+@pytest.mark.parametrize(
+    ("strings", "text", "want"),
+    [
+        (["abc", "ab"], "xabc", ("x", StopMatch("ab", 1))),
+        (["aab"], "aaab", ("a", StopMatch("aab", 1))),
+        (["b", "ab"], "xab", ("xa", StopMatch("b", 2))),
+        (["ab", "b"], "xab", ("x", StopMatch("ab", 1))),
+        (["abcd", "bc"], "abce", ("a", StopMatch("bc", 1))),
+        (["ab", "ab"], "ab", ("", StopMatch("ab", 0))),
+        (["👩‍👩"], "x👩‍👩y", ("x", StopMatch("👩‍👩", 1))),
+    ],
+    ids=["earliest", "overlap", "tie by order", "tie by order 2", "inner", "twice", "emoji"],
+)
+def test_the_match_that_completes_earliest_wins(strings, text, want):
+    for cuts in ([], range(len(text))):
+        assert run(text, cuts, strings) == want
+
+
+atoms = st.sampled_from(
+    ["a", "b", r"\n", ".", "[^a]", r"\b", r"\B", "$", "(?m:^)", "(?<=b)", "(?!a)", "(?=ab)"]
+)
+repeats = st.sampled_from(["", "", "+", "?", "{2}", "*?"])
+patterns = st.recursive(
+    st.builds("{}{}".format, st.sampled_from(["a", "b", r"\n", ".", "[^a]"]), repeats) | atoms,
+    lambda inner: st.builds("{}{}".format, inner, inner) | st.builds("(?:{}|{})".format, inner, inner),
+    max_leaves=5,
+)
+
+
+@fixed
+@given(split_texts(), patterns)
+def test_every_split_gives_what_trying_a_pattern_after_each_character_gives(split, pattern):
+    import regex
+
+    assume(not regex.search(pattern, ""))
+    text, cuts = split
+    tries = (regex.search(pattern, text[:end]) for end in range(1, len(text) + 1))
+    first = next((found for found in tries if found), None)
+    want = (text, None) if first is None else (text[: first.start()], StopMatch(first[0], first.start()))
+    assert run(text, cuts, patterns=[pattern]) == want
+
+
+def test_only_a_real_prefix_is_held_back():
+    matcher = StopMatcher(["\n\nUser:"])
+    chunks = ["one\n", "\n", "\nUse", "less ", "end\n"]
+    assert [matcher.push(chunk) for chunk in chunks] == ["one", "", "\n", "\n\nUseless ", "end"]
+    assert matcher.flush() == "\n"
+
+
+def test_a_match_in_unarmed_text_does_not_count_but_may_begin_there():
+    """min_tokens: a match must complete after the minimum [42]."""
+    matcher = StopMatcher(["ab"])
+    assert matcher.push("xaba", armed=False) == "xab"
+    assert matcher.push("b") == ""
+    assert matcher.match == StopMatch("ab", 3)
+
+
+def test_a_pattern_match_in_unarmed_text_does_not_count_but_may_begin_there():
+    matcher = StopMatcher(patterns=["ab|ba{2}c"])
+    assert matcher.push("xabaa", armed=False) == "xa"
+    assert matcher.push("c") == ""
+    assert matcher.match == StopMatch("baac", 2)
+
+
+def test_hidden_text_is_searched_but_not_shown():
+    matcher = StopMatcher(["d|>\nUser"])
+    assert matcher.push("text") == "text"
+    assert matcher.push("<|end|>", hidden=True) == ""
+    assert matcher.push("\nUseful") == "\nUseful"
+    assert matcher.push("<|end|>", hidden=True) + matcher.push("\nUser") == ""
+    assert matcher.match == StopMatch("d|>\nUser", len("text\nUseful"))
+
+
+def test_include_shows_a_match_whole_even_if_part_of_it_is_hidden():
+    matcher = StopMatcher(["<|end|>\n"], include=True)
+    assert matcher.push("a<") == "a"
+    assert matcher.push("<|end|>", hidden=True) == "<"
+    assert matcher.push("\nb") == "<|end|>\n"
+
+
+def test_without_stops_text_passes_through():
+    matcher = StopMatcher()
+    assert (matcher.push("abc"), matcher.push("<s>", hidden=True), matcher.flush()) == ("abc", "", "")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "text", "want"),
+    [
+        ([r"\d+"], "ab123", ("ab", StopMatch("1", 2))),
+        ([r"\n(Human|AI):"], "hi\nHuma\nAI: x", ("hi\nHuma", StopMatch("\nAI:", 7))),
+        ([r"b+c", r"c"], "abbc", ("a", StopMatch("bbc", 1))),
+        ([r"c", r"b+c"], "abbc", ("abb", StopMatch("c", 3))),
+        ([r"(?m)^#"], "a#\n#", ("a#\n", StopMatch("#", 3))),
+        ([r"(?<=ab)c"], "cabc", ("cab", StopMatch("c", 3))),
+        ([r"foo(?=bar)"], "foofoobar", ("foo", StopMatch("foo", 3))),
+        ([r"(?i)STOP"], "dont stop", ("dont ", StopMatch("stop", 5))),
+        ([r"^b"], "ab", ("ab", None)),
+        ([r"\n\bUser"], "a\nUse\nUser", ("a\nUse", StopMatch("\nUser", 5))),
+        ([r"a\B"], "xa ab", ("xa ", StopMatch("a", 3))),
+        ([r"[\b]x"], "ax\bx", ("ax", StopMatch("\bx", 2))),
+    ],
+    ids=[
+        "shortest",
+        "choice",
+        "tie",
+        "tie-2",
+        "line",
+        "behind",
+        "ahead",
+        "case",
+        "not-start",
+        "boundary",
+        "inside",
+        "backspace",
+    ],
+)
+def test_a_pattern_stops_where_it_first_completes_whatever_the_split(patterns, text, want):
+    rng = random.Random(0)
+    for _ in range(20):
+        cuts = rng.choices(range(len(text)), k=rng.randint(0, len(text)))
+        assert run(text, cuts, patterns=patterns) == want
+
+
+def test_a_pattern_holds_back_only_what_may_become_a_match():
+    matcher = StopMatcher(patterns=[r"<\w+>"])
+    assert [matcher.push(chunk) for chunk in ["a <b", "c d", "<e", ">"]] == ["a ", "<bc d", "", ""]
+    assert matcher.match == StopMatch("<e>", 7)
+
+
+def test_strings_come_before_patterns_that_complete_together():
+    assert run("xab", [], ["b"], ["ab"]) == ("xa", StopMatch("b", 2))
+    assert run("xabc", [], ["c"], ["ab"]) == ("x", StopMatch("ab", 1))
+
+
+def test_an_open_ended_pattern_holds_a_bounded_window():
+    matcher = StopMatcher(patterns=[r"(?s)<.*>"])
+    text = "<" + "a" * (2 * MAX_WINDOW)
+    released = "".join(matcher.push(text[i : i + 64]) for i in range(0, len(text), 64))
+    assert len(text) - len(released) <= MAX_WINDOW
+    assert released + matcher.flush() == text
+
+
+def test_a_match_far_into_the_text_keeps_its_offset():
+    matcher = StopMatcher(["end."], [r"(?<=a)b\w+d"])
+    text = "a" * 5000 + "bxd"
+    released = "".join(matcher.push(text[i : i + 7]) for i in range(0, len(text), 7))
+    assert (released, matcher.match) == ("a" * 5000, StopMatch("bxd", 5000))
+
+
+def test_a_start_anchor_never_matches_later_in_a_long_text():
+    matcher = StopMatcher(patterns=[r"^b", r"\Ab"])
+    released = "".join(matcher.push(char) for char in "a" * 2000 + "b" * 2000)
+    assert (matcher.match, len(released)) == (None, 4000)
+
+
+def test_a_hostile_pattern_ends_in_an_error():
+    matcher = StopMatcher(patterns=[r"(?:a|a)*(?:a|aa)+(?:b|b)*\d"])
+    start = time.perf_counter()
+    with pytest.raises(GenerationError, match="took over"):
+        matcher.push("a" * 500)
+    assert time.perf_counter() - start < 60
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "*", "", "a*", "a|", "(?r)ab", "$"])
+def test_patterns_that_are_invalid_or_match_nothing_are_refused(pattern):
+    with pytest.raises(UsageError):
+        StopMatcher(patterns=[pattern])
+
+
+def test_an_empty_stop_string_is_refused():
+    with pytest.raises(UsageError, match="empty"):
+        StopMatcher(["a", ""])
+
+
+def test_a_character_costs_the_same_after_any_length():
+    matcher = StopMatcher(["ab" * 50 + "c"])
+    times = []
+    for _ in range(40):
+        start = time.perf_counter()
+        for _ in range(200):
+            matcher.push("abababab")
+        times.append(time.perf_counter() - start)
+    # The best of five, so that a busy machine does not matter; a cost that grows would be 40 times.
+    assert min(times[-5:]) < 5 * min(times[:5])

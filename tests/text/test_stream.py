@@ -1,0 +1,190 @@
+"""When and why a sample ends, and what of its text is given out [42, 43, 44, 61, 62, 64, 65]."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gencli.errors import UsageError
+from gencli.text.loops import MAX_PERIOD, LoopDetector
+from gencli.text.stream import Delta, Finish, StopRules, TextStream
+from gencli.tokenizer import ByteTokenizer
+
+BOS, EOS = 256, 257
+
+
+def start(**rules):
+    rules.setdefault("eos_ids", frozenset({EOS}))
+    return TextStream(ByteTokenizer().stream(), StopRules(**rules))
+
+
+def run(ids, **rules):
+    """Push tokens until the end; the joined text and the finish."""
+    stream, text = start(**rules), ""
+    for token_id in ids:
+        delta = stream.push(token_id)
+        text += delta.text
+        if delta.finish:
+            return text, delta.finish
+    return text + stream.close("interrupted").text, stream.finish
+
+
+def ids_of(text, *more):
+    return [*text.encode(), *more]
+
+
+def test_eos_ends_without_text_and_names_its_id():
+    assert run(ids_of("hi", EOS)) == ("hi", Finish("eos", EOS, 2))
+
+
+def test_a_stop_id_ends_without_text_and_names_its_id_and_offset():
+    assert run(ids_of("hi!x"), stop_ids=frozenset({ord("!")})) == ("hi", Finish("stop", ord("!"), 2))
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"), [(EOS, "<eos>"), (BOS, "<bos>"), (ord("!"), "!")], ids=["eos", "special", "ordinary"]
+)
+def test_include_stop_shows_the_token_that_ended(end, shown):
+    """[64]"""
+    text, finish = run(ids_of("hi", end), stop_ids=frozenset({BOS, ord("!")}), include_stop=True)
+    assert (text, finish.matched, finish.offset) == ("hi" + shown, end, 2)
+
+
+def test_an_included_stop_id_may_complete_a_character():
+    head, tail = "é".encode()
+    assert run([head, tail], stop_ids=frozenset({tail}), include_stop=True) == ("é", Finish("stop", tail, 0))
+
+
+def test_eos_comes_before_a_stop_id_and_a_stop_id_before_a_stop_string():
+    """[61]"""
+    assert run([EOS], stop_ids=frozenset({EOS}))[1].reason == "eos"
+    assert run(ids_of("a!"), stop_ids=frozenset({ord("!")}), strings=("!",))[1] == Finish("stop", 33, 1)
+
+
+def test_a_stop_string_comes_before_the_grammar_and_the_length():
+    """[61]"""
+    stream = start(strings=("b",), max_tokens=2)
+    assert stream.push(ord("a"), grammar_end=False) == Delta("a")
+    assert stream.push(ord("b"), grammar_end=True) == Delta("", Finish("stop", "b", 1))
+
+
+def test_the_grammar_comes_before_the_length_and_the_length_before_a_loop():
+    """[61]"""
+    stream = start(max_tokens=1)
+    assert stream.push(ord("}"), grammar_end=True) == Delta("}", Finish("grammar"))
+    assert run(ids_of("aa"), max_tokens=2, loop=2) == ("aa", Finish("length"))
+    assert run(ids_of("aa"), max_tokens=3, loop=2) == ("aa", Finish("loop"))
+
+
+def test_a_stop_string_is_cut_and_reported_with_its_offset():
+    """[61, 62]"""
+    assert run(ids_of("one two\n\nthree"), strings=("\n\n",)) == ("one two", Finish("stop", "\n\n", 7))
+
+
+def test_the_offset_counts_characters_of_output():
+    assert run(ids_of("你👩.x"), strings=(".",))[1].offset == 2
+
+
+def test_a_pattern_reports_the_text_it_matched():
+    assert run(ids_of("step 12"), patterns=(r"\d+",)) == ("step ", Finish("stop", "1", 5))
+
+
+def test_include_stop_keeps_the_stop_string_and_nothing_behind_it():
+    assert run(ids_of("one.two"), strings=(".",), include_stop=True) == ("one.", Finish("stop", ".", 3))
+
+
+def test_min_tokens_suppresses_matches_that_complete_within_it():
+    """[42]"""
+    assert run(ids_of("a.b.c"), strings=(".",), min_tokens=2) == ("a.b", Finish("stop", ".", 3))
+    assert run(ids_of("abab"), strings=("ab",), min_tokens=1) == ("", Finish("stop", "ab", 0))
+
+
+def test_stop_strings_do_not_count_inside_an_unfinished_document():
+    """[46]"""
+    stream = start(strings=("}",))
+    assert stream.push(ord("}"), in_document=True) == Delta("}")
+    assert stream.push(ord("}")) == Delta("", Finish("stop", "}", 1))
+
+
+def test_ignored_eos_neither_ends_nor_shows():
+    """[43]"""
+    assert run(ids_of("a", EOS, ord("b")), ignore_eos=True, max_tokens=3) == ("ab", Finish("length"))
+
+
+def test_a_stop_string_sees_hidden_special_tokens():
+    """[62]"""
+    text, finish = run(ids_of("ab", BOS, *b"cd", BOS, *b"x"), strings=("<bos>x",))
+    assert (text, finish) == ("abcd", Finish("stop", "<bos>x", 4))
+
+
+def test_what_was_held_is_given_when_the_length_ends_it():
+    """[63, 65]"""
+    assert run(ids_of("ab\n"), strings=("\n\n",), max_tokens=3) == ("ab\n", Finish("length"))
+    assert run("a👩".encode(), max_tokens=3) == ("a\ufffd", Finish("length"))
+    assert run("a👩".encode(), max_tokens=3, strings=("\ufffd",)) == ("a\ufffd", Finish("length"))
+
+
+@pytest.mark.parametrize("end", [EOS, 33])
+def test_what_was_held_is_given_when_an_id_ends_it(end):
+    text, finish = run(ids_of("a\n", 0xF0, end), strings=("\n\n",), stop_ids=frozenset({33}))
+    assert (text, finish.offset) == ("a\n\ufffd", 3)
+
+
+@pytest.mark.parametrize("reason", ["interrupted", "length", "error"])
+def test_closing_gives_what_was_held(reason):
+    stream = start(strings=("\n\n",))
+    assert stream.push(10) == Delta("")
+    assert stream.close(reason) == Delta("\n", Finish(reason))
+    assert stream.finish == Finish(reason)
+
+
+def test_tokens_are_counted_with_the_one_that_ends():
+    stream = start()
+    for token_id in (ord("a"), EOS):
+        stream.push(token_id)
+    assert stream.num_tokens == 2
+
+
+def test_joined_deltas_are_the_decoded_text_cut_at_the_first_stop():
+    """[63]"""
+    rng, tokenizer = random.Random(0), ByteTokenizer()
+    for _ in range(500):
+        text = "".join(rng.choices(["a", "b", "é", "👩‍👩", "ส", " "], k=12))
+        ends = [text[:i] for i in range(len(text) + 1) if text[:i].endswith(("ab", "éb"))]
+        got, _ = run(tokenizer.encode(text), strings=("ab", "éb"))
+        assert got == (ends[0][:-2] if ends else text)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{"strings": ("",)}, {"patterns": ("(",)}, {"patterns": ("a*",)}, {"loop": 1}, {"loop": -1}],
+    ids=["empty string", "invalid pattern", "empty match", "loop of one", "negative loop"],
+)
+def test_rules_that_cannot_hold_are_refused(rules):
+    with pytest.raises(UsageError):
+        StopRules(**rules)
+
+
+def is_loop(ids, times):
+    """The plain definition of a loop."""
+    periods = range(1, MAX_PERIOD + 1)
+    return any(len(ids) >= p * times and ids[-p * times :] == ids[-p:] * times for p in periods)
+
+
+@pytest.mark.parametrize("times", [2, 3, 5])
+def test_loops_are_found_as_soon_as_they_complete(times):
+    rng = random.Random(times)
+    for _ in range(200):
+        detector, ids = LoopDetector(times), []
+        for _ in range(40):
+            ids.append(rng.choice(ids[-3:]) if ids and rng.random() < 0.8 else rng.randrange(4))
+            assert detector.push(ids[-1]) == is_loop(ids, times)
+
+
+def test_loops_of_every_period_up_to_the_limit_are_found():
+    for period in (1, 2, MAX_PERIOD, MAX_PERIOD + 1):
+        detector = LoopDetector(3)
+        found = [detector.push(i % period) for i in range(4 * period)]
+        assert found.count(True) == (period + 1 if period <= MAX_PERIOD else 0)
+        assert period > MAX_PERIOD or found.index(True) == 3 * period - 1
