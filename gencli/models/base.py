@@ -17,8 +17,10 @@ __all__ = ["ModelRunner", "ModelSpec"]
 class ModelSpec:
     """What the engine has to know about a model.
 
-    `vocab_size` is the width of the logits (V), which may exceed the tokenizer's vocabulary.
-    `eos_ids` are those of the model's generation_config. `notices` are said once on stderr.
+    `vocab_size` is the width of the logits (V), which may exceed the tokenizer's vocabulary; `context`
+    the most tokens a lane can hold. `eos_ids` are those of the model's generation_config. Where
+    `can_rollback` is false, keep() cannot shorten a lane: no drafts for such a model. `dtype_reason`
+    says why the dtype was taken (for statistics); `notices` are said once on stderr.
     """
 
     name: str
@@ -27,6 +29,8 @@ class ModelSpec:
     device: torch.device
     dtype: torch.dtype
     eos_ids: tuple[int, ...] = ()
+    can_rollback: bool = True
+    dtype_reason: str = ""
     notices: tuple[str, ...] = ()
 
 
@@ -49,7 +53,10 @@ class ModelRunner(Protocol):
         ...
 
     def keep(self, lane: int, length: int) -> None:
-        """Forget all but the first `length` tokens of the lane (rejected drafts)."""
+        """Forget all but the first `length` tokens of the lane (rejected drafts).
+
+        Keeping all it holds always works; keeping less is a ModelError unless `spec.can_rollback`.
+        """
         ...
 
     def fork(self, source: int, target: int) -> None:

@@ -1,0 +1,119 @@
+"""One forward pass over several lanes: which feeds share it, and where their tokens go.
+
+Feeds of one block are right-aligned: the wanted positions are the last columns of every row, so that
+one `logits_to_keep` is right for all. Columns left of a shorter feed are pads; they are computed and
+thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from gencli.plan import Feed
+
+__all__ = ["Block", "make_block", "split_feeds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """B feeds in lane order, Q columns wide; K is the length of the longest lane once they are fed.
+
+    `ids` and `positions` are [B, Q]. `lanes` is a slice where the lanes are neighbours (views, no
+    copies), else their indices [B]. `start` is the common first position where all feeds have equal
+    start and width, else None. `target` are the (lane, position) indices the keys of the fed tokens
+    are written to; `source` their (row, column) in the block, or None where no column is a pad.
+    """
+
+    feeds: tuple[Feed, ...]
+    ids: Tensor
+    positions: Tensor
+    lanes: slice | Tensor
+    num_lanes: int
+    start: int | None
+    kv_length: int
+    wanted: int
+    target: tuple[Tensor, Tensor] | None
+    source: tuple[Tensor, Tensor] | None
+
+    @property
+    def is_uniform_view(self) -> bool:
+        """Whether the keys of all rows go to one rectangle of neighbouring lanes."""
+        return self.start is not None and isinstance(self.lanes, slice)
+
+
+def split_feeds(
+    feeds: Iterable[Feed], *, pad_budget: int, rope_switch: int | None = None
+) -> list[tuple[Feed, ...]]:
+    """Group feeds into forward passes, each in lane order.
+
+    Feeds of different length share a pass while the pads stay within `pad_budget` tokens: about what
+    reading the weights once more costs. Lanes on either side of `rope_switch` tokens never share one.
+    """
+    groups: list[list[Feed]] = []
+    pads = 0
+    previous: tuple[bool, int] | None = None
+    ordered = sorted(feeds, key=lambda feed: _pass_key(feed, rope_switch), reverse=True)
+    for key, same in groupby(ordered, key=lambda feed: _pass_key(feed, rope_switch)):
+        members = list(same)
+        pads += len(members) * ((previous or key)[1] - key[1])
+        if previous is not None and previous[0] == key[0] and pads <= pad_budget:
+            groups[-1].extend(members)
+        else:
+            groups.append(members)
+            previous, pads = key, 0
+    return [tuple(sorted(group, key=lambda feed: feed.lane)) for group in groups]
+
+
+def _pass_key(feed: Feed, rope_switch: int | None) -> tuple[bool, int]:
+    length = len(feed.tokens)
+    return rope_switch is not None and feed.start + length > rope_switch, length
+
+
+def make_block(feeds: tuple[Feed, ...], device: torch.device) -> Block:
+    """Lay out one pass; all index tensors are made here, once for all layers, without a sync."""
+    width = max(len(feed.tokens) for feed in feeds)
+    pads = [width - len(feed.tokens) for feed in feeds]
+    ids = [[0] * pad + list(feed.tokens) for feed, pad in zip(feeds, pads, strict=True)]
+    # A pad's position only has to be valid: 0 or one the lane has passed already.
+    positions = [
+        [max(0, first + column) for column in range(width)]
+        for first in (feed.start - pad for feed, pad in zip(feeds, pads, strict=True))
+    ]
+    packed = torch.tensor([ids, positions], dtype=torch.long).to(device, non_blocking=True)
+    first, last = feeds[0].lane, feeds[-1].lane
+    is_range = last - first + 1 == len(feeds)
+    start = feeds[0].start if not any(pads) and len({feed.start for feed in feeds}) == 1 else None
+    block_lanes = (
+        slice(first, last + 1) if is_range else torch.tensor([feed.lane for feed in feeds], device=device)
+    )
+    target, source = (None, None) if start is not None and is_range else _cells(feeds, pads, device)
+    return Block(
+        feeds=feeds,
+        ids=packed[0],
+        positions=packed[1],
+        lanes=block_lanes,
+        num_lanes=last + 1,
+        start=start,
+        kv_length=max(feed.start + len(feed.tokens) for feed in feeds),
+        wanted=max(feed.wanted for feed in feeds),
+        target=target,
+        source=source,
+    )
+
+
+def _cells(
+    feeds: tuple[Feed, ...], pads: list[int], device: torch.device
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
+    """(lane, position) of every fed token [N] in row order, and its (row, column) where there are pads."""
+    cells = [
+        (feed.lane, feed.start + index, row, pads[row] + index)
+        for row, feed in enumerate(feeds)
+        for index in range(len(feed.tokens))
+    ]
+    lanes, positions, rows, columns = torch.tensor(cells, dtype=torch.long).t().contiguous().to(device)
+    return (lanes, positions), (rows, columns) if any(pads) else None

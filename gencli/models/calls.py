@@ -1,0 +1,25 @@
+"""One way to call any causal language model for the logits of its last positions."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+__all__ = ["LogitsCall"]
+
+
+class LogitsCall:
+    """Calls the model so that only the last `wanted` columns reach the vocabulary projection."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._can_slice = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    def __call__(self, wanted: int, **inputs: Any) -> Any:
+        """Return the model's outputs; `outputs.logits` is [B, wanted, V]."""
+        if self._can_slice:
+            # The library reads 0 as "all positions", so a pass that wants none computes one.
+            inputs["logits_to_keep"] = max(wanted, 1)
+        outputs = self._model(use_cache=True, **inputs)
+        outputs.logits = outputs.logits[:, outputs.logits.shape[1] - wanted :]
+        return outputs

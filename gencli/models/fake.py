@@ -1,0 +1,94 @@
+"""A model that is one table: the logits after a token are that token's row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gencli.models.base import ModelSpec
+from gencli.models.lanes import LaneLengths
+from gencli.plan import StepPlan
+
+__all__ = ["FakeRunner"]
+
+
+_LOW_32 = 0xFFFFFFFF
+
+
+def _mix(words: Tensor) -> Tensor:
+    """Scramble 32-bit words held in int64, element by element."""
+    for _ in range(2):
+        words = ((words ^ (words >> 16)) * 0x045D9F3B) & _LOW_32
+    return words ^ (words >> 16)
+
+
+def _bell_table(vocab_size: int, seed: int) -> Tensor:
+    """Sums of four hashed uniforms [V, V], centred, with standard deviation 1."""
+    cells = torch.arange(vocab_size * vocab_size).view(vocab_size, vocab_size)
+    key = _mix(torch.tensor(seed & _LOW_32))
+    total = torch.zeros(vocab_size, vocab_size)
+    for _ in range(4):
+        key = _mix(key + 1)
+        total += (_mix(cells ^ key) >> 8).float() / 2**24
+    return (total - 2.0) * 3**0.5
+
+
+class FakeRunner:
+    """A bigram model with a seeded table, for tests, docs and examples.
+
+    The logits of a position are row `t` of `table` [V, V] (float32), where t is the token fed there;
+    nothing else matters, so text does not depend on batch, chunks, drafts or lanes. The table is hashed
+    from `seed`, bit-equal on every machine. `scale` is the standard deviation of the logits: small is
+    flat, large is peaked. The contract of ModelRunner is
+    enforced (ContractError), so an engine's mistakes show.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int = 258,
+        seed: int = 0,
+        *,
+        scale: float = 2.0,
+        context: int = 1024,
+        max_lanes: int = 64,
+        eos_ids: tuple[int, ...] = (),
+    ) -> None:
+        self.table = _bell_table(vocab_size, seed) * scale
+        self._lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=vocab_size)
+        self._spec = ModelSpec(
+            name=f"fake:{vocab_size}:{seed}",
+            vocab_size=vocab_size,
+            context=context,
+            device=torch.device("cpu"),
+            dtype=torch.float32,
+            eos_ids=eos_ids,
+        )
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The table's fixed properties."""
+        return self._spec
+
+    def length(self, lane: int) -> int:
+        """Number of tokens the lane holds."""
+        return self._lengths[lane]
+
+    def forward(self, plan: StepPlan) -> Tensor:
+        """Feed the plan; return the wanted rows [plan.num_rows, V], fresh, in feed order."""
+        self._lengths.check(plan)
+        fed = [token for feed in plan.feeds for token in feed.tokens[len(feed.tokens) - feed.wanted :]]
+        logits = self.table[torch.tensor(fed, dtype=torch.long)]
+        self._lengths.advance(plan)
+        return logits
+
+    def keep(self, lane: int, length: int) -> None:
+        """Forget all but the first `length` tokens of the lane."""
+        self._lengths.keep(lane, length)
+
+    def fork(self, source: int, target: int) -> None:
+        """Make the empty lane `target` as long as `source`."""
+        self._lengths.fork(source, target)
+
+    def release(self, lane: int) -> None:
+        """Empty the lane."""
+        self._lengths.release(lane)

@@ -1,0 +1,149 @@
+"""Any Hugging Face causal language model behind the runner protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gencli.errors import ModelError
+from gencli.models.base import ModelSpec
+from gencli.models.lanes import LaneLengths
+from gencli.plan import StepPlan
+
+__all__ = ["HFRunner"]
+
+# The context of a model whose configuration names none (a recurrent model has no limit of its own).
+UNLIMITED = 2**31 - 1
+
+
+class HFRunner:
+    """A loaded model with its lanes. Build one with `load`, or from a model already in memory."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        name: str = "model",
+        max_lanes: int = 8,
+        dtype_reason: str = "",
+        notices: tuple[str, ...] = (),
+    ) -> None:
+        from gencli.models.backend import choose_lanes
+
+        model.eval()
+        context = context_of(model.config)
+        self._lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=_num_ids(model))
+        self._lanes, lane_notices = choose_lanes(model, self._lengths)
+        self._spec = ModelSpec(
+            name=name,
+            vocab_size=_logits_width(model),
+            context=context,
+            device=model.device,
+            dtype=model.dtype,
+            eos_ids=_eos_ids(model),
+            can_rollback=self._lanes.can_rollback,
+            dtype_reason=dtype_reason,
+            notices=notices + lane_notices,
+        )
+
+    @classmethod
+    def load(
+        cls,
+        name_or_path: str | Path,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        max_lanes: int = 8,
+        trust_remote_code: bool = False,
+    ) -> HFRunner:
+        """Load a model folder, or a hub name that is in the local cache. Nothing is downloaded.
+
+        `dtype` is auto, float32, bfloat16 or float16; `device` is auto, cpu, cuda, cuda:N or mps. Raises
+        UsageError for values that are no such thing, ModelError for whatever keeps the model from running.
+        """
+        from gencli.models.load import load_model
+
+        loaded = load_model(
+            str(name_or_path), dtype=dtype, device=device, trust_remote_code=trust_remote_code
+        )
+        return cls(
+            loaded.model,
+            name=str(name_or_path),
+            max_lanes=max_lanes,
+            dtype_reason=loaded.dtype_reason,
+            notices=loaded.notices,
+        )
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The loaded model's fixed properties."""
+        return self._spec
+
+    def forward(self, plan: StepPlan) -> Tensor:
+        """Feed every lane of the plan; return the wanted logits [plan.num_rows, V] in feed order.
+
+        After an exception the lanes of the plan must be released before they are fed again.
+        """
+        self._lengths.check(plan)
+        with torch.inference_mode():
+            logits = self._lanes.forward(plan.feeds)
+        self._lengths.advance(plan)
+        # An inference tensor refuses in-place edits outside inference mode; a copy does not.
+        return logits if torch.is_inference_mode_enabled() else logits.clone()
+
+    def keep(self, lane: int, length: int) -> None:
+        """Forget all but the first `length` tokens of the lane; see ModelSpec.can_rollback."""
+        self._lengths.check_keep(lane, length)
+        if length == self._lengths[lane]:
+            return
+        if not self._lanes.can_rollback:
+            raise ModelError(
+                f"{self._spec.name} cannot forget tokens it has read: its layers keep a running state",
+                hint="run it without drafts",
+            )
+        with torch.inference_mode():
+            self._lanes.shorten(lane, length)
+        self._lengths.keep(lane, length)
+
+    def fork(self, source: int, target: int) -> None:
+        """Make `target` hold what `source` holds, whatever it held before."""
+        self._lengths.check_fork(source, target)
+        with torch.inference_mode():
+            self._lanes.fork(source, target)
+        self._lengths.fork(source, target)
+
+    def release(self, lane: int) -> None:
+        """Empty the lane."""
+        with torch.inference_mode():
+            self._lanes.release(lane)
+        self._lengths.release(lane)
+
+
+def context_of(config: Any) -> int:
+    """The most tokens the model's positions reach."""
+    text = config.get_text_config(decoder=True)
+    names = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
+    values = (getattr(text, name, None) for name in names)
+    return next((value for value in values if isinstance(value, int) and value > 0), UNLIMITED)
+
+
+def _eos_ids(model: Any) -> tuple[int, ...]:
+    """The end-of-text ids of generation_config: none, one or several there."""
+    ids = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if ids is None:
+        return ()
+    return (ids,) if isinstance(ids, int) else tuple(ids)
+
+
+def _num_ids(model: Any) -> int:
+    return int(model.get_input_embeddings().weight.shape[0])
+
+
+def _logits_width(model: Any) -> int:
+    head = model.get_output_embeddings()
+    return int(
+        model.config.get_text_config(decoder=True).vocab_size if head is None else head.weight.shape[0]
+    )

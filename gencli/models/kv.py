@@ -1,0 +1,129 @@
+"""Keys and values of attention models, kept lane by lane in two buffers a layer."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+from gencli.models.blocks import Block
+from gencli.models.lanes import LaneLengths
+
+__all__ = ["LaneCache", "can_crop", "fits_lanes"]
+
+STEP = 256  # tokens a buffer grows by
+
+
+def fits_lanes(config: Any) -> bool:
+    """Whether every layer of the model keeps plain keys and values (or nothing)."""
+    plain = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
+    return all(type(layer) in plain for layer in DynamicCache(config=config).layers)
+
+
+def can_crop(config: Any) -> bool:
+    """Whether the library's own cache of this model can forget its last tokens."""
+    return all(type(layer) in (DynamicLayer, DummyLayer) for layer in DynamicCache(config=config).layers)
+
+
+class LaneBuffer:
+    """The keys, or the values, of one layer: [lanes, heads, capacity, head_dim], grown on demand.
+
+    What lies beyond a lane's length is hidden by the mask, and must be finite: 0 * inf is not 0.
+    """
+
+    def __init__(self, lengths: LaneLengths) -> None:
+        self._lengths = lengths
+        self._data = torch.empty(0, 0, 0, 0)
+
+    def write(self, block: Block, states: Tensor) -> Tensor:
+        """Store `states` [B, H, Q, D] of the block; return what its lanes hold [B, H, K, D]."""
+        data = self._data
+        if data.shape[0] < block.num_lanes or data.shape[2] < block.kv_length:
+            data = self._grow(block.num_lanes, block.kv_length, states)
+        if block.target is None:  # neighbouring lanes of equal length: one rectangle
+            held = data[block.lanes, :, : block.kv_length]
+            held[:, :, block.start :] = states
+            return held
+        fed = states.transpose(1, 2)  # [B, Q, H, D]
+        data.transpose(1, 2)[block.target] = fed.flatten(0, 1) if block.source is None else fed[block.source]
+        return data[block.lanes, :, : block.kv_length]
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` tokens of one lane to another."""
+        data = self._grow(target + 1, length, self._data) if target >= self._data.shape[0] else self._data
+        data[target, :, :length] = data[source, :, :length]
+
+    def wipe(self, lane: int, length: int) -> None:
+        """Zero the lane, so that nothing of it can reach the next request."""
+        if lane < self._data.shape[0]:
+            self._data[lane, :, :length] = 0
+
+    def _grow(self, num_lanes: int, length: int, like: Tensor) -> Tensor:
+        """Make room: lanes double, lengths grow by steps, and only what is held is copied."""
+        old_lanes, _, capacity, _ = self._data.shape
+        if num_lanes > old_lanes:
+            num_lanes = min(max(num_lanes, 2 * old_lanes), len(self._lengths))
+        capacity = max(-(-length // STEP) * STEP, capacity)
+        data = like.new_zeros(max(num_lanes, old_lanes), like.shape[1], capacity, like.shape[3])
+        for lane, held in self._lengths.held():
+            data[lane, :, :held] = self._data[lane, :, :held]
+        self._data = data
+        return data
+
+
+class LaneLayer:
+    """One layer of the cache. A sliding layer keeps every token: the model's mask hides the old ones."""
+
+    is_compileable = False
+
+    def __init__(self, lengths: LaneLengths, *, is_sliding: bool) -> None:
+        self.is_sliding = is_sliding
+        self.buffers = (LaneBuffer(lengths), LaneBuffer(lengths))
+
+
+class LaneCache(Cache):  # type: ignore[misc]
+    """The cache a model is called with: it reads and writes the lanes of `block`."""
+
+    def __init__(self, config: Any, lengths: LaneLengths) -> None:
+        layers = [
+            layer if isinstance(layer, DummyLayer) else LaneLayer(lengths, is_sliding=layer.is_sliding)
+            for layer in DynamicCache(config=config).layers
+        ]
+        super().__init__(layers=layers)
+        self._buffers = [buffer for layer in layers for buffer in getattr(layer, "buffers", ())]
+        self._lengths = lengths
+        self.block: Block | None = None
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Store the keys and values of one layer; return those of the block's lanes."""
+        block = cast(Block, self.block)
+        keys, values = self.layers[layer_idx].buffers
+        return keys.write(block, key_states), values.write(block, value_states)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Tokens held before this pass by the lane that will be the longest."""
+        return 0 if self.block is None else self.block.kv_length - self.block.ids.shape[1]
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        """Number of keys attention sees, and the position of the first."""
+        return cast(Block, self.block).kv_length, 0
+
+    def get_query_offset(self, layer_idx: int = 0) -> int | Tensor:
+        """What the lane masks are built from: the common start, or all positions [B, Q]."""
+        block = cast(Block, self.block)
+        return block.positions if block.start is None else block.start
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy one lane to another; a source that was never fed has nothing to copy."""
+        if length := self._lengths[source]:
+            for buffer in self._buffers:
+                buffer.fork(source, target, length)
+
+    def wipe(self, lane: int) -> None:
+        """Zero all the lane holds."""
+        for buffer in self._buffers:
+            buffer.wipe(lane, self._lengths[lane])

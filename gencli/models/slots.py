@@ -1,0 +1,73 @@
+"""Attention models: all lanes share one cache and, where it pays, one forward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gencli.models.blocks import Block, make_block, split_feeds
+from gencli.models.calls import LogitsCall
+from gencli.models.kv import LaneCache
+from gencli.models.lanes import LaneLengths
+from gencli.plan import Feed
+
+__all__ = ["SlotLanes"]
+
+# Pads (tokens) that feeds may cost to share a pass: about what reading the weights once more costs.
+PAD_BUDGET_CPU, PAD_BUDGET_ACCELERATOR = 16, 256
+
+
+class SlotLanes:
+    """Runs blocks of lanes through the model, with the lanes' keys and values in a LaneCache."""
+
+    can_rollback = True
+
+    def __init__(self, model: Any, lengths: LaneLengths, *, rope_switch: int | None = None) -> None:
+        self._call = LogitsCall(model)
+        self._cache = LaneCache(model.config, lengths)
+        self._device: torch.device = model.device
+        self._pad_budget = PAD_BUDGET_CPU if self._device.type == "cpu" else PAD_BUDGET_ACCELERATOR
+        self._rope_switch = rope_switch
+
+    def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
+        """Feed the lanes; return the wanted rows [R, V] in feed order."""
+        groups = split_feeds(feeds, pad_budget=self._pad_budget, rope_switch=self._rope_switch)
+        passes = [self._run(make_block(group, self._device)) for group in groups]
+        rows = passes[0] if len(passes) == 1 else torch.cat(passes)
+        fed = [feed for group in groups for feed in group]
+        return rows if all(a is b for a, b in zip(fed, feeds, strict=True)) else rows[_row_order(fed, feeds)]
+
+    def shorten(self, lane: int, length: int) -> None:
+        """Nothing to do: what lies beyond a lane's length is never seen."""
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the keys and values of one lane to another."""
+        self._cache.wipe(target)
+        self._cache.fork(source, target)
+
+    def release(self, lane: int) -> None:
+        """Forget the lane."""
+        self._cache.wipe(lane)
+
+    def _run(self, block: Block) -> Tensor:
+        self._cache.block = block
+        outputs = self._call(
+            block.wanted, input_ids=block.ids, position_ids=block.positions, past_key_values=self._cache
+        )
+        logits: Tensor = outputs.logits  # [B, wanted, V]
+        if all(feed.wanted == block.wanted for feed in block.feeds):
+            return logits.flatten(0, 1)
+        rows = zip(logits, block.feeds, strict=True)
+        return torch.cat([row[block.wanted - feed.wanted :] for row, feed in rows])
+
+
+def _row_order(fed: list[Feed], feeds: tuple[Feed, ...]) -> list[int]:
+    """Where each row of the answer lies among the rows as they were computed."""
+    first_row: dict[int, int] = {}
+    total = 0
+    for feed in fed:
+        first_row[feed.lane] = total
+        total += feed.wanted
+    return [first_row[feed.lane] + index for feed in feeds for index in range(feed.wanted)]

@@ -1,0 +1,111 @@
+"""Builders of tiny random models, one for each kind of architecture the runner has to get right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers as hf
+
+VOCAB = 120
+WINDOW = 16
+
+_BASE: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.25,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+
+def _base(**changes: Any) -> dict[str, Any]:
+    return {**_BASE, **changes}
+
+
+CONFIGS: dict[str, Callable[[], Any]] = {
+    "llama": lambda: hf.LlamaConfig(**_base()),
+    "qwen3": lambda: hf.Qwen3Config(**_base(head_dim=16)),
+    "gpt2": lambda: hf.GPT2Config(
+        vocab_size=VOCAB,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=1024,
+        initializer_range=0.25,
+        bos_token_id=None,
+        eos_token_id=None,
+    ),
+    "gemma3": lambda: hf.Gemma3TextConfig(
+        **_base(num_hidden_layers=4, head_dim=8, sliding_window=WINDOW),
+        layer_types=["sliding_attention", "full_attention"] * 2,
+    ),
+    "mistral": lambda: hf.MistralConfig(**_base(sliding_window=WINDOW)),
+    "phi3": lambda: hf.Phi3Config(**_base()),
+    "gpt_neox": lambda: hf.GPTNeoXConfig(**_base()),
+    "opt": lambda: hf.OPTConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        ffn_dim=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        word_embed_proj_dim=32,
+        max_position_embeddings=1024,
+        init_std=0.25,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    ),
+    "gemma2": lambda: hf.Gemma2Config(
+        **_base(head_dim=8, sliding_window=WINDOW), layer_types=["sliding_attention", "full_attention"]
+    ),
+    "qwen3_moe": lambda: hf.Qwen3MoeConfig(
+        **_base(head_dim=16),
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+    ),
+    "mamba": lambda: hf.MambaConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        state_size=8,
+        num_hidden_layers=2,
+        initializer_range=0.25,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    ),
+    "gptj": lambda: hf.GPTJConfig(
+        vocab_size=VOCAB,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=1024,
+        rotary_dim=8,
+        initializer_range=0.25,
+        bos_token_id=None,
+        eos_token_id=None,
+    ),
+    "falcon_h1": lambda: hf.FalconH1Config(
+        **_base(),
+        mamba_d_ssm=32,
+        mamba_n_heads=4,
+        mamba_d_head=8,
+        mamba_d_state=8,
+        mamba_n_groups=1,
+        mamba_chunk_size=8,
+    ),
+}
+
+
+def build(kind: str, seed: int = 0) -> Any:
+    """A random model in float32, in evaluation mode, with its reference attention."""
+    torch.manual_seed(seed)
+    return hf.AutoModelForCausalLM.from_config(CONFIGS[kind]()).eval()
