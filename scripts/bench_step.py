@@ -1,9 +1,9 @@
 """Cost of one decode step: the runner against a bare loop over the library's own cache.
 
-    python scripts/bench_step.py [--rows 1 8] [--blocks 20] [--threads 2]
+    python scripts/bench_step.py [--rows 1 8] [--steps 300] [--threads 1]
 
-The model is a random Llama of about 15M parameters. Blocks of steps alternate between the two, so
-that a busy machine slows both; printed is the median of the paired ratios.
+The model is a random Llama of about 14M parameters, small enough for overhead to show. The two take
+turns step by step, so that a busy machine slows both; printed are medians, of the ratio too.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-PROMPT, STEPS = 32, 32
+PROMPT = 32
 
 
-def build_model() -> torch.nn.Module:
-    """A random Llama shape whose forward is mostly Python, the worst case for a runner."""
+def build_model() -> Any:
+    """A random Llama shape whose forward is mostly Python on a fast machine."""
     from transformers import AutoModelForCausalLM, LlamaConfig
 
     config = LlamaConfig(
@@ -29,7 +30,7 @@ def build_model() -> torch.nn.Module:
         num_attention_heads=6,
         num_key_value_heads=6,
         vocab_size=8192,
-        max_position_embeddings=2048,
+        max_position_embeddings=4096,
         tie_word_embeddings=True,
         eos_token_id=None,
     )
@@ -37,69 +38,68 @@ def build_model() -> torch.nn.Module:
     return AutoModelForCausalLM.from_config(config).eval()
 
 
-def bare_blocks(model: torch.nn.Module, rows: int) -> Iterator[float]:
-    """Seconds per block of STEPS: model + DynamicCache + argmax, nothing else."""
+def bare_steps(model: Any, rows: int) -> Iterator[None]:
+    """Decode with model + DynamicCache + argmax, nothing else."""
     from transformers import DynamicCache
 
+    cache = DynamicCache(config=model.config)
+    ids = torch.arange(rows * PROMPT).view(rows, PROMPT)
     while True:
-        with torch.inference_mode():
-            cache = DynamicCache(config=model.config)
-            ids = torch.arange(rows * PROMPT).view(rows, PROMPT)
-            ids = model(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits[:, -1].argmax(-1)
-            started = time.perf_counter()
-            for _ in range(STEPS):
-                logits = model(input_ids=ids[:, None], past_key_values=cache, logits_to_keep=1).logits
-                ids = logits[:, -1].argmax(-1)
-                ids.tolist()
-            yield time.perf_counter() - started
+        logits = model(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits
+        ids = logits[:, -1].argmax(-1, keepdim=True)
+        ids.tolist()
+        yield
 
 
-def runner_blocks(model: torch.nn.Module, rows: int, *, stagger: int = 0) -> Iterator[float]:
-    """Seconds per block of STEPS through HFRunner; lane i starts with i * stagger fewer tokens."""
+def runner_steps(model: Any, rows: int, *, stagger: int) -> Iterator[None]:
+    """Decode through HFRunner + argmax; lane i starts with i * stagger fewer tokens."""
     from gencli.models.hf import HFRunner
     from gencli.plan import Feed, StepPlan
 
     runner = HFRunner(model, max_lanes=rows)
+    held = [0] * rows
+    tokens = [tuple(range(i * PROMPT, (i + 1) * PROMPT - i * stagger)) for i in range(rows)]
     while True:
-        with torch.inference_mode():
-            prompts = [tuple(range(i * PROMPT, (i + 1) * PROMPT - i * stagger)) for i in range(rows)]
-            plan = StepPlan(tuple(Feed(lane, 0, prompt) for lane, prompt in enumerate(prompts)))
-            ids = runner.forward(plan).argmax(-1).tolist()
-            started = time.perf_counter()
-            for step in range(STEPS):
-                feeds = [Feed(i, len(prompts[i]) + step, (ids[i],)) for i in range(rows)]
-                ids = runner.forward(StepPlan(tuple(feeds))).argmax(-1).tolist()
-            yield time.perf_counter() - started
-        for lane in range(rows):
-            runner.release(lane)
+        feeds = tuple(Feed(i, held[i], tokens[i]) for i in range(rows))
+        ids = runner.forward(StepPlan(feeds)).argmax(-1).tolist()
+        held = [start + len(fed) for start, fed in zip(held, tokens, strict=True)]
+        tokens = [(token,) for token in ids]
+        yield
 
 
-def compare(label: str, bare: Iterator[float], ours: Iterator[float], blocks: int) -> None:
-    """Print both in ms a step and the median of the paired ratios."""
-    next(bare), next(ours)
-    pairs = [(next(bare), next(ours)) for _ in range(blocks)]
-    bare_ms, ours_ms = (statistics.median(side) / STEPS * 1e3 for side in zip(*pairs, strict=True))
+def timed(steps: Iterator[None]) -> float:
+    """Milliseconds of one step."""
+    started = time.perf_counter()
+    next(steps)
+    return (time.perf_counter() - started) * 1e3
+
+
+@torch.inference_mode()
+def compare(rows: int, num_steps: int, *, stagger: int = 0) -> None:
+    """Print medians of both, and the median ratio of neighbouring steps."""
+    bare = bare_steps(build_model(), rows)
+    ours = runner_steps(build_model(), rows, stagger=stagger)
+    pairs = [(timed(bare), timed(ours)) for _ in range(num_steps + 10)][10:]
+    bare_ms, ours_ms = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratio = statistics.median(mine / theirs for theirs, mine in pairs)
-    print(f"{label:24} bare {bare_ms:7.3f} ms   runner {ours_ms:7.3f} ms   ratio {ratio:.3f}")
+    label = f"{rows} rows" + (", staggered" if stagger else "")
+    print(f"{label:20} bare {bare_ms:7.3f} ms   runner {ours_ms:7.3f} ms   ratio {ratio:.3f}", flush=True)
 
 
 def main() -> None:
-    """Compare at each number of rows, equal lengths and staggered ones."""
+    """Compare at each number of rows: equal lengths, then staggered ones."""
     parser = argparse.ArgumentParser(description="cost of a decode step against a bare loop")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--blocks", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    make: Callable[[], torch.nn.Module] = build_model
-    model = make()
-    size = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{size / 1e6:.1f}M parameters, float32, {options.threads} threads, blocks of {STEPS} steps")
+    size = sum(parameter.numel() for parameter in build_model().parameters())
+    print(f"{size / 1e6:.1f}M parameters, float32, {options.threads} thread(s), {options.steps} steps")
     for rows in options.rows:
-        compare(f"{rows} rows", bare_blocks(model, rows), runner_blocks(model, rows), options.blocks)
+        compare(rows, options.steps)
         if rows > 1:
-            label = f"{rows} rows, staggered"
-            compare(label, bare_blocks(model, rows), runner_blocks(model, rows, stagger=3), options.blocks)
+            compare(rows, options.steps, stagger=3)
 
 
 if __name__ == "__main__":
