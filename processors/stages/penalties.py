@@ -56,16 +56,15 @@ class Penalty(IdStage[PenaltyParams]):
     def _occurrences(self, rows: Rows, width: int) -> tuple[Tensor, Tensor]:
         """Ids in scope and how often each occurs there, both [A, W].
 
-        An id stands once for each time it occurs. Places that do not count repeat the row's first entry,
-        so that all that is written to one id is equal; a row without any has id 0 with count 0.
+        An id stands once for each time it occurs, with its full count; an exempt one has count 0. Places
+        that are not in scope repeat the row's first entry, so that all that is written to one id is equal.
         """
         scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
         seen = rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows))
-        counted = seen.valid & (seen.ids < width) & ~self._is_exempt(seen.ids, rows)
-        ids = torch.where(counted, seen.ids, width)
+        ids = torch.where(seen.valid & (seen.ids < width), seen.ids, width)
         ids = torch.nn.functional.pad(ids, (0, 1), value=width).sort(1).values
         counts = torch.searchsorted(ids, ids, right=True) - torch.searchsorted(ids, ids)
-        counts = torch.where(ids < width, counts, 0)
+        counts = torch.where(self._is_exempt(ids, rows) | (ids == width), 0, counts)
         place = torch.where(ids < width, torch.arange(ids.shape[1], device=ids.device), 0)
         ids, counts = ids.gather(1, place), counts.gather(1, place)
         return torch.where(ids < width, ids, 0), counts

@@ -1,0 +1,30 @@
+"""The contract kit: what a stage promises, as checks that anyone can run on theirs.
+
+from processors.testing import check_stage
+
+for result in check_stage(MyStage):
+    assert result.passed, result
+"""
+
+from __future__ import annotations
+
+from processors.testing.bench import Bench, Subject, Text, random_logits, toy_env
+from processors.testing.checks import CHECKS, Check, CheckResult, check_stage, run_check
+from processors.testing.examples import EXAMPLES, examples
+from processors.testing.vocabulary import ToyVocabulary
+
+__all__ = [
+    "CHECKS",
+    "EXAMPLES",
+    "Bench",
+    "Check",
+    "CheckResult",
+    "Subject",
+    "Text",
+    "ToyVocabulary",
+    "check_stage",
+    "examples",
+    "random_logits",
+    "run_check",
+    "toy_env",
+]

@@ -1,0 +1,169 @@
+"""Each built-in stage on one row, as short as it can be said. These functions decide what is right."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from processors.catalog import (
+    AllowedParams,
+    BanParams,
+    BiasParams,
+    FrequencyParams,
+    IgnoreEosParams,
+    MinPParams,
+    MinTokensParams,
+    PenaltyParams,
+    PresenceParams,
+    RepetitionParams,
+    SuppressParams,
+    TailParams,
+    TemperatureParams,
+    TopKParams,
+    TopPParams,
+)
+from processors.reference.view import HIGHEST, LOWEST, View, exp_all, finite, masked, ranking
+
+__all__ = [
+    "allowed",
+    "ban",
+    "bias",
+    "frequency",
+    "ignore_eos",
+    "min_p",
+    "min_tokens",
+    "presence",
+    "repetition",
+    "suppress",
+    "tail",
+    "temperature",
+    "top_k",
+    "top_p",
+]
+
+TINY = 2.0**-126  # the smallest normal float32
+
+
+def tail(logits: list[float], params: TailParams, view: View) -> list[float]:
+    """Mask the ids from `size` on."""
+    return masked(logits, range(params.size, len(logits)))
+
+
+def allowed(logits: list[float], params: AllowedParams, view: View) -> list[float]:
+    """Mask all ids but the listed ones."""
+    return masked(logits, set(range(len(logits))).difference(params.ids or ()))
+
+
+def suppress(logits: list[float], params: SuppressParams, view: View) -> list[float]:
+    """Mask the listed ids."""
+    return masked(logits, params.ids)
+
+
+def ban(logits: list[float], params: BanParams, view: View) -> list[float]:
+    """Try every token: forbid it if, after it, a text ends inside what it added."""
+    before = view.text((*view.prompt, *view.output))
+    gone = []
+    for token in range(len(logits)):
+        added = view.text([token])
+        for text in map(str.encode, params.texts):
+            start = max(0, len(before) - len(text) + 1)  # one byte less than the text can be old
+            if text in before[start:] + added:
+                gone.append(token)
+    return masked(logits, gone)
+
+
+def min_tokens(logits: list[float], params: MinTokensParams, view: View) -> list[float]:
+    """Mask whatever would end the text too early."""
+    early = len(view.output) < params.count
+    return masked(logits, (*view.eos_ids, *view.stop_ids) if early else ())
+
+
+def ignore_eos(logits: list[float], params: IgnoreEosParams, view: View) -> list[float]:
+    """Mask the end-of-text ids."""
+    return masked(logits, view.eos_ids if params.enabled else ())
+
+
+def bias(logits: list[float], params: BiasParams, view: View) -> list[float]:
+    """Add to single logits; -inf bans, and masked stays masked."""
+    new = list(logits)
+    for key, value in params.bias:
+        token = view.token_id(key)
+        new[token] = value if value == -math.inf else finite(logits[token], logits[token] + value)
+    return new
+
+
+def occurrences(params: PenaltyParams, view: View) -> Counter[int]:
+    """How often each token occurs in the window of the scope; exempt ones do not count."""
+    scope = {"prompt": view.prompt, "output": view.output, "both": view.prompt + view.output}[params.scope]
+    exempt: set[int] = set()
+    for key in params.exempt:
+        if key == "special":
+            exempt |= view.vocabulary.special_ids if view.vocabulary else frozenset()
+        elif key == "stop":
+            exempt |= {*view.eos_ids, *view.stop_ids}
+        else:
+            exempt.add(view.token_id(key))
+    recent = scope if params.window is None else scope[-params.window :]
+    return Counter(token for token in recent if token not in exempt)
+
+
+def repetition(logits: list[float], params: RepetitionParams, view: View) -> list[float]:
+    """Once per token seen: divide a positive logit, multiply any other (Keskar et al. 2019)."""
+    new = list(logits)
+    for token in occurrences(params, view):
+        old = logits[token]
+        new[token] = finite(old, old / params.penalty if old > 0 else old * params.penalty)
+    return new
+
+
+def frequency(logits: list[float], params: FrequencyParams, view: View) -> list[float]:
+    """Subtract for each occurrence."""
+    new = list(logits)
+    for token, count in occurrences(params, view).items():
+        new[token] = finite(logits[token], logits[token] - params.penalty * count)
+    return new
+
+
+def presence(logits: list[float], params: PresenceParams, view: View) -> list[float]:
+    """Subtract once."""
+    new = list(logits)
+    for token in occurrences(params, view):
+        new[token] = finite(logits[token], logits[token] - params.penalty)
+    return new
+
+
+def temperature(logits: list[float], params: TemperatureParams, view: View) -> list[float]:
+    """(logit - max) / T, with T a normal float32."""
+    top = max(max(logits), LOWEST)
+    scale = min(max(params.temperature, TINY), HIGHEST)
+    return [finite(logit, (logit - top) / scale) for logit in logits]
+
+
+def top_k(logits: list[float], params: TopKParams, view: View) -> list[float]:
+    """Keep the k best."""
+    order = ranking(logits)
+    count = min(max(params.k, params.keep), len(order))
+    if params.ties == "keep":
+        last = logits[order[count - 1]]
+        return [logit if logit >= last else -math.inf for logit in logits]
+    return masked(logits, order[count:])
+
+
+def top_p(logits: list[float], params: TopPParams, view: View) -> list[float]:
+    """Keep the best while the mass before is below p; exclusive: while the mass with it is at most p."""
+    order, weights = ranking(logits), exp_all(logits)
+    bound = params.p * math.fsum(weights)
+    count, mass = 0, 0.0
+    for token in order:
+        if not (mass + weights[token] <= bound if params.boundary == "exclusive" else mass < bound):
+            break
+        count, mass = count + 1, mass + weights[token]
+    return masked(logits, order[max(count, params.keep) :])
+
+
+def min_p(logits: list[float], params: MinPParams, view: View) -> list[float]:
+    """Keep what is at least p times as likely as the best, in the log domain."""
+    threshold = max(logits) + math.log(params.p)
+    order = ranking(logits)
+    count = sum(logit >= threshold for logit in logits)
+    return masked(logits, order[max(count, params.keep) :])

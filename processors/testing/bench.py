@@ -1,0 +1,130 @@
+"""One instance of a stage with a history of its own, and the requests and logits it is tried on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, Processor
+from processors.history import History
+from processors.params import Params
+from processors.reference import Twin, View
+from processors.rows import Rows
+from processors.testing.examples import examples
+from processors.testing.vocabulary import ToyVocabulary
+
+__all__ = ["TEXTS", "Bench", "Subject", "Text", "random_logits", "toy_env"]
+
+
+def toy_env() -> Env:
+    """The toy vocabulary under a model that has five ids more than it."""
+    vocabulary = ToyVocabulary()
+    return Env(vocabulary.vocab_size + 5, vocabulary, vocabulary.eos_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A request half-way: its prompt, what it has put out, its stop ids, and three drafts."""
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    drafts: tuple[int, ...]
+    stop_ids: tuple[int, ...] = ()
+
+    @property
+    def admission(self) -> Admission:
+        """What a stage is told of it."""
+        return Admission(self.prompt, self.stop_ids)
+
+    def view(self, env: Env, num_drafts: int) -> View:
+        """What a twin is told of the row that sees so many drafts."""
+        output = self.output + self.drafts[:num_drafts]
+        return View(self.prompt, output, self.stop_ids, env.eos_ids, env.vocabulary)
+
+
+def _text(prompt: str, output: str, drafts: str, *stop_ids: int) -> Text:
+    encode = ToyVocabulary().encode
+    return Text(
+        tuple(encode(prompt)),
+        tuple(encode(output, special=False)),
+        tuple(encode(drafts, special=False)[:3]),
+        stop_ids,
+    )
+
+
+TEXTS: tuple[Text, ...] = (
+    _text("the cat", " sat. the cat the", " ca😀", 9),
+    _text("abab ab", "a", "bab"),
+    _text("say 😀é\n", "", "\n\né", 5, 1),
+    Text((), (), (12, 12, 30)),
+    Text((0, 2, 3, 1), (2, 7, 7, 7, 1, 0), (1, 7, 2), (7,)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A stage, the parameters to try it with (all on), and its twin if it has one."""
+
+    stage: type[Processor[Any]]
+    params: tuple[Params, ...]
+    env: Env = field(default_factory=toy_env)
+    twin: Twin | None = None
+
+    @classmethod
+    def of(cls, stage: type[Processor[Any]], params: Sequence[Params] = (), **others: Any) -> Subject:
+        """With guessed parameters where none are given."""
+        return cls(stage, tuple(params) or examples(stage.Params), **others)
+
+    def cases(self) -> list[tuple[Params, Text]]:
+        """Every example, each with one of the texts, and every text at least once."""
+        count = max(len(self.params), len(TEXTS))
+        return [(self.params[i % len(self.params)], TEXTS[i % len(TEXTS)]) for i in range(count)]
+
+
+class Bench:
+    """Admits requests and applies the stage to rows, as a pipeline would, but straight."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.stage = subject.stage(subject.env)
+        self.history = History(subject.env.device, slots=2, length=4)
+
+    def admit(self, slot: int, params: Params, text: Text) -> None:
+        """Put a request into the slot and commit its output so far."""
+        self.history.admit(slot, text.prompt, seed=slot)
+        self.stage.admit(slot, params, text.admission)
+        self.commit(slot, text.output)
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """Tokens of the request are final."""
+        self.history.append([slot], [tokens])
+        self.stage.commit(slot, tokens)
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy a slot."""
+        self.history.fork(source, target, seed=target)
+        self.stage.fork(source, target)
+
+    def release(self, slot: int) -> None:
+        """Empty a slot."""
+        self.history.release(slot)
+        self.stage.release(slot)
+
+    def apply(self, logits: Tensor, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Tensor:
+        """New logits of these slots' rows; the ones given stay as they are."""
+        return self.stage.apply(logits.clone(), Rows.build(self.history, slots, drafts))
+
+
+def random_logits(rows: int, env: Env, *, seed: int = 0, masked: bool = False) -> Tensor:
+    """[rows, V]: smooth, full of ties, and with wide gaps, in turn; some ids masked if asked."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, env.width, generator=generator)
+    logits[1::3] = logits[1::3].round()
+    logits[2::3] *= 30
+    if masked:
+        logits[torch.rand(rows, env.width, generator=generator) < 0.3] = -math.inf
+    return logits.to(env.device)

@@ -1,0 +1,263 @@
+"""What every stage has to keep to, one function per promise. They raise AssertionError with what they saw.
+
+Except in `apply_is_pure`, a stage instance is applied once and thrown away, so that each promise is
+checked alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, Processor
+from processors.chain import Chain
+from processors.history import History
+from processors.params import Params
+from processors.pipeline import Pipeline
+from processors.reference import Twin
+from processors.registry import Registry
+from processors.rows import Rows
+from processors.testing.bench import TEXTS, Bench, Subject, Text, random_logits, toy_env
+
+__all__ = ["CHECKS", "Check", "CheckResult", "check_stage", "run_check"]
+
+Check = Callable[[Subject], None]
+SPREAD = 7  # between the slots in use, so that whatever is indexed by slot has to grow
+
+
+def defaults_never_run(subject: Subject) -> None:
+    """Rows with default values come out bit for bit as they went in, beside rows where the stage is on."""
+    default = subject.stage.Params()
+    _require(default.is_off(), f"{default} is not off.")
+    logits = random_logits(2, subject.env)
+    out = _piped(subject, [default, subject.params[0]], logits)
+    _same(out[:1], logits[:1], "A row with default values was changed.")
+
+
+def rows_commute(subject: Subject) -> None:
+    """Permuting the rows permutes the result."""
+    cases = subject.cases()
+    order = [*range(1, len(cases), 2), *range(0, len(cases), 2)][::-1]
+    logits = random_logits(len(cases), subject.env, masked=True)
+    straight = _batch(subject, cases).apply(logits, _slots(cases))
+    mixed = _batch(subject, cases).apply(logits[order], [_slots(cases)[i] for i in order])
+    _same(mixed, straight[order], "The result depends on the order of the rows.")
+
+
+def batch_equals_alone(subject: Subject) -> None:
+    """A row among others is what it is alone, to the last bit."""
+    cases = subject.cases()
+    logits = random_logits(len(cases), subject.env, masked=True)
+    together = _batch(subject, cases).apply(logits, _slots(cases))
+    for i, case in enumerate(cases):
+        alone = _batch(subject, [case]).apply(logits[i : i + 1], [0])
+        _same(together[i : i + 1], alone, f"Alone and in a batch differ for {case[0]}.")
+
+
+def drafts_equal_steps(subject: Subject) -> None:
+    """K + 1 rows with K drafts are what K + 1 steps with those tokens committed give."""
+    if subject.stage.sequential:
+        return  # such a stage is never given drafts
+    for params, text in subject.cases():
+        logits = random_logits(len(text.drafts) + 1, subject.env, masked=True)
+        at_once = _batch(subject, [(params, text)]).apply(logits, [0], [text.drafts])
+        for step in range(len(text.drafts) + 1):
+            bench = _batch(subject, [(params, text)])
+            for token in text.drafts[:step]:
+                bench.commit(0, [token])
+            single = bench.apply(logits[step : step + 1], [0])
+            _same(at_once[step : step + 1], single, f"Row {step} of a draft is not step {step} for {params}.")
+
+
+def apply_is_pure(subject: Subject) -> None:
+    """Applying again gives the same, whatever was applied in between, and the history is only read."""
+    cases = subject.cases()
+    bench, slots = _batch(subject, cases), _slots(cases)
+    tokens, lengths = bench.history.tokens.clone(), bench.history.lengths.clone()
+    logits = random_logits(len(cases), subject.env, masked=True)
+    first = bench.apply(logits, slots)
+    bench.apply(random_logits(len(cases), subject.env, seed=1), slots)
+    _same(bench.apply(logits, slots), first, "A second apply with the same logits gave something else.")
+    read_only = torch.equal(bench.history.tokens, tokens) and torch.equal(bench.history.lengths, lengths)
+    _require(read_only, "apply wrote to the history.")
+
+
+def masked_stays_masked(subject: Subject) -> None:
+    """What was -inf is -inf afterwards."""
+    cases = subject.cases()
+    logits = random_logits(len(cases), subject.env, masked=True)
+    out = _batch(subject, cases).apply(logits, _slots(cases))
+    revived = (logits == -math.inf) & (out != -math.inf)
+    _require(not revived.any(), f"{int(revived.sum())} masked tokens came back.")
+
+
+def leaves_a_choice(subject: Subject) -> None:
+    """From logits without masks at least one token is left; no NaN and no +inf, equal logits included."""
+    for params, text in subject.cases():
+        logits = random_logits(4, subject.env)
+        logits[3] = 1.5
+        for row in logits:
+            out = _batch(subject, [(params, text)]).apply(row[None], [0])
+            _require(not out.isnan().any(), f"NaN came out for {params}.")
+            top = float(out.max())
+            _require(-math.inf < top < math.inf, f"The largest logit is {top} for {params}.")
+
+
+def admit_overwrites(subject: Subject) -> None:
+    """A slot taken over without a release holds nothing of the request before."""
+    for (old, old_text), (new, new_text) in _pairs(subject.cases()):
+        logits = random_logits(1, subject.env)
+        bench = _batch(subject, [(old, old_text)])
+        bench.admit(0, new, new_text)
+        fresh = _batch(subject, [(new, new_text)])
+        _same(bench.apply(logits, [0]), fresh.apply(logits, [0]), f"{old} was still there after {new} came.")
+
+
+def release_frees(subject: Subject) -> None:
+    """A release leaves other slots alone, and the slot takes a new request as if it were new."""
+    for (gone, gone_text), (stays, stays_text) in _pairs(subject.cases()):
+        logits = random_logits(1, subject.env)
+        alone = _batch(subject, [(stays, stays_text)]).apply(logits, [0])
+        for readmit in (False, True):
+            bench = _batch(subject, [(gone, gone_text), (stays, stays_text)])
+            bench.release(0)
+            if readmit:
+                bench.admit(0, stays, stays_text)
+                _same(bench.apply(logits, [0]), alone, "A slot that was released is not as new.")
+            else:
+                _same(bench.apply(logits, [SPREAD]), alone, "A release of one slot changed another.")
+
+
+def fork_is_independent(subject: Subject) -> None:
+    """A fork goes on as its source would, and nothing that happens to one of them changes the other."""
+    fork = 3 * SPREAD
+    for (params, text), (other, other_text) in _pairs(subject.cases()):
+        logits = random_logits(1, subject.env)
+        plain = _batch(subject, [(params, text)]).apply(logits, [0])
+        events: tuple[tuple[str, int, Callable[..., None], tuple[Any, ...]], ...] = (
+            ("an empty commit to the fork", fork, Bench.commit, (fork, ())),
+            ("a commit to the source", fork, Bench.commit, (0, text.drafts)),
+            ("a commit to the fork", 0, Bench.commit, (fork, text.drafts)),
+            ("an admission to the source", fork, Bench.admit, (0, other, other_text)),
+            ("an admission to the fork", 0, Bench.admit, (fork, other, other_text)),
+            ("a release of the fork", 0, Bench.release, (fork,)),
+        )
+        for what, slot, event, arguments in events:
+            bench = _batch(subject, [(params, text)])
+            bench.fork(0, fork)
+            event(bench, *arguments)
+            _same(bench.apply(logits, [slot]), plain, f"After a fork, {what} shows in slot {slot}.")
+
+
+def equals_twin(subject: Subject) -> None:
+    """All rows agree with the plain twin within 1e-6, ties included; nothing to check without a twin."""
+    if subject.twin is None:
+        return
+    for seed, params in enumerate(subject.params):
+        for text in TEXTS:
+            logits = random_logits(len(text.drafts) + 1, subject.env, seed=seed, masked=seed % 2 == 1)
+            out = _batch(subject, [(params, text)]).apply(logits, [0], [text.drafts])
+            for i, row in enumerate(logits.tolist()):
+                expected = subject.twin(row, params, text.view(subject.env, i))
+                _close(out[i], expected, f"Row {i} differs from the twin for {params}.")
+
+
+def bf16_equals_float32(subject: Subject) -> None:
+    """bfloat16 logits give what the same numbers give as float32."""
+    logits = random_logits(len(subject.params), subject.env).bfloat16()
+    half = _piped(subject, subject.params, logits)
+    _same(half, _piped(subject, subject.params, logits.float()), "The result depends on the input's type.")
+
+
+CHECKS: tuple[Check, ...] = (
+    defaults_never_run,
+    rows_commute,
+    batch_equals_alone,
+    drafts_equal_steps,
+    apply_is_pure,
+    masked_stays_masked,
+    leaves_a_choice,
+    admit_overwrites,
+    release_frees,
+    fork_is_independent,
+    equals_twin,
+    bf16_equals_float32,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """How a check went; `detail` is empty if it passed."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+
+
+def run_check(check: Check, subject: Subject) -> CheckResult:
+    """Run one check; what the stage raises counts as a failure."""
+    try:
+        check(subject)
+    except Exception as error:
+        return CheckResult(check.__name__, False, f"{type(error).__name__}: {error}")
+    return CheckResult(check.__name__, True)
+
+
+def check_stage(
+    stage: type[Processor[Any]],
+    *,
+    params: Sequence[Params] = (),
+    env: Env | None = None,
+    twin: Twin | None = None,
+) -> list[CheckResult]:
+    """Run every check on a stage. Without `params`, examples are guessed from the fields and their bounds."""
+    subject = Subject.of(stage, params, env=env or toy_env(), twin=twin)
+    return [run_check(check, subject) for check in CHECKS]
+
+
+def _require(condition: bool | Tensor, message: str) -> None:
+    if not condition:  # no assert: the checks also have to work under python -O
+        raise AssertionError(message)
+
+
+def _batch(subject: Subject, cases: Sequence[tuple[Params, Text]]) -> Bench:
+    bench = Bench(subject)
+    for slot, (params, text) in zip(_slots(cases), cases, strict=True):
+        bench.admit(slot, params, text)
+    return bench
+
+
+def _slots(cases: Sequence[tuple[Params, Text]]) -> range:
+    return range(0, SPREAD * len(cases), SPREAD)
+
+
+def _pairs(cases: list[tuple[Params, Text]]) -> list[tuple[tuple[Params, Text], tuple[Params, Text]]]:
+    """Each case with the next one; one that has no other parameters meets itself on another text."""
+    return list(zip(cases, [*cases[1:], cases[0]], strict=True))
+
+
+def _piped(subject: Subject, params: Sequence[Params], logits: Tensor) -> Tensor:
+    """Through a pipeline that has this stage alone, one row for each of the parameters."""
+    registry = Registry()
+    registry.register(subject.stage)
+    pipeline, history = Pipeline(subject.env, registry), History(subject.env.device)
+    for slot, values in enumerate(params):
+        history.admit(slot, TEXTS[0].prompt)
+        pipeline.admit(slot, Chain(((subject.stage.name, values),)), Admission(TEXTS[0].prompt))
+    return pipeline(logits, Rows.build(history, range(len(params))))
+
+
+def _same(left: Tensor, right: Tensor, message: str) -> None:
+    """Equal to the last bit; NaN equals itself."""
+    _require(torch.equal(left.view(torch.int32), right.view(torch.int32)), message)
+
+
+def _close(out: Tensor, expected: list[float], message: str) -> None:
+    for token, (have, want) in enumerate(zip(out.tolist(), expected, strict=True)):
+        near = math.isclose(have, want, rel_tol=1e-6, abs_tol=1e-6)
+        _require(near, f"{message} Token {token} is {have}, not {want}.")

@@ -1,0 +1,57 @@
+"""A vocabulary small enough to read, with all that makes real ones hard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["ToyVocabulary"]
+
+SPECIAL = ("<s>", "</s>", "<|user|>")
+WORDS = (
+    *(" the", "the", "th", " cat", "cat", "at", " sat", "he c", "aba", "ab", "ba", "aa"),
+    *("\n\n", '{"', '":', "é", "éa", "😀", " 😀", "日本", "</"),
+)
+PIECES = (b"\xf0\x9f", b"\x98\x80", b"a\xc3", b"\xa9b")  # of characters
+
+
+class ToyVocabulary:
+    """Three special ids, some words and pieces of characters, then all 256 bytes: any text can be encoded.
+
+    Ids 0, 1, 2 are <s>, </s> and <|user|>; `eos_ids` is (1,).
+    """
+
+    eos_ids: tuple[int, ...] = (1,)
+
+    def __init__(self) -> None:
+        singles = (bytes([byte]) for byte in range(256))
+        self._token_bytes = (*[b""] * len(SPECIAL), *map(str.encode, WORDS), *PIECES, *singles)
+        self._ids = {data: token for token, data in enumerate(self._token_bytes) if data}
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        return len(self._token_bytes)
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids that are markers and not text."""
+        return frozenset(range(len(SPECIAL)))
+
+    @property
+    def token_bytes(self) -> Sequence[bytes]:
+        """What each id adds to the text."""
+        return self._token_bytes
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Ids of a text, the longest token first; with `special`, <s> in front."""
+        data, ids = text.encode(), [0] if special else []
+        longest = max(map(len, self._ids))
+        while data:
+            size = next(n for n in range(longest, 0, -1) if data[:n] in self._ids)
+            ids.append(self._ids[data[:size]])
+            data = data[size:]
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> bytes:
+        """The bytes of the text; special ids add none."""
+        return b"".join(self._token_bytes[token] for token in ids)

@@ -1,0 +1,144 @@
+"""Bans by text, entry 38: the text never appears, and nothing else is masked."""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from processors.base import Admission, Env
+from processors.catalog import BAN_LIMIT, BanParams
+from processors.errors import ParamError, TokenError
+from processors.history import History
+from processors.reference import REFERENCE, View
+from processors.rows import Rows
+from processors.stages.ban import Ban
+
+
+@dataclass
+class RandomVocabulary:
+    """Every single byte of the alphabet, many longer tokens, and two ids without text."""
+
+    token_bytes: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, seed, alphabet, size):
+        dice = random.Random(seed)
+        longer = [bytes(dice.choices(alphabet, k=dice.randint(2, 5))) for _ in range(size)]
+        return cls((b"", b"", *(bytes([byte]) for byte in alphabet), *longer))
+
+
+def forbidden(vocabulary, texts, before):
+    """Tokens that are masked after this text, as bytes."""
+    stage = Ban(Env(vocabulary.vocab_size, vocabulary))
+    history = History()
+    tokens = vocabulary.encode(before)
+    history.admit(0, tokens)
+    stage.admit(0, BanParams(texts), Admission(tuple(tokens)))
+    out = stage.apply(torch.zeros(1, vocabulary.vocab_size), Rows.build(history, [0]))[0]
+    return {vocabulary.token_bytes[token] for token in (out == -torch.inf).nonzero().squeeze(1).tolist()}
+
+
+@pytest.mark.parametrize(
+    ("before", "banned"),
+    [
+        pytest.param("", {b"cat", b" cat"}, id="at-the-start"),
+        pytest.param("the c", {b"at", b"cat", b" cat"}, id="begun"),
+        pytest.param("concat", {b"cat", b" cat"}, id="whole-text-in-the-prompt"),
+        pytest.param("ca", {b"cat", b" cat", b"t", b"th", b"the"}, id="last-letter-missing"),
+    ],
+)
+def test_tokens_that_complete_the_text_are_masked(vocabulary, before, banned):
+    assert forbidden(vocabulary, ("cat",), before) == banned
+
+
+def test_a_special_token_does_not_interrupt_a_text(vocabulary):
+    stage = Ban(Env(vocabulary.vocab_size, vocabulary))
+    history = History()
+    history.admit(0, [*vocabulary.encode("ca"), *[2] * 50])
+    stage.admit(0, BanParams(("cat",)), Admission())
+    out = stage.apply(torch.zeros(1, vocabulary.vocab_size), Rows.build(history, [0]))[0]
+    assert out[vocabulary.encode("t", special=False)[0]] == -torch.inf
+
+
+def test_every_token_with_the_character_is_masked(vocabulary):
+    assert forbidden(vocabulary, ("\n",), "a") == {b"\n", b"\n\n"}
+
+
+def test_a_character_is_found_through_its_pieces(vocabulary):
+    whole = {"😀".encode(), " 😀".encode()}
+    assert forbidden(vocabulary, ("😀",), "a") == whole
+    stage = Ban(Env(vocabulary.vocab_size, vocabulary))
+    history = History()
+    history.admit(0, [vocabulary.token_bytes.index(b"\xf0\x9f")])
+    stage.admit(0, BanParams(("😀",)), Admission())
+    out = stage.apply(torch.zeros(1, vocabulary.vocab_size), Rows.build(history, [0]))[0]
+    assert out[vocabulary.token_bytes.index(b"\x98\x80")] == -torch.inf
+    assert out[vocabulary.token_bytes.index(b"\x98")] == 0
+
+
+def test_a_text_inside_a_longer_one_is_found(vocabulary):
+    assert b"h" in forbidden(vocabulary, ("xaby", "ah"), "xa")
+
+
+def test_without_a_tokenizer_a_ban_is_refused():
+    with pytest.raises(TokenError, match="no tokenizer"):
+        Ban(Env(4)).admit(0, BanParams(("a",)), Admission())
+
+
+def test_hostile_amounts_of_text_are_refused():
+    with pytest.raises(ParamError, match=str(BAN_LIMIT)):
+        BanParams(("a" * (BAN_LIMIT + 1),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a" * BAN_LIMIT, id="one-letter"),
+        pytest.param("ab" * (BAN_LIMIT // 2), id="two-letters"),
+    ],
+)
+@pytest.mark.timeout(30)
+def test_the_largest_text_is_built_and_applied_in_a_moment(vocabulary, text):
+    assert forbidden(vocabulary, (text,), text[:-1])
+
+
+def a_text(dice, alphabet):
+    return "".join(dice.choices(alphabet, k=dice.choice([1, 2, 2, 3, 4, 6])))
+
+
+ALPHABETS = {"letters": "ab", "three": "abc", "newlines": "a\n", "characters": "é😀a"}
+
+
+@pytest.mark.parametrize("alphabet", ALPHABETS.values(), ids=ALPHABETS)
+@pytest.mark.parametrize("seed", range(8))
+def test_on_a_random_tokenizer_exactly_the_completing_tokens_are_masked(seed, alphabet):
+    dice = random.Random(seed)
+    vocabulary = RandomVocabulary.of(seed, sorted(set(alphabet.encode())), 40)
+    width = len(vocabulary.token_bytes) + 3
+    stage, history = Ban(Env(width, vocabulary)), History()
+    lists = [tuple(a_text(dice, alphabet) for _ in range(dice.randint(1, 4))) for _ in range(3)]
+    params = [BanParams(texts) for texts in (*lists, lists[0])]  # two rows share a list
+    prompts = [tuple(dice.randrange(width) for _ in range(dice.choice([0, 1, 5]))) for _ in params]
+    outputs = [() for _ in params]
+    for slot, (values, prompt) in enumerate(zip(params, prompts, strict=True)):
+        history.admit(slot, prompt)
+        stage.admit(slot, values, Admission(prompt))
+    for _ in range(40):
+        drafts = [tuple(dice.randrange(width) for _ in range(dice.choice([0, 2]))) for _ in params]
+        rows = Rows.build(history, range(len(params)), drafts)
+        out = iter(stage.apply(torch.zeros(len(rows), width), rows))
+        for slot, (values, run) in enumerate(zip(params, drafts, strict=True)):
+            for j in range(len(run) + 1):
+                view = View(prompts[slot], outputs[slot] + run[:j], vocabulary=vocabulary)
+                masks = next(out).tolist()
+                assert masks == REFERENCE["ban"]([0.0] * width, values, view)
+                if j == 0:
+                    token = dice.choice([t for t in range(width) if masks[t] == 0])
+            outputs[slot] += (token,)
+            history.append([slot], [[token]])
+    for values, prompt, output in zip(params, prompts, outputs, strict=True):
+        view = View(vocabulary=vocabulary)
+        prompt_size, text = len(view.text(prompt)), view.text(prompt + output)
+        for banned in map(str.encode, values.texts):
+            assert text.find(banned, max(0, prompt_size - len(banned) + 1)) < 0

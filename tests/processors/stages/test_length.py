@@ -1,0 +1,45 @@
+"""Where a text may end, entries 42 and 43."""
+
+import pytest
+
+from processors.errors import TokenError
+
+FLAT = [0.0] * 6
+ENDS = {"eos_ids": (1, 4), "stop_ids": (2,)}
+
+
+def test_min_tokens_masks_every_end_of_text_and_stop_id(kept):
+    assert kept("min_tokens", {"count": 2}, FLAT, output=(3,), **ENDS) == [0, 3, 5]
+
+
+def test_min_tokens_is_over_once_the_count_is_there(kept):
+    assert kept("min_tokens", {"count": 2}, FLAT, output=(3, 3), **ENDS) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_prompt_does_not_count_as_output(kept):
+    assert kept("min_tokens", {"count": 1}, FLAT, prompt=(3, 3, 3), **ENDS) == [0, 3, 5]
+
+
+def test_visible_drafts_count_as_output(kept):
+    assert kept("min_tokens", {"count": 2}, FLAT, drafts=(3, 3), **ENDS) == [0, 1, 2, 3, 4, 5]
+
+
+def test_without_any_end_id_min_tokens_masks_nothing(kept):
+    assert kept("min_tokens", {"count": 2}, FLAT) == [0, 1, 2, 3, 4, 5]
+
+
+def test_ignore_eos_masks_all_end_of_text_ids_and_no_stop_id(kept):
+    assert kept("ignore_eos", {"enabled": True}, FLAT, **ENDS) == [0, 2, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("stage", "params"), [("min_tokens", {"count": 1}), ("ignore_eos", {"enabled": True})]
+)
+def test_an_end_of_text_id_beyond_the_logits_is_refused(run, stage, params):
+    with pytest.raises(TokenError, match="token 6"):
+        run(stage, params, FLAT, eos_ids=(6,))
+
+
+def test_a_stop_id_beyond_the_logits_is_refused(run):
+    with pytest.raises(TokenError, match="token 7"):
+        run("min_tokens", {"count": 1}, FLAT, stop_ids=(7,))

@@ -1,0 +1,46 @@
+"""Temperature, entries 22 and 23."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from processors.errors import ParamError
+
+INF = math.inf
+
+
+def test_logits_are_divided_and_the_largest_becomes_zero(run):
+    assert run("temperature", {"temperature": 0.5}, [1.0, 3.0, -INF]) == [-4, 0, -INF]
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-44, 1e-6, 0.01, 1e6, 1e300])
+def test_any_positive_temperature_leaves_legal_tokens_legal(run, temperature):
+    logits = run("temperature", {"temperature": temperature}, [3e38, 0.0, -3e38, -INF])
+    assert all(map(math.isfinite, logits[:3]))
+    assert logits[3] == -INF
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.9, 30.0])
+def test_temperature_keeps_the_order(run, temperature):
+    before = torch.randn(200, generator=torch.Generator().manual_seed(4)).tolist()
+    after = run("temperature", {"temperature": temperature}, before)
+    order = sorted(range(200), key=before.__getitem__)
+    assert all(after[low] <= after[high] for low, high in itertools.pairwise(order))
+
+
+def test_zero_would_act_as_the_smallest_temperature(run):
+    best, tied, other = run("temperature", {"temperature": 0}, [2.0, 2.0, 1.0])
+    assert (best, tied) == (0, 0)
+    assert -INF < other < -1e30
+
+
+@pytest.mark.parametrize("temperature", [-1, math.nan, INF])
+def test_negative_and_non_finite_temperatures_are_refused(run, temperature):
+    with pytest.raises(ParamError):
+        run("temperature", {"temperature": temperature}, [0.0])
+
+
+def test_a_row_that_is_masked_throughout_stays_so(run):
+    assert run("temperature", {"temperature": 0.5}, [-INF, -INF]) == [-INF, -INF]

@@ -1,0 +1,124 @@
+"""Top-k, top-p and min-p, entries 5 to 11."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from processors.base import Env
+from processors.errors import ParamError
+from processors.registry import builtin_registry
+from processors.testing import Subject
+from processors.testing.bench import TEXTS, Bench
+
+INF = math.inf
+TIED = [1.0, 3.0, 2.0, 3.0, 2.0, 2.0]
+HALVES = [2 * math.log(2), math.log(2), 0.0, 0.0]  # probabilities .5 .25 .125 .125
+
+
+@pytest.mark.parametrize(("k", "ids"), [(1, [1]), (2, [1, 3]), (3, [1, 2, 3]), (5, [1, 2, 3, 4, 5])])
+def test_top_k_keeps_exactly_k_and_the_lowest_ids_of_a_tie(kept, k, ids):
+    assert kept("top_k", {"k": k}, TIED) == ids
+
+
+def test_top_k_keeps_all_ties_if_asked(kept):
+    assert kept("top_k", {"k": 3, "ties": "keep"}, TIED) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("k", [6, 7, 10**12])
+def test_k_from_the_number_of_candidates_on_changes_nothing(run, k):
+    assert run("top_k", {"k": k}, TIED) == TIED
+
+
+def test_k_below_minus_one_is_refused(run):
+    with pytest.raises(ParamError, match="-2"):
+        run("top_k", {"k": -2}, TIED)
+
+
+def test_top_p_keeps_the_token_that_crosses(kept):
+    assert kept("top_p", {"p": 0.7}, HALVES) == [0, 1]
+    assert kept("top_p", {"p": 0.76}, HALVES) == [0, 1, 2]
+
+
+def test_exclusive_top_p_drops_the_token_that_crosses(kept):
+    assert kept("top_p", {"p": 0.7, "boundary": "exclusive"}, HALVES) == [0]
+    assert kept("top_p", {"p": 0.76, "boundary": "exclusive"}, HALVES) == [0, 1]
+
+
+@pytest.mark.parametrize("boundary", ["inclusive", "exclusive"])
+def test_reaching_p_exactly_ends_the_set(kept, boundary):
+    assert kept("top_p", {"p": 0.75, "boundary": boundary}, [0.0] * 4) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("boundary", ["inclusive", "exclusive"])
+def test_p_zero_keeps_one_token(kept, boundary):
+    assert kept("top_p", {"p": 0, "boundary": boundary}, TIED) == [1]
+
+
+def test_top_p_sees_what_earlier_masks_left(kept):
+    # R4: renormalised, the two left have probabilities 2/3 and 1/3.
+    assert kept("top_p", {"p": 0.6}, [-INF, math.log(2), 0.0, -INF]) == [1]
+
+
+def test_top_p_finds_a_far_tail_among_many_ids(kept):
+    # Half of the mass in one token, half in 200,000 equal ones: float32 sums would lose count.
+    logits = [math.log(200_000), *[0.0] * 200_000]
+    assert len(kept("top_p", {"p": 0.75}, logits)) == pytest.approx(100_001, abs=1)
+
+
+def test_min_p_keeps_what_reaches_the_share_of_the_best(kept):
+    assert kept("min_p", {"p": 0.4}, HALVES) == [0, 1]
+    assert kept("min_p", {"p": 0.2}, HALVES) == [0, 1, 2, 3]
+
+
+def test_min_p_one_keeps_exactly_the_ties_with_the_best(kept):
+    assert kept("min_p", {"p": 1}, TIED) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("stage", "params"), [("top_k", {"k": 1}), ("top_p", {"p": 0.1}), ("min_p", {"p": 1.0})]
+)
+def test_keep_holds_on_to_the_best_tokens(kept, stage, params):
+    assert kept(stage, {**params, "keep": 4}, TIED) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("stage", "params"), [("top_k", {"k": 1}), ("top_p", {"p": 0.5}), ("min_p", {"p": 0.5})]
+)
+def test_a_row_that_is_masked_throughout_stays_so(run, stage, params):
+    assert run(stage, params, [-INF] * 3) == [-INF] * 3
+
+
+@pytest.mark.parametrize(
+    ("stage", "values"),
+    [
+        pytest.param("top_k", [{"k": k} for k in (1, 2, 5, 20, 100)], id="top_k"),
+        pytest.param("top_p", [{"p": p} for p in (0, 0.2, 0.5, 0.9, 0.999)], id="top_p"),
+        pytest.param("min_p", [{"p": p} for p in (1, 0.5, 0.1, 0.01, 1e-6)], id="min_p"),
+        pytest.param("top_k", [{"k": 9, "keep": keep} for keep in (1, 9, 10, 40)], id="keep"),
+    ],
+)
+def test_a_looser_value_keeps_a_superset(kept, stage, values):
+    generator = torch.Generator().manual_seed(8)
+    for _ in range(10):
+        logits = (3 * torch.randn(300, generator=generator)).round(decimals=1).tolist()
+        sets = [set(kept(stage, value, logits)) for value in values]
+        assert all(tight <= loose for tight, loose in itertools.pairwise(sets))
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.01, 1.0, 8.0], ids=lambda scale: f"spread-{scale}")
+def test_top_p_on_a_wide_vocabulary_equals_a_full_sort(scale):
+    width, stage = 30_000, builtin_registry().load("top_p")
+    params = tuple(stage.Params(p) for p in (0.01, 0.5, 0.9, 0.99999))
+    bench = Bench(Subject(stage, params, Env(width)))
+    for slot, values in enumerate(params):
+        bench.admit(slot, values, TEXTS[3])
+    logits = scale * torch.randn(4, width, generator=torch.Generator().manual_seed(1))
+    out = bench.apply(logits, range(4))
+    for i, values in enumerate(params):
+        ranked, ids = logits[i].double().sort(stable=True, descending=True)
+        weights = (ranked - ranked[0]).exp()
+        before = weights.cumsum(0) - weights
+        expected = ids[before < values.p * weights.sum() * (1 - 1e-12)].sort().values
+        assert torch.equal((out[i] > -INF).nonzero().squeeze(1), expected)
