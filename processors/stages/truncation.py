@@ -106,8 +106,7 @@ def _nucleus(logits: Tensor, wanted: _Nucleus, rungs: list[int]) -> tuple[Tensor
     count = torch.where(wanted.is_exclusive, exclusive, inclusive).maximum(wanted.keep)
     threshold, room = _cut(ranked, count)
     if len(rungs) > 1:
-        is_short = (mass[:, -1:] <= wanted.bound) | (count > ranked.shape[1])
-        at = is_short.squeeze(1).nonzero().squeeze(1)
+        at = (count >= ranked.shape[1]).squeeze(1).nonzero().squeeze(1)
         if len(at):
             rest = _Nucleus(*(column[at] for column in wanted))
             threshold[at], room[at] = _nucleus(logits[at], rest, rungs[1:])
