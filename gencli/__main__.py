@@ -1,10 +1,8 @@
 """Entry point of the console script and of `python -m gencli`."""
 
+from gencli.cli.app import main
 
-def main() -> None:
-    """Run the command line."""
-    raise SystemExit(0)
-
+__all__ = ["main"]
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

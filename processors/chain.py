@@ -17,7 +17,7 @@ from processors.errors import ChainError
 from processors.params import Params
 from processors.registry import Registry, builtin_registry
 
-__all__ = ["Chain", "Stage", "parse_stage"]
+__all__ = ["Chain", "Stage", "parse_fields", "parse_stage"]
 
 Stage = tuple[str, Params]
 
@@ -96,19 +96,29 @@ class Chain:
 
 def parse_stage(text: str, registry: Registry | None = None) -> Stage:
     """One stage from `name`, `name=value` or `name:key=value,key=value`."""
+    registry = registry or builtin_registry()
+    name, values = parse_fields(text, registry)
+    return _stage(name, values, registry)
+
+
+def parse_fields(text: str, registry: Registry | None = None) -> tuple[str, dict[str, Any]]:
+    """What `parse_stage` reads, before it becomes Params: the name, and the fields that the text sets."""
     head, colon, rest = text.strip().partition(":")
     name, equals, value = head.partition("=")
     registry = registry or builtin_registry()
     if equals:
-        return _stage(name.strip(), _value(value + colon + rest), registry)
+        return name.strip(), _fields(name.strip(), _value(value + colon + rest), registry)
     pairs = [_pair(item, text) for item in _split(rest, ",")] if colon else []
-    return _stage(name.strip(), dict(pairs), registry)
+    return name.strip(), _fields(name.strip(), dict(pairs), registry)
 
 
 def _stage(name: str, value: Any, registry: Registry) -> Stage:
+    return name, registry.spec(name).params.from_mapping(_fields(name, value, registry), stage=name)
+
+
+def _fields(name: str, value: Any, registry: Registry) -> dict[str, Any]:
     params = registry.spec(name).params
-    mapping = value if isinstance(value, Mapping) and _is_fields(value, params) else {params.main(): value}
-    return name, params.from_mapping(mapping, stage=name)
+    return dict(value) if isinstance(value, Mapping) and _is_fields(value, params) else {params.main(): value}
 
 
 def _is_fields(value: Mapping[Any, Any], params: type[Params]) -> bool:

@@ -50,7 +50,8 @@ def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ..
     notice = (
         f"{text.model_type} models run one request at a time in each step: batches are right, but not faster"
     )
-    return OwnCacheLanes(model, lengths, can_rollback=can_crop(text)), (notice,)
+    lanes = OwnCacheLanes(model, lengths, is_recurrent=not fits_lanes(text), can_rollback=can_crop(text))
+    return lanes, (notice,)
 
 
 def _ropes(config: Any) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gencli.plan import Feed
 
-__all__ = ["Block", "make_block", "split_feeds"]
+__all__ = ["Block", "make_block", "room_for", "split_feeds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +27,19 @@ class Block:
     copies), else their indices [B]. `start` is the common first position where all feeds have equal
     start and width, else None. `target` are the (lane, position) indices the keys of the fed tokens
     are written to; `source` their (row, column) in the block, or None where no column is a pad.
+    `room` is the (lanes, tokens) the whole step needs: buffers grow before its first pass, not between.
     """
 
     feeds: tuple[Feed, ...]
     ids: Tensor
     positions: Tensor
     lanes: slice | Tensor
-    num_lanes: int
+    room: tuple[int, int]
     start: int | None
     kv_length: int
     wanted: int
     target: tuple[Tensor, Tensor] | None
     source: tuple[Tensor, Tensor] | None
-
-    @property
-    def is_uniform_view(self) -> bool:
-        """Whether the keys of all rows go to one rectangle of neighbouring lanes."""
-        return self.start is not None and isinstance(self.lanes, slice)
 
 
 def split_feeds(
@@ -74,7 +70,12 @@ def _pass_key(feed: Feed, rope_switch: int | None) -> tuple[bool, int]:
     return rope_switch is not None and feed.start + length > rope_switch, length
 
 
-def make_block(feeds: tuple[Feed, ...], device: torch.device) -> Block:
+def room_for(feeds: tuple[Feed, ...]) -> tuple[int, int]:
+    """The (lanes, tokens) that hold all feeds of a step."""
+    return max(feed.lane for feed in feeds) + 1, max(feed.start + len(feed.tokens) for feed in feeds)
+
+
+def make_block(feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int, int]) -> Block:
     """Lay out one pass; all index tensors are made here, once for all layers, without a sync."""
     width = max(len(feed.tokens) for feed in feeds)
     pads = [width - len(feed.tokens) for feed in feeds]
@@ -97,7 +98,7 @@ def make_block(feeds: tuple[Feed, ...], device: torch.device) -> Block:
         ids=packed[0],
         positions=packed[1],
         lanes=block_lanes,
-        num_lanes=last + 1,
+        room=room,
         start=start,
         kv_length=max(feed.start + len(feed.tokens) for feed in feeds),
         wanted=max(feed.wanted for feed in feeds),

@@ -5,7 +5,18 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-__all__ = ["LogitsCall"]
+import torch
+from torch import Tensor
+
+__all__ = ["LogitsCall", "logits_width"]
+
+
+def logits_width(model: Any) -> int:
+    """The number of logits a position has (V)."""
+    head = model.get_output_embeddings()
+    return int(
+        model.config.get_text_config(decoder=True).vocab_size if head is None else head.weight.shape[0]
+    )
 
 
 class LogitsCall:
@@ -23,3 +34,7 @@ class LogitsCall:
         outputs = self._model(use_cache=True, **inputs)
         outputs.logits = outputs.logits[:, outputs.logits.shape[1] - wanted :]
         return outputs
+
+    def no_rows(self) -> Tensor:
+        """The answer to a step that wants no logits: [0, V]."""
+        return torch.empty(0, logits_width(self._model), dtype=self._model.dtype, device=self._model.device)

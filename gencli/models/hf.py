@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
+from gencli.models.calls import logits_width
 from gencli.models.lanes import LaneLengths
 from gencli.plan import StepPlan
 
@@ -39,7 +40,7 @@ class HFRunner:
         self._lanes, lane_notices = choose_lanes(model, self._lengths)
         self._spec = ModelSpec(
             name=name,
-            vocab_size=_logits_width(model),
+            vocab_size=logits_width(model),
             context=context,
             device=model.device,
             dtype=model.dtype,
@@ -140,10 +141,3 @@ def _eos_ids(model: Any) -> tuple[int, ...]:
 
 def _num_ids(model: Any) -> int:
     return int(model.get_input_embeddings().weight.shape[0])
-
-
-def _logits_width(model: Any) -> int:
-    head = model.get_output_embeddings()
-    return int(
-        model.config.get_text_config(decoder=True).vocab_size if head is None else head.weight.shape[0]
-    )

@@ -40,8 +40,9 @@ class LaneBuffer:
     def write(self, block: Block, states: Tensor) -> Tensor:
         """Store `states` [B, H, Q, D] of the block; return what its lanes hold [B, H, K, D]."""
         data = self._data
-        if data.shape[0] < block.num_lanes or data.shape[2] < block.kv_length:
-            data = self._grow(block.num_lanes, block.kv_length, states)
+        num_lanes, length = block.room
+        if data.shape[0] < num_lanes or data.shape[2] < length:
+            data = self._grow(num_lanes, length, states)
         if block.target is None:  # neighbouring lanes of equal length: one rectangle
             held = data[block.lanes, :, : block.kv_length]
             held[:, :, block.start :] = states

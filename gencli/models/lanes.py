@@ -88,8 +88,9 @@ class LaneLengths:
         )
         low, high = min(feed.tokens), max(feed.tokens)
         if low < 0 or high >= self._num_ids:
+            stranger = low if low < 0 else high
             raise ModelError(
-                f"token id {low if low < 0 else high} is unknown to the model, which reads 0..{self._num_ids - 1}",
+                f"token id {stranger} is unknown to the model, which reads 0..{self._num_ids - 1}",
                 hint="does the tokenizer belong to this model?",
             )
 

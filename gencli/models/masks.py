@@ -24,7 +24,8 @@ _SDPA, _EAGER = "gencli_sdpa", "gencli_eager"
 
 def use_lane_masks(model: Any) -> bool:
     """Switch the model to lane masks, keeping its attention kernel; False where it cannot be switched."""
-    name = {"sdpa": _SDPA, "eager": _EAGER}.get(model.config._attn_implementation)
+    names = {"sdpa": _SDPA, _SDPA: _SDPA, "eager": _EAGER, _EAGER: _EAGER}
+    name = names.get(model.config._attn_implementation)
     if name is None or not getattr(model, "_supports_attention_backend", False):
         return False
     AttentionInterface.register(_SDPA, sdpa_attention_forward)

@@ -1,8 +1,9 @@
-"""Models whose layers keep more than keys and values: each lane is run alone, on the model's own cache."""
+"""Models whose lanes cannot share a cache: each lane is run alone, on the model's own cache."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,37 +18,67 @@ __all__ = ["OwnCacheLanes"]
 _CACHE_NAMES = ("past_key_values", "cache_params", "state")
 
 
-class OwnCacheLanes:
-    """Recurrent and hybrid models: slower than shared lanes, and right by construction."""
+@dataclass(slots=True)
+class _Lane:
+    """The model's cache by its argument name, and prompt tokens it has not read yet."""
 
-    def __init__(self, model: Any, lengths: LaneLengths, *, can_rollback: bool) -> None:
+    cache: dict[str, Any] = field(default_factory=dict)
+    unread: tuple[int, ...] = ()
+
+
+class OwnCacheLanes:
+    """Recurrent, hybrid and older models: slower than shared lanes, and right by construction.
+
+    Some recurrent models lose their state when several tokens follow what they have read (Mamba). So
+    `is_recurrent` models read a prompt that comes in chunks at once, with its last chunk, and every
+    later token by itself.
+    """
+
+    def __init__(self, model: Any, lengths: LaneLengths, *, is_recurrent: bool, can_rollback: bool) -> None:
         self.can_rollback = can_rollback
+        self._is_recurrent = is_recurrent
         self._call = LogitsCall(model)
         self._device: torch.device = model.device
         self._lengths = lengths
-        self._caches: dict[int, dict[str, Any]] = {}
+        self._lanes: dict[int, _Lane] = {}
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
         """Feed the lanes one after another; return the wanted rows [R, V] in feed order."""
-        return torch.cat([self._run(feed) for feed in feeds])
+        rows = [row for feed in feeds for row in self._read(feed)]
+        return torch.cat(rows) if rows else self._call.no_rows()
 
     def shorten(self, lane: int, length: int) -> None:
         """Drop the last tokens of an attention model's cache."""
-        self._caches[lane]["past_key_values"].crop(length - self._lengths[lane])
+        self._lanes[lane].cache["past_key_values"].crop(length - self._lengths[lane])
 
     def fork(self, source: int, target: int) -> None:
         """Copy the whole cache."""
         self.release(target)
-        if source in self._caches:
-            self._caches[target] = copy.deepcopy(self._caches[source])
+        if source in self._lanes:
+            self._lanes[target] = copy.deepcopy(self._lanes[source])
 
     def release(self, lane: int) -> None:
         """Drop the lane's cache."""
-        self._caches.pop(lane, None)
+        self._lanes.pop(lane, None)
 
-    def _run(self, feed: Feed) -> Tensor:
-        ids = torch.tensor([feed.tokens], dtype=torch.long, device=self._device)
-        outputs = self._call(feed.wanted, input_ids=ids, **self._caches.get(feed.lane, {}))
-        self._caches[feed.lane] = {name: outputs[name] for name in _CACHE_NAMES if name in outputs}
+    def _read(self, feed: Feed) -> list[Tensor]:
+        """Rows [1, V] or [wanted, V] of the wanted positions, in order."""
+        lane = self._lanes.setdefault(feed.lane, _Lane())
+        tokens = lane.unread + feed.tokens
+        lane.unread = ()
+        if not self._is_recurrent:
+            return [self._run(lane, tokens, feed.wanted)]
+        if lane.cache:
+            skipped = len(tokens) - feed.wanted
+            return [self._run(lane, (token,), int(i >= skipped)) for i, token in enumerate(tokens)]
+        if feed.wanted == 0:
+            lane.unread = tokens
+            return []
+        return [self._run(lane, tokens, feed.wanted)]
+
+    def _run(self, lane: _Lane, tokens: tuple[int, ...], wanted: int) -> Tensor:
+        ids = torch.tensor([tokens], dtype=torch.long, device=self._device)
+        outputs = self._call(wanted, input_ids=ids, **lane.cache)
+        lane.cache = {name: outputs[name] for name in _CACHE_NAMES if name in outputs}
         logits: Tensor = outputs.logits[0]
         return logits

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gencli.models.blocks import Block, make_block, split_feeds
+from gencli.models.blocks import Block, make_block, room_for, split_feeds
 from gencli.models.calls import LogitsCall
 from gencli.models.kv import LaneCache
 from gencli.models.lanes import LaneLengths
@@ -34,7 +34,8 @@ class SlotLanes:
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
         """Feed the lanes; return the wanted rows [R, V] in feed order."""
         groups = split_feeds(feeds, pad_budget=self._pad_budget, rope_switch=self._rope_switch)
-        passes = [self._run(make_block(group, self._device)) for group in groups]
+        room = room_for(feeds)
+        passes = [self._run(make_block(group, self._device, room=room)) for group in groups]
         rows = passes[0] if len(passes) == 1 else torch.cat(passes)
         fed = [feed for group in groups for feed in group]
         return rows if all(a is b for a, b in zip(fed, feeds, strict=True)) else rows[_row_order(fed, feeds)]

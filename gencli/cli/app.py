@@ -1,0 +1,130 @@
+"""The entry: answers what needs no command, imports the one that was asked for, ends with its code.
+
+Nothing heavy is imported here: `gencli --help` costs little more than starting Python.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from gencli import __version__
+from gencli.cli.render import OutputClosed, Sink, prepare, say
+from gencli.errors import GencliError, UsageError
+
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["COMMANDS", "HELP", "main", "make_app"]
+
+COMMANDS = {"run": "Generate text from a prompt."}
+
+_LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())
+HELP = f"""\
+Usage: gencli COMMAND [OPTIONS] ...
+
+Generate text with a local language model through a visible chain of logits processors.
+
+Commands:
+{_LIST}
+
+Options:
+  --version             Print the version and exit.
+  --install-completion  Install completion for the current shell.
+  --show-completion     Print the completion script for the current shell.
+  -h, --help            Print this help and exit.
+
+Every command has its own help: gencli run --help
+Exit codes: 0 done, 2 usage, 3 configuration, 4 plug-in, 5 model, 6 generation failed,
+7 some prompts failed, 130 interrupted.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    prepare()
+    try:
+        return _guarded(lambda: _dispatch(arguments), is_debug="--debug" in arguments)
+    except OutputClosed:
+        return 0  # `| head` has all that it wanted
+    except KeyboardInterrupt:
+        say("Interrupted.")
+        return 130
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    first = arguments[0] if arguments else ""
+    if "_GENCLI_COMPLETE" in os.environ or first in ("--install-completion", "--show-completion"):
+        return _run(make_app(COMMANDS), arguments)
+    if not first:
+        say(HELP)
+        return 2
+    if first in ("-h", "--help"):
+        Sink().write(HELP)
+    elif first == "--version":
+        Sink().write(f"gencli {__version__}\n")
+    elif first in COMMANDS:
+        return _run(make_app([first]), arguments)
+    else:
+        raise _unknown(first)
+    return 0
+
+
+def _guarded(call: Callable[[], int], *, is_debug: bool) -> int:
+    """Turn every error into message, hint and exit code, in this one place."""
+    try:
+        return call()
+    except (OutputClosed, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        if is_debug:
+            raise
+        found = _explained(error)
+        say(f"Error: {found.message}" + (f"\nHint: {found.hint}" if found.hint else ""))
+        return found.exit_code
+
+
+def _explained(error: Exception) -> GencliError:
+    if isinstance(error, GencliError):
+        return error
+    from gencli.cli.failures import explain
+
+    return explain(error)
+
+
+def _unknown(word: str) -> UsageError:
+    import difflib
+
+    kind = "option" if word.startswith("-") else "command"
+    known = [*COMMANDS, "--help", "--version", "--install-completion", "--show-completion"]
+    close = difflib.get_close_matches(word, known, n=1)
+    fallback = (
+        f"A prompt needs the command run: gencli run {word!r}" if kind == "command" else "See gencli --help."
+    )
+    return UsageError(
+        f"There is no {kind} {word!r}.", hint=f"Did you mean {close[0]!r}?" if close else fallback
+    )
+
+
+def make_app(names: Iterable[str]) -> typer.Typer:
+    """The typer application with these commands; only their modules are imported."""
+    from importlib import import_module
+
+    import typer
+
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback(help="Generate text with a local language model.")(lambda: None)
+    for name in names:
+        module = import_module(f"gencli.cli.{name}")
+        app.command(name, help=COMMANDS[name], add_help_option=False)(module.command())
+    return app
+
+
+def _run(app: typer.Typer, arguments: Sequence[str]) -> int:
+    from typer.main import get_command
+
+    result = get_command(app).main(list(arguments), prog_name="gencli", standalone_mode=False)
+    return result if isinstance(result, int) else 0

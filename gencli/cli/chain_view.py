@@ -1,0 +1,41 @@
+"""`--show-chain`: every stage with its values and where they came from, without loading a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gencli.cli.jsontext import to_json
+from gencli.job import Job
+from processors.registry import builtin_registry
+
+__all__ = ["chain_json", "chain_table"]
+
+_COLUMNS = ("phase", "stage", "value", "origin")
+
+
+def chain_table(job: Job) -> str:
+    """Lines of phase, stage, value and origin, in the order in which stages run."""
+    rows = [_COLUMNS, *_lines(job)]
+    widths = [max(len(row[place]) for row in rows) for place in range(3)]
+    lines = ("  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows)
+    return "\n".join(lines) + "\n"
+
+
+def chain_json(job: Job) -> str:
+    """The same as a JSON array of objects."""
+    return to_json([dict(zip(_COLUMNS, row, strict=True)) for row in _lines(job)], indent=2) + "\n"
+
+
+def _lines(job: Job) -> Iterator[tuple[str, str, str, str]]:
+    registry = builtin_registry()
+    running = {name for name, _ in job.chain}
+    yield "constrain", "tail", "ids that the tokenizer lacks", "model"
+    for name, params in job.assembly.chain:
+        phase = registry.phase(name).name.lower()
+        why = "" if name in running else "  (off)" if params.is_off() else "  (not run: greedy)"
+        said = job.assembly.of_stage(name)
+        for entry in said:
+            yield phase, name, f"{entry.field}={to_json(entry.value)}{why}", f"{entry.origin} {entry.said}"
+        if not said:
+            yield phase, name, f"defaults{why}", "flag --stage"
+    yield "draw", job.draw, "", job.draw_origin

@@ -1,0 +1,66 @@
+"""A typer command whose parameters are made from the table of options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import typer
+
+from gencli.cli.help import command_help, describe_option
+from gencli.cli.render import Sink
+from gencli.options import OPTIONS, Option
+
+__all__ = ["flags", "make_command"]
+
+_KIND = inspect.Parameter.KEYWORD_ONLY
+_Run = Callable[[list[str], Mapping[str, Any]], int]
+
+
+def flags() -> list[str]:
+    """Every long flag of the table."""
+    return [name for entry in OPTIONS for name in "/".join(entry.names).split("/") if name.startswith("--")]
+
+
+def make_command(run: _Run) -> Callable[..., int]:
+    """A function that typer can read; it hands on the prompts and the options that were given."""
+
+    def command(*, prompts: list[str] | None, help: bool, **values: Any) -> int:  # noqa: A002 - the option's
+        given = {key: value for key, value in values.items() if value is not None and value != []}
+        return run(prompts or [], given)
+
+    parameters = [_prompts(), *map(_parameter, OPTIONS), _help()]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+    return command
+
+
+def _prompts() -> inspect.Parameter:
+    info = typer.Argument(None, metavar="PROMPT")
+    return inspect.Parameter("prompts", _KIND, default=info, annotation=list[str] | None)
+
+
+def _parameter(entry: Option) -> inspect.Parameter:
+    # Every default is None, "not given": the settings' layers decide, and know who said what. Values
+    # stay the text that was typed, so that one place says what is wrong with them.
+    info = typer.Option(
+        None,
+        *entry.names,
+        help=describe_option(entry),
+        metavar=entry.metavar,
+        autocompletion=(lambda: list(entry.choices)) if entry.choices else None,
+    )
+    kind = bool if entry.type is bool else str
+    annotation: Any = list[str] if entry.many else kind
+    return inspect.Parameter(entry.key, _KIND, default=info, annotation=annotation | None)
+
+
+def _help() -> inspect.Parameter:
+    def show(value: bool) -> None:
+        if value:
+            Sink().write(command_help())
+            raise typer.Exit
+
+    info = typer.Option(False, "--help", "-h", is_eager=True, callback=show)
+    return inspect.Parameter("help", _KIND, default=info, annotation=bool)

@@ -1,0 +1,23 @@
+"""JSON as gencli writes it: valid everywhere, whatever the stream's encoding."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+__all__ = ["to_json"]
+
+
+def to_json(value: Any, *, encoding: str = "utf-8", indent: int | None = None) -> str:
+    """JSON text; characters that the encoding may lack are escaped, -inf is the text "-inf"."""
+    is_ascii = not encoding.lower().replace("-", "").startswith("utf")
+    return json.dumps(_without_inf(value), ensure_ascii=is_ascii, indent=indent, allow_nan=False)
+
+
+def _without_inf(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_inf(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_inf(item) for item in value]
+    return "-inf" if isinstance(value, float) and value == -math.inf else value

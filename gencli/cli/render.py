@@ -1,0 +1,113 @@
+"""The streams. Results go to stdout or a file, all else to stderr; nothing else in gencli prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+from gencli.errors import GenerationError, UsageError
+
+__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "say"]
+
+
+class OutputClosed(Exception):
+    """Whoever read the result has gone (`| head`); there is nobody left to write for."""
+
+
+def prepare() -> None:
+    """Let characters that a stream's encoding lacks be escaped, where they would be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and stream.errors == "strict" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(text: str) -> None:
+    """Write a line to stderr, if there is one."""
+    with suppress(OSError):  # nobody reads it; the result matters more
+        if sys.stderr is not None:
+            print(text, file=sys.stderr, flush=True)
+
+
+def has_control(stream: TextIO | None) -> bool:
+    """Whether colours and cursor movement are welcome: a terminal, and no NO_COLOR."""
+    is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return stream is not None and stream.isatty() and not is_plain
+
+
+class Sink:
+    """Where the result goes: stdout, or a file that is opened at once and emptied at the first write."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self.name = path or "stdout"
+        self._is_file = path is not None
+        self._is_fresh = True
+        self._stream = self._opened(path)
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._is_file:
+            self._stream.close()
+
+    @property
+    def encoding(self) -> str:
+        """The stream's encoding."""
+        return self._stream.encoding or "utf-8"
+
+    @property
+    def has_control(self) -> bool:
+        """Whether the result is shown on a terminal that can be drawn on."""
+        return not self._is_file and has_control(self._stream)
+
+    def write(self, text: str) -> None:
+        """Write and flush. Raises OutputClosed for a closed pipe."""
+        try:
+            if self._is_file and self._is_fresh and self._stream.seekable():
+                self._stream.truncate(0)
+            self._is_fresh = False
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:
+            self._detach()
+            raise OutputClosed from None
+        except OSError as error:
+            self._detach()
+            raise GenerationError(f"Cannot write to {self.name}: {error.strerror or error}.") from error
+
+    def _detach(self) -> None:
+        # What is still in the buffer would raise again when the interpreter flushes it at its end.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def _opened(self, path: str | None) -> TextIO:
+        if path is None:
+            if sys.stdout is None:
+                raise UsageError("stdout is closed.", hint="Use --output FILE.")
+            return sys.stdout
+        try:
+            return open(path, "a", encoding="utf-8", newline="")
+        except OSError as error:
+            raise UsageError(f"--output {path}: cannot be written: {error.strerror}.") from error
+
+
+class Voice:
+    """What is said beside the result, on stderr; --quiet says nothing of it."""
+
+    def __init__(self, *, is_quiet: bool) -> None:
+        self._is_quiet = is_quiet
+        self._has_status = not is_quiet and has_control(sys.stderr)
+        self._status = ""
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self._is_quiet:
+            say(text)
+
+    def status(self, text: str) -> None:
+        """A line that the next one replaces, on a terminal only; an empty text removes it."""
+        if self._has_status and text != self._status:
+            self._status = text
+            print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,49 @@
+"""`gencli run`: what was typed, checked and turned into a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gencli.cli.chain_view import chain_json, chain_table
+from gencli.cli.command import make_command
+from gencli.cli.interrupts import interrupts
+from gencli.cli.prompts import read_prompts
+from gencli.cli.quiet import quiet_libraries
+from gencli.cli.render import Sink, Voice
+from gencli.job import Job, make_job, notices
+from gencli.settings import FLAG, Settings, resolve
+
+__all__ = ["command", "run"]
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Run the command with the flags that were given; the exit code."""
+    settings = resolve((FLAG, given))
+    job = make_job(settings)
+    if settings["show_chain"]:
+        return _show_chain(job, settings)
+    prompts = read_prompts(arguments, settings["file"])
+    voice = Voice(is_quiet=settings["quiet"])
+    for text in notices(job, prompts):
+        voice.say(f"Notice: {text}")
+    # From here on Ctrl-C has something to end, and the libraries have something to say.
+    with (
+        Sink(settings["output"]) as sink,
+        interrupts() as handler,
+        quiet_libraries(is_on=not settings["debug"]),
+    ):
+        from gencli.cli.generate import generate
+
+        return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler)
+
+
+def _show_chain(job: Job, settings: Settings) -> int:
+    with Sink(settings["output"]) as sink:
+        sink.write(chain_table(job) if settings["format"] == "text" else chain_json(job))
+    return 0

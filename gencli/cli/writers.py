@@ -1,0 +1,131 @@
+"""How results are shown: streamed text, labelled blocks, JSON. Each takes a run's events as they come."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gencli.cli.jsontext import to_json
+from gencli.cli.render import Sink
+from gencli.cli.report import RunInfo, record
+from gencli.cli.results import Results, Row
+from gencli.events import Event, Token
+
+__all__ = ["BlockWriter", "JsonLinesWriter", "JsonWriter", "TextWriter", "Writer", "block", "label"]
+
+
+class Writer(Protocol):
+    """Shows a run; `results` has taken note of an event before `add` is called with it."""
+
+    def add(self, event: Event) -> None:
+        """Show what the event changes."""
+        ...
+
+    def close(self) -> None:
+        """The run is over."""
+        ...
+
+
+class TextWriter:
+    """One text, as it is made or at once; one newline follows it if it does not end with one."""
+
+    def __init__(self, sink: Sink, results: Results, *, is_streaming: bool) -> None:
+        self._sink, self._results, self._is_streaming = sink, results, is_streaming
+
+    def add(self, event: Event) -> None:
+        """Write new text."""
+        if isinstance(event, Token) and event.text and self._is_streaming:
+            self._sink.write(event.text)
+
+    def close(self) -> None:
+        """Write what is missing."""
+        text = self._results.rows[0].texts[0]
+        self._sink.write(_rest("" if not self._is_streaming else text, text))
+
+
+class BlockWriter:
+    """Several texts, one labelled block after the other, in the order of the prompts.
+
+    The first unfinished text is streamed; what comes for the others waits until it is their turn.
+    """
+
+    def __init__(self, sink: Sink, results: Results, *, is_streaming: bool) -> None:
+        self._sink, self._is_streaming = sink, is_streaming
+        self._open = [(row, sample) for row in results.rows for sample in range(len(row.texts))]
+        self._is_first = True
+        self._written: str | None = None  # of the block that is open
+
+    def add(self, event: Event) -> None:
+        """Write what the open block gained, and the blocks after it that are complete."""
+        while self._open:
+            row, sample = self._open[0]
+            is_done = row.outcomes[sample] is not None
+            if not is_done and not (self._is_streaming and row.texts[sample]):
+                return
+            self._write(row, sample, is_done=is_done)
+            if not is_done:
+                return
+            self._open.pop(0)
+            self._written = None
+
+    def close(self) -> None:
+        """All blocks are written by then."""
+
+    def _write(self, row: Row, sample: int, *, is_done: bool) -> None:
+        text = row.texts[sample]
+        head = ""
+        if self._written is None:
+            head = ("" if self._is_first else "\n") + label(row, sample) + "\n"
+            self._is_first, self._written = False, ""
+        new = _rest(self._written, text) if is_done else text[len(self._written) :]
+        if head + new:
+            self._sink.write(head + new)
+        self._written = text
+
+
+class JsonLinesWriter:
+    """One line of JSON for each prompt, as it finishes."""
+
+    def __init__(self, sink: Sink, results: Results, info: RunInfo) -> None:
+        self._sink, self._results, self._info = sink, results, info
+
+    def add(self, event: Event) -> None:
+        """Write the prompt's line if this was its last event."""
+        row = self._results.row(event.request)
+        if not isinstance(event, Token) and row.is_done:
+            self._sink.write(to_json(record(row, self._info), encoding=self._sink.encoding) + "\n")
+
+    def close(self) -> None:
+        """All lines are written by then."""
+
+
+class JsonWriter:
+    """One JSON document at the end: an object, or an array for several prompts."""
+
+    def __init__(self, sink: Sink, results: Results, info: RunInfo) -> None:
+        self._sink, self._results, self._info = sink, results, info
+
+    def add(self, event: Event) -> None:
+        """Nothing to show before the end."""
+
+    def close(self) -> None:
+        """Write the document."""
+        records = [record(row, self._info) for row in self._results.rows]
+        document = records[0] if len(records) == 1 else records
+        self._sink.write(to_json(document, encoding=self._sink.encoding, indent=2) + "\n")
+
+
+def label(row: Row, sample: int) -> str:
+    """The line above a block, as head(1) and tail(1) write it."""
+    number = f"{int(row.id) + 1}" + (f".{sample + 1}" if len(row.texts) > 1 else "")
+    prompt = " ".join(row.prompt.split())
+    return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
+
+
+def block(row: Row, sample: int) -> str:
+    """A finished text under its label."""
+    return label(row, sample) + "\n" + _rest("", row.texts[sample])
+
+
+def _rest(written: str, text: str) -> str:
+    """What is still to be written of a text, and the newline at its end."""
+    return text[len(written) :] + ("" if text.endswith("\n") else "\n")

@@ -1,0 +1,72 @@
+"""Options that cannot stand together. Nothing is ignored in silence: a rule refuses, naming both."""
+
+from __future__ import annotations
+
+from gencli.assembly import Assembly
+from gencli.errors import UsageError
+from gencli.settings import Settings
+
+__all__ = ["refuse_conflicts"]
+
+
+def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
+    """Raise UsageError for the first pair of options that does not work."""
+    _refuse_pairs(settings)
+    _refuse_greedy(settings, assembly)
+    _refuse_lengths(settings, assembly)
+    _refuse_output(settings)
+
+
+def _refuse_pairs(settings: Settings) -> None:
+    if settings["chat"] and settings["raw"]:
+        raise UsageError("--chat and --raw contradict each other.", hint="Leave one of them out.")
+    if settings["system"] is not None and not settings["chat"]:
+        raise UsageError("--system needs --chat: a raw prompt has no system message.", hint="Add --chat.")
+    if settings["quiet"] and settings["stats"]:
+        raise UsageError("--quiet and --stats contradict each other.", hint="Leave one of them out.")
+    if settings["include_stop"] and not any(settings[key] for key in ("stop", "stop_id", "stop_regex")):
+        raise UsageError(
+            "--include-stop is given, but there is nothing to stop at.",
+            hint="Add --stop, --stop-id or --stop-regex.",
+        )
+    if "" in settings["stop"]:
+        raise UsageError("--stop is an empty text, which would end every output at once.")
+    if settings["seed"] is not None and settings["seed"] >= 2**64:
+        raise UsageError(f"--seed is {settings['seed']}, but has to be below 2**64.")
+    if settings["loop"] == 1:
+        raise UsageError("--loop is 1, and everything occurs once.", hint="Give 2 or more; 0 is off.")
+
+
+def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
+    said = next((entry.said for entry in assembly.of_stage("temperature")), "--temperature")
+    is_sampler = settings["sampler"] == "greedy"
+    if is_sampler and not assembly.chain.is_greedy and assembly.of_stage("temperature"):
+        raise UsageError(
+            f"--sampler greedy takes the most likely token, so {said} would do nothing.",
+            hint="Leave one of them out.",
+        )
+    if settings["n"] > 1 and (is_sampler or assembly.chain.is_greedy):
+        greedy = "--sampler greedy" if is_sampler else f"a temperature of 0 ({said})"
+        raise UsageError(
+            f"-n {settings['n']} with {greedy} would give {settings['n']} equal texts.",
+            hint="Leave out -n, or draw with a temperature above 0.",
+        )
+
+
+def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
+    for entry in assembly.of_stage("min_tokens"):
+        if entry.value > settings["max_tokens"]:
+            raise UsageError(
+                f"{entry.said} asks for {entry.value} tokens, --max-tokens allows {settings['max_tokens']}."
+            )
+
+
+def _refuse_output(settings: Settings) -> None:
+    if settings["stream"] and settings["format"] != "text":
+        hint = "jsonl writes each prompt's line as it finishes." if settings["format"] == "jsonl" else ""
+        raise UsageError(
+            f"--stream shows text as it is made, which --format {settings['format']} cannot.",
+            hint=hint or "Leave out --stream, or use --format jsonl.",
+        )
+    if settings["output"] is not None and settings["output"] in settings["file"]:
+        raise UsageError(f"--output and --file are both {settings['output']!r}; the prompt would be lost.")

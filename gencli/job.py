@@ -1,0 +1,111 @@
+"""A run as one value: settings checked against each other, and the requests made of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gencli.assembly import Assembly, assemble
+from gencli.conflicts import refuse_conflicts
+from gencli.request import Limits, Request, Stops
+from gencli.settings import Settings
+from gencli.text.patterns import check_pattern
+from processors.catalog import Draw, Phase
+from processors.chain import Chain
+from processors.registry import builtin_registry
+
+if TYPE_CHECKING:
+    from gencli.tokenizer import Tokenizer
+
+__all__ = ["Job", "make_job", "make_requests", "notices"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every prompt of a run has in common."""
+
+    assembly: Assembly
+    draw: Draw
+    draw_origin: str
+    seed: int
+    n: int
+    stops: Stops
+    limits: Limits
+    is_chat: bool = False
+    system: str | None = None
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is taken, without a draw."""
+        return self.draw == "greedy" or self.assembly.chain.is_greedy
+
+    @property
+    def chain(self) -> Chain:
+        """The stages that run."""
+        return self.assembly.chain.resolved(greedy=self.is_greedy)
+
+
+def make_job(settings: Settings) -> Job:
+    """The job that the settings describe. Raises UsageError, or ProcessorsError for a stage's values."""
+    assembly = assemble(settings)
+    refuse_conflicts(settings, assembly)
+    for pattern in settings["stop_regex"]:
+        check_pattern(pattern)
+    seed = settings["seed"]
+    return Job(
+        assembly=assembly,
+        draw=settings["sampler"],
+        draw_origin=settings.origin("sampler"),
+        seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
+        n=settings["n"],
+        stops=Stops(
+            ids=tuple(settings["stop_id"]),
+            strings=tuple(settings["stop"]),
+            patterns=tuple(settings["stop_regex"]),
+            include=settings["include_stop"],
+            loop=settings["loop"],
+        ),
+        limits=Limits(settings["max_tokens"], settings["max_time"]),
+        is_chat=settings["chat"],
+        system=settings["system"],
+    )
+
+
+def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
+    """One request for each prompt; the index is its id and the key of its seed."""
+    from processors.rng import derive
+
+    for index, prompt in enumerate(prompts):
+        yield Request(
+            id=str(index),
+            prompt_ids=_encode(job, prompt, tokenizer),
+            chain=job.assembly.chain,
+            seed=derive(job.seed, index),
+            draw=job.draw,
+            n=job.n,
+            stops=job.stops,
+            limits=job.limits,
+        )
+
+
+def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
+    """What deserves a word before the run."""
+    if not job.is_chat and any(prompt.endswith(" ") for prompt in prompts):
+        yield (
+            "The prompt ends with a space. Most tokenizers put the space before the next word, "
+            "so models seldom saw one there; the text is often better without it."
+        )
+    phase = builtin_registry().phase
+    idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
+    if job.is_greedy and idle:
+        yield f"The draw is greedy, so these stages change nothing: {', '.join(idle)}."
+
+
+def _encode(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    if not job.is_chat:
+        return tuple(tokenizer.encode(prompt))
+    system = [{"role": "system", "content": job.system}] if job.system is not None else []
+    text = tokenizer.render_chat([*system, {"role": "user", "content": prompt}])
+    return tuple(tokenizer.encode(text, special=False))

@@ -1,0 +1,133 @@
+"""A model folder, checked before anything is loaded: every fault here has one clear message."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gencli.errors import ModelError
+
+__all__ = ["Checkpoint", "open_checkpoint"]
+
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder whose config and weight files are there and can be read.
+
+    `stored` names the number format most weights are stored in, as safetensors does: F32, BF16, F16...
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    stored: str
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the weights are packed by a quantization method the config names."""
+        return "quantization_config" in self.config
+
+
+def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint:
+    """Find the folder and check its config and weights; ModelError says what is wrong with it."""
+    folder = _find_folder(name_or_path)
+    config = _read_json(
+        folder / "config.json", missing=f"{folder} has no config.json, so it is no model folder"
+    )
+    _check_architecture(folder, config, trust_remote_code=trust_remote_code)
+    return Checkpoint(folder=folder, config=config, stored=_check_weights(_weight_files(folder)))
+
+
+def _find_folder(name_or_path: str) -> Path:
+    """The folder itself, or the snapshot of a hub name in the local cache; nothing is downloaded."""
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_file():
+        raise ModelError(f"{path} is a file", hint="give the folder that holds config.json and *.safetensors")
+    if name_or_path.startswith((".", "/", "~")) or name_or_path.count("/") > 1:
+        raise ModelError(f"there is no folder {path}")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name_or_path, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        raise ModelError(
+            f"{name_or_path} is neither a folder nor a model in the local cache",
+            hint=f"download it once: hf download {name_or_path}",
+        ) from None
+
+
+def _read_json(path: Path, *, missing: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise ModelError(missing)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} should hold a JSON object")
+    return content
+
+
+def _check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> None:
+    """Refuse what the installed library has no causal language model for."""
+    from transformers import __version__
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    kind = config.get("model_type")
+    if kind in CONFIG_MAPPING and kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return
+    if "AutoModelForCausalLM" in config.get("auto_map", {}):
+        if trust_remote_code:
+            return
+        raise ModelError(
+            f"{folder} brings its own Python code, which is not run unless you say so",
+            hint="--trust-remote-code runs it; read it first",
+        )
+    if kind in CONFIG_MAPPING:
+        raise ModelError(f"a model of type {kind} does not generate text: {folder}")
+    raise ModelError(
+        f"transformers {__version__} knows no model type {kind!r}: {folder}",
+        hint="a newer transformers may: pip install -U transformers",
+    )
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of the checkpoint, all present."""
+    if (folder / _WEIGHTS).is_file():
+        return [folder / _WEIGHTS]
+    if (folder / _INDEX).is_file():
+        shards = _read_json(folder / _INDEX, missing="").get("weight_map", {})
+        files = [folder / name for name in sorted(set(shards.values()))]
+        if absent := [file.name for file in files if not file.is_file()]:
+            raise ModelError(
+                f"{folder} lacks {len(absent)} of {len(files)} weight files, such as {absent[0]}"
+            )
+        return files
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
+        raise ModelError(
+            f"{folder} has its weights as pickle files only; loading those can run code, so it is not done",
+            hint="convert them to safetensors once, or take a revision that has model.safetensors",
+        )
+    raise ModelError(f"{folder} has a config.json and no weights ({_WEIGHTS})")
+
+
+def _check_weights(files: list[Path]) -> str:
+    """Open every file, so that a damaged one is named; return the format most weights are stored in."""
+    from safetensors import SafetensorError, safe_open
+
+    formats: Counter[str] = Counter()
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as weights:
+                formats.update(weights.get_slice(key).get_dtype() for key in weights.keys())  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{file} is damaged: {error}", hint="download it again") from None
+    return formats.most_common(1)[0][0] if formats else "F32"

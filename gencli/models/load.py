@@ -1,0 +1,85 @@
+"""Load a checkpoint with transformers, quietly, and completely or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gencli.errors import ModelError
+from gencli.models.checkpoint import Checkpoint, open_checkpoint
+from gencli.models.placement import pick_device, pick_dtype
+
+__all__ = ["Loaded", "load_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model on its device, why it has its dtype, and what the user should know."""
+
+    model: Any
+    dtype_reason: str
+    notices: tuple[str, ...] = ()
+
+
+def load_model(name_or_path: str, *, dtype: str, device: str, trust_remote_code: bool) -> Loaded:
+    """Load a causal language model; UsageError or ModelError for everything that can go wrong."""
+    place = pick_device(device)
+    pick_dtype(dtype, device=place, stored="F32")  # a name that is none is refused before the files are read
+    _silence()
+    checkpoint = open_checkpoint(name_or_path, trust_remote_code=trust_remote_code)
+    number, reason = pick_dtype(dtype, device=place, stored=checkpoint.stored)
+    model, report = _load(checkpoint, number, trust_remote_code=trust_remote_code)
+    _require_complete(checkpoint, report)
+    return Loaded(_move(model, place), reason, _unused_notice(report))
+
+
+def _silence() -> None:
+    """Keep the library's log lines and progress bars off the terminal."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def _load(
+    checkpoint: Checkpoint, dtype: torch.dtype, *, trust_remote_code: bool
+) -> tuple[Any, dict[str, Any]]:
+    from transformers import AutoModelForCausalLM
+
+    options: dict[str, Any] = {} if checkpoint.is_quantized else {"dtype": dtype}
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            checkpoint.folder,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=trust_remote_code,
+            output_loading_info=True,
+            **options,
+        )
+    except Exception as error:  # the library raises whatever the layer at fault raises
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ModelError(f"{checkpoint.folder} cannot be loaded: {reason}") from error
+    return model, report
+
+
+def _require_complete(checkpoint: Checkpoint, report: dict[str, Any]) -> None:
+    """Refuse a model some of whose weights would be random."""
+    if absent := sorted(report["missing_keys"]):
+        raise ModelError(
+            f"{checkpoint.folder} lacks {len(absent)} of the model's weights, such as {absent[0]}",
+            hint="is this the checkpoint of a base model, an adapter, or an interrupted download?",
+        )
+
+
+def _move(model: Any, device: torch.device) -> Any:
+    try:
+        return model.to(device)
+    except torch.OutOfMemoryError:
+        raise ModelError(f"the model does not fit into the memory of {device}") from None
+
+
+def _unused_notice(report: dict[str, Any]) -> tuple[str, ...]:
+    unused = sorted(report["unexpected_keys"])
+    return (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",) if unused else ()

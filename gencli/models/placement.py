@@ -1,0 +1,56 @@
+"""Which device and number format a model is run in."""
+
+from __future__ import annotations
+
+import torch
+
+from gencli.errors import ModelError, UsageError
+
+__all__ = ["pick_device", "pick_dtype"]
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_STORED = {"F32": "float32", "F64": "float32", "BF16": "bfloat16", "F16": "float16"}
+_CPU_BF16 = ("amx_bf16", "avx512_bf16", "bf16")  # the last is Arm's name
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name; auto takes cuda, else mps, else cpu."""
+    here = _devices()
+    if name == "auto":
+        return torch.device(here[min(1, len(here) - 1)])
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or (index and not index.isdigit()):
+        raise UsageError(f"no device is called {name!r}", hint="auto, cpu, cuda, cuda:N or mps")
+    wanted = f"cuda:{index or 0}" if kind == "cuda" else kind
+    if wanted not in here:
+        raise ModelError(f"there is no device {name} here", hint=f"there is: {', '.join(here)}")
+    return torch.device(wanted)
+
+
+def pick_dtype(name: str, *, device: torch.device, stored: str) -> tuple[torch.dtype, str]:
+    """The dtype of that name, and why; auto takes the checkpoint's, on a CPU only where it is fast there."""
+    if name in _DTYPES:
+        return _DTYPES[name], f"{name}: as asked"
+    if name != "auto":
+        raise UsageError(f"no dtype is called {name!r}", hint=f"auto, {', '.join(_DTYPES)}")
+    kept = _STORED.get(stored, "float32")
+    if device.type != "cpu":
+        return _DTYPES[kept], f"{kept}: the checkpoint is {stored}"
+    if kept == "float32":
+        return torch.float32, f"float32: the checkpoint is {stored}"
+    if feature := _cpu_bf16():
+        return torch.bfloat16, f"bfloat16: the checkpoint is {stored} and this CPU computes it ({feature})"
+    return torch.float32, f"float32: the checkpoint is {stored}, and this CPU does not compute bfloat16"
+
+
+def _devices() -> list[str]:
+    """The devices of this machine: the CPU, then the accelerators."""
+    if torch.cuda.is_available():
+        return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+    return ["cpu", "mps"] if torch.backends.mps.is_available() else ["cpu"]
+
+
+def _cpu_bf16() -> str:
+    """The CPU feature that computes bfloat16, or an empty string."""
+    features = torch.cpu.get_capabilities()
+    return next((name for name in _CPU_BF16 if features.get(name)), "")

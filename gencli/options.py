@@ -1,0 +1,228 @@
+"""Every option of a run, declared once: names, type, help, bounds, default, and the stage it sets.
+
+The command line, its help, docs/cli.md and (later) presets are made from this table. An option that
+sets a field of a stage takes help, bounds and default from the stage's own declaration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from gencli.errors import UsageError
+from gencli.text.escapes import unescape
+from processors.catalog import Draw
+from processors.params import Bounds, describe
+from processors.registry import builtin_registry
+
+__all__ = ["OPTIONS", "PENALTY_OPTIONS", "PENALTY_STAGES", "SECTIONS", "Option", "Section", "option"]
+
+Section = Literal["Prompt", "Model", "Chain", "Draw", "Limits and stops", "Output"]
+SECTIONS: tuple[str, ...] = get_args(Section)
+PENALTY_STAGES = ("repetition", "frequency", "presence")
+_LIMITS: Section = "Limits and stops"
+_ANY = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `many` may be repeated; `read` turns what was typed into the value."""
+
+    names: tuple[str, ...]
+    type: Any
+    help: str
+    section: Section
+    default: Any = None
+    bounds: Bounds = _ANY
+    many: bool = False
+    metavar: str | None = None
+    read: Callable[[Any], Any] | None = None
+    stage: str = ""
+    field: str = ""
+    hint: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The name used in messages."""
+        return self.names[0].partition("/")[0]
+
+    @property
+    def key(self) -> str:
+        """The name used in code."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values there are, if they can be listed."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    def value(self, given: Any) -> Any:
+        """The checked value of what was typed; UsageError names the option."""
+        try:
+            if self.read:
+                value = self.read(given)
+            elif self.many:
+                value = tuple(self._converted(item) for item in given)
+            else:
+                value = self._converted(given)
+        except UsageError as error:
+            raise UsageError(f"{self.flag}: {error.message}", hint=error.hint) from None
+        for item in value if isinstance(value, tuple) else (value,):
+            self._check(item)
+        return value
+
+    def _converted(self, given: Any) -> Any:
+        wanted = {int: "a whole number", float: "a number"}.get(self.type, "")
+        if self.choices and given not in self.choices:
+            wanted = "one of " + ", ".join(self.choices)
+        elif not wanted or not isinstance(given, str):
+            return given
+        else:
+            with suppress(ValueError):
+                return self.type(given)
+        raise UsageError(f"{given!r} is not {wanted}.")
+
+    def _check(self, value: Any) -> None:
+        if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+            raise UsageError(f"{self.flag} holds bytes that are not UTF-8 text.")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and not self.bounds.allow(value):
+            raise UsageError(
+                f"{self.flag} is {value:g}, but has to be a number {self.bounds}.", hint=self.hint
+            )
+
+
+def _read_ids(given: Sequence[str]) -> tuple[int, ...]:
+    """Ids from "1,2,3", repeated or not."""
+    parts = [part.strip() for text in given for part in text.split(",")]
+    for part in parts:
+        if not part.isdecimal():
+            raise UsageError(f"{part!r} is not a token id.", hint="Ids are written 3,14,15.")
+    return tuple(int(part) for part in parts)
+
+
+def _read_texts(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(unescape(text) for text in given)
+
+
+def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
+    """Pairs from "42=1.5" and " word=-2"; digits alone are an id."""
+    pairs: list[tuple[int | str, float]] = []
+    for text in given:
+        token, equals, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not token:
+            raise UsageError(f"{text!r} is not of the form ID=NUMBER or TEXT=NUMBER.")
+        pairs.append((int(token) if token.isdecimal() else unescape(token), value))
+    return tuple(pairs)
+
+
+def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Option:
+    """An option that sets a field of a stage, declared as the field is."""
+    params = builtin_registry().spec(stage).params
+    field = field or params.main()
+    about = describe(params)[field]
+    kind = about["type"] if about["type"] in (int, float, bool) else str
+    hint = params.__dataclass_fields__[field].metadata["hint"]
+    declared = Option(
+        names, kind, about["doc"], "Chain", about["default"], about["bounds"],
+        stage=stage, field=field, hint=hint,
+    )  # fmt: skip
+    return dataclasses.replace(declared, **changes)
+
+
+def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option:
+    """An option for whichever penalties are on; each keeps its own default otherwise."""
+    about = describe(builtin_registry().spec("frequency").params)[field]
+    about["doc"] = about["doc"].replace("; null is all", "")  # which is not to give it
+    text = f"For all penalties that are on: {about['doc'][0].lower()}{about['doc'][1:]}"
+    return Option(names, kind, text, "Chain", bounds=about["bounds"], field=field, **changes)
+
+
+_PROMPT: tuple[Option, ...] = (
+    Option(("--file", "-f"), str, "Read the prompt from this file; one newline at its end is dropped.",
+           "Prompt", (), many=True, metavar="FILE"),
+    Option(("--chat",), bool, "Put the prompt into the model's chat template.", "Prompt", False),
+    Option(("--raw",), bool, "Give the model the prompt as it is (the default).", "Prompt", False),
+    Option(("--system",), str, "System message of the chat template.", "Prompt", metavar="TEXT"),
+)  # fmt: skip
+
+_MODEL: tuple[Option, ...] = (
+    Option(("--model", "-m"), str, "tiny, tiny-draft or fake, which come with gencli; a Hugging Face model "
+           "folder; or a hub name in the local cache.", "Model", "tiny", metavar="NAME"),
+    Option(("--dtype",), Literal["auto", "float32", "bfloat16", "float16"],
+           "Number format of the weights.", "Model", "auto"),
+    Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
+    Option(("--threads",), int, "CPU threads; PyTorch decides if not given.", "Model", bounds=Bounds(ge=1)),
+    Option(("--max-batch",), int, "Samples that run side by side.", "Model", 8, Bounds(ge=1)),
+    Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False),
+)  # fmt: skip
+
+_STAGES: tuple[Option, ...] = (
+    _for_stage("--temperature", "-t", stage="temperature"),
+    _for_stage("--top-k", stage="top_k"),
+    _for_stage("--top-p", stage="top_p"),
+    _for_stage("--min-p", stage="min_p"),
+    _for_stage("--repetition-penalty", stage="repetition"),
+    _for_stage("--frequency-penalty", stage="frequency"),
+    _for_stage("--presence-penalty", stage="presence"),
+    _for_penalties("--penalty-scope", field="scope", kind=Literal["prompt", "output", "both"]),
+    _for_penalties("--penalty-window", field="window", kind=int),
+    _for_stage("--logit-bias", stage="bias", many=True, read=_read_bias, metavar="TOKEN=NUMBER"),
+    _for_stage("--allow-ids", stage="allowed", many=True, read=_read_ids, metavar="IDS"),
+    _for_stage("--suppress-ids", stage="suppress", many=True, read=_read_ids, metavar="IDS"),
+    _for_stage("--ban", stage="ban", many=True, read=_read_texts, metavar="TEXT"),
+    _for_stage("--min-tokens", stage="min_tokens"),
+    _for_stage("--ignore-eos", stage="ignore_eos"),
+    Option(("--stage",), str, "Any stage: name, name=value or name:key=value,key=value.", "Chain", (),
+           many=True, metavar="STAGE"),
+)  # fmt: skip
+
+_DRAW: tuple[Option, ...] = (
+    Option(("--sampler",), Draw, "How a token is drawn.", "Draw", "gumbel"),
+    Option(("--seed",), int, "Same seed, same text; one is chosen and printed if not given.", "Draw",
+           bounds=Bounds(ge=0)),
+    Option(("-n",), int, "Samples for each prompt.", "Draw", 1, Bounds(ge=1)),
+)  # fmt: skip
+
+_STOPS: tuple[Option, ...] = (
+    Option(("--max-tokens",), int, "At most this many output tokens.", _LIMITS, 512, Bounds(ge=1)),
+    Option(("--max-time",), float, "At most this many seconds for each prompt.", _LIMITS,
+           bounds=Bounds(gt=0)),
+    Option(("--stop",), str, r"End before this text. C escapes are read: \n is a newline, \\n is \n itself.",
+           _LIMITS, (), many=True, read=_read_texts, metavar="TEXT"),
+    Option(("--stop-id",), int, "End at this token id.", _LIMITS, (), Bounds(ge=0), many=True),
+    Option(("--stop-regex",), str, "End before a match of this regular expression.", _LIMITS, (),
+           many=True, metavar="REGEX"),
+    Option(("--include-stop",), bool, "Keep in the text what stopped it.", _LIMITS, False),
+    Option(("--loop",), int, "End when the text repeats itself this many times in a row; 0 is off.",
+           _LIMITS, 0, Bounds(ge=0)),
+)  # fmt: skip
+
+_OUTPUT: tuple[Option, ...] = (
+    Option(("--format",), Literal["text", "json", "jsonl"], "Form of the result.", "Output", "text"),
+    Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE"),
+    Option(("--stream/--no-stream",), bool, "Show text as it is made, or when it is complete; text streams "
+           "if neither is given.", "Output"),
+    Option(("--quiet", "-q"), bool, "Nothing on stderr but errors.", "Output", False),
+    Option(("--stats",), bool, "Say more on stderr: model, number format, times.", "Output", False),
+    Option(("--show-chain",), bool, "Print each stage, its values and their origin; generate nothing.",
+           "Output", False),
+    Option(("--debug",), bool, "Show the traceback of an error, and what the libraries say.",
+           "Output", False),
+)  # fmt: skip
+
+OPTIONS: tuple[Option, ...] = (*_PROMPT, *_MODEL, *_STAGES, *_DRAW, *_STOPS, *_OUTPUT)
+PENALTY_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.field and not o.stage)
+_BY_KEY = {entry.key: entry for entry in OPTIONS}
+
+
+def option(key: str) -> Option:
+    """The option with this key."""
+    return _BY_KEY[key]

@@ -1,0 +1,106 @@
+"""Cost of one decode step: the runner against a bare loop over the library's own cache.
+
+    python scripts/bench_step.py [--rows 1 8] [--steps 300] [--threads 1]
+
+The model is a random Llama of about 14M parameters, small enough for overhead to show. The two take
+turns step by step, so that a busy machine slows both; printed are medians, of the ratio too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+PROMPT = 32
+
+
+def build_model() -> Any:
+    """A random Llama shape whose forward is mostly Python on a fast machine."""
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    config = LlamaConfig(
+        hidden_size=384,
+        intermediate_size=1024,
+        num_hidden_layers=6,
+        num_attention_heads=6,
+        num_key_value_heads=6,
+        vocab_size=8192,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        eos_token_id=None,
+    )
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+def bare_steps(model: Any, rows: int) -> Iterator[None]:
+    """Decode with model + DynamicCache + argmax, nothing else."""
+    from transformers import DynamicCache
+
+    cache = DynamicCache(config=model.config)
+    ids = torch.arange(rows * PROMPT).view(rows, PROMPT)
+    while True:
+        logits = model(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits
+        ids = logits[:, -1].argmax(-1, keepdim=True)
+        ids.tolist()
+        yield
+
+
+def runner_steps(model: Any, rows: int, *, stagger: int) -> Iterator[None]:
+    """Decode through HFRunner + argmax; lane i starts with i * stagger fewer tokens."""
+    from gencli.models.hf import HFRunner
+    from gencli.plan import Feed, StepPlan
+
+    runner = HFRunner(model, max_lanes=rows)
+    held = [0] * rows
+    tokens = [tuple(range(i * PROMPT, (i + 1) * PROMPT - i * stagger)) for i in range(rows)]
+    while True:
+        feeds = tuple(Feed(i, held[i], tokens[i]) for i in range(rows))
+        ids = runner.forward(StepPlan(feeds)).argmax(-1).tolist()
+        held = [start + len(fed) for start, fed in zip(held, tokens, strict=True)]
+        tokens = [(token,) for token in ids]
+        yield
+
+
+def timed(steps: Iterator[None]) -> float:
+    """Milliseconds of one step."""
+    started = time.perf_counter()
+    next(steps)
+    return (time.perf_counter() - started) * 1e3
+
+
+@torch.inference_mode()
+def compare(rows: int, num_steps: int, *, stagger: int = 0) -> None:
+    """Print medians of both, and the median ratio of neighbouring steps."""
+    bare = bare_steps(build_model(), rows)
+    ours = runner_steps(build_model(), rows, stagger=stagger)
+    pairs = [(timed(bare), timed(ours)) for _ in range(num_steps + 10)][10:]
+    bare_ms, ours_ms = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(mine / theirs for theirs, mine in pairs)
+    label = f"{rows} rows" + (", staggered" if stagger else "")
+    print(f"{label:20} bare {bare_ms:7.3f} ms   runner {ours_ms:7.3f} ms   ratio {ratio:.3f}", flush=True)
+
+
+def main() -> None:
+    """Compare at each number of rows: equal lengths, then staggered ones."""
+    parser = argparse.ArgumentParser(description="cost of a decode step against a bare loop")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    size = sum(parameter.numel() for parameter in build_model().parameters())
+    print(f"{size / 1e6:.1f}M parameters, float32, {options.threads} thread(s), {options.steps} steps")
+    for rows in options.rows:
+        compare(rows, options.steps)
+        if rows > 1:
+            compare(rows, options.steps, stagger=3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Write docs/cli.md from the table of options: `python scripts/cli_docs.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gencli.cli.help import describe_option, signature
+from gencli.options import OPTIONS, SECTIONS
+
+PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+
+HEAD = """\
+# gencli run
+
+`gencli run [OPTIONS] [PROMPT]...` generates text from prompts. This page is made by
+scripts/cli_docs.py from the table in gencli/options.py; a test keeps it true.
+
+stdout (or `--output`) carries the result and nothing else; the summary, progress and notices go to
+stderr, and `--quiet` leaves only errors. Text ends with one newline; JSON
+([schema](run-output.schema.json)) has it byte for byte. Several prompts, or `-n` above 1, are blocks
+under labels like `==> 2: the prompt <==`. From stdin and `--file`, one newline at the end is dropped.
+
+An option that would do nothing is refused, with the option that it contradicts named; a stage's field
+that `--stage` and a flag both set is refused as well. `--temperature 0` is greedy with every sampler.
+
+| Exit code | Meaning |
+|---|---|
+| 0 | done, also when whoever read a pipe has gone (`gencli run ... \\| head -1`) |
+| 1 | a fault of gencli (`--debug` shows the traceback) |
+| 2 | the command line is wrong |
+| 3 | a preset or schema is wrong |
+| 4 | a plug-in is wrong |
+| 5 | the model cannot be loaded or used |
+| 6 | generation failed |
+| 7 | some prompts of several failed |
+| 130 | interrupted: the text so far is written; a second Ctrl-C ends at once |
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for section in SECTIONS:
+        rows = [
+            f"| `{_cell(signature(entry))}` | {_cell(_literal(describe_option(entry)))} |"
+            for entry in OPTIONS
+            if entry.section == section
+        ]
+        parts.append("\n".join([f"## {section}", "", "| Option | Meaning |", "|---|---|", *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def _literal(text: str) -> str:
+    return text.replace("\\", "\\\\")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

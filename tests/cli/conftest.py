@@ -1,0 +1,75 @@
+"""Runs the command line in this process, as a shell would: arguments and stdin in, code and streams out."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gencli.cli.app import main
+
+ROOT = Path(__file__).parent.parent.parent
+# The fake model, kept to letters a person can read.
+FAKE = ("--model", "fake", "--allow-ids", "97,98,99,100,101,32,10")
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def gencli(capfd, monkeypatch):
+    """Call `gencli(*arguments, stdin=b"...")`."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def call(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = main([str(argument) for argument in arguments])
+        return Result(code, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def run(gencli):
+    """Call `gencli run` on the fake model."""
+    return lambda *arguments, **kwargs: gencli("run", *FAKE, *arguments, **kwargs)
+
+
+@pytest.fixture
+def start():
+    """Start a real process of `gencli run` on the fake model; it is ended when the test is."""
+    started = []
+
+    def begin(*arguments, env=None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE):
+        command = [sys.executable, "-m", "gencli", "run", *FAKE, *arguments]
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,130 @@
+"""What only a real process shows: pipes, signals, encodings, terminals."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LONG = ("--seed", "1", "--max-tokens", "1000", "hi")
+SHORT = ("--seed", "1", "--max-tokens", "20", "hi")
+
+
+def ended(process):
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def test_a_pipe_is_read(start):
+    process = start("--seed", "1", "--max-tokens", "20", stdin=subprocess.PIPE)
+    out, _ = process.communicate(b"hi\n", timeout=60)
+    assert out == ended(start(*SHORT))[1]
+
+
+def test_ctrl_c_writes_the_text_so_far_and_ends_with_130(start):
+    process = start(*LONG)
+    first = process.stdout.read(30)
+    process.send_signal(signal.SIGINT)
+    code, rest, err = ended(process)
+    assert code == 130
+    assert b"interrupted" in err
+    whole = ended(start(*LONG))[1]
+    assert len(first + rest) < len(whole)
+    assert whole.startswith((first + rest).rstrip(b"\n"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_ctrl_c_before_the_run_ends_at_once(start):
+    process = start(*LONG, "--debug")
+    while "torch" not in Path(f"/proc/{process.pid}/maps").read_text():  # the imports have begun
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert ended(process) == (130, b"", b"Interrupted.\n")
+
+
+def test_a_second_ctrl_c_ends_at_once(start):
+    process = start(*LONG)
+    process.stdout.read(10)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+    code, _, err = ended(process)
+    assert code == 130
+    assert b"Traceback" not in err
+
+
+def test_a_reader_that_leaves_ends_the_run_quietly(start):
+    process = start(*LONG, "--quiet")
+    process.stdout.read(1)
+    process.stdout.close()
+    process.stdout = None
+    assert ended(process) == (0, None, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_an_error_without_a_traceback(start):
+    with Path("/dev/full").open("w") as full:
+        code, _, err = ended(start(*SHORT, stdout=full))
+    assert code == 6
+    assert err == b"Error: Cannot write to stdout: No space left on device.\n"
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_an_encoding_that_lacks_characters_does_not_fail(start, encoding):
+    # The bytes of a zero-width joiner: no single-byte code page has it.
+    command = ("--allow-ids", "226,128,141", "--seed", "1", "--max-tokens", "12", "hé")
+    for form in ("text", "json"):
+        code, out, err = ended(start(*command, "--format", form, env={"PYTHONIOENCODING": encoding}))
+        assert code == 0, err
+        out.decode(encoding)
+
+
+def test_no_escape_sequences_off_a_terminal(start):
+    env = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "1"}
+    _, out, err = ended(start("--seed", "1", "--max-tokens", "9", "hi", "yo", "--stats", env=env))
+    assert b"\x1b" not in out + err
+
+
+def on_a_terminal(command, env):
+    """What a process writes to a terminal that is both stdout and stderr."""
+    import pty
+
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=follower, stderr=follower, env={**os.environ, **env}
+    )
+    os.close(follower)
+    chunks = []
+    try:
+        while chunk := os.read(leader, 4096):
+            chunks.append(chunk)
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    os.close(leader)
+    assert process.wait(timeout=60) == 0
+    return b"".join(chunks)
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_rows_on_a_terminal_are_labelled_and_plain_if_so_wished(env):
+    command = [
+        sys.executable,
+        "-m",
+        "gencli",
+        "run",
+        "--model",
+        "fake",
+        "--allow-ids",
+        "97,98",
+        "--seed",
+        "1",
+    ]
+    command += ["--max-tokens", "9", "hi", "yo"]
+    drawn = on_a_terminal(command, {"TERM": "xterm", "NO_COLOR": ""})
+    plain = on_a_terminal(command, {"TERM": "xterm", "NO_COLOR": "", **env})
+    for label in (b"==> 1: hi <==", b"==> 2: yo <=="):
+        assert label in drawn
+        assert label in plain
+    assert b"\x1b" in drawn
+    assert b"\x1b" not in plain

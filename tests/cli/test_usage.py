@@ -1,0 +1,127 @@
+"""Nothing is ignored in silence, and every refusal says what was given and what is wrong with it."""
+
+import pytest
+
+from gencli.options import OPTIONS, option
+from processors.params import describe
+from processors.registry import builtin_registry
+
+CONFLICTS = {
+    "scope without a penalty": (["--penalty-scope", "prompt"], ["--penalty-scope", "--repetition-penalty"]),
+    "window with a penalty that is off": (
+        ["--penalty-window", "9", "--repetition-penalty", "1"],
+        ["--penalty-window", "no penalty is on"],
+    ),
+    "scope said twice": (
+        ["--penalty-scope", "prompt", "--stage", "presence:penalty=1,scope=output"],
+        ["--penalty-scope", "presence:penalty=1"],
+    ),
+    "field said twice": (["--top-p", "0.9", "--stage", "top_p=0.8"], ["--top-p", "--stage 'top_p=0.8'"]),
+    "stage said twice": (["--stage", "top_p=0.9", "--stage", "top_p:p=1.0"], ["top_p=0.9", "top_p:p=1.0"]),
+    "include-stop without a stop": (["--include-stop"], ["--include-stop", "--stop-regex"]),
+    "system without chat": (["--system", "be kind"], ["--system", "--chat"]),
+    "chat and raw": (["--chat", "--raw"], ["--chat", "--raw"]),
+    "quiet and stats": (["--quiet", "--stats"], ["--quiet", "--stats"]),
+    "n with temperature 0": (["-n", "2", "-t", "0"], ["-n 2", "--temperature"]),
+    "n with a greedy sampler": (["-n", "2", "--sampler", "greedy"], ["-n 2", "--sampler greedy"]),
+    "n with a greedy stage": (["-n", "2", "--stage", "temperature=0"], ["-n 2", "'temperature=0'"]),
+    "greedy with a temperature": (
+        ["--sampler", "greedy", "-t", "0.5"],
+        ["--sampler greedy", "--temperature"],
+    ),
+    "stream and json": (["--stream", "--format", "json"], ["--stream", "--format json"]),
+    "stream and jsonl": (["--stream", "--format", "jsonl"], ["--stream", "--format jsonl"]),
+    "min above max": (["--min-tokens", "9", "--max-tokens", "5"], ["--min-tokens", "--max-tokens"]),
+    "prompt twice": (["--file", "x"], ["--file", "argument"]),
+    "stdin twice": (["-", "-"], ["twice"]),
+}
+
+VALUES = {
+    "top-p above 1": (["--top-p", "1.5"], ["--top-p is 1.5", "<= 1"]),
+    "penalty 0": (["--repetition-penalty", "0"], ["--repetition-penalty is 0", "1.0 means off"]),
+    "seed negative": (["--seed", "-1"], ["--seed is -1", ">= 0"]),
+    "seed too large": (["--seed", str(2**64)], ["--seed", "2**64"]),
+    "no number": (["--top-k", "many"], ["--top-k: 'many' is not a whole number"]),
+    "temperature nan": (["-t", "nan"], ["--temperature is nan"]),
+    "temperature inf": (["-t", "inf"], ["--temperature", "finite"]),
+    "sampler": (["--sampler", "best"], ["'best'", "gumbel, multinomial, greedy"]),
+    "stage name": (["--stage", "top_q=1"], ["'top_q'", "Did you mean 'top_p'?"]),
+    "stage field": (["--stage", "top_p:boundry=exclusive"], ["'boundry'", "Did you mean 'boundary'?"]),
+    "stage tail": (["--stage", "tail=3"], ["tail", "tokenizer"]),
+    "ids": (["--suppress-ids", "1,x"], ["--suppress-ids: 'x' is not a token id"]),
+    "bias form": (["--logit-bias", "x"], ["--logit-bias: 'x' is not of the form"]),
+    "bias of two tokens": (["--logit-bias", "ab=1"], ["'ab'", "2 tokens"]),
+    "bias beyond": (["--logit-bias", "999=1"], ["999", "257"]),
+    "stop id beyond": (["--stop-id", "999"], ["999", "258"]),
+    "stop empty": (["--stop", ""], ["--stop is an empty text"]),
+    "stop escape": (["--stop", r"\q"], ["--stop", r"\q"]),
+    "stop bytes": (["--stop", "a\udcff"], ["--stop", "UTF-8"]),
+    "regex": (["--stop-regex", "("], ["'('"]),
+    "regex that matches nothing": (["--stop-regex", "a*"], ["'a*'"]),
+    "loop of one": (["--loop", "1"], ["--loop is 1"]),
+    "ban empty": (["--ban", ""], ["--ban"]),
+    "max-tokens 0": (["--max-tokens", "0"], ["--max-tokens is 0", ">= 1"]),
+    "max-time 0": (["--max-time", "0"], ["--max-time is 0", "> 0"]),
+    "device": (["--device", "cuda"], ["--device is cuda", "cpu"]),
+    "dtype": (["--dtype", "bfloat16"], ["--dtype is bfloat16", "float32"]),
+    "output": (["--output", "/nowhere/x"], ["/nowhere/x", "No such file"]),
+    "prompt bytes": (["a\udcff"], ["not UTF-8"]),
+    "prompt too long": (["a" * 2000], ["2000 tokens", "1024"]),
+    "prompt empty": ([""], ["prompt is empty"]),
+}
+
+
+def by_name(table):
+    return pytest.mark.parametrize(("arguments", "fragments"), table.values(), ids=table)
+
+
+@by_name(CONFLICTS)
+def test_options_that_contradict_each_other_are_refused_naming_both(run, arguments, fragments):
+    result = run(*arguments, "hi")
+    assert (result.code, result.out) == (2, "")
+    assert [fragment for fragment in fragments if fragment not in result.err] == []
+
+
+@by_name(VALUES)
+def test_a_value_that_does_not_fit_is_refused_naming_it(gencli, arguments, fragments):
+    prompt = [] if "prompt" in fragments[0] or "UTF-8" in fragments[0] or "tokens" in fragments[0] else ["hi"]
+    result = gencli("run", "--model", "fake", *arguments, *prompt)
+    assert (result.code, result.out) == (2, "")
+    assert [fragment for fragment in fragments if fragment not in result.err] == []
+
+
+def test_greedy_is_no_contradiction_to_a_sampler(run):
+    # A sweep over temperatures reaches 0 with the sampler still named.
+    assert run("--sampler", "multinomial", "-t", "0", "--max-tokens", "3", "hi").code == 0
+
+
+def test_what_greedy_makes_idle_is_said_once(run):
+    result = run("-t", "0", "--top-k", "5", "--max-tokens", "3", "hi")
+    assert result.code == 0
+    assert result.err.count("change nothing: top_k") == 1
+
+
+@pytest.mark.parametrize("entry", [entry for entry in OPTIONS if entry.stage], ids=lambda entry: entry.flag)
+def test_a_stage_s_option_is_declared_by_the_stage(entry):
+    about = describe(builtin_registry().spec(entry.stage).params)[entry.field]
+    assert (entry.help, entry.default, entry.bounds) == (about["doc"], about["default"], about["bounds"])
+
+
+def test_every_stage_has_an_option_but_the_tail():
+    stages = {entry.stage for entry in OPTIONS if entry.stage}
+    assert set(builtin_registry().names()) - stages == {"tail"}
+
+
+@pytest.mark.parametrize(
+    ("key", "typed", "value"),
+    [
+        ("logit_bias", ["42=1.5", r"\n=-inf", "a=b=2"], ((42, 1.5), ("\n", float("-inf")), ("a=b", 2.0))),
+        ("allow_ids", ["1, 2", "3"], (1, 2, 3)),
+        ("stop", [r"a\n", r"\\n"], ("a\n", r"\n")),
+        ("stop_id", ["7"], (7,)),
+        ("temperature", "1e-3", 0.001),
+        ("max_tokens", 9, 9),
+    ],
+)
+def test_what_is_typed_becomes_a_value(key, typed, value):
+    assert option(key).value(typed) == value

@@ -1,0 +1,126 @@
+"""The text through the runner is the library's own, whatever shares the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from gencli.errors import ModelError
+from gencli.models.hf import HFRunner
+from gencli.plan import Feed, StepPlan
+from tests.models.loops import Job, decode, decode_with_drafts
+from tests.models.tiny_models import CONFIGS, VOCAB, build
+
+COUNT = 64
+OWN_CACHE = {"mamba", "falcon_h1", "gptj"}
+NO_ROLLBACK = {"mamba", "falcon_h1"}
+
+torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class Case:
+    kind: str
+    model: Any
+    prompts: list[list[int]]
+    texts: list[list[int]]
+
+    def runner(self) -> HFRunner:
+        return HFRunner(self.model, name=self.kind, max_lanes=8)
+
+    def jobs(self, lanes: list[int] | None = None, *, every: int = 0) -> list[Job]:
+        return [
+            Job(lane, list(prompt), admitted=index * every)
+            for index, (lane, prompt) in enumerate(zip(lanes or [0, 1, 2, 3], self.prompts, strict=True))
+        ]
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def case(request: pytest.FixtureRequest) -> Case:
+    """A model, four prompts (two longer than the sliding window), and generate()'s greedy texts."""
+    torch.set_num_threads(1)
+    model = build(request.param)
+    noise = torch.Generator().manual_seed(5)
+    prompts = [torch.randint(0, VOCAB, (length,), generator=noise).tolist() for length in (3, 7, 21, 40)]
+    texts = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        mask = torch.ones_like(ids)
+        whole = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=COUNT)
+        texts.append(whole[0, len(prompt) :].tolist())
+    return Case(request.param, model, prompts, texts)
+
+
+def test_the_texts_are_varied_enough_to_mean_something(case: Case) -> None:
+    assert min(len(set(text)) for text in case.texts) >= 10
+
+
+def test_the_way_lanes_are_run_is_the_expected_one(case: Case) -> None:
+    spec = case.runner().spec
+    assert bool(spec.notices) == (case.kind in OWN_CACHE)
+    assert spec.can_rollback == (case.kind not in NO_ROLLBACK)
+
+
+def test_four_lengths_in_one_batch(case: Case) -> None:
+    assert decode(case.runner(), case.jobs(), count=COUNT) == case.texts
+
+
+def test_each_alone_in_reused_lanes(case: Case) -> None:
+    runner = case.runner()
+    for lane, prompt, text in zip([0, 0, 2, 0], case.prompts, case.texts, strict=True):
+        assert decode(runner, [Job(lane, list(prompt))], count=COUNT) == [text]
+
+
+def test_batches_of_two_and_eight_in_any_order(case: Case) -> None:
+    runner = case.runner()
+    pair = [Job(5, list(case.prompts[3])), Job(1, list(case.prompts[0]))]
+    assert decode(runner, pair, count=COUNT) == [case.texts[3], case.texts[0]]
+    eight = [*case.jobs([7, 6, 5, 4]), *case.jobs([0, 2, 1, 3])][::-1]
+    assert decode(runner, eight, count=COUNT) == [*case.texts, *case.texts][::-1]
+
+
+def test_prompts_in_chunks(case: Case) -> None:
+    assert decode(case.runner(), case.jobs(), count=COUNT, chunk=5) == case.texts
+
+
+def test_lanes_join_while_others_decode(case: Case) -> None:
+    jobs = case.jobs([2, 0, 3, 1], every=7)
+    assert decode(case.runner(), jobs, count=COUNT, chunk=9) == case.texts
+
+
+def test_growing_buffers_keep_what_lanes_hold(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gencli.models.kv.STEP", 4)
+    assert decode(case.runner(), case.jobs([6, 0, 4, 2], every=5), count=COUNT) == case.texts
+
+
+@pytest.mark.parametrize("num_drafts", [1, 3])
+def test_rejected_drafts_leave_no_trace(case: Case, num_drafts: int) -> None:
+    if case.kind in NO_ROLLBACK:
+        pytest.skip("refused; see test_a_running_state_refuses_to_forget")
+    runner = case.runner()
+    assert decode_with_drafts(runner, case.jobs(), case.texts, num_drafts=num_drafts) == case.texts
+
+
+def test_a_running_state_refuses_to_forget(case: Case) -> None:
+    if case.kind not in NO_ROLLBACK:
+        pytest.skip("this model can forget")
+    runner = case.runner()
+    runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),)))
+    runner.keep(0, 3)
+    with pytest.raises(ModelError, match="cannot forget"):
+        runner.keep(0, 2)
+
+
+def test_a_fork_goes_on_alone(case: Case) -> None:
+    runner = case.runner()
+    prompt, text = case.prompts[2], case.texts[2]
+    runner.forward(StepPlan((Feed(0, 0, tuple(prompt)),)))
+    runner.fork(0, 3)
+    runner.release(0)
+    other = [*case.prompts[1], *case.texts[1][:3]]
+    forked = Job(3, [text[0]], held=len(prompt), text=text[:1])
+    jobs = [Job(0, list(other)), forked]
+    assert decode(runner, jobs, count=COUNT - 3) == [case.texts[1][3:], text[: COUNT - 3]]
