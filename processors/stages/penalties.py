@@ -15,7 +15,7 @@ from processors.stages.lists import IdStage
 from processors.stages.numbers import edit
 from processors.stages.tokens import token_id
 
-__all__ = ["Frequency", "Presence", "Repetition"]
+__all__ = ["Frequency", "Penalty", "Presence", "Repetition"]
 
 
 class Penalty(IdStage[PenaltyParams]):
