@@ -85,7 +85,7 @@ class Banned:
         automaton = Automaton(texts)
         self.reach = max(map(len, texts)) - 1  # earlier bytes cannot be part of a text that is still open
         self._order = spelling.order
-        always = [token for token, data in enumerate(spelling.token_bytes) if automaton.hits(data)]
+        always = [token for token in range(spelling.width) if automaton.hits(spelling.token_bytes[token])]
         self._always = torch.tensor(always, dtype=torch.int64, device=device)
         rows = [[*row, 0] for row in automaton.table]  # NO_BYTE leads to the start
         self._table = torch.tensor(rows, dtype=torch.int32).to(device).flatten()
