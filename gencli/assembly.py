@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,40 +41,35 @@ class Assembly:
 
 def assemble(settings: Settings) -> Assembly:
     """The chain that the settings describe; a field set twice is an error that names both places."""
-    registry = builtin_registry()
     values = [*_from_options(settings), *_from_stages(settings)]
     values += _from_penalty_options(settings, values)
-    fields: dict[str, dict[str, Any]] = {}
+    # A bare name, as in --stage top_k, puts a stage in with its defaults.
+    fields: dict[str, dict[str, Any]] = {parse_fields(text)[0]: {} for text in settings["stage"]}
     said: dict[tuple[str, str], str] = {}
     for entry in values:
-        place = (entry.stage, entry.field)
-        if place in said:
+        before = said.setdefault((entry.stage, entry.field), entry.said)
+        if entry.field in fields.setdefault(entry.stage, {}):
             raise UsageError(
-                f"{said[place]} and {entry.said} both set {entry.field} of the stage {entry.stage}.",
+                f"{before} and {entry.said} both set {entry.field} of the stage {entry.stage}.",
                 hint="Leave one of them out.",
             )
-        said[place] = entry.said
-        fields.setdefault(entry.stage, {})[entry.field] = entry.value
-        _check_alone(entry)
-    for text in settings["stage"]:  # a bare name puts the stage in with its defaults
-        fields.setdefault(parse_fields(text)[0], {})
-    order = {name: place for place, name in enumerate(registry.names())}
-    values.sort(key=lambda entry: order[entry.stage])
+        fields[entry.stage][entry.field] = entry.value
     return Assembly(Chain.of(fields), tuple(values))
 
 
-def _check_alone(entry: Assigned) -> None:
-    """Let a value that its stage refuses be named as it was typed."""
+def _check(stage: str, fields: Mapping[str, Any], said: str) -> None:
+    """Let a value that the stage refuses be named as it was typed."""
     try:
-        builtin_registry().spec(entry.stage).params.from_mapping({entry.field: entry.value})
+        builtin_registry().spec(stage).params.from_mapping(fields, stage=stage)
     except ParamError as error:
-        raise UsageError(f"{entry.said}: {error}") from None
+        raise UsageError(f"{said}: {str(error).removeprefix(f'{stage}: ')}") from None
 
 
 def _from_options(settings: Settings) -> Iterator[Assigned]:
     for entry in OPTIONS:
         if entry.stage and settings.is_given(entry.key):
             value = settings[entry.key]
+            _check(entry.stage, {entry.field: value}, entry.flag)
             yield Assigned(entry.stage, entry.field, value, settings.origin(entry.key), entry.flag)
 
 
@@ -84,9 +79,7 @@ def _from_stages(settings: Settings) -> Iterator[Assigned]:
         said = f"--stage {text!r}"
         if name == "tail":
             raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
-        unknown = fields.keys() - set(builtin_registry().spec(name).params.__dataclass_fields__)
-        if unknown:
-            Chain.of({name: fields})  # raises, and names the nearest field
+        _check(name, fields, said)
         for field, value in fields.items():
             yield Assigned(name, field, value, settings.origin("stage"), said)
 
@@ -110,9 +103,8 @@ def _from_penalty_options(settings: Settings, values: list[Assigned]) -> Iterato
 
 def _active_penalties(values: list[Assigned]) -> list[str]:
     strengths = {entry.stage: entry.value for entry in values if entry.field == "penalty"}
-    specs = ((name, builtin_registry().spec(name).params) for name in PENALTY_STAGES)
     return [
         name
-        for name, params in specs
-        if strengths.get(name, params.default("penalty")) != params.default("penalty")
+        for name in PENALTY_STAGES
+        if name in strengths and strengths[name] != builtin_registry().spec(name).params.default("penalty")
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gencli.assembly import Assembly
 from gencli.errors import UsageError
 from gencli.settings import Settings
@@ -68,5 +70,6 @@ def _refuse_output(settings: Settings) -> None:
             f"--stream shows text as it is made, which --format {settings['format']} cannot.",
             hint=hint or "Leave out --stream, or use --format jsonl.",
         )
-    if settings["output"] is not None and settings["output"] in settings["file"]:
-        raise UsageError(f"--output and --file are both {settings['output']!r}; the prompt would be lost.")
+    output = settings["output"]
+    if output is not None and Path(output).resolve() in [Path(path).resolve() for path in settings["file"]]:
+        raise UsageError(f"--output and --file are both {output!r}; the prompt would be lost.")

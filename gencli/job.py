@@ -74,12 +74,12 @@ def make_job(settings: Settings) -> Job:
 
 
 def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
-    """One request for each prompt; the index is its id and the key of its seed."""
+    """One request for each prompt; its index is the key of its seed, its number (from 1) the id."""
     from processors.rng import derive
 
     for index, prompt in enumerate(prompts):
         yield Request(
-            id=str(index),
+            id=str(index + 1),
             prompt_ids=_encode(job, prompt, tokenizer),
             chain=job.assembly.chain,
             seed=derive(job.seed, index),

@@ -124,7 +124,11 @@ def make_app(names: Iterable[str]) -> typer.Typer:
 
 
 def _run(app: typer.Typer, arguments: Sequence[str]) -> int:
+    from typer import Abort
     from typer.main import get_command
 
-    result = get_command(app).main(list(arguments), prog_name="gencli", standalone_mode=False)
+    try:
+        result = get_command(app).main(list(arguments), prog_name="gencli", standalone_mode=False)
+    except Abort:  # what typer makes of Ctrl-C
+        raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0

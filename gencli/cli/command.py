@@ -26,7 +26,7 @@ def flags() -> list[str]:
 def make_command(run: _Run) -> Callable[..., int]:
     """A function that typer can read; it hands on the prompts and the options that were given."""
 
-    def command(*, prompts: list[str] | None, help: bool, **values: Any) -> int:  # noqa: A002 - the option's
+    def command(*, prompts: list[str] | None, show_help: bool, **values: Any) -> int:
         given = {key: value for key, value in values.items() if value is not None and value != []}
         return run(prompts or [], given)
 
@@ -63,4 +63,4 @@ def _help() -> inspect.Parameter:
             raise typer.Exit
 
     info = typer.Option(False, "--help", "-h", is_eager=True, callback=show)
-    return inspect.Parameter("help", _KIND, default=info, annotation=bool)
+    return inspect.Parameter("show_help", _KIND, default=info, annotation=bool)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 from gencli.cli.command import flags
 from gencli.errors import GencliError, GenerationError, UsageError
-from processors.errors import ProcessorsError, RowError, nearest
+from processors.errors import ProcessorsError, RowError
 
 __all__ = ["explain"]
 
@@ -36,4 +37,6 @@ def _usage(error: Exception) -> UsageError:
         return UsageError(
             f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash."
         )
-    return UsageError(f"There is no option {name}.", hint=nearest(name, flags()).replace("'", ""))
+    close = get_close_matches(name, flags(), n=1)
+    hint = f"Did you mean {close[0]}?" if close else "See gencli run --help."
+    return UsageError(f"There is no option {name}.", hint=hint)

@@ -47,7 +47,7 @@ class LiveWriter:
         for row in self._results.rows:
             for sample, outcome in enumerate(row.outcomes):
                 if outcome is None and row.texts[sample]:
-                    number = f"{int(row.id) + 1}" + (f".{sample + 1}" if len(row.texts) > 1 else "")
+                    number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
                     tail = " ".join(row.texts[sample][-2 * width :].split())
                     space = max(1, width - len(number) - 4)
                     lines.append(Text(f"[{number}] {tail[-space:]}", no_wrap=True, overflow="crop"))

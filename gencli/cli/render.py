@@ -9,7 +9,7 @@ from typing import TextIO
 
 from gencli.errors import GenerationError, UsageError
 
-__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "say"]
+__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "say", "show_cursor"]
 
 
 class OutputClosed(Exception):
@@ -34,6 +34,12 @@ def has_control(stream: TextIO | None) -> bool:
     """Whether colours and cursor movement are welcome: a terminal, and no NO_COLOR."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return stream is not None and stream.isatty() and not is_plain
+
+
+def show_cursor() -> None:
+    """Undo what a drawing that is cut short leaves behind."""
+    if has_control(sys.stdout):
+        print("\x1b[?25h", end="", flush=True)
 
 
 class Sink:

@@ -105,7 +105,7 @@ def errors(results: Results) -> Iterator[str]:
 
 
 def _which(error: Error, results: Results) -> str:
-    rows = f"prompt {int(error.request) + 1}" if len(results.rows) > 1 else ""
+    rows = f"prompt {error.request}" if len(results.rows) > 1 else ""
     samples = f"sample {error.sample + 1}" if len(results.row(error.request).outcomes) > 1 else ""
     which = ", ".join(part for part in (rows, samples) if part)
     return f"{which}: " if which else ""

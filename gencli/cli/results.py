@@ -42,8 +42,8 @@ class Results:
 
     def __init__(self, prompts: Sequence[str], num_samples: int) -> None:
         self.rows = [
-            Row(str(index), prompt, [""] * num_samples, [None] * num_samples)
-            for index, prompt in enumerate(prompts)
+            Row(str(number), prompt, [""] * num_samples, [None] * num_samples)
+            for number, prompt in enumerate(prompts, start=1)
         ]
         self._by_id = {row.id: row for row in self.rows}
 
@@ -82,7 +82,13 @@ class Results:
 
 
 def tokens_per_second(finishes: Sequence[Finish]) -> float | None:
-    """Decoding speed: tokens after the first one, over the longest time that they took."""
+    """Decoding speed of samples that were submitted together.
+
+    Tokens after the first of each, over the time from the first token of all to the last.
+    """
     tokens = sum(max(0, finish.completion_tokens - 1) for finish in finishes)
-    seconds = max((finish.timings.decode for finish in finishes), default=0.0)
-    return tokens / seconds if tokens and seconds > 0 else None
+    if not tokens:
+        return None
+    times = [finish.timings for finish in finishes]
+    seconds = max(t.first_token + t.decode for t in times) - min(t.first_token for t in times)
+    return tokens / seconds if seconds > 0 else None

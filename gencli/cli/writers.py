@@ -116,7 +116,7 @@ class JsonWriter:
 
 def label(row: Row, sample: int) -> str:
     """The line above a block, as head(1) and tail(1) write it."""
-    number = f"{int(row.id) + 1}" + (f".{sample + 1}" if len(row.texts) > 1 else "")
+    number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
     prompt = " ".join(row.prompt.split())
     return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
 

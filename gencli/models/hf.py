@@ -14,7 +14,7 @@ from gencli.models.calls import logits_width
 from gencli.models.lanes import LaneLengths
 from gencli.plan import StepPlan
 
-__all__ = ["HFRunner"]
+__all__ = ["UNLIMITED", "HFRunner", "context_of"]
 
 # The context of a model whose configuration names none (a recurrent model has no limit of its own).
 UNLIMITED = 2**31 - 1

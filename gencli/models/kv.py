@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, DummyLayer, DynamicCache, DynamicLay
 from gencli.models.blocks import Block
 from gencli.models.lanes import LaneLengths
 
-__all__ = ["LaneCache", "can_crop", "fits_lanes"]
+__all__ = ["STEP", "LaneBuffer", "LaneCache", "LaneLayer", "can_crop", "fits_lanes"]
 
 STEP = 256  # tokens a buffer grows by
 

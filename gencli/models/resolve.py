@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gencli.errors import ModelError, UsageError
-from processors.errors import nearest
 
 if TYPE_CHECKING:
     from gencli.models.base import ModelRunner
@@ -46,11 +46,11 @@ def load(choice: ModelChoice) -> Loaded:
     from gencli.models.hf import HFRunner
     from gencli.tokenizer import HFTokenizer
 
-    place = _place(choice.name)
-    # The tokenizer is quick to load and the weights are not, so its errors come first.
-    tokenizer = HFTokenizer.load(place, trust_remote_code=choice.trust_remote_code)
+    # Weights take the longest, so what is wrong with the folder or the tokenizer is said before.
+    folder = _checked(choice)
+    tokenizer = HFTokenizer.load(folder, trust_remote_code=choice.trust_remote_code)
     runner = HFRunner.load(
-        place,
+        folder,
         dtype=choice.dtype,
         device=choice.device,
         max_lanes=choice.max_batch,
@@ -59,28 +59,18 @@ def load(choice: ModelChoice) -> Loaded:
     return Loaded(runner, tokenizer)
 
 
-def _place(name: str) -> str:
-    """What transformers is to load; ModelError for a name that nothing has."""
-    if name in BUNDLED:
-        return str(files("gencli") / "assets" / name)
-    path = Path(name).expanduser()
-    if path.exists():
-        return str(path)
-    if _is_cached(name):
-        return name
-    raise ModelError(
-        f"There is no model {name!r}: no folder has this path, and the hub's cache does not hold it.",
-        hint=f"{nearest(name, BUNDLED)} Nothing is downloaded; `hf download NAME` fills the cache.",
-    )
+def _checked(choice: ModelChoice) -> Path:
+    from gencli.models.checkpoint import open_checkpoint
 
-
-def _is_cached(name: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
+    is_bundled = choice.name in BUNDLED
+    place = str(files("gencli") / "assets" / choice.name) if is_bundled else choice.name
     try:
-        return isinstance(try_to_load_from_cache(name, "config.json"), str)
-    except ValueError:  # not a name that the hub could have
-        return False
+        return open_checkpoint(place, trust_remote_code=choice.trust_remote_code).folder
+    except ModelError as error:
+        close = get_close_matches(choice.name, BUNDLED, n=1)
+        if not close or is_bundled or Path(choice.name).exists():
+            raise
+        raise ModelError(error.message, hint=f"Did you mean {close[0]!r}?") from None
 
 
 def _load_fake(choice: ModelChoice) -> Loaded:

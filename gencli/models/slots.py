@@ -13,7 +13,7 @@ from gencli.models.kv import LaneCache
 from gencli.models.lanes import LaneLengths
 from gencli.plan import Feed
 
-__all__ = ["SlotLanes"]
+__all__ = ["PAD_BUDGET_ACCELERATOR", "PAD_BUDGET_CPU", "SlotLanes"]
 
 # Pads (tokens) that feeds may cost to share a pass: about what reading the weights once more costs.
 PAD_BUDGET_CPU, PAD_BUDGET_ACCELERATOR = 16, 256

@@ -28,7 +28,7 @@ def test_stdout_is_the_text_and_one_newline(run):
 
 def test_record_of_one_prompt(run):
     record = valid(run("hi", *SHORT, "-t", "0.8", "--format", "json").json)
-    assert record["id"] == "0"
+    assert record["id"] == "1"
     assert record["finish_reason"] == "length"
     assert record["matched"] == "max_tokens"
     assert (record["prompt_tokens"], record["completion_tokens"]) == (2, 12)

@@ -75,5 +75,5 @@ def test_chat_without_a_template_is_an_error_of_the_model(run):
 def test_a_model_that_is_nowhere_names_the_nearest(gencli):
     result = gencli("run", "--model", "tnyi", "hi")
     assert (result.code, result.out) == (5, "")
-    assert "'tnyi'" in result.err
+    assert "tnyi is neither" in result.err
     assert "Did you mean 'tiny'?" in result.err

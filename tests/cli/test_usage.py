@@ -33,6 +33,7 @@ CONFLICTS = {
     "stream and jsonl": (["--stream", "--format", "jsonl"], ["--stream", "--format jsonl"]),
     "min above max": (["--min-tokens", "9", "--max-tokens", "5"], ["--min-tokens", "--max-tokens"]),
     "prompt twice": (["--file", "x"], ["--file", "argument"]),
+    "output is the prompt's file": (["--file", "x", "--output", "./x"], ["--output", "--file"]),
     "stdin twice": (["-", "-"], ["twice"]),
 }
 

@@ -1,0 +1,66 @@
+"""Model folders on the command line: the bundled model runs, a broken folder is one clear message."""
+
+import shutil
+import warnings
+from importlib.resources import files
+
+import pytest
+
+TINY = files("gencli") / "assets" / "tiny"
+SHORT = ("--seed", "7", "--max-tokens", "8", "Once upon a time")
+
+
+def write_pickle(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"")
+
+
+def ask_for_code(folder):
+    (folder / "config.json").write_text(
+        '{"model_type": "odd", "auto_map": {"AutoModelForCausalLM": "odd.Odd"}}'
+    )
+
+
+FAULTS = {
+    "no config": (lambda folder: (folder / "config.json").unlink(), "config.json"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+    "corrupt weights": (lambda folder: (folder / "model.safetensors").write_bytes(b"\1" * 99), "damaged"),
+    "pickle only": (write_pickle, "pickle"),
+    "remote code": (ask_for_code, "--trust-remote-code"),
+    "no tokenizer": (lambda folder: [path.unlink() for path in folder.glob("token*")], "tokenizer"),
+    "no folder": (shutil.rmtree, "there is no folder"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "said"), FAULTS.values(), ids=FAULTS)
+def test_a_broken_folder_is_exit_5_and_one_message(gencli, tmp_path, spoil, said):
+    folder = tmp_path / "model"
+    shutil.copytree(TINY, folder)
+    spoil(folder)
+    result = gencli("run", "--model", folder, *SHORT)
+    assert (result.code, result.out) == (5, "")
+    assert said in result.err
+    assert "Traceback" not in result.err
+    assert result.err.startswith("Error: ")
+
+
+def test_a_device_that_is_not_here_is_named(gencli):
+    result = gencli("run", "--device", "cuda:99", *SHORT)
+    assert result.code == 5
+    assert "cuda:99" in result.err
+
+
+def test_the_bundled_model_is_the_default_and_says_nothing_but_the_summary(gencli):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        default = gencli("run", *SHORT)
+    assert default.code == 0
+    assert len(default.err.splitlines()) == 2
+    assert gencli("run", "--model", str(TINY), *SHORT).out == default.out
+
+
+def test_chat_uses_the_template(gencli):
+    record = gencli("run", "--format", "json", *SHORT).json
+    chat = gencli("run", "--format", "json", "--chat", "--system", "Be brief.", *SHORT).json
+    assert chat["prompt"] == record["prompt"]
+    assert chat["prompt_tokens"] > record["prompt_tokens"]
