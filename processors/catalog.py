@@ -15,6 +15,7 @@ from processors.errors import ParamError
 from processors.params import Params, param
 
 __all__ = [
+    "BAN_LIMIT",
     "BUILTIN",
     "AllowedParams",
     "BanParams",

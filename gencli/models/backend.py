@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, Protocol
 
 from torch import Tensor
 
+from gencli.errors import ModelError
+from gencli.models.calls import LogitsCall
 from gencli.models.kv import can_crop, fits_lanes
 from gencli.models.lanes import LaneLengths
 from gencli.models.masks import use_lane_masks
@@ -15,6 +16,10 @@ from gencli.models.slots import SlotLanes
 from gencli.plan import Feed
 
 __all__ = ["Lanes", "choose_lanes"]
+
+
+_MISLABELLED = {"gpt_neox", "gpt_neox_japanese"}  # decoders whose configuration says they are none
+_STATE_IN_MODULES = {"recurrent_gemma"}
 
 
 class Lanes(Protocol):
@@ -40,18 +45,31 @@ class Lanes(Protocol):
 
 
 def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ...]]:
-    """Shared lanes where the architecture allows them, else one cache a lane; and what to say about it."""
+    """Shared lanes where the architecture allows them, else one cache a lane; and what to say about it.
+
+    Raises ModelError for models that cannot be continued token by token.
+    """
     text = model.config.get_text_config(decoder=True)
+    _require_decoder(text)
     ropes = {rope.get("rope_type"): rope for rope in _ropes(text)}
-    takes_positions = "position_ids" in inspect.signature(model.forward).parameters
-    if takes_positions and fits_lanes(text) and "dynamic" not in ropes and use_lane_masks(model):
+    is_plain = fits_lanes(text)
+    # Dynamic rotary frequencies depend on the longest lane of a pass, so such lanes run alone.
+    if is_plain and "dynamic" not in ropes and LogitsCall(model).takes_positions and use_lane_masks(model):
         switch = ropes.get("longrope", {}).get("original_max_position_embeddings")
         return SlotLanes(model, lengths, rope_switch=switch), ()
     notice = (
         f"{text.model_type} models run one request at a time in each step: batches are right, but not faster"
     )
-    lanes = OwnCacheLanes(model, lengths, is_recurrent=not fits_lanes(text), can_rollback=can_crop(text))
-    return lanes, (notice,)
+    return OwnCacheLanes(model, is_recurrent=not is_plain, can_rollback=can_crop(text)), (notice,)
+
+
+def _require_decoder(config: Any) -> None:
+    """Refuse what reads both ways, or keeps its state where lanes would share it."""
+    kind = config.model_type
+    if getattr(config, "is_decoder", True) is False and kind not in _MISLABELLED:
+        raise ModelError(f"{kind} is not a decoder: it does not continue text token by token")
+    if kind in _STATE_IN_MODULES:
+        raise ModelError(f"{kind} keeps its state inside its layers, so requests cannot share it")
 
 
 def _ropes(config: Any) -> list[dict[str, Any]]:

@@ -24,7 +24,9 @@ class LogitsCall:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._can_slice = "logits_to_keep" in inspect.signature(model.forward).parameters
+        parameters = inspect.signature(model.forward).parameters
+        self._can_slice = "logits_to_keep" in parameters
+        self.takes_positions = "position_ids" in parameters
 
     def __call__(self, wanted: int, **inputs: Any) -> Any:
         """Return the model's outputs; `outputs.logits` is [B, wanted, V]."""

@@ -82,7 +82,9 @@ def _check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_co
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     kind = config.get("model_type")
-    if kind in CONFIG_MAPPING and kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    is_known = kind in CONFIG_MAPPING
+    needs_encoder = is_known and config.get("is_encoder_decoder", CONFIG_MAPPING[kind].is_encoder_decoder)
+    if is_known and kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not needs_encoder:
         return
     if "AutoModelForCausalLM" in config.get("auto_map", {}):
         if trust_remote_code:
@@ -91,8 +93,8 @@ def _check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_co
             f"{folder} brings its own Python code, which is not run unless you say so",
             hint="--trust-remote-code runs it; read it first",
         )
-    if kind in CONFIG_MAPPING:
-        raise ModelError(f"a model of type {kind} does not generate text: {folder}")
+    if is_known:
+        raise ModelError(f"a model of type {kind} does not continue text token by token: {folder}")
     raise ModelError(
         f"transformers {__version__} knows no model type {kind!r}: {folder}",
         hint="a newer transformers may: pip install -U transformers",

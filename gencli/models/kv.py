@@ -78,6 +78,7 @@ class LaneLayer:
     """One layer of the cache. A sliding layer keeps every token: the model's mask hides the old ones."""
 
     is_compileable = False
+    supports_early_init = False
 
     def __init__(self, lengths: LaneLengths, *, is_sliding: bool) -> None:
         self.is_sliding = is_sliding
@@ -108,6 +109,11 @@ class LaneCache(Cache):  # type: ignore[misc]
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Tokens held before this pass by the lane that will be the longest."""
         return 0 if self.block is None else self.block.kv_length - self.block.ids.shape[1]
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether a lane of the block held anything before this pass."""
+        return self.get_seq_length() > 0
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Number of keys attention sees, and the position of the first."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gencli.errors import ModelError
 from gencli.models.calls import LogitsCall
-from gencli.models.lanes import LaneLengths
 from gencli.plan import Feed
 
 __all__ = ["OwnCacheLanes"]
@@ -20,9 +20,10 @@ _CACHE_NAMES = ("past_key_values", "cache_params", "state")
 
 @dataclass(slots=True)
 class _Lane:
-    """The model's cache by its argument name, and prompt tokens it has not read yet."""
+    """The model's cache by its argument name, the tokens in it, and prompt tokens not read yet."""
 
     cache: dict[str, Any] = field(default_factory=dict)
+    length: int = 0
     unread: tuple[int, ...] = ()
 
 
@@ -34,12 +35,11 @@ class OwnCacheLanes:
     later token by itself.
     """
 
-    def __init__(self, model: Any, lengths: LaneLengths, *, is_recurrent: bool, can_rollback: bool) -> None:
+    def __init__(self, model: Any, *, is_recurrent: bool, can_rollback: bool) -> None:
         self.can_rollback = can_rollback
         self._is_recurrent = is_recurrent
         self._call = LogitsCall(model)
         self._device: torch.device = model.device
-        self._lengths = lengths
         self._lanes: dict[int, _Lane] = {}
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
@@ -49,7 +49,9 @@ class OwnCacheLanes:
 
     def shorten(self, lane: int, length: int) -> None:
         """Drop the last tokens of an attention model's cache."""
-        self._lanes[lane].cache["past_key_values"].crop(length - self._lengths[lane])
+        state = self._lanes[lane]
+        state.cache["past_key_values"].crop(length - state.length)
+        state.length = length
 
     def fork(self, source: int, target: int) -> None:
         """Copy the whole cache."""
@@ -77,8 +79,13 @@ class OwnCacheLanes:
         return [self._run(lane, tokens, feed.wanted)]
 
     def _run(self, lane: _Lane, tokens: tuple[int, ...], wanted: int) -> Tensor:
-        ids = torch.tensor([tokens], dtype=torch.long, device=self._device)
-        outputs = self._call(wanted, input_ids=ids, **lane.cache)
-        lane.cache = {name: outputs[name] for name in _CACHE_NAMES if name in outputs}
+        start, lane.length = lane.length, lane.length + len(tokens)
+        inputs = {"input_ids": torch.tensor([tokens], dtype=torch.long, device=self._device)}
+        if self._call.takes_positions:  # some count from 0 at every call unless told
+            inputs["position_ids"] = torch.arange(start, lane.length, device=self._device)[None]
+        outputs = self._call(wanted, **inputs, **lane.cache)
+        lane.cache = {name: outputs[name] for name in _CACHE_NAMES if outputs.get(name) is not None}
+        if not lane.cache:
+            raise ModelError("this model hands back no cache, so it cannot go on from what it has read")
         logits: Tensor = outputs.logits[0]
         return logits

@@ -5,25 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["greedy", "gumbel", "gumbel_max", "gumbel_max_in_blocks", "inverse_cdf", "uniform"]
+__all__ = [
+    "greedy",
+    "gumbel",
+    "gumbel_max",
+    "gumbel_max_in_blocks",
+    "inverse_cdf",
+    "log_sum_exp",
+    "mix",
+    "uniform",
+]
 
-MASK = (1 << 64) - 1
-GAMMA = 0x9E3779B97F4A7C15
-TOKEN, BLOCK_STREAM = 1, 2
+_MASK = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15
+_TOKEN, _BLOCK = 1, 2
 
 
 def mix(value: int) -> int:
     """The finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
-    value &= MASK
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK
+    value &= _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)
 
 
 def uniform(seed: int, position: int, stream: int, number: int) -> float:
     """A number strictly inside (0, 1), a function of its arguments and nothing else."""
-    key = mix(mix(seed + position * GAMMA) + stream * GAMMA)
-    return ((mix(key + number * GAMMA) >> 12) + 0.5) * 2.0**-52
+    key = mix(mix(seed + position * _GAMMA) + stream * _GAMMA)
+    return ((mix(key + number * _GAMMA) >> 12) + 0.5) * 2.0**-52
 
 
 def gumbel(seed: int, position: int, stream: int, number: int) -> float:
@@ -38,7 +47,7 @@ def greedy(logits: Sequence[float]) -> int:
 
 def gumbel_max(logits: Sequence[float], seed: int, position: int, first: int = 0) -> int:
     """The best token after each has got noise of its own; ids count from `first`."""
-    noisy = [logit + gumbel(seed, position, TOKEN, first + i) for i, logit in enumerate(logits)]
+    noisy = [logit + gumbel(seed, position, _TOKEN, first + i) for i, logit in enumerate(logits)]
     return first + greedy(noisy)
 
 
@@ -49,7 +58,7 @@ def gumbel_max_in_blocks(logits: Sequence[float], seed: int, position: int, bloc
     of them attains it (Maddison, Tarlow, Minka 2014).
     """
     blocks = [logits[start : start + block] for start in range(0, len(logits), block)]
-    sums = [log_sum_exp(part) + gumbel(seed, position, BLOCK_STREAM, i) for i, part in enumerate(blocks)]
+    sums = [log_sum_exp(part) + gumbel(seed, position, _BLOCK, i) for i, part in enumerate(blocks)]
     chosen = greedy(sums)
     return gumbel_max(blocks[chosen], seed, position, first=chosen * block)
 
@@ -64,7 +73,7 @@ def inverse_cdf(logits: Sequence[float], seed: int, position: int) -> int:
     """One uniform number, ids in order: the first id whose cumulated weight is above it."""
     top = max(logits)
     weights = [math.exp(logit - top) for logit in logits]
-    target = uniform(seed, position, TOKEN, 0) * math.fsum(weights)
+    target = uniform(seed, position, _TOKEN, 0) * math.fsum(weights)
     mass, last = 0.0, 0
     for token, weight in enumerate(weights):
         mass += weight

@@ -32,6 +32,7 @@ __all__ = [
     "ignore_eos",
     "min_p",
     "min_tokens",
+    "occurrences",
     "presence",
     "repetition",
     "suppress",
@@ -41,7 +42,7 @@ __all__ = [
     "top_p",
 ]
 
-TINY = 2.0**-126  # the smallest normal float32
+_TINY = 2.0**-126  # the smallest normal float32
 
 
 def tail(logits: list[float], params: TailParams, view: View) -> list[float]:
@@ -135,7 +136,7 @@ def presence(logits: list[float], params: PresenceParams, view: View) -> list[fl
 def temperature(logits: list[float], params: TemperatureParams, view: View) -> list[float]:
     """(logit - max) / T, with T a normal float32."""
     top = max(max(logits), LOWEST)
-    scale = min(max(params.temperature, TINY), HIGHEST)
+    scale = min(max(params.temperature, _TINY), HIGHEST)
     return [finite(logit, (logit - top) / scale) for logit in logits]
 
 

@@ -15,9 +15,9 @@ from processors.rows import Rows
 from processors.stages.automaton import Automaton
 from processors.stages.spelling import NO_BYTE, Spelling
 
-__all__ = ["Ban"]
+__all__ = ["Ban", "Banned"]
 
-Span = tuple[int, int]
+_Span = tuple[int, int]
 
 
 class Ban(Processor[BanParams]):
@@ -85,7 +85,7 @@ class Banned:
         automaton = Automaton(texts)
         self.reach = max(map(len, texts)) - 1  # earlier bytes cannot be part of a text that is still open
         self._order = spelling.order
-        always = [token for token, data in enumerate(spelling.token_bytes) if automaton.hits(data)]
+        always = [token for token in range(spelling.width) if automaton.hits(spelling.token_bytes[token])]
         self._always = torch.tensor(always, dtype=torch.int64, device=device)
         rows = [[*row, 0] for row in automaton.table]  # NO_BYTE leads to the start
         self._table = torch.tensor(rows, dtype=torch.int32).to(device).flatten()
@@ -125,27 +125,27 @@ class Banned:
         return self._order[where], total > 0
 
 
-def _spans(automaton: Automaton, texts: tuple[bytes, ...], spelling: Spelling) -> list[list[Span]]:
+def _spans(automaton: Automaton, texts: tuple[bytes, ...], spelling: Spelling) -> list[list[_Span]]:
     """Per state, the spans of tokens that start with the rest of a text in progress there.
 
     What is in progress in a state is also what is in progress in its fallback.
     """
-    own: dict[int, set[Span]] = {}
+    own: dict[int, set[_Span]] = {}
     for text, path in zip(texts, automaton.paths, strict=True):
         for size in range(max(1, len(text) - spelling.longest), len(text)):
             low, high = spelling.starting_with(text[size:])
             if low < high:
                 own.setdefault(path[size - 1], set()).add((low, high))
-    spans: list[list[Span]] = [[]] * len(automaton.states)
+    spans: list[list[_Span]] = [[]] * len(automaton.states)
     for state in automaton.states:
         inherited = spans[automaton.fallback[state]]
         spans[state] = _merged(own[state].union(inherited)) if state in own else inherited
     return spans
 
 
-def _merged(spans: set[Span]) -> list[Span]:
+def _merged(spans: set[_Span]) -> list[_Span]:
     """The spans without those inside others; spans of prefixes are nested or apart."""
-    kept: list[Span] = []
+    kept: list[_Span] = []
     for span in sorted(spans, key=lambda span: (span[0], -span[1])):
         if not kept or span[0] >= kept[-1][1]:
             kept.append(span)

@@ -15,7 +15,7 @@ from processors.stages.lists import IdStage
 from processors.stages.numbers import edit
 from processors.stages.tokens import token_id
 
-__all__ = ["Frequency", "Presence", "Repetition"]
+__all__ = ["Frequency", "Penalty", "Presence", "Repetition"]
 
 
 class Penalty(IdStage[PenaltyParams]):
@@ -57,11 +57,12 @@ class Penalty(IdStage[PenaltyParams]):
         """Ids in scope and how often each occurs there, both [A, W].
 
         An id stands once for each time it occurs, with its full count; an exempt one has count 0. Places
-        that are not in scope repeat the row's first entry, so that all that is written to one id is equal.
+        that are not in scope, and ids that the model lacks, repeat the row's first entry, so that all that
+        is written to one id is equal.
         """
         scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
         seen = rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows))
-        ids = torch.where(seen.valid & (seen.ids < width), seen.ids, width)
+        ids = torch.where(seen.valid, seen.ids, width)
         ids = torch.nn.functional.pad(ids, (0, 1), value=width).sort(1).values
         counts = torch.searchsorted(ids, ids, right=True) - torch.searchsorted(ids, ids)
         counts = torch.where(self._is_exempt(ids, rows) | (ids == width), 0, counts)

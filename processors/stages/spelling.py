@@ -26,6 +26,7 @@ class Spelling:
         self._flat = torch.frombuffer(flat, dtype=torch.uint8).to(device)
         self._lengths = torch.tensor([len(data) for data in self.token_bytes], device=device)
         self._starts = self._lengths.cumsum(0) - self._lengths
+        self.width = width
         ids = sorted(range(width), key=self.token_bytes.__getitem__)
         self.order = torch.tensor(ids, device=device)
         self._sorted = [self.token_bytes[token] for token in ids]

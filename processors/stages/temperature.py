@@ -32,6 +32,6 @@ class Temperature(Processor[TemperatureParams]):
         # The smallest normal float32: below it, T could only tell apart logits that differ by less than
         # any two of size 1 do.
         temperature = self.columns.gather("temperature", rows).clamp(torch.finfo(torch.float32).tiny, HIGHEST)
-        peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
+        peak = logits.amax(1, keepdim=True)
         logits.sub_(peak).div_(temperature.float()[:, None]).clamp_(min=LOWEST)
         return logits.masked_fill_(masked, -math.inf)

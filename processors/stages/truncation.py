@@ -21,7 +21,7 @@ __all__ = ["MinP", "TopK", "TopP"]
 
 # So many of the best are looked at on a CPU before the next step, in the end the whole row: sorting 152k
 # numbers takes 20 times as long as finding the best 1,024. A GPU sorts at once and is never waited for.
-RUNGS = (1024, 16384)
+_RUNGS = (1024, 16384)
 
 
 class TopK(Processor[TopKParams]):
@@ -62,7 +62,7 @@ class TopP(Processor[TopPParams]):
             is_exclusive=self.columns.gather("boundary", rows)[:, None] == 1,  # inclusive 0, exclusive 1
             keep=self.columns.gather("keep", rows)[:, None],
         )
-        rungs = [rung for rung in RUNGS if rung < logits.shape[1] and logits.device.type == "cpu"]
+        rungs = [rung for rung in _RUNGS if rung < logits.shape[1] and logits.device.type == "cpu"]
         return _drop(logits, *_nucleus(logits, wanted, [*rungs, logits.shape[1]]))
 
 
@@ -106,8 +106,7 @@ def _nucleus(logits: Tensor, wanted: _Nucleus, rungs: list[int]) -> tuple[Tensor
     count = torch.where(wanted.is_exclusive, exclusive, inclusive).maximum(wanted.keep)
     threshold, room = _cut(ranked, count)
     if len(rungs) > 1:
-        is_short = (mass[:, -1:] <= wanted.bound) | (count > ranked.shape[1])
-        at = is_short.squeeze(1).nonzero().squeeze(1)
+        at = (count >= ranked.shape[1]).squeeze(1).nonzero().squeeze(1)
         if len(at):
             rest = _Nucleus(*(column[at] for column in wanted))
             threshold[at], room[at] = _nucleus(logits[at], rest, rungs[1:])

@@ -24,10 +24,28 @@ from processors.registry import Registry
 from processors.rows import Rows
 from processors.testing.bench import TEXTS, Bench, Subject, Text, random_logits, toy_env
 
-__all__ = ["CHECKS", "Check", "CheckResult", "check_stage", "run_check"]
+__all__ = [
+    "CHECKS",
+    "Check",
+    "CheckResult",
+    "admit_overwrites",
+    "apply_is_pure",
+    "batch_equals_alone",
+    "bf16_equals_float32",
+    "check_stage",
+    "defaults_never_run",
+    "drafts_equal_steps",
+    "equals_twin",
+    "fork_is_independent",
+    "leaves_a_choice",
+    "masked_stays_masked",
+    "release_frees",
+    "rows_commute",
+    "run_check",
+]
 
 Check = Callable[[Subject], None]
-SPREAD = 7  # between the slots in use, so that whatever is indexed by slot has to grow
+_SPREAD = 7  # between the slots in use, so that whatever is indexed by slot has to grow
 
 
 def defaults_never_run(subject: Subject) -> None:
@@ -130,12 +148,12 @@ def release_frees(subject: Subject) -> None:
                 bench.admit(0, stays, stays_text)
                 _same(bench.apply(logits, [0]), alone, "A slot that was released is not as new.")
             else:
-                _same(bench.apply(logits, [SPREAD]), alone, "A release of one slot changed another.")
+                _same(bench.apply(logits, [_SPREAD]), alone, "A release of one slot changed another.")
 
 
 def fork_is_independent(subject: Subject) -> None:
     """A fork goes on as its source would, and nothing that happens to one of them changes the other."""
-    fork = 3 * SPREAD
+    fork = 3 * _SPREAD
     for (params, text), (other, other_text) in _pairs(subject.cases()):
         logits = random_logits(1, subject.env)
         plain = _batch(subject, [(params, text)]).apply(logits, [0])
@@ -233,7 +251,7 @@ def _batch(subject: Subject, cases: Sequence[tuple[Params, Text]]) -> Bench:
 
 
 def _slots(cases: Sequence[tuple[Params, Text]]) -> range:
-    return range(0, SPREAD * len(cases), SPREAD)
+    return range(0, _SPREAD * len(cases), _SPREAD)
 
 
 def _pairs(cases: list[tuple[Params, Text]]) -> list[tuple[tuple[Params, Text], tuple[Params, Text]]]:

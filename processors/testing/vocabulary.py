@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 __all__ = ["ToyVocabulary"]
 
-SPECIAL = ("<s>", "</s>", "<|user|>")
-WORDS = (
+_SPECIAL = ("<s>", "</s>", "<|user|>")
+_WORDS = (
     *(" the", "the", "th", " cat", "cat", "at", " sat", "he c", "aba", "ab", "ba", "aa"),
     *("\n\n", '{"', '":', "é", "éa", "😀", " 😀", "日本", "</"),
 )
-PIECES = (b"\xf0\x9f", b"\x98\x80", b"a\xc3", b"\xa9b")  # of characters
+_PIECES = (b"\xf0\x9f", b"\x98\x80", b"a\xc3", b"\xa9b")  # of characters
 
 
 class ToyVocabulary:
@@ -24,7 +24,7 @@ class ToyVocabulary:
 
     def __init__(self) -> None:
         singles = (bytes([byte]) for byte in range(256))
-        self._token_bytes = (*[b""] * len(SPECIAL), *map(str.encode, WORDS), *PIECES, *singles)
+        self._token_bytes = (*[b""] * len(_SPECIAL), *map(str.encode, _WORDS), *_PIECES, *singles)
         self._ids = {data: token for token, data in enumerate(self._token_bytes) if data}
 
     @property
@@ -35,7 +35,7 @@ class ToyVocabulary:
     @property
     def special_ids(self) -> frozenset[int]:
         """Ids that are markers and not text."""
-        return frozenset(range(len(SPECIAL)))
+        return frozenset(range(len(_SPECIAL)))
 
     @property
     def token_bytes(self) -> Sequence[bytes]:

@@ -81,6 +81,13 @@ def test_a_text_inside_a_longer_one_is_found(vocabulary):
     assert b"h" in forbidden(vocabulary, ("xaby", "ah"), "xa")
 
 
+@pytest.mark.parametrize("width", [9, 300], ids=["narrower", "wider"])
+def test_the_model_may_have_fewer_or_more_ids_than_the_tokenizer(kept, vocabulary, width):
+    left = kept("ban", {"texts": ["cat", "z"]}, [0.0] * width, prompt=(250,), vocabulary=vocabulary)
+    banned = [i for i, data in enumerate(vocabulary.token_bytes) if b"cat" in data or b"z" in data]
+    assert left == [token for token in range(width) if token not in banned]
+
+
 def test_without_a_tokenizer_a_ban_is_refused():
     with pytest.raises(TokenError, match="no tokenizer"):
         Ban(Env(4)).admit(0, BanParams(("a",)), Admission())

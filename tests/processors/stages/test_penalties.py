@@ -98,3 +98,4 @@ def test_huge_penalties_leave_legal_tokens_finite(run):
 
 def test_ids_beyond_the_logits_are_not_counted(run):
     assert run("presence", {"penalty": 1}, [0.0] * 2, output=(5, 1)) == [0, -1]
+    assert run("presence", {"penalty": 1}, [0.0] * 2, output=(5,)) == [0, 0]

@@ -76,6 +76,16 @@ def test_min_p_one_keeps_exactly_the_ties_with_the_best(kept):
     assert kept("min_p", {"p": 1}, TIED) == [1, 3]
 
 
+@pytest.mark.parametrize("p", [share / 97 for share in range(1, 97)])
+def test_min_p_compares_exactly(kept, p):
+    level = torch.tensor(math.log(p)).item()  # float32, so a little above ln p or below it
+    assert kept("min_p", {"p": p}, [0.0, level]) == ([0, 1] if level >= math.log(p) else [0])
+
+
+def test_keep_does_not_cut_what_min_p_keeps(kept):
+    assert kept("min_p", {"p": 1, "keep": 2}, [3.0, 3.0, 1.0, 3.0]) == [0, 1, 3]
+
+
 @pytest.mark.parametrize(
     ("stage", "params"), [("top_k", {"k": 1}), ("top_p", {"p": 0.1}), ("min_p", {"p": 1.0})]
 )
@@ -107,10 +117,11 @@ def test_a_looser_value_keeps_a_superset(kept, stage, values):
         assert all(tight <= loose for tight, loose in itertools.pairwise(sets))
 
 
+@pytest.mark.parametrize("boundary", ["inclusive", "exclusive"])
 @pytest.mark.parametrize("scale", [0.0, 0.01, 1.0, 8.0], ids=lambda scale: f"spread-{scale}")
-def test_top_p_on_a_wide_vocabulary_equals_a_full_sort(scale):
+def test_top_p_on_a_wide_vocabulary_equals_a_full_sort(scale, boundary):
     width, stage = 30_000, builtin_registry().load("top_p")
-    params = tuple(stage.Params(p) for p in (0.01, 0.5, 0.9, 0.99999))
+    params = tuple(stage.Params(p, boundary) for p in (0.01, 0.5, 0.9, 0.99999))
     bench = Bench(Subject(stage, params, Env(width)))
     for slot, values in enumerate(params):
         bench.admit(slot, values, TEXTS[3])
@@ -119,6 +130,8 @@ def test_top_p_on_a_wide_vocabulary_equals_a_full_sort(scale):
     for i, values in enumerate(params):
         ranked, ids = logits[i].double().sort(stable=True, descending=True)
         weights = (ranked - ranked[0]).exp()
-        before = weights.cumsum(0) - weights
-        expected = ids[before < values.p * weights.sum() * (1 - 1e-12)].sort().values
+        mass, bound = weights.cumsum(0), values.p * weights.sum()
+        stays = mass - weights < bound * (1 - 1e-12) if boundary == "inclusive" else mass <= bound
+        stays[0] = True  # R3
+        expected = ids[stays].sort().values
         assert torch.equal((out[i] > -INF).nonzero().squeeze(1), expected)

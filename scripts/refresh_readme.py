@@ -1,0 +1,55 @@
+"""Run the commands of a page's `console` blocks and put what they print under them.
+
+    python scripts/refresh_readme.py [README.md ...]
+
+A line that starts with `$ ` is a command for the shell; a quote that it opens may close on a later line.
+Standard error is left out: it holds timings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["commands", "refreshed"]
+
+_BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
+
+
+def commands(page: str) -> Iterator[str]:
+    """The commands of all console blocks, in order."""
+    for block in _BLOCK.findall(page):
+        yield from _commands(block)
+
+
+def refreshed(page: str) -> str:
+    """The page with the commands' present output."""
+    return _BLOCK.sub(lambda block: "".join(f"$ {c}\n{_output(c)}" for c in _commands(block[0])), page)
+
+
+def _commands(block: str) -> Iterator[str]:
+    lines = iter(block.splitlines())
+    for line in lines:
+        if line.startswith("$ "):
+            command = line[2:]
+            while command.count("'") % 2:
+                command += "\n" + next(lines)
+            yield command
+
+
+def _output(command: str) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, env=os.environ | {"PATH": path}, check=True
+    )
+    return done.stdout if done.stdout.endswith("\n") or not done.stdout else done.stdout + "\n"
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ["README.md"]:
+        file = Path(name)
+        file.write_text(refreshed(file.read_text(encoding="utf-8")), encoding="utf-8")

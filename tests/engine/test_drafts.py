@@ -1,0 +1,66 @@
+"""With drafts and without, every stage gives the same text; only the number of steps differs."""
+
+from dataclasses import replace
+
+import pytest
+
+from gencli.models.fake import FakeRunner
+from gencli.request import Stops
+from processors.catalog import BUILTIN
+from processors.chain import Chain
+from processors.testing.examples import EXAMPLES
+from tests.engine.harness import Scripted, Token, engine, generate, request
+
+CASES = [(spec.name, params) for spec in BUILTIN for params in EXAMPLES[spec.params]]
+
+
+class Counting(FakeRunner):
+    """Counts forward passes; wide enough for the ids that the examples name."""
+
+    passes = 0
+
+    def __init__(self):
+        super().__init__(vocab_size=300)
+
+    def forward(self, plan):
+        self.passes += 1
+        return super().forward(plan)
+
+
+def generated(one, drafter=None):
+    runner = Counting()
+    on = engine(runner=runner, drafter=drafter)
+    on.submit(one)
+    events = list(on.run())
+    ids = tuple(i for event in events if isinstance(event, Token) for i in event.ids)
+    return events[-1].text, ids, runner.passes
+
+
+def fits(params):
+    """The byte vocabulary has 258 ids, and its texts are one token only if they are one byte."""
+    values = str(params)
+    return not any(word in values for word in ("284", "283", "' the'", "'cat', -"))
+
+
+@pytest.mark.parametrize(("name", "params"), [case for case in CASES if fits(case[1])], ids=str)
+def test_text_with_drafts_is_text_without(name, params):
+    one = replace(request("the cat sat on the", max_tokens=40), chain=Chain(((name, params),)))
+    text, ids, passes = generated(one)
+    drafted_text, drafted_ids, drafted_passes = generated(one, Scripted({one.prompt_ids: ids}))
+    assert (drafted_text, drafted_ids) == (text, ids)
+    if len(ids) > 8:
+        assert drafted_passes < passes
+
+
+def test_a_stop_inside_the_draft_drops_the_rest():
+    plain = generate([request("abc", key="k", max_tokens=30)])["k", 0]
+    cut = plain.text[len(plain.text) // 2]
+    one = request("abc", key="k", max_tokens=30, stops=Stops(strings=(cut,)))
+    expected = generate([one])["k", 0]
+    answers = {one.prompt_ids: tuple(plain.text.encode())}
+    end = generate([one], drafter=Scripted(answers))["k", 0]
+    assert (end.text, end.reason, end.completion_tokens) == (
+        expected.text,
+        expected.reason,
+        expected.completion_tokens,
+    )

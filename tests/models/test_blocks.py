@@ -1,0 +1,64 @@
+"""How feeds are grouped into passes and laid out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gencli.models.blocks import make_block, room_for, split_feeds
+from gencli.plan import Feed
+
+CPU = torch.device("cpu")
+
+
+def feed(lane: int, length: int, start: int = 0) -> Feed:
+    return Feed(lane, start, tuple(range(1, length + 1)))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "passes"),
+    [
+        ([1, 1, 1], [[0, 1, 2]]),
+        ([5, 1, 5], [[0, 1, 2]]),  # 4 pads
+        ([200, 1, 1], [[0], [1, 2]]),
+        ([17, 1], [[0, 1]]),  # 16 pads: the budget
+        ([18, 1], [[0], [1]]),
+        ([100, 90, 1, 90], [[0], [1, 3], [2]]),  # 20 pads
+        ([100, 99, 98, 97, 80], [[0, 1, 2, 3], [4]]),  # 6 pads
+    ],
+    ids=str,
+)
+def test_feeds_share_a_pass_while_pads_are_few(lengths: list[int], passes: list[list[int]]) -> None:
+    feeds = [feed(lane, length) for lane, length in enumerate(lengths)]
+    groups = split_feeds(feeds, pad_budget=16)
+    assert [[member.lane for member in group] for group in groups] == passes
+
+
+def test_lanes_on_two_sides_of_the_rope_switch_never_share_a_pass() -> None:
+    feeds = [feed(0, 1, start=31), feed(1, 1, start=32), feed(2, 1, start=99), feed(3, 2, start=0)]
+    groups = split_feeds(feeds, pad_budget=16, rope_switch=32)
+    assert [[member.lane for member in group] for group in groups] == [[1, 2], [0, 3]]
+
+
+def test_short_feeds_are_padded_on_the_left() -> None:
+    feeds = (Feed(2, 0, (7, 8, 9)), Feed(5, 40, (6,)))
+    block = make_block(feeds, CPU, room=room_for(feeds))
+    assert block.ids.tolist() == [[7, 8, 9], [0, 0, 6]]
+    assert block.positions.tolist() == [[0, 1, 2], [38, 39, 40]]
+    assert (block.start, block.kv_length, block.room) == (None, 41, (6, 41))
+    assert isinstance(block.lanes, torch.Tensor)
+    assert block.target is not None
+    assert [part.tolist() for part in block.target] == [[2, 2, 2, 5], [0, 1, 2, 40]]
+    assert block.source is not None
+    assert [part.tolist() for part in block.source] == [[0, 0, 0, 1], [0, 1, 2, 2]]
+
+
+def test_positions_of_pads_are_never_negative() -> None:
+    feeds = (feed(0, 5), feed(1, 2))
+    assert make_block(feeds, CPU, room=room_for(feeds)).positions[1].tolist() == [0, 0, 0, 0, 1]
+
+
+def test_neighbours_of_equal_length_are_one_rectangle() -> None:
+    feeds = (feed(3, 1, start=9), feed(4, 1, start=9))
+    block = make_block(feeds, CPU, room=room_for(feeds))
+    assert (block.lanes, block.start, block.target, block.source) == (slice(3, 5), 9, None, None)

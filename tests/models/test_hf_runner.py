@@ -1,0 +1,160 @@
+"""What the Hugging Face runner promises beside the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+
+from gencli.errors import ModelError
+from gencli.models.hf import HFRunner
+from gencli.models.lanes import ContractError
+from gencli.plan import Feed, StepPlan
+from tests.models.loops import Job, decode
+from tests.models.tiny_models import CONFIGS, VOCAB, build
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(params=["llama", "mamba"])
+def runner(request: pytest.FixtureRequest) -> HFRunner:
+    return HFRunner(build(request.param), max_lanes=4)
+
+
+def feed(runner: HFRunner, *feeds: Feed) -> torch.Tensor:
+    return runner.forward(StepPlan(feeds))
+
+
+def test_rows_come_in_feed_order(runner: HFRunner) -> None:
+    long, short = tuple(range(40)), (5, 6, 7)
+    together = feed(
+        runner, Feed(2, 0, long, 2), Feed(0, 0, short, 3), Feed(1, 0, short, 0), Feed(3, 0, long, 1)
+    )
+    assert together.shape == (6, VOCAB)
+    torch.testing.assert_close(together[1], together[5])
+    runner.release(0)
+    torch.testing.assert_close(feed(runner, Feed(0, 0, short, 3)), together[2:5])
+
+
+def test_a_step_that_wants_nothing_gives_no_rows(runner: HFRunner) -> None:
+    assert feed(runner, Feed(0, 0, (1, 2), 0)).shape == (0, VOCAB)
+    assert feed(runner, Feed(0, 2, (3,), 1)).shape == (1, VOCAB)
+
+
+def test_logits_can_be_edited_in_place(runner: HFRunner) -> None:
+    first = feed(runner, Feed(0, 0, (1, 2)))
+    first[:, 3] = -torch.inf
+    feed(runner, Feed(0, 2, (4,)))
+    assert first[0, 3] == -torch.inf
+    with torch.inference_mode():
+        feed(runner, Feed(0, 3, (4,))).zero_()
+
+
+def test_contract_and_context_are_enforced(runner: HFRunner) -> None:
+    feed(runner, Feed(0, 0, (1, 2)))
+    with pytest.raises(ContractError, match="holds 2 tokens, the feed starts at 1"):
+        feed(runner, Feed(0, 1, (1,)))
+    with pytest.raises(ModelError, match=f"token id {VOCAB} is unknown"):
+        feed(runner, Feed(0, 2, (VOCAB,)))
+    if runner.spec.context < 10**6:
+        with pytest.raises(ContractError, match="exceed the context"):
+            feed(runner, Feed(1, 0, (1,) * (runner.spec.context + 1)))
+
+
+def test_keeping_all_of_a_lane_always_works(runner: HFRunner) -> None:
+    feed(runner, Feed(0, 0, (1, 2, 3)))
+    runner.keep(0, 3)
+    with pytest.raises(ContractError, match="cannot keep 4"):
+        runner.keep(0, 4)
+    assert feed(runner, Feed(0, 3, (4,))).shape == (1, VOCAB)
+
+
+def test_a_fork_replaces_what_the_target_held(runner: HFRunner) -> None:
+    feed(runner, Feed(0, 0, (1, 2, 3)), Feed(1, 0, (9,) * 20))
+    runner.fork(0, 1)
+    both = feed(runner, Feed(0, 3, (4,)), Feed(1, 3, (4,)))
+    torch.testing.assert_close(both[0], both[1])
+
+
+def test_an_empty_lane_can_be_forked_and_released(runner: HFRunner) -> None:
+    runner.fork(0, 3)
+    runner.release(3)
+    assert feed(runner, Feed(3, 0, (1,))).isfinite().all()
+
+
+def test_infinities_do_not_outlive_their_request() -> None:
+    model = build("llama")
+    runner = HFRunner(model, max_lanes=2)
+    clean = feed(runner, Feed(0, 0, (1, 2, 3)), Feed(1, 0, (5, 6, 7, 8)))
+    runner.release(0), runner.release(1)
+    weights = model.model.embed_tokens.weight.data
+    saved = weights[9].clone()
+    weights[9] = torch.inf
+    assert not feed(runner, Feed(0, 0, (9,) * 30)).isfinite().any()
+    weights[9] = saved
+    runner.release(0)
+    torch.testing.assert_close(feed(runner, Feed(0, 0, (1, 2, 3)), Feed(1, 0, (5, 6, 7, 8))), clean)
+
+
+def llama(**changes: Any) -> Any:
+    config = CONFIGS["llama"]()
+    for name, value in changes.items():
+        setattr(config, name, value)
+    torch.manual_seed(0)
+    return hf.LlamaForCausalLM(config).eval()
+
+
+def test_longrope_lanes_keep_their_own_frequencies() -> None:
+    config = CONFIGS["phi3"]()
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+    config.rope_parameters = {
+        "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 32, **factors
+    }  # fmt: skip
+    config.original_max_position_embeddings = 32
+    torch.manual_seed(0)
+    model = hf.Phi3ForCausalLM(config).eval()
+    prompts = [[7] * 3 + list(range(5)), list(range(50))]
+    alone = [decode(HFRunner(model), [Job(0, list(prompt))], count=20)[0] for prompt in prompts]
+    jobs = [Job(lane, list(prompt)) for lane, prompt in enumerate(prompts)]
+    assert decode(HFRunner(model), jobs, count=20) == alone
+    ids = torch.tensor([prompts[1]])
+    whole = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=20)
+    assert whole[0, 50:].tolist() == alone[1]
+
+
+def test_dynamic_rope_lanes_run_alone() -> None:
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    spec = HFRunner(llama(rope_parameters=rope)).spec
+    assert "one request at a time" in spec.notices[0]
+    assert spec.can_rollback
+
+
+TINY = {
+    "vocab_size": 9,
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (hf.BertConfig(**TINY), "not a decoder"),
+        (hf.RecurrentGemmaConfig(**TINY, lru_width=32), "keeps its state inside"),
+    ],
+    ids=["bert", "recurrent_gemma"],
+)
+def test_models_that_cannot_be_continued_are_refused(config: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        HFRunner(hf.AutoModelForCausalLM.from_config(config))
+
+
+def test_a_model_without_a_cache_says_so() -> None:
+    config = hf.OpenAIGPTConfig(vocab_size=9, n_embd=32, n_layer=1, n_head=2, n_positions=16)
+    runner = HFRunner(hf.AutoModelForCausalLM.from_config(config))
+    with pytest.raises(ModelError, match="hands back no cache"):
+        feed(runner, Feed(0, 0, (1, 2)))

@@ -1,0 +1,208 @@
+"""Loading: every fault has one message, and what loads is what was stored."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from gencli.errors import ModelError, UsageError
+from gencli.models.hf import HFRunner
+from gencli.models.placement import pick_device, pick_dtype
+from gencli.plan import Feed, StepPlan
+from tests.models.tiny_models import build
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama as the library saves it."""
+    folder = tmp_path_factory.mktemp("models") / "llama"
+    build("llama").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    for file in saved.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+def edit_weights(folder: Path, edit: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    edit(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_a_saved_model_gives_the_same_logits(saved: Path) -> None:
+    feed = StepPlan((Feed(0, 0, (5, 6, 7), 3),))
+    loaded = HFRunner.load(saved, device="cpu").forward(feed)
+    assert torch.equal(loaded, HFRunner(build("llama")).forward(feed))
+
+
+def test_the_spec_is_read_from_the_model(folder: Path) -> None:
+    generation = {"eos_token_id": [3, 9]}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    spec = HFRunner.load(folder, device="cpu").spec
+    assert (spec.vocab_size, spec.context, spec.eos_ids) == (120, 1024, (3, 9))
+    assert (spec.device, spec.dtype, spec.dtype_reason) == (
+        CPU,
+        torch.float32,
+        "float32: the checkpoint is F32",
+    )
+    assert spec.can_rollback
+    assert spec.notices == ()
+
+
+def test_nothing_reaches_the_terminal(folder: Path) -> None:
+    edit_weights(folder, lambda weights: weights.update(stray=torch.zeros(1)))
+    code = f"from gencli.models.hf import HFRunner; print(HFRunner.load({str(folder)!r}).spec.notices)"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert done.stdout == "('1 tensors of the checkpoint are not used, such as stray',)\n"
+
+
+def test_a_context_no_configuration_names_has_no_limit() -> None:
+    assert HFRunner(build("mamba")).spec.context > 10**9
+
+
+def damage(folder: Path) -> None:
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
+
+
+def pickle_only(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def absent_shard(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+    "config cut off": (
+        lambda folder: (folder / "config.json").write_text("{"),
+        "config.json is not valid JSON",
+    ),
+    "config a list": (lambda folder: (folder / "config.json").write_text("[]"), "should hold a JSON object"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+    "damaged weights": (damage, "model.safetensors is damaged"),
+    "pickle only": (pickle_only, "pickle files only"),
+    "absent shard": (absent_shard, "lacks 2 of 2 weight files, such as model-00001"),
+    "a weight absent": (
+        lambda folder: edit_weights(folder, lambda weights: weights.pop("model.layers.1.mlp.up_proj.weight")),
+        r"lacks 1 of the model's weights, such as model.layers.1.mlp.up_proj.weight",
+    ),
+    "a weight of another shape": (
+        lambda folder: edit_weights(
+            folder, lambda weights: weights.update({"lm_head.weight": torch.zeros(9, 32)})
+        ),
+        "cannot be loaded: ",
+    ),
+    "unknown type": (lambda folder: edit_config(folder, model_type="novel9"), "knows no model type 'novel9'"),
+    "no type": (lambda folder: edit_config(folder, model_type=None), "knows no model type None"),
+    "no generator": (
+        lambda folder: edit_config(folder, model_type="clip"),
+        "type clip does not continue text",
+    ),
+    "an encoder too": (
+        lambda folder: edit_config(folder, model_type="bart"),
+        "type bart does not continue text",
+    ),
+    "own code": (
+        lambda folder: edit_config(
+            folder, model_type="novel9", auto_map={"AutoModelForCausalLM": "code.Novel"}
+        ),
+        "brings its own Python code",
+    ),
+    "impossible config": (lambda folder: edit_config(folder, num_attention_heads=5), "cannot be loaded: "),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_the_folder_is_named(fault: str, folder: Path) -> None:
+    spoil, message = FAULTS[fault]
+    spoil(folder)
+    with pytest.raises(ModelError, match=message) as caught:
+        HFRunner.load(folder, device="cpu")
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all"])
+def test_a_missing_folder_is_named(name: str) -> None:
+    with pytest.raises(ModelError, match="there is no folder"):
+        HFRunner.load(name)
+
+
+@pytest.mark.parametrize("name", ["nobody/nothing-at-all", "not a name!"])
+def test_a_name_that_is_not_cached_is_not_downloaded(name: str) -> None:
+    with pytest.raises(ModelError, match="neither a folder nor a model in the local cache") as caught:
+        HFRunner.load(name)
+    assert "hf download" in caught.value.hint
+
+
+def test_a_file_is_not_a_folder(saved: Path) -> None:
+    with pytest.raises(ModelError, match="is a file"):
+        HFRunner.load(saved / "model.safetensors")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "fp16", ""])
+def test_an_unknown_dtype_is_refused(saved: Path, dtype: str) -> None:
+    with pytest.raises(UsageError, match="no dtype is called") as caught:
+        HFRunner.load(saved, dtype=dtype)
+    assert "bfloat16" in caught.value.hint
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_dtype_asked_for_is_taken(saved: Path, dtype: str) -> None:
+    runner = HFRunner.load(saved, dtype=dtype, device="cpu")
+    logits = runner.forward(StepPlan((Feed(0, 0, (5, 6)),)))
+    assert logits.dtype == runner.spec.dtype == getattr(torch, dtype)
+    assert runner.spec.dtype_reason == f"{dtype}: as asked"
+
+
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
+def test_half_precision_is_used_where_the_cpu_computes_it(folder: Path, stored: torch.dtype) -> None:
+    build("llama").to(stored).save_pretrained(folder)
+    spec = HFRunner.load(folder, device="cpu").spec
+    has_bf16 = any(torch.cpu.get_capabilities().get(name) for name in ("amx_bf16", "avx512_bf16", "bf16"))
+    assert spec.dtype == (torch.bfloat16 if has_bf16 else torch.float32)
+    assert "this CPU" in spec.dtype_reason
+
+
+def test_accelerators_take_the_checkpoints_dtype() -> None:
+    assert pick_dtype("auto", device=torch.device("cuda:0"), stored="F16")[0] == torch.float16
+    assert pick_dtype("auto", device=torch.device("cuda:0"), stored="BF16")[0] == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "cuda:-1", ""])
+def test_an_unknown_device_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="no device is called"):
+        pick_device(name)
+
+
+def test_a_device_that_is_not_here_is_refused() -> None:
+    with pytest.raises(ModelError, match="there is no device cuda:99 here") as caught:
+        pick_device("cuda:99")
+    assert "cpu" in caught.value.hint

@@ -1,0 +1,34 @@
+"""The README's commands run as they are written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.refresh_readme import commands
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = list(commands((ROOT / "README.md").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_runs(command):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        command,
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PATH": path},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_readme_shows_the_main_ways_to_run():
+    assert len(COMMANDS) >= 5
+    assert all("gencli run" in command for command in COMMANDS)

@@ -1,0 +1,73 @@
+"""The bundled model, for real: its text does not depend on the company it is generated in."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from gencli.engine import Engine
+from gencli.events import Error, Finish
+from gencli.models.hf import HFRunner
+from gencli.request import Limits, Request
+from gencli.tokenizer import HFTokenizer
+from processors.chain import Chain
+from processors.rng import derive
+
+ASSETS = Path(__file__).parent.parent / "gencli" / "assets"
+PROMPTS = [
+    "Once upon a time",
+    "Mood: sad\nStory:",
+    "Question: Who is the mayor of Brindle?\nAnswer:",
+    "Sentence: Nora is a 41 year old pilot from Quito.\nJSON:",
+    "List: five fruits",
+    "One day, {} and a fox went to the market. They",
+]
+CHAINS = [
+    "temperature=0",
+    "temperature=0.8",
+    "top_k=40 | top_p=0.9",
+    "repetition=1.2 | min_p=0.05",
+    'ban=["the"] | presence=0.4',
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return HFTokenizer.load(ASSETS / "tiny")
+
+
+def requests(tokenizer, count=200):
+    rng = random.Random(0)
+    return [
+        Request(
+            id=str(i),
+            prompt_ids=tuple(
+                tokenizer.encode(rng.choice(PROMPTS).format(rng.choice(["Mia", "Otto", "Ben"])))
+            ),
+            chain=Chain.parse(CHAINS[i % len(CHAINS)]),
+            seed=derive(3, i),
+            limits=Limits(max_tokens=rng.randint(4, 16)),
+        )
+        for i in range(count)
+    ]
+
+
+def texts(tokenizer, batch, **options):
+    runner = HFRunner.load(ASSETS / "tiny", dtype="float32", max_lanes=options.get("max_batch", 8))
+    engine = Engine(runner, tokenizer, **options)
+    for one in batch:
+        engine.submit(one)
+    ends = [event for event in engine.run() if isinstance(event, Finish | Error)]
+    return {end.request: end.text for end in ends}
+
+
+def test_200_requests_alone_in_batches_shuffled_and_with_other_neighbours(tokenizer):
+    batch = requests(tokenizer)
+    alone = texts(tokenizer, batch, max_batch=1)
+    assert len(alone) == 200
+    assert len(set(alone.values())) > 100
+    assert texts(tokenizer, batch, max_batch=8) == alone
+    random.Random(1).shuffle(batch)
+    assert texts(tokenizer, batch, max_batch=16, step_tokens=24) == alone
+    some = batch[::3]
+    assert texts(tokenizer, some, max_batch=5) == {one.id: alone[one.id] for one in some}
