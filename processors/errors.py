@@ -62,10 +62,10 @@ class TokenError(ProcessorsError, ValueError):
 
 
 class RowError(ProcessorsError):
-    """One row cannot be decided. `stage` is the stage to blame ("model" for raw logits)."""
+    """One row cannot be decided. `stage` is the stage it came out of ("model" for raw logits)."""
 
     def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
-        super().__init__(f"{message} (stage {stage!r}, token {position + 1} of the output)")
+        super().__init__(f"{message} After stage {stage!r}, for token {position + 1} of the output.")
         self.stage = stage
         self.slot = slot
         self.position = position

@@ -150,15 +150,25 @@ class Pipeline:
                 work = self.stage(call.stage).apply(work, row)
                 error = _fault(work, stage=call.stage, **where)
             except Exception as cause:
-                error = StageFailure(f"It raised {cause!r}", stage=call.stage, **where)
+                error = StageFailure(f"The stage raised {cause!r}.", stage=call.stage, **where)
                 error.__cause__ = cause
-        return error or StageFailure("It failed among other rows and not alone", stage="?", **where)
+        return error or StageFailure("The row failed among others and not alone.", stage="?", **where)
 
 
 def _fault(logits: Tensor, *, stage: str, slot: int, position: int) -> RowError | None:
     top = float(logits.amax())
     if top == -torch.inf:
-        return EmptySupport("No token is left to choose from", stage=stage, slot=slot, position=position)
+        return EmptySupport(
+            "No token is left to choose from: loosen this stage or one before it.",
+            stage=stage,
+            slot=slot,
+            position=position,
+        )
     if not top < torch.inf:
-        return NonFiniteLogits("NaN or +inf among the logits", stage=stage, slot=slot, position=position)
+        return NonFiniteLogits(
+            "NaN or +inf among the logits: the stage, or the model's number format, is at fault.",
+            stage=stage,
+            slot=slot,
+            position=position,
+        )
     return None

@@ -36,7 +36,7 @@ class Lanes(Protocol):
         ...
 
     def fork(self, source: int, target: int) -> None:
-        """Copy one lane over another."""
+        """Copy one lane to an empty one."""
         ...
 
     def release(self, lane: int) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gencli.plan import Feed
 
-__all__ = ["Block", "make_block", "room_for", "split_feeds"]
+__all__ = ["Block", "fill_gaps", "make_block", "room_for", "split_feeds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,18 @@ def split_feeds(
 def _pass_key(feed: Feed, rope_switch: int | None) -> tuple[bool, int]:
     length = len(feed.tokens)
     return rope_switch is not None and feed.start + length > rope_switch, length
+
+
+def fill_gaps(feeds: tuple[Feed, ...], *, pad_budget: int) -> tuple[Feed, ...]:
+    """Add empty feeds for the idle lanes between others, where that costs less than copying lanes would.
+
+    An empty feed is a row of pads: nothing of it is written, and no row of logits is wanted of it.
+    """
+    idle = sorted(set(range(feeds[0].lane, feeds[-1].lane)) - {feed.lane for feed in feeds})
+    width = max(len(feed.tokens) for feed in feeds)
+    if not idle or len(idle) > len(feeds) or len(idle) * width > pad_budget:
+        return feeds
+    return tuple(sorted([*feeds, *(Feed(lane, 0, (), 0) for lane in idle)], key=lambda feed: feed.lane))
 
 
 def room_for(feeds: tuple[Feed, ...]) -> tuple[int, int]:

@@ -113,6 +113,7 @@ class HFRunner:
         """Make `target` hold what `source` holds, whatever it held before."""
         self._lengths.check_fork(source, target)
         with torch.inference_mode():
+            self._lanes.release(target)
             self._lanes.fork(source, target)
         self._lengths.fork(source, target)
 

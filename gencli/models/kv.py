@@ -10,6 +10,7 @@ from transformers.cache_utils import Cache, DummyLayer, DynamicCache, DynamicLay
 
 from gencli.models.blocks import Block
 from gencli.models.lanes import LaneLengths
+from gencli.plan import Feed
 
 __all__ = ["STEP", "LaneBuffer", "LaneCache", "LaneLayer", "can_crop", "fits_lanes"]
 
@@ -18,13 +19,21 @@ STEP = 256  # tokens a buffer grows by
 
 def fits_lanes(config: Any) -> bool:
     """Whether every layer of the model keeps plain keys and values (or nothing)."""
-    plain = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
-    return all(type(layer) in plain for layer in DynamicCache(config=config).layers)
+    return _has_only(config, DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
 
 
 def can_crop(config: Any) -> bool:
     """Whether the library's own cache of this model can forget its last tokens."""
-    return all(type(layer) in (DynamicLayer, DummyLayer) for layer in DynamicCache(config=config).layers)
+    return _has_only(config, DynamicLayer, DummyLayer)
+
+
+def _has_only(config: Any, *kinds: type) -> bool:
+    """Whether the library would cache this model in layers of these kinds, subclasses not included."""
+    try:
+        layers = DynamicCache(config=config).layers
+    except KeyError:  # a kind of layer that the library's cache does not know
+        return False
+    return all(type(layer) in kinds for layer in layers)
 
 
 class LaneBuffer:
@@ -96,7 +105,13 @@ class LaneCache(Cache):  # type: ignore[misc]
         super().__init__(layers=layers)
         self._buffers = [buffer for layer in layers for buffer in getattr(layer, "buffers", ())]
         self._lengths = lengths
+        self._written = [0] * len(lengths)  # tokens ever written to a lane since it was wiped
         self.block: Block | None = None
+
+    def expect(self, feeds: tuple[Feed, ...]) -> None:
+        """Note how far the lanes are about to be written, rejected drafts and failed passes included."""
+        for feed in feeds:
+            self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -127,10 +142,12 @@ class LaneCache(Cache):  # type: ignore[misc]
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to another; a source that was never fed has nothing to copy."""
         if length := self._lengths[source]:
+            self._written[target] = length
             for buffer in self._buffers:
                 buffer.fork(source, target, length)
 
     def wipe(self, lane: int) -> None:
-        """Zero all the lane holds."""
+        """Zero all that was written to the lane."""
         for buffer in self._buffers:
-            buffer.wipe(lane, self._lengths[lane])
+            buffer.wipe(lane, self._written[lane])
+        self._written[lane] = 0

@@ -55,7 +55,6 @@ class OwnCacheLanes:
 
     def fork(self, source: int, target: int) -> None:
         """Copy the whole cache."""
-        self.release(target)
         if source in self._lanes:
             self._lanes[target] = copy.deepcopy(self._lanes[source])
 

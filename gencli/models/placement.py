@@ -52,5 +52,5 @@ def _devices() -> list[str]:
 
 def _cpu_bf16() -> str:
     """The CPU feature that computes bfloat16, or an empty string."""
-    features = getattr(torch.cpu, "get_capabilities", dict)()
+    features: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     return next((name for name in _CPU_BF16 if features.get(name)), "")

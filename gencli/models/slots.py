@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gencli.models.blocks import Block, make_block, room_for, split_feeds
+from gencli.models.blocks import Block, fill_gaps, make_block, room_for, split_feeds
 from gencli.models.calls import LogitsCall
 from gencli.models.kv import LaneCache
 from gencli.models.lanes import LaneLengths
@@ -35,7 +35,8 @@ class SlotLanes:
         """Feed the lanes; return the wanted rows [R, V] in feed order."""
         groups = split_feeds(feeds, pad_budget=self._pad_budget, rope_switch=self._rope_switch)
         room = room_for(feeds)
-        passes = [self._run(make_block(group, self._device, room=room)) for group in groups]
+        self._cache.expect(feeds)
+        passes = [self._run(self._block(group, room)) for group in groups]
         rows = passes[0] if len(passes) == 1 else torch.cat(passes)
         fed = [feed for group in groups for feed in group]
         return rows if all(a is b for a, b in zip(fed, feeds, strict=True)) else rows[_row_order(fed, feeds)]
@@ -45,12 +46,14 @@ class SlotLanes:
 
     def fork(self, source: int, target: int) -> None:
         """Copy the keys and values of one lane to another."""
-        self._cache.wipe(target)
         self._cache.fork(source, target)
 
     def release(self, lane: int) -> None:
         """Forget the lane."""
         self._cache.wipe(lane)
+
+    def _block(self, group: tuple[Feed, ...], room: tuple[int, int]) -> Block:
+        return make_block(fill_gaps(group, pad_budget=self._pad_budget), self._device, room=room)
 
     def _run(self, block: Block) -> Tensor:
         self._cache.block = block

@@ -193,7 +193,7 @@ def test_a_failing_row_fails_alone_and_names_the_stage():
     assert ends["good", 0].text == texts([good])["good", 0]
     assert isinstance(ends["bad", 0], Error)
     assert ends["bad", 0].type == "EmptySupport"
-    assert "stage 'suppress', token 1" in ends["bad", 0].message
+    assert "After stage 'suppress', for token 1 of" in ends["bad", 0].message
 
 
 def test_logits_that_are_not_finite_are_the_models_fault():

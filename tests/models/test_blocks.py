@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gencli.models.blocks import make_block, room_for, split_feeds
+from gencli.models.blocks import fill_gaps, make_block, room_for, split_feeds
 from gencli.plan import Feed
 
 CPU = torch.device("cpu")
@@ -51,6 +51,29 @@ def test_short_feeds_are_padded_on_the_left() -> None:
     assert [part.tolist() for part in block.target] == [[2, 2, 2, 5], [0, 1, 2, 40]]
     assert block.source is not None
     assert [part.tolist() for part in block.source] == [[0, 0, 0, 1], [0, 1, 2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "filled"),
+    [
+        ([3], [3]),
+        ([0, 1, 3], [0, 1, 2, 3]),
+        ([0, 3], [0, 1, 2, 3]),
+        ([0, 4], [0, 4]),  # more idle lanes than busy ones
+    ],
+    ids=str,
+)
+def test_few_idle_lanes_between_others_become_rows_of_pads(lanes: list[int], filled: list[int]) -> None:
+    feeds = tuple(feed(lane, 2, start=5) for lane in lanes)
+    rows = fill_gaps(feeds, pad_budget=16)
+    assert [row.lane for row in rows] == filled
+    assert [row for row in rows if row.tokens] == list(feeds)
+    assert make_block(rows, CPU, room=room_for(feeds)).wanted == 1
+
+
+def test_an_idle_lane_is_not_worth_a_long_row_of_pads() -> None:
+    feeds = (feed(0, 17), feed(2, 17))
+    assert fill_gaps(feeds, pad_budget=16) == feeds
 
 
 def test_positions_of_pads_are_never_negative() -> None:

@@ -84,18 +84,30 @@ def test_an_empty_lane_can_be_forked_and_released(runner: HFRunner) -> None:
     assert feed(runner, Feed(3, 0, (1,))).isfinite().all()
 
 
-def test_infinities_do_not_outlive_their_request() -> None:
+@pytest.mark.parametrize("way", ["released", "forked over", "rejected draft"])
+def test_infinities_do_not_outlive_their_request(way: str) -> None:
     model = build("llama")
     runner = HFRunner(model, max_lanes=2)
     clean = feed(runner, Feed(0, 0, (1, 2, 3)), Feed(1, 0, (5, 6, 7, 8)))
-    runner.release(0), runner.release(1)
+    runner.release(0)
+    runner.release(1)
     weights = model.model.embed_tokens.weight.data
     saved = weights[9].clone()
     weights[9] = torch.inf
     assert not feed(runner, Feed(0, 0, (9,) * 30)).isfinite().any()
     weights[9] = saved
-    runner.release(0)
-    torch.testing.assert_close(feed(runner, Feed(0, 0, (1, 2, 3)), Feed(1, 0, (5, 6, 7, 8))), clean)
+    feed(runner, Feed(1, 0, (1,)))
+    start, rest = 0, (1, 2, 3)
+    if way == "rejected draft":
+        runner.keep(0, 0)
+    if way == "forked over":
+        runner.fork(1, 0)
+        start, rest = 1, (2, 3)
+    else:
+        runner.release(0)
+    runner.release(1)
+    again = feed(runner, Feed(0, start, rest), Feed(1, 0, (5, 6, 7, 8)))
+    torch.testing.assert_close(again, clean)
 
 
 def llama(**changes: Any) -> Any:

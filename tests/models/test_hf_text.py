@@ -16,8 +16,8 @@ from tests.models.loops import Job, decode, decode_with_drafts
 from tests.models.tiny_models import CONFIGS, VOCAB, build
 
 COUNT = 64
-OWN_CACHE = {"mamba", "falcon_h1", "gptj"}
-NO_ROLLBACK = {"mamba", "falcon_h1"}
+OWN_CACHE = {"mamba", "falcon_h1", "bamba", "gptj"}
+NO_ROLLBACK = {"mamba", "falcon_h1", "bamba"}
 
 torch.set_num_threads(1)
 
@@ -83,6 +83,11 @@ def test_batches_of_two_and_eight_in_any_order(case: Case) -> None:
     assert decode(runner, eight, count=COUNT) == [*case.texts, *case.texts][::-1]
 
 
+@pytest.mark.parametrize("lanes", [[0, 1, 3, 4], [7, 0, 5, 1]], ids=["one gap", "far apart"])
+def test_idle_lanes_between_others_change_nothing(case: Case, lanes: list[int]) -> None:
+    assert decode(case.runner(), case.jobs(lanes), count=COUNT) == case.texts
+
+
 def test_prompts_in_chunks(case: Case) -> None:
     assert decode(case.runner(), case.jobs(), count=COUNT, chunk=5) == case.texts
 
@@ -103,6 +108,19 @@ def test_rejected_drafts_leave_no_trace(case: Case, num_drafts: int) -> None:
     runner = case.runner()
     with refused:
         assert decode_with_drafts(runner, case.jobs(), case.texts, num_drafts=num_drafts) == case.texts
+
+
+def test_several_tokens_can_follow_what_a_lane_has_read(case: Case) -> None:
+    runner = case.runner()
+    starts = [len(prompt) for prompt in case.prompts]
+    runner.forward(StepPlan(tuple(Feed(lane, 0, tuple(prompt)) for lane, prompt in enumerate(case.prompts))))
+    for first, last in [(0, 9), (9, 40)]:
+        feeds = [
+            Feed(lane, start + first, tuple(text[first:last]), 4)
+            for lane, (start, text) in enumerate(zip(starts, case.texts, strict=True))
+        ]
+        rows = runner.forward(StepPlan(tuple(feeds))).argmax(-1).view(-1, 4).tolist()
+        assert rows == [text[last - 3 : last + 1] for text in case.texts]
 
 
 def test_a_fork_goes_on_alone(case: Case) -> None:

@@ -84,6 +84,14 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         eos_token_id=None,
         pad_token_id=None,
     ),
+    "bamba": lambda: hf.BambaConfig(
+        **_base(),
+        attn_layer_indices=[1],
+        mamba_n_heads=4,
+        mamba_d_head=16,
+        mamba_d_state=8,
+        mamba_chunk_size=8,
+    ),
     "gptj": lambda: hf.GPTJConfig(
         vocab_size=VOCAB,
         n_embd=32,
