@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     voice = Voice(is_quiet=settings["quiet"])
     for text in notices(job, prompts):
         voice.say(f"Notice: {text}")
+    # Read when torch is imported. Threads that wait sleep: where cores are shared, spinning costs far more.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # From here on Ctrl-C has something to end, and the libraries have something to say.
     with (
         Sink(settings["output"]) as sink,
