@@ -1,4 +1,4 @@
-"""Cost of one decode step: the runner against a bare loop over the library's own cache.
+"""Cost of one decode step: the runner, and the whole engine, against a bare loop over the library's cache.
 
     python scripts/bench_step.py [--rows 1 8] [--steps 300] [--threads 1]
 
@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from processors.chain import Chain
 
 PROMPT = 32
 
@@ -67,6 +69,25 @@ def runner_steps(model: Any, rows: int, *, stagger: int) -> Iterator[None]:
         yield
 
 
+def engine_steps(model: Any, rows: int) -> Iterator[None]:
+    """Decode through the engine: default chain, Gumbel draws, detokenizing, events."""
+    from gencli.engine import Engine
+    from gencli.models.hf import HFRunner
+    from gencli.request import Limits, Request
+    from gencli.tokenizer import ByteTokenizer
+
+    engine = Engine(HFRunner(model, max_lanes=rows), ByteTokenizer(), max_batch=rows)
+    for row in range(rows):
+        prompt = tuple(range(row * PROMPT, (row + 1) * PROMPT))
+        chain = Chain.parse("ignore_eos=true")
+        engine.submit(Request(str(row), prompt, chain, seed=row, limits=Limits(max_tokens=4000)))
+    events = engine.run()
+    while True:
+        for _ in range(rows):
+            next(events)
+        yield
+
+
 def timed(steps: Iterator[None]) -> float:
     """Milliseconds of one step."""
     started = time.perf_counter()
@@ -76,14 +97,18 @@ def timed(steps: Iterator[None]) -> float:
 
 @torch.inference_mode()
 def compare(rows: int, num_steps: int, *, stagger: int = 0) -> None:
-    """Print medians of both, and the median ratio of neighbouring steps."""
-    bare = bare_steps(build_model(), rows)
-    ours = runner_steps(build_model(), rows, stagger=stagger)
-    pairs = [(timed(bare), timed(ours)) for _ in range(num_steps + 10)][10:]
-    bare_ms, ours_ms = (statistics.median(side) for side in zip(*pairs, strict=True))
-    ratio = statistics.median(mine / theirs for theirs, mine in pairs)
+    """Print medians of all three, and the median ratios of neighbouring steps."""
+    loops = [
+        bare_steps(build_model(), rows),
+        runner_steps(build_model(), rows, stagger=stagger),
+        engine_steps(build_model(), rows),
+    ]
+    rounds = [[timed(steps) for steps in loops] for _ in range(num_steps + 10)][10:]
+    bare, runner, engine = (statistics.median(times) for times in zip(*rounds, strict=True))
+    ratios = [statistics.median(times[i] / times[0] for times in rounds) for i in (1, 2)]
     label = f"{rows} rows" + (", staggered" if stagger else "")
-    print(f"{label:20} bare {bare_ms:7.3f} ms   runner {ours_ms:7.3f} ms   ratio {ratio:.3f}", flush=True)
+    print(f"{label:18} bare {bare:7.3f} ms   runner {runner:7.3f} ms ({ratios[0]:.3f})   ", end="")
+    print(f"engine {engine:7.3f} ms ({ratios[1]:.3f})", flush=True)
 
 
 def main() -> None:
