@@ -194,7 +194,7 @@ class HFTokenizer:
             return str(self._hf.apply_chat_template(conversation, tokenize=False, **kwargs))
         except Exception as error:  # the template is the model's code and may fail in any way
             raise ModelError(
-                f"the chat template of {self.name} failed: {error}",
+                f"The chat template of {self.name} failed: {error}",
                 hint="Templates may refuse roles or their order; a raw prompt needs none.",
             ) from error
 
@@ -229,4 +229,4 @@ def _load_error(name: str | Path, error: Exception | None) -> ModelError:
     hint = "A model folder needs its tokenizer files: tokenizer.json, tokenizer_config.json."
     if "trust_remote_code" in str(error):
         hint = "Its tokenizer is code that would run here; allow that with --trust-remote-code."
-    return ModelError(f"no tokenizer could be loaded from {name}: {reason}", hint=hint)
+    return ModelError(f"No tokenizer could be loaded from {name}: {reason}", hint=hint)

@@ -83,7 +83,7 @@ def _guarded(call: Callable[[], int], *, is_debug: bool) -> int:
         if is_debug:
             raise
         found = _explained(error)
-        say(f"Error: {found.message}" + (f"\nHint: {found.hint}" if found.hint else ""))
+        say(f"Error: {found.message.rstrip('.')}." + (f"\nHint: {found.hint}" if found.hint else ""))
         return found.exit_code
 
 

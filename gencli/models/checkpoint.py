@@ -48,9 +48,9 @@ def _find_folder(name_or_path: str) -> Path:
     if path.is_dir():
         return path
     if path.is_file():
-        raise ModelError(f"{path} is a file", hint="give the folder that holds config.json and *.safetensors")
+        raise ModelError(f"{path} is a file", hint="Give the folder that holds config.json and *.safetensors")
     if name_or_path.startswith((".", "/", "~")) or name_or_path.count("/") > 1:
-        raise ModelError(f"there is no folder {path}")
+        raise ModelError(f"There is no folder {path}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -59,7 +59,7 @@ def _find_folder(name_or_path: str) -> Path:
     except (LocalEntryNotFoundError, HFValidationError):
         raise ModelError(
             f"{name_or_path} is neither a folder nor a model in the local cache",
-            hint=f"download it once: hf download {name_or_path}",
+            hint=f"Download it once: hf download {name_or_path}",
         ) from None
 
 
@@ -94,7 +94,7 @@ def _check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_co
             hint="--trust-remote-code runs it; read it first",
         )
     if is_known:
-        raise ModelError(f"a model of type {kind} does not continue text token by token: {folder}")
+        raise ModelError(f"A model of type {kind} does not continue text token by token: {folder}")
     raise ModelError(
         f"transformers {__version__} knows no model type {kind!r}: {folder}",
         hint="a newer transformers may: pip install -U transformers",
@@ -131,5 +131,5 @@ def _check_weights(files: list[Path]) -> str:
             with safe_open(file, framework="pt") as weights:
                 formats.update(weights.get_slice(key).get_dtype() for key in weights.keys())  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{file} is damaged: {error}", hint="download it again") from None
+            raise ModelError(f"{file} is damaged: {error}", hint="Download it again") from None
     return formats.most_common(1)[0][0] if formats else "F32"

@@ -103,7 +103,7 @@ class HFRunner:
         if not self._lanes.can_rollback:
             raise ModelError(
                 f"{self._spec.name} cannot forget tokens it has read: its layers keep a running state",
-                hint="run it without drafts",
+                hint="Run it without drafts",
             )
         with torch.inference_mode():
             self._lanes.shorten(lane, length)

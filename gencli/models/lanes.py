@@ -90,7 +90,7 @@ class LaneLengths:
         if low < 0 or high >= self._num_ids:
             stranger = low if low < 0 else high
             raise ModelError(
-                f"token id {stranger} is unknown to the model, which reads 0..{self._num_ids - 1}",
+                f"Token id {stranger} is unknown to the model, which reads 0..{self._num_ids - 1}",
                 hint="does the tokenizer belong to this model?",
             )
 

@@ -77,7 +77,7 @@ def _move(model: Any, device: torch.device) -> Any:
     try:
         return model.to(device)
     except torch.OutOfMemoryError:
-        raise ModelError(f"the model does not fit into the memory of {device}") from None
+        raise ModelError(f"The model does not fit into the memory of {device}") from None
 
 
 def _unused_notice(report: dict[str, Any]) -> tuple[str, ...]:

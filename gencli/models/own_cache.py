@@ -85,6 +85,6 @@ class OwnCacheLanes:
         outputs = self._call(wanted, **inputs, **lane.cache)
         lane.cache = {name: outputs[name] for name in _CACHE_NAMES if outputs.get(name) is not None}
         if not lane.cache:
-            raise ModelError("this model hands back no cache, so it cannot go on from what it has read")
+            raise ModelError("This model hands back no cache, so it cannot go on from what it has read")
         logits: Tensor = outputs.logits[0]
         return logits

@@ -20,10 +20,10 @@ def pick_device(name: str) -> torch.device:
         return torch.device(here[min(1, len(here) - 1)])
     kind, _, index = name.partition(":")
     if kind not in ("cpu", "cuda", "mps") or (index and not index.isdigit()):
-        raise UsageError(f"no device is called {name!r}", hint="auto, cpu, cuda, cuda:N or mps")
+        raise UsageError(f"No device is called {name!r}", hint="auto, cpu, cuda, cuda:N or mps")
     wanted = f"cuda:{index or 0}" if kind == "cuda" else kind
     if wanted not in here:
-        raise ModelError(f"there is no device {name} here", hint=f"there is: {', '.join(here)}")
+        raise ModelError(f"There is no device {name} here", hint=f"There is: {', '.join(here)}")
     return torch.device(wanted)
 
 
@@ -32,7 +32,7 @@ def pick_dtype(name: str, *, device: torch.device, stored: str) -> tuple[torch.d
     if name in _DTYPES:
         return _DTYPES[name], f"{name}: as asked"
     if name != "auto":
-        raise UsageError(f"no dtype is called {name!r}", hint=f"auto, {', '.join(_DTYPES)}")
+        raise UsageError(f"No dtype is called {name!r}", hint=f"auto, {', '.join(_DTYPES)}")
     kept = _STORED.get(stored, "float32")
     if device.type != "cpu":
         return _DTYPES[kept], f"{kept}: the checkpoint is {stored}"

@@ -22,7 +22,7 @@ class Found(NamedTuple):
 def check_strings(strings: tuple[str, ...]) -> None:
     """Raise UsageError if a stop string is empty."""
     if "" in strings:
-        raise UsageError("a stop string is empty", hint="It would stop before the first token; leave it out.")
+        raise UsageError("A stop string is empty", hint="It would stop before the first token; leave it out.")
 
 
 class _Node:

@@ -30,12 +30,12 @@ def _replacement(found: re.Match[str]) -> str:
     if digits := found[1] or found[2] or found[3]:
         return _character(escape, int(digits, 16))
     if escape == "\\":
-        raise UsageError("a backslash at the end escapes nothing", hint=r"Write \\ for a backslash.")
+        raise UsageError("A backslash at the end escapes nothing", hint=r"Write \\ for a backslash.")
     if found[4] in _SIMPLE:
         return _SIMPLE[found[4]]
     if found[4] in "xuU":
-        raise UsageError(f"the escape {escape} needs 2 (x), 4 (u) or 8 (U) hexadecimal digits")
-    raise UsageError(f"unknown escape {escape}", hint=rf"Known are {_KNOWN}; write \\ for a backslash.")
+        raise UsageError(f"The escape {escape} needs 2 (x), 4 (u) or 8 (U) hexadecimal digits")
+    raise UsageError(f"Unknown escape {escape}", hint=rf"Known are {_KNOWN}; write \\ for a backslash.")
 
 
 def _character(escape: str, code: int) -> str:

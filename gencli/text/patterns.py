@@ -48,12 +48,12 @@ def _compiled(pattern: str) -> Any:
         regex.compile(pattern)  # what was written, so that an error speaks of that
         compiled = regex.compile(_PART.sub(lambda part: _BOUNDARIES.get(part[0], part[0]), pattern))
     except regex.error as error:
-        raise UsageError(f"the stop pattern {pattern!r} is not valid: {error}") from error
+        raise UsageError(f"The stop pattern {pattern!r} is not valid: {error}") from error
     if compiled.flags & regex.REVERSE:
-        raise UsageError(f"the stop pattern {pattern!r} searches backwards, which a stream cannot")
+        raise UsageError(f"The stop pattern {pattern!r} searches backwards, which a stream cannot")
     if compiled.search("", timeout=_TIMEOUT):
         raise UsageError(
-            f"the stop pattern {pattern!r} matches the empty text",
+            f"The stop pattern {pattern!r} matches the empty text",
             hint="It would stop before the first token; make it need a character (+ for *).",
         )
     return compiled
@@ -93,7 +93,7 @@ class PatternFinder:
             return self._compiled.search(self._text, self._from, end, partial=partial, timeout=_TIMEOUT)
         except TimeoutError as error:
             raise GenerationError(
-                f"the stop pattern {self._pattern!r} took over {_TIMEOUT} s on {end - self._from} characters",
+                f"The stop pattern {self._pattern!r} took over {_TIMEOUT} s on {end - self._from} characters",
                 hint="Nested repeats such as (a+)+ are slow; write the pattern without them.",
             ) from error
 

@@ -28,7 +28,7 @@ FAULTS = {
     "pickle only": (write_pickle, "pickle"),
     "remote code": (ask_for_code, "--trust-remote-code"),
     "no tokenizer": (lambda folder: [path.unlink() for path in folder.glob("token*")], "tokenizer"),
-    "no folder": (shutil.rmtree, "there is no folder"),
+    "no folder": (shutil.rmtree, "There is no folder"),
 }
 
 

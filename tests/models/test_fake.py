@@ -87,5 +87,5 @@ def test_lane_calls_that_break_the_contract_are_refused() -> None:
 
 @pytest.mark.parametrize("token", [-1, 11])
 def test_an_unknown_token_id_is_the_inputs_fault(token: int) -> None:
-    with pytest.raises(ModelError, match=f"token id {token} is unknown"):
+    with pytest.raises(ModelError, match=f"Token id {token} is unknown"):
         feed(FakeRunner(vocab_size=11), Feed(0, 0, (token,)))

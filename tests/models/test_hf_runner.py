@@ -56,7 +56,7 @@ def test_contract_and_context_are_enforced(runner: HFRunner) -> None:
     feed(runner, Feed(0, 0, (1, 2)))
     with pytest.raises(ContractError, match="holds 2 tokens, the feed starts at 1"):
         feed(runner, Feed(0, 1, (1,)))
-    with pytest.raises(ModelError, match=f"token id {VOCAB} is unknown"):
+    with pytest.raises(ModelError, match=f"Token id {VOCAB} is unknown"):
         feed(runner, Feed(0, 2, (VOCAB,)))
     if runner.spec.context < 10**6:
         with pytest.raises(ContractError, match="exceed the context"):

@@ -151,7 +151,7 @@ def test_a_fault_in_the_folder_is_named(fault: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all"])
 def test_a_missing_folder_is_named(name: str) -> None:
-    with pytest.raises(ModelError, match="there is no folder"):
+    with pytest.raises(ModelError, match="There is no folder"):
         HFRunner.load(name)
 
 
@@ -169,7 +169,7 @@ def test_a_file_is_not_a_folder(saved: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "fp16", ""])
 def test_an_unknown_dtype_is_refused(saved: Path, dtype: str) -> None:
-    with pytest.raises(UsageError, match="no dtype is called") as caught:
+    with pytest.raises(UsageError, match="No dtype is called") as caught:
         HFRunner.load(saved, dtype=dtype)
     assert "bfloat16" in caught.value.hint
 
@@ -198,11 +198,11 @@ def test_accelerators_take_the_checkpoints_dtype() -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "cuda:-1", ""])
 def test_an_unknown_device_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="no device is called"):
+    with pytest.raises(UsageError, match="No device is called"):
         pick_device(name)
 
 
 def test_a_device_that_is_not_here_is_refused() -> None:
-    with pytest.raises(ModelError, match="there is no device cuda:99 here") as caught:
+    with pytest.raises(ModelError, match="There is no device cuda:99 here") as caught:
         pick_device("cuda:99")
     assert "cpu" in caught.value.hint

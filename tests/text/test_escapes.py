@@ -28,9 +28,9 @@ def test_escapes_become_characters_and_the_rest_stays(text, want):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (r"a\q", r"unknown escape \\q"),
+        (r"a\q", r"Unknown escape \\q"),
         ("a\\", "backslash at the end"),
-        ("\\\n", "unknown escape"),
+        ("\\\n", "Unknown escape"),
         (r"\x4", "hexadecimal"),
         (r"\u12", "hexadecimal"),
         (r"\U0001F46", "hexadecimal"),

@@ -160,7 +160,7 @@ def test_a_saved_tokenizer_loads_from_its_folder(make, tmp_path):
 def test_a_folder_without_a_tokenizer_is_an_error(tmp_path, files, hint):
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    with pytest.raises(ModelError, match="no tokenizer could be loaded") as caught:
+    with pytest.raises(ModelError, match="No tokenizer could be loaded") as caught:
         HFTokenizer.load(tmp_path)
     assert hint in caught.value.hint
 
