@@ -38,4 +38,7 @@ def _lines(job: Job) -> Iterator[tuple[str, str, str, str]]:
             yield phase, name, f"{entry.field}={to_json(entry.value)}{why}", f"{entry.origin} {entry.said}"
         if not said:
             yield phase, name, f"defaults{why}", "flag --stage"
-    yield "draw", job.draw, "", job.draw_origin
+    if job.is_greedy and job.draw != "greedy":
+        yield "draw", "greedy", "", "temperature 0"
+    else:
+        yield "draw", job.draw, "", job.draw_origin

@@ -161,3 +161,8 @@ def test_show_chain_as_json(gencli):
         "value": "k=5  (not run: greedy)",
         "origin": "flag --top-k",
     } in rows
+
+
+def test_show_chain_says_that_temperature_0_is_greedy(gencli):
+    rows = gencli("run", "--show-chain", "-t", "0", "--format", "json").json
+    assert (rows[-1]["stage"], rows[-1]["origin"]) == ("greedy", "temperature 0")
