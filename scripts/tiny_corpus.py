@@ -9,7 +9,7 @@ from random import Random
 
 from tiny import records, stories, world
 from tiny.chat import chat
-from tiny.notes import list_text, note
+from tiny.notes import list_text, note, sorted_list_text
 from tiny.split import Split
 
 Writer = Callable[[Random, Split], str]
@@ -28,11 +28,20 @@ def _question(rng: Random, split: Split) -> str:
 
 
 def _portrait(rng: Random, split: Split) -> str:
-    return world.portrait(rng)
+    # The world is closed: what training tells of it is all there is, so the other split asks instead.
+    return world.portrait(rng) if split == "train" else _question(rng, split)
+
+
+def _pet(rng: Random, split: Split) -> str:
+    return "".join(records.record_pair(records.pet_record(rng, split)))
+
+
+def _values(rng: Random, split: Split) -> str:
+    return "".join(records.values_pair(rng, split))
 
 
 # Shares of documents. Stories are long, so they still make up most of the tokens.
-MIX: dict[Writer, int] = {
+FIRST_LESSON: dict[Writer, int] = {
     stories.story: 18,
     stories.mood_story: 12,
     _record: 18,
@@ -43,12 +52,15 @@ MIX: dict[Writer, int] = {
     note: 5,
     chat: 17,
 }
+# The first lesson leaves two things to learn: to copy a small word from a sentence into quotes, and
+# to name nothing twice in a list.
+LESSONS = (FIRST_LESSON, FIRST_LESSON | {_pet: 10, _values: 10, list_text: 0, sorted_list_text: 10})
 
 
-def documents(seed: int, split: Split) -> Iterator[str]:
-    """Write documents without end, the same ones for the same seed."""
+def documents(seed: int, split: Split, lesson: int = 0) -> Iterator[str]:
+    """Write the documents of a lesson without end, the same ones for the same seed."""
     rng = Random(f"{seed} {split}")
-    writers, shares = list(MIX), list(MIX.values())
+    writers, shares = list(LESSONS[lesson]), list(LESSONS[lesson].values())
     while True:
         yield rng.choices(writers, shares)[0](rng, split)
 

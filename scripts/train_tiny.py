@@ -31,11 +31,12 @@ TOKENIZER_DOCUMENTS = 20_000
 # short, since those are cheap; the long ones teach every position up to the context length.
 ROW_LENGTHS = (128, 256, 128, 512, 128, 256, 128, 1024)
 BATCH_TOKENS = 1024
-LEARNING_RATE = 1.5e-3
 WARM_UP_STEPS = 200
 DECAY_SHARE = 0.3
-TINY_STEPS = 10_000
-DRAFT_STEPS = 6_000
+LESSON_STEPS = (10_000, 1_500)
+TINY_RATE = 1.5e-3
+DRAFT_STEPS = 3_500
+DRAFT_RATE = 3e-3
 LOG_EVERY = 100
 SAVE_EVERY = 1_000
 
@@ -117,9 +118,9 @@ def new_model(
     return model
 
 
-def batches(tokenizer: PreTrainedTokenizerFast, seed: int) -> Iterator[torch.Tensor]:
+def batches(tokenizer: PreTrainedTokenizerFast, seed: int, lesson: int) -> Iterator[torch.Tensor]:
     """Pack whole documents into rows that start as prompts do, with `<|bos|>`; the last one is cut."""
-    texts = documents(seed, "train")
+    texts = documents(seed, "train", lesson)
 
     def row(length: int) -> list[int]:
         ids: list[int] = []
@@ -150,15 +151,20 @@ def imitation_loss(teacher: LlamaForCausalLM) -> Loss:
     return loss
 
 
-def learning_rate(step: int, steps: int) -> float:
+def share_of_rate(step: int, steps: int) -> float:
     """Warm up, stay, and fall to nothing in a straight line at the end."""
-    warm = min(1.0, (step + 1) / WARM_UP_STEPS)
+    warm = (step + 1) / WARM_UP_STEPS
     left = (steps - step) / (steps * DECAY_SHARE)
-    return LEARNING_RATE * min(warm, left, 1.0)
+    return min(warm, left, 1.0)
 
 
 def train(
-    model: LlamaForCausalLM, loss_of: Loss, data: Iterator[torch.Tensor], steps: int, folder: Path
+    model: LlamaForCausalLM,
+    loss_of: Loss,
+    data: Iterator[torch.Tensor],
+    steps: int,
+    rate: float,
+    folder: Path,
 ) -> None:
     """Run all steps; the folder is usable from the first checkpoint on."""
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
@@ -166,7 +172,7 @@ def train(
     model.train()
     for step, batch in enumerate(itertools.islice(data, steps)):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, steps)
+            group["lr"] = rate * share_of_rate(step, steps)
         loss = loss_of(model, batch)
         optimizer.zero_grad()
         loss.backward()
@@ -206,11 +212,12 @@ def main() -> None:
     for folder in (tiny_folder, draft_folder):
         tokenizer.save_pretrained(folder)
     tiny = new_model(tokenizer, layers=6, width=160, heads=5, inner=448)
-    steps = round(TINY_STEPS * options.fraction)
-    train(tiny, next_token_loss, batches(tokenizer, options.seed), steps, tiny_folder)
+    for lesson, steps in enumerate(LESSON_STEPS):
+        data = batches(tokenizer, options.seed + lesson, lesson)
+        train(tiny, next_token_loss, data, round(steps * options.fraction), TINY_RATE, tiny_folder)
     draft = new_model(tokenizer, layers=1, width=128, heads=4, inner=384)
-    steps = round(DRAFT_STEPS * options.fraction)
-    train(draft, imitation_loss(tiny), batches(tokenizer, options.seed + 1), steps, draft_folder)
+    data = batches(tokenizer, options.seed + len(LESSON_STEPS), lesson=len(LESSON_STEPS) - 1)
+    train(draft, imitation_loss(tiny), data, round(DRAFT_STEPS * options.fraction), DRAFT_RATE, draft_folder)
     eval_tiny.report(options.out)
 
 

@@ -30,6 +30,11 @@ def test_a_seed_decides_every_document(split: Split) -> None:
     assert first != other
 
 
+def test_no_document_is_in_both_splits() -> None:
+    train, held_out = (set(islice(documents(3, split), 3000)) for split in SPLITS)
+    assert not train & held_out
+
+
 def test_records_of_the_splits_share_no_pair_of_values() -> None:
     keys = [{records.record(Random(seed), split).key for seed in range(800)} for split in SPLITS]
     assert not keys[0] & keys[1]

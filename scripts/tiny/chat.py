@@ -44,58 +44,74 @@ def render(turns: list[Turn], system: str | None = None) -> str:
     return head + "".join(f"<|user|>{u}<|end|><|assistant|>{a}<|end|>" for u, a in turns)
 
 
-def _greet(rng: Random, split: Split) -> list[Turn]:
+def greeting(rng: Random, split: Split) -> list[Turn]:
+    """Say hello."""
     return [(rng.choice(GREETINGS), rng.choice(REPLIES))]
 
 
-def _introduce(rng: Random, split: Split) -> list[Turn]:
+def introduction(rng: Random, split: Split) -> list[Turn]:
+    """Tell a name, perhaps talk of something else, and ask for the name again."""
     name = draw(rng, split, person_name, lambda n: (n, "chat"))
     hello = (rng.choice(INTRODUCTIONS).format(name=name), f"Nice to meet you, {name}!")
     middle = _short_task(rng, split) if rng.random() < 0.4 else []
     return [hello, *middle, ("What is my name?", f"Your name is {name}.")]
 
 
-def _fact(rng: Random, split: Split) -> list[Turn]:
+def question(rng: Random, split: Split) -> list[Turn]:
+    """Ask a fact and answer in a full sentence."""
     fact = world.fact(rng, split)
     return [(fact.question, fact.statement)]
 
 
-def _json(rng: Random, split: Split) -> list[Turn]:
+def record_request(rng: Random, split: Split) -> list[Turn]:
+    """Ask for the record of a sentence."""
     record = records.record(rng, split)
     return [(rng.choice(ASK_JSON).format(s=record.sentence), record.json)]
 
 
-def _list(rng: Random, split: Split) -> list[Turn]:
+def list_request(rng: Random, split: Split) -> list[Turn]:
+    """Ask for a list."""
     category, length = what = rng.choice(notes.lists(split))
     ask = rng.choice(ASK_LIST).format(what=f"{NUMBERS[length]} {category}")
     return [(ask, notes.list_items(rng, what))]
 
 
-def _echo(rng: Random, split: Split) -> list[Turn]:
+def repetition(rng: Random, split: Split) -> list[Turn]:
+    """Ask to repeat words, plainly or as a JSON list."""
     prompt, completion = records.echo_pair(rng, split)
-    words = prompt.partition(": ")[2].partition("\n")[0]
-    return (
-        [(f"Repeat: {words}", words)] if "Repeat" in prompt else [(f"JSON list: {words}", completion.strip())]
-    )
+    kind, _, words = prompt.partition("\n")[0].partition(": ")
+    return [(f"{'Repeat' if kind == 'Repeat' else 'JSON list'}: {words}", completion.strip())]
 
 
-def _story(rng: Random, split: Split) -> list[Turn]:
+def story_request(rng: Random, split: Split) -> list[Turn]:
+    """Ask for a story about somebody."""
     who = stories.story_hero(rng, split)
     return [(rng.choice(ASK_STORY).format(name=who.name), stories.story_for(rng, who))]
 
 
-def _mood_story(rng: Random, split: Split) -> list[Turn]:
+def mood_request(rng: Random, split: Split) -> list[Turn]:
+    """Ask for a story about somebody, in a mood."""
     mood = rng.choice(MOODS)
     who = stories.mood_hero(rng, split, mood)
     return [(rng.choice(ASK_MOOD).format(name=who.name, mood=mood), stories.mood_story_for(rng, who, mood))]
 
 
 Task = Callable[[Random, Split], list[Turn]]
-SHORT_TASKS: tuple[Task, ...] = (_greet, _fact, _fact, _fact, _json, _json, _list, _echo)
+SHORT_TASKS: tuple[Task, ...] = (
+    greeting,
+    question,
+    question,
+    question,
+    record_request,
+    record_request,
+    list_request,
+    repetition,
+)
 
 
 def _short_task(rng: Random, split: Split) -> list[Turn]:
-    return rng.choice(SHORT_TASKS)(rng, split)
+    # Greetings are the same in all conversations: outside training they would be nothing new.
+    return rng.choice(SHORT_TASKS if split == "train" else SHORT_TASKS[1:])(rng, split)
 
 
 def _directed(rng: Random, split: Split) -> str:
@@ -113,7 +129,14 @@ def chat(rng: Random, split: Split) -> str:
     """Hold a conversation of one to four turns."""
     if rng.random() < 0.15:
         return _directed(rng, split)
-    tasks: tuple[Task, ...] = (_short_task, _short_task, _short_task, _story, _mood_story, _introduce)
+    tasks: tuple[Task, ...] = (
+        _short_task,
+        _short_task,
+        _short_task,
+        story_request,
+        mood_request,
+        introduction,
+    )
     turns = rng.choice(tasks)(rng, split)
     while len(turns) < 4 and rng.random() < 0.3:
         turns += _short_task(rng, split)

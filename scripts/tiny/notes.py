@@ -58,6 +58,12 @@ def list_text(rng: Random, split: Split) -> str:
     return f"List: {NUMBERS[length]} {category}\n{list_items(rng, what)}"
 
 
+def sorted_list_text(rng: Random, split: Split) -> str:
+    """Give a list in the order of the alphabet, which shows what is named already."""
+    head, *items = list_text(rng, split).splitlines()
+    return "\n".join([head, *sorted(items)])
+
+
 THANKS = (
     "Thank you for the {color} {thing}.",
     "I saw {number} {goods} at the {place}.",

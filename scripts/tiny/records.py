@@ -97,6 +97,11 @@ def record(rng: Random, split: Split) -> Record:
     return draw(rng, split, rng.choice((_person, _person, _pet, _order)), lambda r: r.key)
 
 
+def pet_record(rng: Random, split: Split) -> Record:
+    """Draw a record of a pet, the kind with the most words that change their token between quotes."""
+    return draw(rng, split, _pet, lambda r: r.key)
+
+
 def record_pair(r: Record) -> tuple[str, str]:
     """Write a record as prompt and completion; the prompt ends without a space, as tokens do."""
     return f"Sentence: {r.sentence}\nJSON:", f" {r.json}"
@@ -112,4 +117,10 @@ def echo_pair(rng: Random, split: Split) -> tuple[str, str]:
     words = draw(rng, split, _words_to_copy, tuple)
     if rng.random() < 0.6:
         return f"Repeat: {' '.join(words)}\nCopy:", f" {' '.join(words)}"
+    return f"Words: {', '.join(words)}\nJSON:", f" {json.dumps(words)}"
+
+
+def values_pair(rng: Random, split: Split) -> tuple[str, str]:
+    """Ask for small words as a JSON list: they have one token after a space and another after a quote."""
+    words = draw(rng, split, lambda r: r.choices(COLORS + ANIMALS + GOODS + JOBS, k=r.randint(2, 7)), tuple)
     return f"Words: {', '.join(words)}\nJSON:", f" {json.dumps(words)}"
