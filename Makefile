@@ -23,7 +23,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 demo: $(VENV)/.installed  ## install, then stream a story from the bundled model
 	@$(BIN)/gencli run --seed 7 --top-p 0.9 "Once upon a time"
-	@printf '\n%s\n' 'Next, try:' \
+	@printf '%s\n' '' 'Next, try:' \
 	  '  $(BIN)/gencli run -t 0.8 --top-p 0.9 --ban fox --show-chain' \
 	  '  $(BIN)/gencli run --chat "Tell me a story about a brave fox."' \
 	  '  $(BIN)/gencli run --model PATH --top-p 0.9 --stop "\n\n" "Your prompt"'
