@@ -66,5 +66,7 @@ def check_request(request: Request, spec: ModelSpec) -> None:
             f"n = {request.n} with a greedy draw would give {request.n} times the same text.",
             hint="Raise the temperature above 0, or leave n at 1.",
         )
+    if request.n > 1 and request.session:
+        raise UsageError(f"A session goes on from one answer, but n is {request.n}.", hint="Leave n at 1.")
     if request.n < 1 or request.limits.max_tokens < 1:
         raise UsageError("n and max-tokens have to be at least 1.")

@@ -116,6 +116,10 @@ class Engine:
         for sequence in self._scheduler.admit():
             request, slot = sequence.request, sequence.slot
             sequence.started = time.monotonic()
+            if sequence.fed:
+                self._runner.keep(slot, sequence.fed)
+            else:
+                self._runner.release(slot)  # of what a session may have left there
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
             self._pipeline.admit(slot, request.chain, admission(request))
             self._sampler.admit(slot, request.draw)
@@ -161,8 +165,8 @@ class Engine:
                 self._runner.keep(sequence.slot, sequence.fed)
 
     def _release(self, sequence: Sequence) -> None:
-        self._scheduler.release(sequence)
-        self._runner.release(sequence.slot)
+        for lane in self._scheduler.release(sequence):
+            self._runner.release(lane)
         self._pipeline.release(sequence.slot)
         self._history.release(sequence.slot)
 

@@ -28,7 +28,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """A sample is complete. `text` is all of it: the joined Token texts."""
+    """A sample is complete. `text` is all of it: the joined Token texts.
+
+    `cached_tokens` of the prompt were still in memory from the session's request before; the rest was read.
+    """
 
     request: str
     sample: int
@@ -39,6 +42,7 @@ class Finish:
     prompt_tokens: int
     completion_tokens: int
     timings: Timings
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ class Request:
     """A prompt and everything that decides its output.
 
     `seed` is the request's own seed, derived from the run's seed and the row key; sample j of `n`
-    draws with derive(seed, j). `draw` is the sampler's method.
+    draws with derive(seed, j). `draw` is the sampler's method. Requests of one `session` follow each
+    other: what their prompts have in common is read once.
     """
 
     id: str
@@ -49,3 +50,4 @@ class Request:
     n: int = 1
     stops: Stops = field(default_factory=Stops)
     limits: Limits = field(default_factory=Limits)
+    session: str = ""

@@ -32,8 +32,20 @@ class Step:
     forks: tuple[Fork, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Parked:
+    """A session's lane between two requests: it holds `held` tokens, which begin with `tokens`."""
+
+    slot: int
+    tokens: tuple[int, ...]
+    held: int
+
+
 class Scheduler:
     """Owns slots and queue. A sequence keeps its slot, which is also its KV lane, until it is done.
+
+    The lane of a session is parked then, so that the session's next request need not read again what
+    both have in common. Parked lanes are taken, the oldest first, when a sequence finds no free slot.
 
     Running sequences decode in every step; what is left of the token budget goes to prompt chunks, so
     that a long prompt does not stall its neighbours.
@@ -43,6 +55,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self._free = list(range(max_batch))
+        self._parked: dict[str, _Parked] = {}  # by session, the oldest first
         self._step_tokens = step_tokens
         self._context = context
         self._can_rollback = can_rollback
@@ -52,19 +65,47 @@ class Scheduler:
         return [*self.running, *self.waiting]
 
     def admit(self) -> list[Sequence]:
-        """Give free slots, the lowest first, to waiting sequences in their order."""
+        """Give slots to waiting sequences in their order: their session's, a free or a parked one.
+
+        The first `fed` tokens in the lane are the sequence's own, and all else there is to be forgotten.
+        """
         admitted = []
-        while self.waiting and self._free:
+        while self.waiting and (self._free or self._parked):
             sequence = self.waiting.popleft()
-            sequence.slot = heapq.heappop(self._free)
+            self._place(sequence)
             self.running.append(sequence)
             admitted.append(sequence)
         return admitted
 
-    def release(self, sequence: Sequence) -> None:
-        """Take the sequence's slot back."""
+    def release(self, sequence: Sequence) -> list[int]:
+        """Take the sequence's slot back, or park it for its session; the lanes that are to be emptied."""
         self.running.remove(sequence)
-        heapq.heappush(self._free, sequence.slot)
+        freed, session = [sequence.slot], sequence.request.session
+        if session:
+            freed = [parked.slot] if (parked := self._parked.pop(session, None)) else []
+            # Beyond the last token but one there may be rejected drafts.
+            tokens = sequence.tokens(0, min(sequence.fed, len(sequence) - 1))
+            self._parked[session] = _Parked(sequence.slot, tokens, sequence.fed)
+        for slot in freed:
+            heapq.heappush(self._free, slot)
+        return freed
+
+    def _place(self, sequence: Sequence) -> None:
+        parked = self._parked.pop(sequence.request.session, None)
+        if parked is not None:
+            sequence.slot, sequence.fed = parked.slot, self._reusable(parked, sequence.prompt)
+            sequence.cached = sequence.fed
+        elif self._free:
+            sequence.slot = heapq.heappop(self._free)
+        else:
+            sequence.slot = self._parked.pop(next(iter(self._parked))).slot
+
+    def _reusable(self, parked: _Parked, prompt: tuple[int, ...]) -> int:
+        """How many tokens of the lane the prompt begins with, short of its last one, which is always fed."""
+        pairs = zip(parked.tokens, prompt[:-1], strict=False)
+        same = next((place for place, (a, b) in enumerate(pairs) if a != b), None)
+        kept = min(len(parked.tokens), len(prompt) - 1) if same is None else same
+        return kept if self._can_rollback or kept == parked.held else 0
 
     def plan(self, drafter: Drafter | None = None, *, barred: Collection[int] = ()) -> Step:
         """The next step: prompt copies, then decoding, then prompt chunks while the budget lasts.

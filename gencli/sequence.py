@@ -29,6 +29,7 @@ class Sequence:
     submitted: float
     slot: int = -1
     fed: int = 0
+    cached: int = 0  # tokens that the lane held when it was given
     output: list[int] = field(default_factory=list)
     finish: Reason | None = None
     started: float | None = None
@@ -109,4 +110,5 @@ class Sequence:
             prompt_tokens=len(self.prompt),
             completion_tokens=len(self.output),
             timings=Timings(prefill=first - started, decode=now - first, first_token=first - self.submitted),
+            cached_tokens=self.cached,
         )

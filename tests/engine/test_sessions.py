@@ -1,0 +1,126 @@
+"""A session reads again only what its prompt does not share with the one before, and says the same."""
+
+from dataclasses import replace
+
+import pytest
+
+from gencli.engine import Engine
+from gencli.errors import ModelError, UsageError
+from gencli.models.fake import FakeRunner
+from gencli.models.resolve import ModelChoice, load
+from gencli.request import Limits, Request
+from processors.rng import derive
+from tests.engine.harness import TOKENIZER, Scripted, engine, generate, request, texts
+
+HELLO = "Hello there. "
+
+
+def turn(text, number=0, **rest):
+    return request(text, key=number, session="chat", max_tokens=9, **rest)
+
+
+class Watched(FakeRunner):
+    """Counts the tokens that are fed."""
+
+    fed = 0
+
+    def forward(self, plan):
+        self.fed += plan.num_tokens
+        return super().forward(plan)
+
+
+class Onward(Watched):
+    """A model that cannot forget tokens it has read."""
+
+    @property
+    def spec(self):
+        return replace(super().spec, can_rollback=False)
+
+    def keep(self, lane, length):
+        if length < self.length(lane):
+            raise ModelError("Cannot forget.")
+        super().keep(lane, length)
+
+
+def only(ends):
+    (end,) = ends.values()
+    return end
+
+
+def test_the_next_turn_reads_only_what_is_new():
+    runner = Watched()
+    on = engine(runner=runner)
+    first = only(generate([turn(HELLO)], on=on))
+    assert (first.prompt_tokens, first.cached_tokens) == (13, 0)
+    runner.fed = 0
+    longer = turn("Hello there. And more", 1)
+    second = only(generate([longer], on=on))
+    assert (second.prompt_tokens, second.cached_tokens) == (21, 13)
+    assert runner.fed == 8 + second.completion_tokens - 1
+    assert second.text == texts([longer])["1", 0]
+
+
+@pytest.mark.parametrize(("then", "cached"), [("Help", 3), (HELLO, 12), ("Hello", 4), ("Other", 0)], ids=str)
+@pytest.mark.parametrize("kind", [Watched, Onward])
+def test_what_differs_is_forgotten_and_the_text_is_that_of_a_new_engine(then, cached, kind):
+    on = engine(runner=kind())
+    generate([turn(HELLO)], on=on)
+    end = only(generate([turn(then, 1)], on=on))
+    assert end.cached_tokens == (0 if kind is Onward else cached)
+    assert end.text == texts([turn(then, 1)])["1", 0]
+
+
+def test_a_model_that_cannot_forget_goes_on_from_all_it_has_read():
+    on = engine(runner=Onward())
+    first = generate([turn(HELLO, chain="suppress=[257] | allowed=" + str(list(range(97, 123))))], on=on)
+    end = only(generate([turn(HELLO + only(first).text + "!", 1)], on=on))
+    assert end.cached_tokens == len(HELLO) + 8  # the last token of an answer is never fed
+
+
+def test_rejected_drafts_are_not_kept():
+    known = generate([turn(HELLO)], runner=Watched())
+    output = tuple(TOKENIZER.encode(only(known).text))
+    on = engine(drafter=Scripted({tuple(TOKENIZER.encode(HELLO)): output}))
+    assert only(generate([turn(HELLO)], on=on)).text == only(known).text
+    longer = turn(HELLO + only(known).text + "?", 1)
+    end = only(generate([longer], on=on))
+    assert end.cached_tokens >= len(HELLO)
+    assert end.text == texts([longer])["1", 0]
+
+
+def test_parked_lanes_make_room_the_oldest_first():
+    on = engine(max_batch=2)
+    for name in ("old", "new"):
+        generate([request(HELLO, key=name, session=name)], on=on)
+    generate([request("Someone else", key="x")], on=on)
+    again = [request(HELLO + "!", key=name, session=name) for name in ("new", "old")]
+    cached = [only(generate([one], on=on)).cached_tokens for one in again]
+    assert cached == [13, 0]
+
+
+def test_two_requests_of_a_session_at_once_keep_one_lane():
+    on = engine(max_batch=2)
+    both = [turn(HELLO, 0), turn("Hello you", 1)]
+    assert {key: end.text for key, end in generate(both, on=on).items()} == texts(both)
+    crowd = [request(f"Text {i}", key=i) for i in range(4)]
+    assert {key: end.text for key, end in generate(crowd, on=on).items()} == texts(crowd)
+
+
+def test_a_session_takes_one_sample():
+    with pytest.raises(UsageError, match="session"):
+        engine().submit(turn(HELLO, n=2))
+
+
+def test_the_bundled_model_says_the_same_with_and_without_its_session():
+    models = [load(ModelChoice("tiny", max_batch=1)) for _ in range(2)]
+    on, anew = (Engine(model.runner, model.tokenizer, max_batch=1) for model in models)
+    tokenizer = models[0].tokenizer
+    messages = []
+    for number, said in enumerate(["My name is Mia.", "Tell me a sad story.", "What is my name?"]):
+        messages.append({"role": "user", "content": said})
+        ids = tuple(tokenizer.encode(tokenizer.render_chat(messages), special=False))
+        one = Request(str(number), ids, seed=derive(5, number), limits=Limits(60), session="chat")
+        kept, fresh = only(generate([one], on=on)), only(generate([replace(one, session="")], on=anew))
+        assert kept.text == fresh.text
+        assert (kept.cached_tokens > 0, fresh.cached_tokens) == (number > 0, 0)
+        messages.append({"role": "assistant", "content": kept.text})
