@@ -14,6 +14,7 @@ from gencli.settings import Settings
 from gencli.text.patterns import check_pattern
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
+from processors.order import doubts
 from processors.registry import builtin_registry
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
             "The prompt ends with a space. Most tokenizers put the space before the next word, "
             "so models seldom saw one there; the text is often better without it."
         )
+    yield from doubts(job.chain)
     phase = builtin_registry().phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
     if job.is_greedy and idle:
