@@ -20,7 +20,7 @@ from processors.registry import builtin_registry
 if TYPE_CHECKING:
     from gencli.tokenizer import Tokenizer
 
-__all__ = ["Job", "make_job", "make_requests", "notices"]
+__all__ = ["Job", "make_job", "make_request", "make_requests", "notices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,24 @@ def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Ite
     from processors.rng import derive
 
     for index, prompt in enumerate(prompts):
-        yield Request(
-            id=str(index + 1),
-            prompt_ids=_encode(job, prompt, tokenizer),
-            chain=job.assembly.chain,
-            seed=derive(job.seed, index),
-            draw=job.draw,
-            n=job.n,
-            stops=job.stops,
-            limits=job.limits,
-        )
+        yield make_request(job, str(index + 1), _encode(job, prompt, tokenizer), derive(job.seed, index))
+
+
+def make_request(
+    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, *, session: str = ""
+) -> Request:
+    """A request with all that the job says."""
+    return Request(
+        id=name,
+        prompt_ids=prompt_ids,
+        chain=job.assembly.chain,
+        seed=seed,
+        draw=job.draw,
+        n=job.n,
+        stops=job.stops,
+        limits=job.limits,
+        session=session,
+    )
 
 
 def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:

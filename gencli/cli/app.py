@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "HELP", "main", "make_app"]
 
-COMMANDS = {"run": "Generate text from a prompt."}
+COMMANDS = {
+    "run": "Generate text from a prompt.",
+    "chat": "Talk with a model, turn by turn.",
+}
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())
 HELP = f"""\

@@ -9,36 +9,37 @@ from typing import Any
 import typer
 
 from gencli.cli.help import command_help, describe_option
+from gencli.cli.page import RUN, Page
 from gencli.cli.render import Sink
-from gencli.options import OPTIONS, Option
+from gencli.models.places import local_names
+from gencli.options import Option
+from processors.registry import builtin_registry
 
-__all__ = ["flags", "make_command"]
+__all__ = ["make_command"]
 
 _KIND = inspect.Parameter.KEYWORD_ONLY
 _Run = Callable[[list[str], Mapping[str, Any]], int]
 
 
-def flags() -> list[str]:
-    """Every long flag of the table."""
-    return [name for entry in OPTIONS for name in "/".join(entry.names).split("/") if name.startswith("--")]
+def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
+    """A function that typer can read; it hands on the arguments and the options that were given."""
 
-
-def make_command(run: _Run) -> Callable[..., int]:
-    """A function that typer can read; it hands on the prompts and the options that were given."""
-
-    def command(*, prompts: list[str] | None, show_help: bool, **values: Any) -> int:
+    def command(*, arguments: list[str] | None = None, show_help: bool, **values: Any) -> int:
         given = {key: value for key, value in values.items() if value is not None and value != []}
-        return run(prompts or [], given)
+        return run(arguments or [], given)
 
-    parameters = [_prompts(), *map(_parameter, OPTIONS), _help()]
+    parameters = [_arguments(page)] if page.argument else []
+    parameters += [*map(_parameter, page.options), _help(page)]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
     return command
 
 
-def _prompts() -> inspect.Parameter:
-    info = typer.Argument(None, metavar="PROMPT")
-    return inspect.Parameter("prompts", _KIND, default=info, annotation=list[str] | None)
+def _arguments(page: Page) -> inspect.Parameter:
+    info = typer.Argument(
+        None, metavar=page.argument, autocompletion=(lambda: list(page.words)) if page.words else None
+    )
+    return inspect.Parameter("arguments", _KIND, default=info, annotation=list[str] | None)
 
 
 def _parameter(entry: Option) -> inspect.Parameter:
@@ -49,17 +50,25 @@ def _parameter(entry: Option) -> inspect.Parameter:
         *entry.names,
         help=describe_option(entry),
         metavar=entry.metavar,
-        autocompletion=(lambda: list(entry.choices)) if entry.choices else None,
+        autocompletion=_completion(entry),
     )
     kind = bool if entry.type is bool else str
     annotation: Any = list[str] if entry.many else kind
     return inspect.Parameter(entry.key, _KIND, default=info, annotation=annotation | None)
 
 
-def _help() -> inspect.Parameter:
+def _completion(entry: Option) -> Callable[[], list[str]] | None:
+    if entry.key == "stage":
+        return lambda: list(builtin_registry().names())
+    if entry.key == "model":
+        return local_names
+    return (lambda: list(entry.choices)) if entry.choices else None
+
+
+def _help(page: Page) -> inspect.Parameter:
     def show(value: bool) -> None:
         if value:
-            Sink().write(command_help())
+            Sink().write(command_help(page=page))
             raise typer.Exit
 
     info = typer.Option(False, "--help", "-h", is_eager=True, callback=show)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 
-from gencli.cli.command import flags
 from gencli.errors import GencliError, GenerationError, UsageError
 from processors.errors import ProcessorsError, RowError
 
@@ -32,11 +31,22 @@ def _usage(error: Exception) -> UsageError:
     name = str(getattr(error, "option_name", ""))
     if type(error).__name__ != "NoSuchOption":
         message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
-        return UsageError(message, hint="See gencli run --help.")
+        return UsageError(message, hint=f"See {_command(error)} --help.")
     if not re.fullmatch(r"--?\w[\w-]*", name):
         return UsageError(
             f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash."
         )
-    close = get_close_matches(name, flags(), n=1)
-    hint = f"Did you mean {close[0]}?" if close else "See gencli run --help."
+    close = get_close_matches(name, _flags(error), n=1)
+    hint = f"Did you mean {close[0]}?" if close else f"See {_command(error)} --help."
     return UsageError(f"There is no option {name}.", hint=hint)
+
+
+def _command(error: Exception) -> str:
+    return getattr(getattr(error, "ctx", None), "command_path", None) or "gencli"
+
+
+def _flags(error: Exception) -> list[str]:
+    """The long flags of the command that was called."""
+    parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
+    names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
+    return [name for name in names if name.startswith("--")]

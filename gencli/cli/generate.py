@@ -23,14 +23,14 @@ from gencli.request import Request
 from gencli.settings import Settings
 from processors.errors import ProcessorsError
 
-__all__ = ["generate"]
+__all__ = ["generate", "load_model"]
 
 
 def generate(
     job: Job, prompts: Sequence[str], settings: Settings, *, sink: Sink, voice: Voice, handler: Interrupts
 ) -> int:
     """Run the job; the exit code."""
-    loaded, load_seconds = _load(settings, voice)
+    loaded, load_seconds = load_model(settings, voice)
     engine = Engine(loaded.runner, loaded.tokenizer, max_batch=settings["max_batch"])
     requests = list(make_requests(job, prompts, loaded.tokenizer))
     refused = _submit(engine, requests)
@@ -55,7 +55,7 @@ def generate(
     return results.exit_code
 
 
-def _load(settings: Settings, voice: Voice) -> tuple[Loaded, float]:
+def load_model(settings: Settings, voice: Voice) -> tuple[Loaded, float]:
     """The model, and how long it took."""
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])

@@ -6,27 +6,22 @@ import shutil
 import textwrap
 from collections.abc import Iterable
 
-from gencli.options import OPTIONS, SECTIONS, Option
+from gencli.cli.page import RUN, Page
+from gencli.options import SECTIONS, Option
 
 __all__ = ["command_help", "describe_option", "signature"]
 
 _COLUMN = 34
 _FIRM = "\xa0"  # no line ends here
-_RUN = """\
-Usage: gencli run [OPTIONS] [PROMPT]...
-
-Generate text from a prompt. Several prompts give several texts. The prompt -
-is the text that comes through a pipe; so is no prompt at all, as in
-    echo hi | gencli run
-"""
 
 
-def command_help(width: int | None = None) -> str:
-    """The help of `gencli run`."""
+def command_help(width: int | None = None, *, page: Page = RUN) -> str:
+    """The help of a command."""
     width = width or min(shutil.get_terminal_size((80, 24)).columns, 110)
-    parts = [_RUN]
+    parts = [page.usage]
     for section in SECTIONS:
-        parts.append(f"{section}:\n" + _table((o for o in OPTIONS if o.section == section), width))
+        if found := [entry for entry in page.options if entry.section == section]:
+            parts.append(f"{section}:\n" + _table(found, width))
     parts.append("Help:\n" + _row("-h, --help", "Print this help and exit.", width))
     return "\n".join(parts)
 

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from gencli.errors import GenerationError, UsageError
 
-__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "say", "show_cursor"]
+__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "prompt", "say", "show_cursor"]
 
 
 class OutputClosed(Exception):
@@ -28,6 +28,13 @@ def say(text: str) -> None:
     with suppress(OSError):  # nobody reads it; the result matters more
         if sys.stderr is not None:
             print(text, file=sys.stderr, flush=True)
+
+
+def prompt(text: str) -> None:
+    """Ask on stderr for a line, which follows on the same one."""
+    with suppress(OSError):
+        if sys.stderr is not None:
+            print(text, end="", file=sys.stderr, flush=True)
 
 
 def has_control(stream: TextIO | None) -> bool:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gencli.errors import ModelError, UsageError
+from gencli.models.places import BUNDLED, bundled_folder
 
 if TYPE_CHECKING:
     from gencli.models.base import ModelRunner
     from gencli.tokenizer import Tokenizer
 
-__all__ = ["BUNDLED", "Loaded", "ModelChoice", "load"]
-
-BUNDLED = ("tiny", "tiny-draft", "fake")
+__all__ = ["Loaded", "ModelChoice", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def _checked(choice: ModelChoice) -> Path:
     from gencli.models.checkpoint import open_checkpoint
 
     is_bundled = choice.name in BUNDLED
-    place = str(files("gencli") / "assets" / choice.name) if is_bundled else choice.name
+    place = str(bundled_folder(choice.name)) if is_bundled else choice.name
     try:
         return open_checkpoint(place, trust_remote_code=choice.trust_remote_code).folder
     except ModelError as error:

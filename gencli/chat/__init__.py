@@ -1,0 +1,1 @@
+"""A conversation and what can be done to it, without a terminal."""

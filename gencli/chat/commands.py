@@ -1,0 +1,250 @@
+"""What can be typed after a slash: functions from a chat to the next one and what is said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from gencli.chat.conversation import prompt_ids
+from gencli.chat.state import Chat, changeable
+from gencli.chat.transcript import load, restore, save
+from gencli.errors import UsageError
+from gencli.events import Finish
+from gencli.options import Option
+from gencli.tokenizer import Tokenizer
+
+__all__ = ["COMMANDS", "Command", "Reply", "Scene", "obey"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What commands may look at beside the chat; `answers` are those given since the start."""
+
+    tokenizer: Tokenizer
+    context: int
+    describe_chain: Callable[[Chat], str]
+    answers: tuple[Finish, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The chat from now on, what to say, a text for the input line, and whether to leave."""
+
+    chat: Chat
+    text: str = ""
+    draft: str = ""
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: what follows its name, a sentence about it, and what it does."""
+
+    values: str
+    help: str
+    run: Callable[[Chat, str, Scene], Reply]
+
+
+def obey(line: str, chat: Chat, scene: Scene) -> Reply:
+    """Carry out a line that begins with a slash. Raises UsageError for one that cannot be."""
+    name, _, rest = line.removeprefix("/").partition(" ")
+    command = COMMANDS.get(name)
+    if command is None:
+        close = get_close_matches(name, COMMANDS, n=1)
+        hint = (
+            f"Did you mean /{close[0]}?" if close else "See /help; a turn that begins with a slash needs two."
+        )
+        raise UsageError(f"There is no command /{name}.", hint=hint)
+    rest = rest.strip()
+    if rest and not command.values:
+        raise UsageError(f"/{name} takes nothing after it, but {rest!r} was given.")
+    return command.run(chat, rest, scene)
+
+
+def _help(chat: Chat, rest: str, scene: Scene) -> Reply:
+    rows = [(f"/{name} {command.values}".strip(), command.help) for name, command in COMMANDS.items()]
+    width = max(len(usage) for usage, _ in rows)
+    return Reply(chat, "\n".join(f"{usage:<{width}}  {text}" for usage, text in rows))
+
+
+def _set(chat: Chat, rest: str, scene: Scene) -> Reply:
+    key, _, text = rest.partition(" ")
+    if not key or not text:
+        raise UsageError("/set needs a name and a value, as in /set top-p 0.9.", hint="default undoes it.")
+    entry = _option(key)
+    value = None if text == "default" else _typed(entry, text)
+    chat = chat.with_value(entry.key, value)
+    name = entry.flag.lstrip("-")
+    return Reply(chat, f"{name} is {_shown(chat.settings[entry.key])} from the next answer on.")
+
+
+def _option(key: str) -> Option:
+    wanted = key.lstrip("-").replace("-", "_")
+    known = {entry.key: entry for entry in changeable()}
+    by_short = {name.lstrip("-"): entry for entry in known.values() for name in entry.names}
+    if found := known.get(wanted) or by_short.get(wanted):
+        return found
+    own = {"seed": "/seed", "system": "/system"}
+    if wanted in own:
+        raise UsageError(f"{key} has its own command.", hint=f"See {own[wanted]}.")
+    close = get_close_matches(wanted, known, n=1)
+    hint = f"Did you mean {known[close[0]].flag.lstrip('-')}?" if close else "See /show."
+    raise UsageError(f"A chat cannot set {key!r}.", hint=hint)
+
+
+def _typed(entry: Option, text: str) -> Any:
+    if entry.type is not bool:
+        return [text] if entry.many else text
+    words = {"on": True, "yes": True, "true": True, "off": None, "no": None, "false": None}
+    if text not in words:
+        raise UsageError(f"{entry.flag} is on or off, not {text!r}.")
+    return words[text]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return "on" if value else "off"
+    return ", ".join(map(_shown, value)) if isinstance(value, tuple) else str(value)
+
+
+def _show(chat: Chat, rest: str, scene: Scene) -> Reply:
+    settings, conversation = chat.settings, chat.conversation
+    rows = [("model", settings["model"], settings.origin("model"))]
+    rows += [("seed", str(conversation.seed), f"turn {len(conversation.turns) + 1} is next")]
+    rows += [("system", "none" if conversation.system is None else conversation.system, "")]
+    for entry in changeable():
+        if settings.is_given(entry.key):
+            value = _shown(settings[entry.key])
+            rows.append((entry.flag.lstrip("-"), value, settings.origin(entry.key)))
+    rows.append(("max-tokens", str(settings["max_tokens"]), settings.origin("max_tokens")))
+    widths = [max(len(row[place]) for row in rows) for place in range(2)]
+    lines = ("  ".join([*map(str.ljust, row, widths), row[2]]).rstrip() for row in dict.fromkeys(rows))
+    return Reply(chat, "\n".join(lines))
+
+
+def _chain(chat: Chat, rest: str, scene: Scene) -> Reply:
+    return Reply(chat, scene.describe_chain(chat).rstrip("\n"))
+
+
+def _preset(chat: Chat, rest: str, scene: Scene) -> Reply:
+    raise UsageError("There are no presets yet.", hint="/set KEY VALUE sets a single value.")
+
+
+def _system(chat: Chat, rest: str, scene: Scene) -> Reply:
+    if chat.settings["raw"]:
+        raise UsageError("A raw chat has no system message.")
+    if not rest:
+        said = chat.conversation.system
+        return Reply(chat, "There is no system message." if said is None else said)
+    conversation = replace(chat.conversation, system=None if rest == "default" else rest)
+    said = "There is no system message now." if rest == "default" else "The system message is set."
+    return Reply(chat.with_conversation(conversation), said)
+
+
+def _undo(chat: Chat, rest: str, scene: Scene) -> Reply:
+    conversation = chat.conversation.undone()
+    left = len(conversation.turns)
+    return Reply(chat.with_conversation(conversation), f"Took back turn {left + 1}; {left} left.")
+
+
+def _regen(chat: Chat, rest: str, scene: Scene) -> Reply:
+    conversation = chat.conversation.again()
+    if chat.job.is_greedy:
+        raise UsageError(
+            "A greedy draw would give the same answer again.", hint="Raise it: /set temperature 0.8."
+        )
+    turn, attempt = len(conversation.turns), conversation.turns[-1].attempt
+    said = f"Turn {turn}, attempt {attempt + 1}: its draws come from (seed, turn, {attempt})."
+    return Reply(chat.with_conversation(conversation), said)
+
+
+def _edit(chat: Chat, rest: str, scene: Scene) -> Reply:
+    if rest:
+        return Reply(chat.with_conversation(chat.conversation.edited(rest)))
+    undone = chat.conversation.undone()
+    return Reply(chat.with_conversation(undone), draft=chat.conversation.turns[-1].said)
+
+
+def _seed(chat: Chat, rest: str, scene: Scene) -> Reply:
+    if not rest:
+        return Reply(chat, f"The seed is {chat.conversation.seed}.")
+    if not rest.isdecimal() or int(rest) >= 2**64:
+        raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {rest!r}.")
+    conversation = replace(chat.conversation, seed=int(rest))
+    return Reply(chat.with_conversation(conversation), f"The seed is {rest} from the next answer on.")
+
+
+def _save(chat: Chat, rest: str, scene: Scene) -> Reply:
+    path = _path("save", rest)
+    save(chat, path)
+    return Reply(chat, f"Saved {_turns(len(chat.conversation.turns))} to {path}.")
+
+
+def _load(chat: Chat, rest: str, scene: Scene) -> Reply:
+    path = _path("load", rest)
+    transcript = load(path)
+    chat = restore(chat, transcript, f"transcript {path}")
+    said = f"Loaded {_turns(len(chat.conversation.turns))} from {path}."
+    if transcript.model != (here := chat.settings["model"]):
+        said += f" They were spoken with {transcript.model}; {here} goes on."
+    return Reply(chat, said)
+
+
+def _path(name: str, rest: str) -> Path:
+    if not rest:
+        raise UsageError(f"/{name} needs a file, as in /{name} talk.json.")
+    return Path(rest).expanduser()
+
+
+def _turns(count: int) -> str:
+    return f"{count} turn{'' if count == 1 else 's'}"
+
+
+def _stats(chat: Chat, rest: str, scene: Scene) -> Reply:
+    rows: list[tuple[str, ...]] = [("answer", "prompt", "kept", "read", "output", "tok/s", "end")]
+    for number, end in enumerate(scene.answers, start=1):
+        speed = (end.completion_tokens - 1) / end.timings.decode if end.timings.decode > 0 else 0.0
+        counts = (end.prompt_tokens, end.cached_tokens, end.prompt_tokens - end.cached_tokens)
+        shown = f"{speed:.1f}" if speed else "-"
+        rows.append((str(number), *map(str, counts), str(end.completion_tokens), shown, end.reason))
+    return Reply(chat, "\n".join("  ".join(f"{cell:>6}" for cell in row) for row in rows))
+
+
+def _tokens(chat: Chat, rest: str, scene: Scene) -> Reply:
+    if not chat.conversation.turns:
+        return Reply(chat, f"No turn yet; the context has room for {scene.context} tokens.")
+    is_raw = chat.settings["raw"]
+    ids = prompt_ids(chat.conversation, scene.tokenizer, is_raw=is_raw, context=2**63)
+    room = max(0, scene.context - len(ids))
+    return Reply(chat, f"{len(ids)} of {scene.context} tokens are used, {room} are left.")
+
+
+def _clear(chat: Chat, rest: str, scene: Scene) -> Reply:
+    return Reply(chat.with_conversation(replace(chat.conversation, turns=())), "The conversation is empty.")
+
+
+def _quit(chat: Chat, rest: str, scene: Scene) -> Reply:
+    return Reply(chat, is_over=True)
+
+
+COMMANDS: dict[str, Command] = {
+    "help": Command("", "List the commands.", _help),
+    "set": Command("KEY VALUE", "Set an option, as in /set top-p 0.9; the value default undoes it.", _set),
+    "show": Command("", "Show the settings and where they come from.", _show),
+    "chain": Command("", "Show every stage, its values and their origin.", _chain),
+    "preset": Command("[NAME]", "Take the values of a preset.", _preset),
+    "system": Command("[TEXT]", "Show or set the system message; the text default removes it.", _system),
+    "undo": Command("", "Take back the last turn.", _undo),
+    "regen": Command("", "Answer the last turn again, with other draws.", _regen),
+    "edit": Command("[TEXT]", "Say the last turn in other words.", _edit),
+    "seed": Command("[N]", "Show or set the seed.", _seed),
+    "save": Command("FILE", "Write the conversation, seed and settings to a file.", _save),
+    "load": Command("FILE", "Go on with a conversation that was saved.", _load),
+    "stats": Command("", "Show for each answer the tokens that were kept, read and made.", _stats),
+    "tokens": Command("", "Show how much of the context is used.", _tokens),
+    "clear": Command("", "Begin anew; settings and system message stay.", _clear),
+    "quit": Command("", "Leave (as Ctrl-D does).", _quit),
+}

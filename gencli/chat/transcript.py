@@ -1,0 +1,95 @@
+"""A chat as a JSON document, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gencli.chat.conversation import Conversation, Turn
+from gencli.chat.state import Chat
+from gencli.errors import ConfigError, UsageError
+
+__all__ = ["Transcript", "load", "restore", "save", "to_document"]
+
+_FORMAT = "gencli chat 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What a file holds: the model that was used, the conversation, and the settings as they were typed."""
+
+    model: str
+    conversation: Conversation
+    typed: dict[str, Any]
+
+
+def to_document(chat: Chat) -> dict[str, Any]:
+    """The document; `turn` is the number of the next turn, from 0, which its draws depend on."""
+    conversation = chat.conversation
+    system = [] if conversation.system is None else [{"role": "system", "content": conversation.system}]
+    return {
+        "format": _FORMAT,
+        "model": chat.settings["model"],
+        "seed": conversation.seed,
+        "turn": len(conversation.turns),
+        "settings": {"raw": True, **chat.typed} if chat.settings["raw"] else chat.typed,
+        "messages": [*system, *(message for turn in conversation.turns for message in _messages(turn))],
+    }
+
+
+def save(chat: Chat, path: Path) -> None:
+    """Write the document. Raises UsageError."""
+    text = json.dumps(to_document(chat), indent=2, ensure_ascii=False) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}.") from error
+
+
+def load(path: Path) -> Transcript:
+    """Read a document. Raises UsageError, or ConfigError for a file that is none."""
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not JSON: {error}.") from None
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        raise ConfigError(f"{path}: is no transcript: its format is not {_FORMAT!r}.")
+    try:
+        return _read(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{path}: is a damaged transcript: {type(error).__name__}: {error}.") from None
+
+
+def restore(chat: Chat, transcript: Transcript, origin: str) -> Chat:
+    """The transcript's conversation and settings, on the model that is loaded."""
+    typed = dict(transcript.typed)
+    if bool(typed.pop("raw", False)) != chat.settings["raw"]:
+        raise UsageError("One of the chat and the transcript is --raw, the other is not.")
+    return chat.with_typed(typed, origin).with_conversation(transcript.conversation)
+
+
+def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
+    yield {"role": "user", "content": turn.said}
+    if turn.reason:
+        answer = {"role": "assistant", "content": turn.answer, "finish_reason": turn.reason}
+        yield {**answer, "attempt": turn.attempt} if turn.attempt else answer
+
+
+def _read(document: dict[str, Any]) -> Transcript:
+    messages, system = list(document["messages"]), None
+    if messages and messages[0]["role"] == "system":
+        system = str(messages.pop(0)["content"])
+    roles = [message["role"] for message in messages]
+    if roles != ["user", "assistant"] * (len(roles) // 2):
+        raise ValueError("the roles do not take turns")
+    turns = tuple(
+        Turn(str(a["content"]), str(b["content"]), str(b["finish_reason"]), int(b.get("attempt", 0)))
+        for a, b in zip(messages[::2], messages[1::2], strict=True)
+    )
+    conversation = Conversation(int(document["seed"]), system, turns)
+    return Transcript(str(document["model"]), conversation, dict(document["settings"]))

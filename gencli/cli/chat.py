@@ -1,0 +1,48 @@
+"""`gencli chat`: what was typed, checked before a model is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gencli.chat.state import CHAT_OPTIONS, open_chat
+from gencli.cli.command import make_command
+from gencli.cli.interrupts import interrupts
+from gencli.cli.page import Page
+from gencli.cli.quiet import quiet_libraries
+from gencli.cli.render import Voice
+from gencli.job import notices
+
+__all__ = ["PAGE", "command", "run"]
+
+PAGE = Page(
+    """\
+Usage: gencli chat [OPTIONS]
+
+Talk with a model. On a terminal, /help lists the commands, Ctrl-C stops an
+answer and keeps its beginning, Ctrl-D leaves. A pipe is read turn by turn, one
+a line, commands included, and stdout gets the answers:
+    printf 'Hello!\\nWho are you?\\n' | gencli chat
+""",
+    CHAT_OPTIONS,
+)
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run, PAGE)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Talk until there is no further turn; the exit code."""
+    chat = open_chat(given)
+    settings = chat.settings
+    voice = Voice(is_quiet=settings["quiet"])
+    for text in notices(chat.job, ()):
+        voice.say(f"Notice: {text}")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.run
+    with interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
+        from gencli.cli.talk import talk
+
+        return talk(chat, voice=voice, handler=handler)

@@ -1,0 +1,133 @@
+"""The part of `gencli chat` that needs torch: turn after turn on one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gencli.chat.commands import COMMANDS, Scene, obey
+from gencli.chat.conversation import draw_seed, prompt_ids, require_template
+from gencli.chat.state import Chat
+from gencli.cli.chain_view import chain_table
+from gencli.cli.generate import load_model
+from gencli.cli.interrupts import Interrupts
+from gencli.cli.render import Sink, Voice, say
+from gencli.cli.turns import Reader, open_reader
+from gencli.engine import Engine
+from gencli.errors import GencliError, GenerationError
+from gencli.events import Error, Finish, Token
+from gencli.job import make_request
+from gencli.models.resolve import Loaded
+from processors.errors import ProcessorsError
+
+__all__ = ["talk"]
+
+
+def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
+    """Read turns and answer them; the exit code."""
+    loaded, _ = load_model(chat.settings, voice)
+    require_template(loaded.tokenizer, is_raw=chat.settings["raw"])
+    with Sink() as sink:
+        talker = _Talker(chat, loaded, sink=sink, voice=voice, handler=handler)
+        reader = open_reader(tuple(COMMANDS))
+        if reader.is_live:
+            voice.say(f"{chat.settings['model']}, seed {chat.conversation.seed}. /help lists the commands.")
+        return talker.follow(reader)
+
+
+class _Talker:
+    """The chat as it stands, and the engine that keeps what it has read."""
+
+    def __init__(self, chat: Chat, loaded: Loaded, *, sink: Sink, voice: Voice, handler: Interrupts) -> None:
+        self._chat, self._loaded = chat, loaded
+        self._sink, self._voice, self._handler = sink, voice, handler
+        self._engine = self._new_engine()
+        self._scene = Scene(loaded.tokenizer, loaded.runner.spec.context, lambda chat: chain_table(chat.job))
+        self._draft = ""
+        self._is_over = False
+
+    def follow(self, reader: Reader) -> int:
+        """Do what is typed until its end; 130 if a chat without a terminal was interrupted."""
+        while not self._is_over:
+            line = reader.read(self._draft)
+            if line is None:
+                break
+            self._draft = ""
+            try:
+                reason = self._take(line)
+            except (GencliError, ProcessorsError) as error:
+                if not reader.is_live:
+                    raise
+                hint = getattr(error, "hint", "")
+                say(f"Error: {error}" + (f"\nHint: {hint}" if hint else ""))
+                continue
+            if reason == "interrupted" and not reader.is_live:
+                return 130
+        return 0
+
+    def _take(self, line: str) -> str:
+        """Carry out a command or answer a turn; how the answer ended."""
+        if not line.strip():
+            return ""
+        chat = self._chat
+        if line.startswith("/") and not line.startswith("//"):
+            reply = obey(line, chat, self._scene)
+            chat, self._draft, self._is_over = reply.chat, reply.draft, reply.is_over
+            if reply.text:
+                say(reply.text)
+        else:
+            chat = chat.with_conversation(chat.conversation.asked(line.removeprefix("/")))
+        if chat.conversation.is_waiting:
+            chat, end = self._answered(chat)
+            self._chat = chat
+            return end.reason
+        self._chat = chat
+        return ""
+
+    def _answered(self, chat: Chat) -> tuple[Chat, Finish]:
+        """The chat with the answer to its last turn, which is written while it is made."""
+        job, spec = chat.job, self._loaded.runner.spec
+        is_raw = chat.settings["raw"]
+        ids = prompt_ids(chat.conversation, self._loaded.tokenizer, is_raw=is_raw, context=spec.context)
+        self._engine.submit(make_request(job, "chat", ids, draw_seed(chat.conversation), session="chat"))
+        self._handler.on_first = self._engine.interrupt
+        try:
+            end = self._written()
+        except BaseException:
+            self._engine = self._new_engine()  # what the old one was doing is not known
+            raise
+        finally:
+            self._handler.on_first = None
+        self._scene = replace(self._scene, answers=(*self._scene.answers, end))
+        for line in _summary(end):
+            self._voice.say(line)
+        return chat.with_conversation(chat.conversation.answered(end.text, end.reason)), end
+
+    def _new_engine(self) -> Engine:
+        return Engine(self._loaded.runner, self._loaded.tokenizer, max_batch=1)
+
+    def _written(self) -> Finish:
+        end: Finish | Error | None = None
+        for event in self._engine.run():  # to its end: an interrupt is over then
+            if isinstance(event, Token):
+                self._sink.write(event.text)
+            else:
+                end = event
+                self._sink.write("" if event.text.endswith("\n") else "\n")
+        if isinstance(end, Finish):
+            return end
+        raise GenerationError(end.message if end else "The engine ended without an answer.")
+
+
+def _summary(end: Finish) -> Iterator[str]:
+    read = end.prompt_tokens - end.cached_tokens
+    speed = (
+        f", {(end.completion_tokens - 1) / end.timings.decode:.1f} tok/s" if end.timings.decode > 0 else ""
+    )
+    yield f"[prompt {end.prompt_tokens}: {end.cached_tokens} kept, {read} read; " + (
+        f"answer {end.completion_tokens}{speed}, {end.reason}]"
+    )
+    if end.matched == "context":
+        yield "The context is full. /undo takes back the last turn, /clear all of them."
+    if end.matched == "max_tokens":
+        yield "Cut at max-tokens; /set max-tokens N raises it."

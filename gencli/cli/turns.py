@@ -1,0 +1,98 @@
+"""Where a chat's turns come from: a terminal with history and editing, or lines of stdin."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gencli.cli.render import prompt
+from gencli.errors import UsageError
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+
+__all__ = ["LineReader", "Reader", "TerminalReader", "open_reader"]
+
+_PROMPT = "> "
+
+
+class Reader(Protocol):
+    """Gives the turns. `is_live` says that a person types them, and goes on after an error."""
+
+    is_live: bool
+
+    def read(self, draft: str = "") -> str | None:
+        """The next turn, None at the end; `draft` is put on the input line."""
+        ...
+
+
+class LineReader:
+    """One turn a line, from a pipe, or typed where the answers do not go to the same terminal."""
+
+    def __init__(self) -> None:
+        if sys.stdin is None:
+            raise UsageError("stdin is closed.", hint="gencli chat reads its turns from it.")
+        self.is_live = sys.stdin.isatty()
+        self._count = 0
+
+    def read(self, draft: str = "") -> str | None:
+        """The next line, without its end."""
+        if draft and not self.is_live:
+            raise UsageError("/edit needs the new words after it where there is no terminal.")
+        if self.is_live:
+            prompt(_PROMPT)
+        self._count += 1
+        data = sys.stdin.buffer.readline()
+        try:
+            return data.decode("utf-8-sig").rstrip("\r\n") if data else None
+        except UnicodeDecodeError:
+            raise UsageError(f"Line {self._count} of stdin is not UTF-8 text.") from None
+
+
+class TerminalReader:
+    """A line that can be edited, with the history of earlier chats."""
+
+    is_live = True
+
+    def __init__(self, commands: tuple[str, ...]) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+        path = _history_file()
+        words = WordCompleter([f"/{name}" for name in commands], sentence=True)
+        self._session: PromptSession[str] = PromptSession(
+            history=FileHistory(str(path)) if path else InMemoryHistory(),
+            completer=words,
+            complete_while_typing=False,
+        )
+
+    def read(self, draft: str = "") -> str | None:
+        """What was typed; Ctrl-C empties the line, Ctrl-D ends."""
+        while True:
+            try:
+                return self._session.prompt(_PROMPT, default=draft)
+            except KeyboardInterrupt:
+                draft = ""
+            except EOFError:
+                return None
+
+
+def open_reader(commands: tuple[str, ...]) -> Reader:
+    """The reader that suits stdin and stdout."""
+    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    return TerminalReader(commands) if is_terminal else LineReader()
+
+
+def _history_file() -> Path | None:
+    """The user's history; None where it cannot be written."""
+    from platformdirs import user_state_path
+
+    path = user_state_path("gencli") / "chat-history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a", encoding="utf-8").close()
+    except OSError:
+        return None
+    return path

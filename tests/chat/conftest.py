@@ -1,0 +1,33 @@
+"""A chat without a terminal or a model."""
+
+import pytest
+
+from gencli.chat.commands import Scene
+from gencli.chat.state import open_chat
+from tests.cli.test_requests import MarkedTokenizer
+
+
+class Talking(MarkedTokenizer):
+    """A tokenizer whose template is readable."""
+
+    has_chat_template = True
+
+
+@pytest.fixture
+def tokenizer():
+    return Talking()
+
+
+@pytest.fixture
+def scene(tokenizer):
+    return Scene(tokenizer, 1024, lambda chat: "the chain")
+
+
+@pytest.fixture
+def chat():
+    """A chat of two answered turns."""
+    chat = open_chat({"seed": "7", "top_p": "0.9"})
+    conversation = chat.conversation
+    for said, answer in (("Hi", "Hello."), ("Who?", "Me.")):
+        conversation = conversation.asked(said).answered(answer, "eos")
+    return chat.with_conversation(conversation)

@@ -1,0 +1,124 @@
+"""`gencli chat` on the bundled model, its turns from a pipe."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import ROOT, gencli  # noqa: F401
+
+
+@pytest.fixture
+def talk(gencli):  # noqa: F811
+    """Call `talk(lines, *flags)`."""
+    return lambda lines, *flags: gencli("chat", *flags, stdin="".join(f"{x}\n" for x in lines).encode())
+
+
+def test_the_first_turn_is_what_a_run_of_it_says(talk, gencli):  # noqa: F811
+    said = talk(["Hello!"], "--seed", "5", "--quiet")
+    assert (said.code, said.err) == (0, "")
+    assert said.out == gencli("run", "--chat", "--seed", "5", "--quiet", "Hello!").out
+
+
+def test_the_second_turn_reads_only_what_is_new(talk):
+    result = talk(["My name is Mia.", "What is my name?"], "-t", "0")
+    assert result.out.splitlines() == ["Nice to meet you, Mia!", "Your name is Mia."]
+    assert "[prompt 27: 18 kept, 9 read;" in result.err
+
+
+def test_a_transcript_that_is_loaded_goes_on_identically(talk, tmp_path):
+    first, then = ["My name is Mia.", "/set top-p 0.95"], ["Tell me a sad story.", "/regen"]
+    whole = talk([*first, *then], "--seed", "11", "--max-tokens", "40").out
+    talk([*first, f"/save {tmp_path / 'a.json'}"], "--seed", "11", "--max-tokens", "40")
+    rest = talk([f"/load {tmp_path / 'a.json'}", *then])
+    assert rest.out == whole.split("\n", 1)[1]
+    story, again = rest.out.splitlines()[0], rest.out.splitlines()[-1]
+    assert story != again
+
+
+def test_a_line_with_two_slashes_is_a_turn_and_empty_lines_are_none(talk):
+    result = talk(["", "//help", "  "], "-t", "0", "--max-tokens", "5")
+    assert result.code == 0
+    assert result.err.count("[prompt") == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "flags", "code", "said"),
+    [
+        (["/hepl"], (), 2, "Did you mean /help?"),
+        (["x " * 1100], (), 6, "/undo"),
+        ([], ("--system", "x", "--raw"), 2, "--system"),
+        ([], ("-n", "2"), 2, "-n"),
+        (["Hi"], ("--model", "fake"), 5, "--raw"),
+        (["/edit"], (), 2, "no turn yet"),
+        (["/load none.json", "Hi"], (), 2, "none.json"),
+    ],
+    ids=str,
+)
+def test_a_chat_without_a_terminal_ends_at_its_first_error(talk, lines, flags, code, said):
+    result = talk(lines, *flags)
+    assert (result.code, result.out) == (code, "")
+    assert said in result.err
+
+
+def test_a_raw_chat_needs_no_template(talk):
+    result = talk(["ab", "cd"], "--raw", "--model", "fake", "--allow-ids", "97,98", "--max-tokens", "4")
+    assert result.code == 0
+    assert [len(line) for line in result.out.splitlines()] == [4, 4]
+
+
+def test_ctrl_c_ends_a_chat_without_a_terminal_and_shows_what_there_is():
+    command = [sys.executable, "-m", "gencli", "chat", "--raw", "--model", "fake", "--allow-ids", "97,98"]
+    process = subprocess.Popen(
+        [*command, "--max-tokens", "900"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdin.write(b"hi\nagain\n")
+    process.stdin.flush()
+    first = process.stdout.read(3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len((first + out).strip()) < 900
+    assert b"interrupted]" in err
+
+
+def until(leader, wanted):
+    """What a terminal shows until it shows this."""
+    seen = b""
+    while wanted not in seen:
+        seen += os.read(leader, 4096)
+    return seen
+
+
+def test_on_a_terminal_ctrl_c_keeps_the_partial_turn_and_ctrl_d_leaves(tmp_path):
+    import pty
+
+    leader, follower = pty.openpty()
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    command = [sys.executable, "-m", "gencli", "chat", "--raw", "--model", "fake", "--allow-ids", "97,98"]
+    process = subprocess.Popen(
+        [*command, "--max-tokens", "900"], cwd=ROOT, env=env, stdin=follower, stdout=follower,
+        stderr=follower, start_new_session=True,
+    )  # fmt: skip
+    os.close(follower)
+    until(leader, b"> ")
+    os.write(leader, b"hi\r")
+    until(leader, b"abb")
+    process.send_signal(signal.SIGINT)
+    until(leader, b"interrupted]")
+    os.write(leader, b"/hepl\r")
+    until(leader, b"Did you mean /help?")
+    os.write(leader, b"/tokens\r")
+    until(leader, b"tokens are used")
+    os.write(leader, b"\x04")
+    try:
+        while os.read(leader, 4096):
+            pass
+    except OSError:
+        pass
+    os.close(leader)
+    assert process.wait(timeout=60) == 0
+    assert "hi" in (tmp_path / "gencli" / "chat-history").read_text()

@@ -1,0 +1,69 @@
+"""A chat that is saved and loaded is the same chat."""
+
+import json
+
+import pytest
+
+from gencli.chat.commands import obey
+from gencli.chat.state import open_chat
+from gencli.errors import ConfigError, UsageError
+
+
+def test_loading_gives_conversation_seed_and_settings_back(chat, scene, tmp_path):
+    path = tmp_path / "talk.json"
+    chat = obey("/system Be kind.", chat, scene).chat
+    for line in (r"/set stop \n\n", "/set temperature-last on", "/set t 0.7", f"/save {path}"):
+        chat = obey(line, chat, scene).chat
+    other = open_chat({"seed": "1", "min_p": "0.2"})
+    loaded = obey(f"/load {path}", other, scene).chat
+    assert loaded.conversation == chat.conversation
+    assert loaded.job.assembly.chain == chat.job.assembly.chain
+    assert loaded.job.stops == chat.job.stops
+    assert loaded.settings.origin("top_p") == f"transcript {path}"
+
+
+def test_the_number_of_a_further_attempt_is_kept(chat, scene, tmp_path):
+    again = chat.with_conversation(chat.conversation.again().answered("You.", "eos"))
+    obey(f"/save {tmp_path / 'a.json'}", again, scene)
+    loaded = obey(f"/load {tmp_path / 'a.json'}", open_chat({}), scene).chat
+    assert loaded.conversation.turns[-1].attempt == 1
+    assert loaded.conversation.again() == again.conversation.again()
+
+
+def test_the_document_is_plain_json(chat, scene, tmp_path):
+    obey(f"/save {tmp_path / 'a.json'}", chat, scene)
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert (document["seed"], document["turn"], document["settings"]) == (7, 2, {"top_p": "0.9"})
+    assert [message["role"] for message in document["messages"]] == ["user", "assistant"] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x", "is not JSON"),
+        ("[]", "is no transcript"),
+        ('{"format": "gencli chat 1"}', "damaged"),
+        (
+            '{"format": "gencli chat 1", "model": "m", "seed": 1, "settings": {}, '
+            '"messages": [{"role": "assistant", "content": "x"}]}',
+            "roles",
+        ),
+    ],
+)
+def test_a_file_that_is_no_transcript_is_named(chat, scene, tmp_path, text, said):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said) as caught:
+        obey(f"/load {path}", chat, scene)
+    assert str(path) in caught.value.message
+
+
+def test_a_file_that_is_not_there_is_named(chat, scene, tmp_path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        obey(f"/load {tmp_path / 'none.json'}", chat, scene)
+
+
+def test_another_model_is_said(chat, scene, tmp_path):
+    obey(f"/save {tmp_path / 'a.json'}", chat, scene)
+    other = open_chat({"model": "other"})
+    assert "spoken with tiny" in obey(f"/load {tmp_path / 'a.json'}", other, scene).text
