@@ -18,7 +18,7 @@ from processors.catalog import Draw
 from processors.params import Bounds, describe
 from processors.registry import builtin_registry
 
-__all__ = ["OPTIONS", "PENALTY_OPTIONS", "PENALTY_STAGES", "SECTIONS", "Option", "Section", "option"]
+__all__ = ["OPTIONS", "PENALTY_OPTIONS", "PENALTY_STAGES", "SECTIONS", "Option", "Section", "option", "read_ids"]
 
 Section = Literal["Prompt", "Model", "Chain", "Draw", "Limits and stops", "Output"]
 SECTIONS: tuple[str, ...] = get_args(Section)
@@ -95,7 +95,7 @@ class Option:
             )
 
 
-def _read_ids(given: Sequence[str]) -> tuple[int, ...]:
+def read_ids(given: Sequence[str]) -> tuple[int, ...]:
     """Ids from "1,2,3", repeated or not."""
     parts = [part.strip() for text in given for part in text.split(",")]
     for part in parts:
@@ -185,8 +185,8 @@ _STAGES: tuple[Option, ...] = (
     _for_penalties("--penalty-scope", field="scope", kind=Literal["prompt", "output", "both"]),
     _for_penalties("--penalty-window", field="window", kind=int),
     _for_stage("--logit-bias", stage="bias", many=True, read=_read_bias, metavar="TOKEN=NUMBER"),
-    _for_stage("--allow-ids", stage="allowed", many=True, read=_read_ids, metavar="IDS"),
-    _for_stage("--suppress-ids", stage="suppress", many=True, read=_read_ids, metavar="IDS"),
+    _for_stage("--allow-ids", stage="allowed", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--suppress-ids", stage="suppress", many=True, read=read_ids, metavar="IDS"),
     _for_stage("--ban", stage="ban", many=True, read=_read_texts, metavar="TEXT"),
     _for_stage("--min-tokens", stage="min_tokens"),
     _for_stage("--ignore-eos", stage="ignore_eos"),

@@ -22,6 +22,10 @@ __all__ = ["COMMANDS", "HELP", "main", "make_app"]
 COMMANDS = {
     "run": "Generate text from a prompt.",
     "chat": "Talk with a model, turn by turn.",
+    "models": "List the models on this machine, show one.",
+    "tokenize": "Show the tokens of a text.",
+    "doctor": "Look at this installation and machine.",
+    "completion": "Print the shell's completion script.",
 }
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())

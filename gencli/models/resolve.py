@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gencli.errors import ModelError, UsageError
-from gencli.models.places import BUNDLED, bundled_folder
+from gencli.models.places import BUNDLED, bundled_folder, find_local
 
 if TYPE_CHECKING:
     from gencli.models.base import ModelRunner
     from gencli.tokenizer import Tokenizer
 
-__all__ = ["Loaded", "ModelChoice", "load"]
+__all__ = ["Loaded", "ModelChoice", "load", "load_tokenizer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,18 @@ def load(choice: ModelChoice) -> Loaded:
         trust_remote_code=choice.trust_remote_code,
     )
     return Loaded(runner, tokenizer)
+
+
+def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Tokenizer:
+    """The tokenizer of a model that is named as for `load`; the weights need not be there."""
+    from gencli.tokenizer import ByteTokenizer, HFTokenizer
+
+    if name == "fake":
+        return ByteTokenizer()
+    folder = find_local(name)
+    if folder is None:
+        folder = _checked(ModelChoice(name, trust_remote_code=trust_remote_code))
+    return HFTokenizer.load(folder, trust_remote_code=trust_remote_code)
 
 
 def _checked(choice: ModelChoice) -> Path:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -69,12 +70,32 @@ def test_a_raw_chat_needs_no_template(talk):
     assert [len(line) for line in result.out.splitlines()] == [4, 4]
 
 
-def test_ctrl_c_ends_a_chat_without_a_terminal_and_shows_what_there_is():
-    command = [sys.executable, "-m", "gencli", "chat", "--raw", "--model", "fake", "--allow-ids", "97,98"]
-    process = subprocess.Popen(
-        [*command, "--max-tokens", "900"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
+@pytest.fixture
+def start():
+    """Start a real process of a raw chat; it is ended when the test is."""
+    started = []
+
+    def begin(stream=subprocess.PIPE, **options):
+        command = [sys.executable, "-m", "gencli", "chat", "--raw", "--model", "fake", "--allow-ids", "97,98"]
+        process = subprocess.Popen(
+            [*command, "--seed", "1", "--max-tokens", "900"],
+            cwd=ROOT,
+            stdin=stream,
+            stdout=stream,
+            stderr=stream,
+            **options,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_ctrl_c_ends_a_chat_without_a_terminal_and_shows_what_there_is(start):
+    process = start()
     process.stdin.write(b"hi\nagain\n")
     process.stdin.flush()
     first = process.stdout.read(3)
@@ -85,40 +106,41 @@ def test_ctrl_c_ends_a_chat_without_a_terminal_and_shows_what_there_is():
     assert b"interrupted]" in err
 
 
-def until(leader, wanted):
-    """What a terminal shows until it shows this."""
-    seen = b""
-    while wanted not in seen:
-        seen += os.read(leader, 4096)
-    return seen
+class Terminal:
+    """What a terminal shows, read up to what is waited for."""
+
+    def __init__(self, leader):
+        self.leader, self.seen = leader, b""
+
+    def until(self, wanted):
+        while wanted not in self.seen:
+            self.seen += os.read(self.leader, 4096)
+        self.seen = self.seen.partition(wanted)[2]
+
+    def type(self, keys):
+        self.until(b"\x1b[0m>")
+        os.write(self.leader, keys)
 
 
-def test_on_a_terminal_ctrl_c_keeps_the_partial_turn_and_ctrl_d_leaves(tmp_path):
+def test_on_a_terminal_ctrl_c_keeps_the_partial_turn_and_ctrl_d_leaves(start, tmp_path):
     import pty
 
     leader, follower = pty.openpty()
     env = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-    command = [sys.executable, "-m", "gencli", "chat", "--raw", "--model", "fake", "--allow-ids", "97,98"]
-    process = subprocess.Popen(
-        [*command, "--max-tokens", "900"], cwd=ROOT, env=env, stdin=follower, stdout=follower,
-        stderr=follower, start_new_session=True,
-    )  # fmt: skip
+    process = start(follower, env=env, start_new_session=True)
     os.close(follower)
-    until(leader, b"> ")
-    os.write(leader, b"hi\r")
-    until(leader, b"abb")
+    screen = Terminal(leader)
+    screen.type(b"hi\r")
+    screen.until(b"ab")
     process.send_signal(signal.SIGINT)
-    until(leader, b"interrupted]")
-    os.write(leader, b"/hepl\r")
-    until(leader, b"Did you mean /help?")
-    os.write(leader, b"/tokens\r")
-    until(leader, b"tokens are used")
-    os.write(leader, b"\x04")
-    try:
-        while os.read(leader, 4096):
-            pass
-    except OSError:
-        pass
+    screen.until(b"interrupted]")
+    screen.type(b"/hepl\r")
+    screen.until(b"Did you mean /help?")
+    screen.type(b"/tokens\r")
+    screen.until(b"tokens are used")
+    screen.type(b"\x04")
+    with suppress(OSError):
+        screen.until(b"never")
     os.close(leader)
     assert process.wait(timeout=60) == 0
     assert "hi" in (tmp_path / "gencli" / "chat-history").read_text()

@@ -1,0 +1,183 @@
+"""`gencli models`: what lies on this machine, and what it would take to run it. Loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from gencli.cli.command import make_command
+from gencli.cli.jsontext import to_json
+from gencli.cli.page import Page, values_of
+from gencli.cli.render import Sink
+from gencli.cli.tables import size, table
+from gencli.errors import ModelError, UsageError
+from gencli.models.card import Card, kv_bytes, read_card
+from gencli.models.places import BUNDLED, bundled_folder, find_local, hub_cache, hub_models, local_names
+from gencli.options import Option
+from processors.params import Bounds
+
+__all__ = ["PAGE", "command", "run"]
+
+_WORDS = ("list", "show")
+PAGE = Page(
+    """\
+Usage: gencli models list [FOLDER]...
+       gencli models show NAME [OPTIONS]
+
+List the models on this machine (bundled, in the hub's cache, and in the folders
+that are given), or show one of them and the memory that it needs. Reads
+config.json and the heads of the weight files, nothing else.
+""",
+    (
+        Option(("--batch",), int, "Samples side by side, for the memory.", "Model", 1, Bounds(ge=1)),
+        Option(("--context",), int, "Tokens of each, for the memory; the model's context if not given.",
+               "Model", bounds=Bounds(ge=1)),
+        Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
+        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+    ),
+    "list|show [NAME]",
+    (*_WORDS, *BUNDLED),
+)  # fmt: skip
+_NUMBERS = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A model by its name, where it was found, and its card or what is wrong with it."""
+
+    name: str
+    source: str
+    card: Card | str
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run, PAGE)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """List, or show one; the exit code."""
+    values = values_of(PAGE, given)
+    word, *names = arguments or [""]
+    is_json = values["format"] == "json"
+    if word == "list":
+        found = list(_all(names))
+        text = to_json([_row_json(one) for one in found], indent=2) + "\n" if is_json else _list(found)
+    elif word == "show":
+        record = _show(names, batch=values["batch"], context=values["context"])
+        text = to_json(record, indent=2) + "\n" if is_json else _show_text(record)
+    else:
+        close = get_close_matches(word, _WORDS, n=1)
+        hint = f"Did you mean {close[0]}?" if close else "gencli models list, or gencli models show NAME."
+        raise UsageError(f"models takes list or show, not {word!r}.", hint=hint)
+    Sink().write(text)
+    return 0
+
+
+def _all(folders: Sequence[str]) -> Iterator[_Found]:
+    for name in BUNDLED:
+        if name != "fake":
+            yield _found(name, "bundled", bundled_folder(name))
+    for name, folder in hub_models():
+        yield _found(name, "hub", folder)
+    for name in folders:
+        place = Path(name).expanduser()
+        if not place.is_dir():
+            raise ModelError(f"There is no folder {name}.")
+        inner = [path.parent for path in sorted(place.glob("*/config.json"))]
+        for folder in [place] if (place / "config.json").is_file() or not inner else inner:
+            yield _found(str(folder), "folder", folder)
+
+
+def _found(name: str, source: str, folder: Path) -> _Found:
+    try:
+        return _Found(name, source, read_card(folder))
+    except ModelError as error:
+        return _Found(name, source, error.message)
+
+
+def _list(found: Sequence[_Found]) -> str:
+    rows = [("name", "source", "size", "dtype", "architecture", "context", "chat", "lanes", "rollback")]
+    rows += [(one.name, one.source, *_cells(one.card)) for one in found if isinstance(one.card, Card)]
+    broken = [f"{one.name}: {one.card}\n" for one in found if isinstance(one.card, str)]
+    return table(rows) + "".join(broken) + f"The hub's cache is {hub_cache()}.\n"
+
+
+def _cells(card: Card) -> tuple[str, str, str, str, str, str, str]:
+    weights, context = card.weights, "?" if card.context is None else str(card.context)
+    chat, rollback = ("yes" if flag else "no" for flag in (card.has_chat_template, card.can_rollback))
+    return (size(weights.bytes), weights.stored or "-", card.architecture, context, chat, card.lanes, rollback)
+
+
+def _row_json(found: _Found) -> dict[str, Any]:
+    head = {"name": found.name, "source": found.source}
+    if isinstance(found.card, str):
+        return {**head, "error": found.card}
+    return {**head, **_card_json(found.card), "error": None}
+
+
+def _card_json(card: Card) -> dict[str, Any]:
+    return {
+        "folder": str(card.folder),
+        "architecture": card.architecture,
+        "model_type": card.model_type,
+        "bytes": card.weights.bytes,
+        "parameters": card.weights.parameters,
+        "dtype": card.weights.stored or None,
+        "context": card.context,
+        "vocabulary": card.vocabulary,
+        "chat_template": card.has_chat_template,
+        "lanes": card.lanes,
+        "rollback": card.can_rollback,
+    }
+
+
+def _show(names: Sequence[str], *, batch: int, context: int | None) -> dict[str, Any]:
+    if len(names) != 1:
+        raise UsageError("models show takes one model.", hint="gencli models list names those that are here.")
+    if names[0] == "fake":
+        raise UsageError("The fake model is a table that is made when it is used; it has no files.")
+    folder = find_local(names[0])
+    if folder is None:
+        close = get_close_matches(names[0], local_names(), n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else "gencli models list names those that are here."
+        raise ModelError(f"{names[0]} is neither a folder nor a model on this machine.", hint=hint)
+    card = read_card(folder)
+    if context is not None and card.context is not None and context > card.context:
+        raise UsageError(f"--context is {context}, but the model takes {card.context}.")
+    tokens = context or card.context or 4096
+    memory = [
+        {
+            "dtype": dtype,
+            "weights": card.weights.parameters * width,
+            "kv": kv_bytes(card, batch=batch, context=tokens, number_bytes=width),
+        }
+        for dtype, width in _NUMBERS.items()
+    ]
+    return {"name": names[0], **_card_json(card), "memory": {"batch": batch, "context": tokens, "of": memory}}
+
+
+def _show_text(record: Mapping[str, Any]) -> str:
+    shared = "several requests in one pass" if record["lanes"] == "shared" else "one request at a time in a step"
+    back = "drafts, and chats that go back" if record["rollback"] else "no drafts; a chat that goes back reads anew"
+    rows = [
+        ("name", record["name"]),
+        ("folder", record["folder"]),
+        ("architecture", f"{record['architecture']} ({record['model_type']})"),
+        ("weights", f"{record['parameters']:,} numbers, {size(record['bytes'])} in {record['dtype'] or '-'}"),
+        ("context", str(record["context"] or "?")),
+        ("vocabulary", str(record["vocabulary"] or "?")),
+        ("chat template", "yes" if record["chat_template"] else "no (gencli chat needs --raw)"),
+        ("lanes", f"{record['lanes']}: {shared}"),
+        ("rollback", f"{'yes' if record['rollback'] else 'no'}: {back}"),
+    ]
+    memory = record["memory"]
+    count = f"{memory['batch']} x {memory['context']} tokens"
+    for entry in memory["of"]:
+        total = None if entry["kv"] is None else entry["weights"] + entry["kv"]
+        said = f"{size(entry['weights'])} weights + {size(entry['kv'])} keys and values = {size(total)}"
+        rows.append((f"in {entry['dtype']}", f"{said} ({count})"))
+    return table(rows)

@@ -1,0 +1,95 @@
+"""`gencli tokenize`: the ids, pieces and bytes of a text, or the text of ids. Loads no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from gencli.cli.command import make_command
+from gencli.cli.jsontext import to_json
+from gencli.cli.page import Page, values_of
+from gencli.cli.prompts import read_prompts
+from gencli.cli.quiet import quiet_libraries
+from gencli.cli.render import Sink
+from gencli.cli.tables import table
+from gencli.errors import UsageError
+from gencli.options import Option, option, read_ids
+
+if TYPE_CHECKING:
+    from gencli.tokenizer import Tokenizer
+
+__all__ = ["PAGE", "command", "run"]
+
+PAGE = Page(
+    """\
+Usage: gencli tokenize [OPTIONS] [TEXT]
+
+Show the tokens that a model's tokenizer makes of a text, which is the argument
+or comes through a pipe; with --decode, the text of ids.
+""",
+    (
+        option("model"),
+        option("trust_remote_code"),
+        Option(("--decode",), str, "Ids whose text is wanted, as in 12,7,300.", "Prompt", (), many=True,
+               read=read_ids, metavar="IDS"),
+        Option(("--special/--no-special",), bool, "Put the tokenizer's own tokens around the text, as a run "
+               "does (the default), or not.", "Prompt", True),
+        Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
+        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+    ),
+    "TEXT",
+)  # fmt: skip
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run, PAGE)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Show tokens; the exit code."""
+    values = values_of(PAGE, given)
+    if values["decode"] and arguments:
+        raise UsageError("--decode and a text are both given.", hint="Leave one of them out.")
+    if len(arguments) > 1:
+        raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
+    text = "" if values["decode"] else read_prompts(arguments, ())[0]
+    with quiet_libraries(is_on=not values["debug"]):
+        from gencli.models.resolve import load_tokenizer
+
+        tokenizer = load_tokenizer(values["model"], trust_remote_code=values["trust_remote_code"])
+        ids = values["decode"] or tuple(tokenizer.encode(text, special=values["special"]))
+        record = _record(ids, tokenizer, values["model"])
+    if values["format"] == "json":
+        Sink().write(to_json(record, indent=2) + "\n")
+    else:
+        Sink().write(record["text"] + "\n" if values["decode"] else _text(record))
+    return 0
+
+
+def _record(ids: Sequence[int], tokenizer: Tokenizer, model: str) -> dict[str, Any]:
+    for token in ids:
+        if not 0 <= token < tokenizer.vocab_size:
+            raise UsageError(f"Token id {token} is not one of {model}'s: 0 to {tokenizer.vocab_size - 1}.")
+    text = tokenizer.decode(ids)
+    counts = {"tokens": len(ids), "characters": len(text), "bytes": len(text.encode())}
+    return {"model": model, "text": text, "counts": counts, "tokens": [_token(one, tokenizer) for one in ids]}
+
+
+def _token(token: int, tokenizer: Tokenizer) -> dict[str, Any]:
+    is_special = token in tokenizer.special_ids
+    piece = tokenizer.decode([token], skip_special=False) if is_special else None
+    data = tokenizer.token_bytes[token]
+    shown = data.decode(errors="backslashreplace") if piece is None else piece
+    return {"id": token, "piece": shown, "bytes": data.hex(" "), "special": is_special}
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    rows = [("place", "id", "piece", "bytes")]
+    for place, token in enumerate(record["tokens"]):
+        piece = token["piece"] if token["special"] else repr(token["piece"])
+        rows.append((str(place), str(token["id"]), piece, token["bytes"] or "(special)"))
+    counts = record["counts"]
+    return table(rows) + (
+        f"{counts['tokens']} tokens, {counts['characters']} characters, {counts['bytes']} bytes\n"
+    )

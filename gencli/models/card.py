@@ -1,0 +1,142 @@
+"""What a model's files say of it, without loading weights: config.json and the heads of safetensors files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gencli.errors import ModelError
+
+__all__ = ["Card", "Weights", "kv_bytes", "read_card", "read_weights"]
+
+_CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
+_MOST = 100_000_000  # bytes of a head, as the format says
+# Layers that keep a running state, as models name them in layer_types, and the keys of their settings.
+_PLAIN_LAYERS = {"full_attention", "sliding_attention", "attention", "global", "local"}
+_STATE_KEYS = ("state_size", "ssm_state_size", "mamba_d_state", "linear_conv_kernel_dim", "lru_width", "conv_L_cache")
+_STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What the weight files hold: bytes, numbers, and the format most of the numbers are in."""
+
+    bytes: int = 0
+    parameters: int = 0
+    stored: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One model. `lanes` is shared (requests run in one pass) or own (each on a cache of its own).
+
+    `kv_values` is the count of numbers that a token adds to the cache, None where it is not plain.
+    """
+
+    folder: Path
+    model_type: str
+    architecture: str
+    context: int | None
+    vocabulary: int | None
+    has_chat_template: bool
+    weights: Weights
+    lanes: str
+    can_rollback: bool
+    kv_values: int | None
+
+
+def read_card(folder: Path) -> Card:
+    """The card of a model folder; ModelError for a folder that is none."""
+    config = _json(folder / "config.json")
+    text = next((config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)), config)
+    is_plain = _is_plain(text)
+    sizes = (text.get(key) for key in _CONTEXT)
+    return Card(
+        folder=folder,
+        model_type=str(config.get("model_type", "?")),
+        architecture=", ".join(map(str, config.get("architectures") or ["?"])),
+        context=next((size for size in sizes if isinstance(size, int) and size > 0), None),
+        vocabulary=text.get("vocab_size"),
+        has_chat_template=_has_template(folder),
+        weights=read_weights(folder),
+        lanes="shared" if is_plain else "own",
+        can_rollback=is_plain,
+        kv_values=_kv_values(text) if is_plain else None,
+    )
+
+
+def read_weights(folder: Path) -> Weights:
+    """The sum over the folder's safetensors files; a damaged file is a ModelError."""
+    formats: Counter[str] = Counter()
+    size = 0
+    for file in sorted(folder.glob("*.safetensors")):
+        size += file.stat().st_size
+        for tensor in _head(file).values():
+            formats[tensor["dtype"]] += math.prod(tensor["shape"])
+    stored = formats.most_common(1)[0][0] if formats else ""
+    return Weights(size, sum(formats.values()), stored)
+
+
+def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int | None:
+    """The memory that the keys and values of full lanes take."""
+    return None if card.kv_values is None else card.kv_values * number_bytes * batch * context
+
+
+def _head(file: Path) -> Mapping[str, Any]:
+    """The names, formats and shapes at the start of a file: eight bytes of length, then JSON."""
+    try:
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if not 0 < length <= _MOST:
+                raise ValueError("its head has no length")
+            head = json.loads(stream.read(length))
+        head.pop("__metadata__", None)
+        return dict(head)
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"{file} is damaged: {error}.", hint="Download it again.") from None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{path.parent} has no {path.name}, so it is no model folder.") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} should hold a JSON object.")
+    return content
+
+
+def _has_template(folder: Path) -> bool:
+    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+        return True
+    path = folder / "tokenizer_config.json"
+    return path.is_file() and bool(_json(path).get("chat_template"))
+
+
+def _is_plain(text: Mapping[str, Any]) -> bool:
+    """Whether every layer keeps keys and values, and nothing else."""
+    kinds = set(text.get("layer_types") or text.get("layers_block_type") or ())
+    is_state = any(text.get(key) is not None for key in _STATE_KEYS)
+    is_named = str(text.get("model_type", "")).startswith(_STATE_KINDS)
+    return kinds <= _PLAIN_LAYERS and not is_state and not is_named
+
+
+def _kv_values(text: Mapping[str, Any]) -> int | None:
+    """Numbers a token adds to the cache, over all layers: keys and values of every key-value head."""
+    layers = text.get("num_hidden_layers") or text.get("n_layer")
+    heads = text.get("num_attention_heads") or text.get("n_head")
+    width = text.get("hidden_size") or text.get("n_embd")
+    if not (isinstance(layers, int) and isinstance(heads, int) and isinstance(width, int)):
+        return None
+    if "kv_lora_rank" in text:  # compressed attention, whose cache is kept unfolded
+        each = text.get("qk_nope_head_dim", 0) + text.get("qk_rope_head_dim", 0) + text.get("v_head_dim", 0)
+        return layers * heads * int(each)
+    groups = text.get("num_key_value_heads") or (1 if text.get("multi_query") else heads)
+    return 2 * layers * int(groups) * int(text.get("head_dim") or width // heads)
