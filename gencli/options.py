@@ -18,7 +18,16 @@ from processors.catalog import Draw
 from processors.params import Bounds, describe
 from processors.registry import builtin_registry
 
-__all__ = ["OPTIONS", "PENALTY_OPTIONS", "PENALTY_STAGES", "SECTIONS", "Option", "Section", "option", "read_ids"]
+__all__ = [
+    "OPTIONS",
+    "PENALTY_OPTIONS",
+    "PENALTY_STAGES",
+    "SECTIONS",
+    "Option",
+    "Section",
+    "option",
+    "read_ids",
+]
 
 Section = Literal["Prompt", "Model", "Chain", "Draw", "Limits and stops", "Output"]
 SECTIONS: tuple[str, ...] = get_args(Section)

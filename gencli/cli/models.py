@@ -109,7 +109,15 @@ def _list(found: Sequence[_Found]) -> str:
 def _cells(card: Card) -> tuple[str, str, str, str, str, str, str]:
     weights, context = card.weights, "?" if card.context is None else str(card.context)
     chat, rollback = ("yes" if flag else "no" for flag in (card.has_chat_template, card.can_rollback))
-    return (size(weights.bytes), weights.stored or "-", card.architecture, context, chat, card.lanes, rollback)
+    return (
+        size(weights.bytes),
+        weights.stored or "-",
+        card.architecture,
+        context,
+        chat,
+        card.lanes,
+        rollback,
+    )
 
 
 def _row_json(found: _Found) -> dict[str, Any]:
@@ -161,8 +169,14 @@ def _show(names: Sequence[str], *, batch: int, context: int | None) -> dict[str,
 
 
 def _show_text(record: Mapping[str, Any]) -> str:
-    shared = "several requests in one pass" if record["lanes"] == "shared" else "one request at a time in a step"
-    back = "drafts, and chats that go back" if record["rollback"] else "no drafts; a chat that goes back reads anew"
+    shared = (
+        "several requests in one pass" if record["lanes"] == "shared" else "one request at a time in a step"
+    )
+    back = (
+        "drafts, and chats that go back"
+        if record["rollback"]
+        else "no drafts; a chat that goes back reads anew"
+    )
     rows = [
         ("name", record["name"]),
         ("folder", record["folder"]),

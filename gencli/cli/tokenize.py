@@ -80,7 +80,7 @@ def _token(token: int, tokenizer: Tokenizer) -> dict[str, Any]:
     is_special = token in tokenizer.special_ids
     piece = tokenizer.decode([token], skip_special=False) if is_special else None
     data = tokenizer.token_bytes[token]
-    shown = data.decode(errors="backslashreplace") if piece is None else piece
+    shown = data.decode(errors="replace") if piece is None else piece
     return {"id": token, "piece": shown, "bytes": data.hex(" "), "special": is_special}
 
 

@@ -18,7 +18,14 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "ma
 _MOST = 100_000_000  # bytes of a head, as the format says
 # Layers that keep a running state, as models name them in layer_types, and the keys of their settings.
 _PLAIN_LAYERS = {"full_attention", "sliding_attention", "attention", "global", "local"}
-_STATE_KEYS = ("state_size", "ssm_state_size", "mamba_d_state", "linear_conv_kernel_dim", "lru_width", "conv_L_cache")
+_STATE_KEYS = (
+    "state_size",
+    "ssm_state_size",
+    "mamba_d_state",
+    "linear_conv_kernel_dim",
+    "lru_width",
+    "conv_L_cache",
+)
 _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
 
 
@@ -53,7 +60,9 @@ class Card:
 def read_card(folder: Path) -> Card:
     """The card of a model folder; ModelError for a folder that is none."""
     config = _json(folder / "config.json")
-    text = next((config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)), config)
+    text = next(
+        (config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)), config
+    )
     is_plain = _is_plain(text)
     sizes = (text.get(key) for key in _CONTEXT)
     return Card(

@@ -1,0 +1,60 @@
+"""`gencli doctor`: what this installation and machine are like, with advice. It never fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from gencli.cli.command import make_command
+from gencli.cli.jsontext import to_json
+from gencli.cli.page import Page, values_of
+from gencli.cli.quiet import quiet_libraries
+from gencli.cli.render import Sink
+from gencli.cli.tables import table
+from gencli.options import Option
+
+__all__ = ["PAGE", "command", "run"]
+
+PAGE = Page(
+    """\
+Usage: gencli doctor [OPTIONS]
+
+Look at versions, devices, caches, plug-ins and the terminal, with a line of
+advice for each finding. The exit code is 0 whatever is found.
+""",
+    (
+        Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
+        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+    ),
+)  # fmt: skip
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run, PAGE)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Print the findings; the exit code."""
+    from gencli.diagnosis import examine
+
+    values = values_of(PAGE, given)
+    with quiet_libraries(is_on=not values["debug"]):
+        findings = list(examine())
+    if values["format"] == "json":
+        rows = [
+            {
+                "area": one.area,
+                "name": one.name,
+                "value": one.value,
+                "is_good": one.is_good,
+                "advice": one.advice,
+            }
+            for one in findings
+        ]
+        text = to_json(rows, indent=2) + "\n"
+    else:
+        marks = {True: "ok", False: "!"}
+        text = table((marks[one.is_good], one.area, one.name, one.value, one.advice) for one in findings)
+    Sink().write(text)
+    return 0
