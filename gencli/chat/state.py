@@ -10,10 +10,11 @@ from gencli.chat.conversation import Conversation
 from gencli.errors import UsageError
 from gencli.job import Job, make_job
 from gencli.options import OPTIONS, Option
-from gencli.settings import FLAG, Layer, Settings, resolve
+from gencli.settings import FLAG, Settings, resolve
 
 __all__ = ["CHAT_OPTIONS", "Chat", "changeable", "open_chat"]
 
+_Typed = tuple[str, Mapping[str, Any]]  # where it was typed, and what
 _FOREIGN = ("file", "chat", "n", "max_batch", "format", "output", "stream", "show_chain")
 CHAT_OPTIONS: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
 _SECTIONS = ("Chain", "Draw", "Limits and stops")
@@ -31,13 +32,13 @@ class Chat:
     """`layers` hold what was typed, as for a run; the last of them is what /set said."""
 
     conversation: Conversation
-    layers: tuple[Layer, ...]
+    layers: tuple[_Typed, ...]
 
     @property
     def settings(self) -> Settings:
         """Every option's value and where it came from."""
         is_raw = any(values.get("raw") for _, values in self.layers)
-        return resolve(*self.layers, ("chat", {} if is_raw else {"chat": True}))
+        return resolve(("chat", {} if is_raw else {"chat": True}), *self.layers)
 
     @property
     def job(self) -> Job:
@@ -75,7 +76,7 @@ class Chat:
 
 def open_chat(given: Mapping[str, Any]) -> Chat:
     """A chat with the flags that were given; UsageError for flags that are no good."""
-    layers: tuple[Layer, ...] = ((FLAG, dict(given)), ("/set", {}))
+    layers: tuple[_Typed, ...] = ((FLAG, dict(given)), ("/set", {}))
     chat = Chat(Conversation(0), layers)
     job, system = chat.job, chat.settings["system"]
     if system == "":

@@ -26,6 +26,7 @@ _STATE_KEYS = (
     "lru_width",
     "conv_L_cache",
 )
+_ALONE_KINDS = ("gptj", "codegen")  # which count positions by themselves
 _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
 
 
@@ -73,7 +74,7 @@ def read_card(folder: Path) -> Card:
         vocabulary=text.get("vocab_size"),
         has_chat_template=_has_template(folder),
         weights=read_weights(folder),
-        lanes="shared" if is_plain else "own",
+        lanes="shared" if is_plain and config.get("model_type") not in _ALONE_KINDS else "own",
         can_rollback=is_plain,
         kv_values=_kv_values(text) if is_plain else None,
     )

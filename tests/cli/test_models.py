@@ -1,0 +1,105 @@
+"""`gencli models`: what the files say, and that no weights are read."""
+
+import json
+
+import pytest
+
+from gencli.errors import ModelError
+from gencli.models.card import kv_bytes, read_card
+from gencli.models.hf import HFRunner
+from gencli.models.places import hub_models
+from tests.models.tiny_models import CONFIGS, build
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub cache with one model of random weights and one without a configuration."""
+    cache = tmp_path / "hub"
+    place = cache / "models--someone--small"
+    folder = place / "snapshots" / "abc"
+    build("llama").save_pretrained(folder)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("abc")
+    (cache / "models--someone--broken" / "snapshots" / "x").mkdir(parents=True)
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    return folder
+
+
+def test_the_list_has_bundled_models_and_the_hub_s(gencli, hub):
+    result = gencli("models", "list")
+    rows = [line.split() for line in result.out.splitlines()]
+    assert ["someone/small", "hub"] in [row[:2] for row in rows]
+    assert [
+        "tiny",
+        "bundled",
+        "8.5",
+        "MiB",
+        "F32",
+        "LlamaForCausalLM",
+        "1024",
+        "yes",
+        "shared",
+        "yes",
+    ] in rows
+    assert dict(hub_models()) == {"someone/small": hub}
+
+
+def test_show_counts_weights_and_the_cache_of_a_batch(gencli):
+    record = gencli("models", "show", "tiny", "--batch", "2", "--context", "100", "--format", "json").json
+    assert (record["parameters"], record["dtype"], record["chat_template"]) == (2_234_400, "F32", True)
+    full = record["memory"]["of"][0]
+    assert full == {"dtype": "float32", "weights": 2_234_400 * 4, "kv": 2 * 6 * 160 * 4 * 2 * 100}
+
+
+def test_a_folder_may_be_shown_and_a_damaged_one_is_listed(gencli, hub, tmp_path):
+    assert "someone" in gencli("models", "show", hub).out
+    (hub / "model.safetensors").write_bytes(b"\xff" * 20)
+    assert "is damaged" in gencli("models", "list", hub).out
+    result = gencli("models", "show", hub)
+    assert (result.code, result.out) == (5, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "list or show"),
+        (["lits"], 2, "Did you mean list?"),
+        (["show"], 2, "takes one model"),
+        (["show", "fake"], 2, "table"),
+        (["show", "tiyn"], 5, "Did you mean 'tiny'?"),
+        (["show", "tiny", "--context", "9999"], 2, "takes 1024"),
+        (["list", "nowhere"], 5, "no folder"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_said(gencli, hub, arguments, code, said):
+    result = gencli("models", *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert said in result.err
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_the_card_agrees_with_the_loaded_model(kind, tmp_path):
+    model = build(kind)
+    model.save_pretrained(tmp_path)
+    card, runner = read_card(tmp_path), HFRunner(model)
+    assert card.can_rollback == runner.spec.can_rollback
+    assert (card.lanes == "own") == any("one request at a time" in text for text in runner.spec.notices)
+    assert card.context == (None if kind == "mamba" else runner.spec.context)
+    assert card.weights.parameters == sum(weight.numel() for weight in model.parameters())
+
+
+def test_the_cache_of_a_model_with_a_running_state_is_not_guessed(tmp_path):
+    build("mamba").save_pretrained(tmp_path)
+    assert kv_bytes(read_card(tmp_path), batch=1, context=10, number_bytes=4) is None
+
+
+def test_a_config_that_is_no_object_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ModelError, match="JSON object"):
+        read_card(tmp_path)
+
+
+def test_the_table_is_json_too(gencli, hub):
+    names = [row["name"] for row in json.loads(gencli("models", "list", "--format", "json").out)]
+    assert names == ["tiny", "tiny-draft", "someone/small"]
