@@ -165,7 +165,8 @@ def _edit(chat: Chat, rest: str, scene: Scene) -> Reply:
     if rest:
         return Reply(chat.with_conversation(chat.conversation.edited(rest)))
     undone = chat.conversation.undone()
-    return Reply(chat.with_conversation(undone), draft=chat.conversation.turns[-1].said)
+    said = f"Took back turn {len(chat.conversation.turns)}; say it in other words."
+    return Reply(chat.with_conversation(undone), said, draft=chat.conversation.turns[-1].said)
 
 
 def _seed(chat: Chat, rest: str, scene: Scene) -> Reply:
