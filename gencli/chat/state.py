@@ -17,13 +17,15 @@ __all__ = ["CHAT_OPTIONS", "Chat", "changeable", "open_chat"]
 _Typed = tuple[str, Mapping[str, Any]]  # where it was typed, and what
 _FOREIGN = ("file", "chat", "n", "max_batch", "format", "output", "stream", "show_chain")
 CHAT_OPTIONS: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
+# The seed has its own command; code and files are named on the command line only, never by a transcript.
+_FIXED = ("seed", "plugin", "preset")
 _SECTIONS = ("Chain", "Draw", "Limits and stops")
 
 
 def changeable() -> Iterator[Option]:
     """The options that /set knows and a transcript records."""
     for entry in CHAT_OPTIONS:
-        if entry.section in _SECTIONS and entry.key != "seed":
+        if entry.section in _SECTIONS and entry.key not in _FIXED:
             yield entry
 
 

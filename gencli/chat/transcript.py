@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.chat.conversation import Conversation, Turn
-from gencli.chat.state import Chat
+from gencli.chat.state import Chat, changeable
 from gencli.errors import ConfigError, UsageError
 
 __all__ = ["Transcript", "load", "restore", "save", "to_document"]
@@ -92,4 +92,18 @@ def _read(document: dict[str, Any]) -> Transcript:
         for a, b in zip(messages[::2], messages[1::2], strict=True)
     )
     conversation = Conversation(int(document["seed"]), system, turns)
-    return Transcript(str(document["model"]), conversation, dict(document["settings"]))
+    return Transcript(str(document["model"]), conversation, _read_settings(document["settings"]))
+
+
+def _read_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    known = {entry.key: entry for entry in changeable()}
+    for key, value in settings.items():
+        if key == "raw" and value is True:
+            continue
+        if key not in known:
+            raise ValueError(f"a chat has no setting {key!r}")
+        items = value if known[key].many and isinstance(value, list) else [value]
+        kind = bool if known[key].type is bool else str
+        if (known[key].many and items is not value) or not all(isinstance(item, kind) for item in items):
+            raise ValueError(f"the setting {key} is {value!r}")
+    return dict(settings)

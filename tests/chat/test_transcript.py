@@ -37,6 +37,10 @@ def test_the_document_is_plain_json(chat, scene, tmp_path):
     assert [message["role"] for message in document["messages"]] == ["user", "assistant"] * 2
 
 
+def _document(settings):
+    return f'{{"format": "gencli chat 1", "model": "m", "seed": 1, "settings": {settings}, "messages": []}}'
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -48,6 +52,9 @@ def test_the_document_is_plain_json(chat, scene, tmp_path):
             '"messages": [{"role": "assistant", "content": "x"}]}',
             "roles",
         ),
+        (_document('{"plugin": ["x.py"]}'), "no setting 'plugin'"),
+        (_document('{"stop": "x"}'), "setting stop is 'x'"),
+        (_document('{"top_p": 0.9}'), "setting top_p is 0.9"),
     ],
 )
 def test_a_file_that_is_no_transcript_is_named(chat, scene, tmp_path, text, said):
