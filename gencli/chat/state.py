@@ -15,7 +15,7 @@ from gencli.settings import FLAG, Settings, resolve
 __all__ = ["CHAT_OPTIONS", "Chat", "changeable", "open_chat"]
 
 _Typed = tuple[str, Mapping[str, Any]]  # where it was typed, and what
-_FOREIGN = ("file", "chat", "n", "max_batch", "format", "output", "stream", "show_chain")
+_FOREIGN = ("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain")
 CHAT_OPTIONS: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
 # The seed has its own command; code and files are named on the command line only, never by a transcript.
 _FIXED = ("seed", "plugin", "preset")

@@ -16,7 +16,7 @@ from gencli.cli.turns import Reader, open_reader
 from gencli.engine import Engine
 from gencli.errors import GencliError, GenerationError
 from gencli.events import Error, Finish, Token
-from gencli.job import make_request
+from gencli.job import make_request, notices
 from gencli.models.resolve import Loaded
 from processors.errors import ProcessorsError
 
@@ -75,6 +75,9 @@ class _Talker:
             chat, self._draft, self._is_over = reply.chat, reply.draft, reply.is_over
             if reply.text:
                 say(reply.text)
+            if chat.layers != self._chat.layers:
+                for text in notices(chat.job, ()):
+                    self._voice.say(f"Notice: {text}")
         else:
             chat = chat.with_conversation(chat.conversation.asked(line.removeprefix("/")))
         if chat.conversation.is_waiting:

@@ -64,6 +64,11 @@ def test_a_chat_without_a_terminal_ends_at_its_first_error(talk, lines, flags, c
     assert said in result.err
 
 
+def test_what_a_setting_makes_of_the_others_is_noticed(talk):
+    result = talk(["/set top-k 5", "/set temperature 0"])
+    assert "The draw is greedy, so these stages change nothing: top_k." in result.err
+
+
 def test_a_raw_chat_needs_no_template(talk):
     result = talk(["ab", "cd"], "--raw", "--model", "fake", "--allow-ids", "97,98", "--max-tokens", "4")
     assert result.code == 0
