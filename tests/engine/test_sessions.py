@@ -7,10 +7,13 @@ import pytest
 from gencli.engine import Engine
 from gencli.errors import ModelError, UsageError
 from gencli.models.fake import FakeRunner
+from gencli.models.hf import HFRunner
 from gencli.models.resolve import ModelChoice, load
 from gencli.request import Limits, Request
+from gencli.tokenizer import ByteTokenizer
 from processors.rng import derive
 from tests.engine.harness import TOKENIZER, Scripted, engine, generate, request, texts
+from tests.models.tiny_models import build
 
 HELLO = "Hello there. "
 
@@ -124,3 +127,22 @@ def test_the_bundled_model_says_the_same_with_and_without_its_session():
         assert kept.text == fresh.text
         assert (kept.cached_tokens > 0, fresh.cached_tokens) == (number > 0, 0)
         messages.append({"role": "assistant", "content": kept.text})
+
+
+@pytest.mark.parametrize(("kind", "cached"), [("llama", 10), ("gptj", 10), ("mamba", 0)])
+def test_every_kind_of_model_goes_on_and_goes_back(kind, cached):
+    model, tokenizer = build(kind), ByteTokenizer()
+    on = Engine(HFRunner(model, max_lanes=1), tokenizer, max_batch=1)
+    ids = tuple(b"hello there (some) words")
+
+    def both():
+        one = Request("0", ids, limits=Limits(12), session="x")
+        anew = Engine(HFRunner(model, max_lanes=1), tokenizer, max_batch=1)
+        kept, fresh = (only(generate([one], on=engine)) for engine in (on, anew))
+        assert kept.text == fresh.text
+        return kept
+
+    ids += tuple(both().text.encode()) + tuple(b" and")
+    assert both().cached_tokens == len(ids) - 5
+    ids = ids[:10] + tuple(b"abc")
+    assert both().cached_tokens == cached
