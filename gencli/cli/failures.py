@@ -32,11 +32,16 @@ def _usage(error: Exception) -> UsageError:
     name = str(getattr(error, "option_name", ""))
     if type(error).__name__ != "NoSuchOption":
         message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
-        return UsageError(message, hint="See gencli run --help.")
+        return UsageError(message, hint=_see(error))
     if not re.fullmatch(r"--?\w[\w-]*", name):
         return UsageError(
             f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash."
         )
     close = get_close_matches(name, flags(), n=1)
-    hint = f"Did you mean {close[0]}?" if close else "See gencli run --help."
+    hint = f"Did you mean {close[0]}?" if close else _see(error)
     return UsageError(f"There is no option {name}.", hint=hint)
+
+
+def _see(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return f"See {context.command_path if context else 'gencli run'} --help."
