@@ -43,8 +43,7 @@ def checked(key: str, value: Any) -> Any:
             return getattr(found, entry.field)
         return convert(value, hint_of(entry), entry.bounds)
     except ParamError as error:
-        text = str(error).removeprefix(f"{entry.field} ") if entry.stage else str(error)
-        text = f"{key} {text}" if text.startswith("is ") else f"{key}: {text}"
+        text = f"{key} {str(error).removeprefix(f'{entry.field} ')}"
         tail = f" {entry.hint}" if entry.hint and entry.hint not in text else ""
         raise UsageError(text + tail) from None
 

@@ -19,7 +19,7 @@ MAX_NODES = 10_000  # after aliases are followed, so that few lines cannot make 
 MAX_DEPTH = 20
 _TAG = "tag:yaml.org,2002:"
 
-Scalar = str | int | float | bool | None
+_Scalar = str | int | float | bool | None
 
 
 class Fault(Exception):
@@ -36,7 +36,7 @@ class Fault(Exception):
 class Node:
     """A scalar, a tuple of nodes, or a mapping from keys to (key node, value node)."""
 
-    value: Scalar | tuple[Node, ...] | Mapping[Scalar, tuple[Node, Node]]
+    value: _Scalar | tuple[Node, ...] | Mapping[_Scalar, tuple[Node, Node]]
     line: int
     column: int
 
@@ -119,8 +119,8 @@ class _Builder:
             return Node(self._mapping(node, depth), line, column)
         raise Fault(f"The tag {_shown(kind)} is not allowed; write the value as it is.", line, column)
 
-    def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[Scalar, tuple[Node, Node]]:
-        pairs: dict[Scalar, tuple[Node, Node]] = {}
+    def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[_Scalar, tuple[Node, Node]]:
+        pairs: dict[_Scalar, tuple[Node, Node]] = {}
         for key_node, value_node in node.value:
             key, value = self.build(key_node, depth + 1), self.build(value_node, depth + 1)
             if isinstance(key.value, tuple | Mapping):
@@ -133,7 +133,7 @@ class _Builder:
         return pairs
 
 
-def _scalar(kind: str, text: str, line: int, column: int) -> Scalar:
+def _scalar(kind: str, text: str, line: int, column: int) -> _Scalar:
     try:
         match kind:
             case "str":

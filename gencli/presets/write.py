@@ -46,7 +46,8 @@ def _comments(settings: Settings) -> Iterator[str]:
 def _stages(job: Job, is_complete: bool) -> Iterator[str]:
     for name, _ in job.assembly.chain:
         said = job.assembly.of_stage(name)
-        yield f"  {name}:" if said else f"  {name}: {{}}"
+        if said:  # a bare --stage name has its defaults, which are off
+            yield f"  {name}:"
         for entry in said:
             line = f"    {entry.field}: {scalar(entry.value)}"
             yield _noted(line, f"{entry.origin} {entry.said}", is_complete)
