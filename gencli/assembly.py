@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.errors import UsageError
@@ -16,7 +16,7 @@ from processors.registry import builtin_registry
 
 __all__ = ["Assembly", "Assigned", "assemble"]
 
-_Chosen = dict[tuple[str, str], tuple[Assigned, int]]  # by stage and field: who set it, in which layer
+_Chosen = dict[tuple[str, str], Assigned]  # by stage and field
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ def assemble(settings: Settings) -> Assembly:
     chosen: _Chosen = {}
     for rank, layer in enumerate(settings.layers):
         for entry in (*_from_options(layer), *_from_stages(layer), *layer.stages):
-            _choose(chosen, entry, rank)
-    for entry, rank in list(_from_penalty_options(settings, chosen)):
-        _choose(chosen, entry, rank)
-    values = tuple(entry for entry, _ in chosen.values())
+            _choose(chosen, replace(entry, rank=rank))
+    for entry in list(_from_penalty_options(settings, chosen)):
+        _choose(chosen, entry)
+    values = tuple(chosen.values())
     # A bare name, as in --stage top_k, puts a stage in with its defaults.
     named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
     fields: dict[str, dict[str, Any]] = {parse_fields(text)[0]: {} for text in named}
@@ -52,16 +52,16 @@ def assemble(settings: Settings) -> Assembly:
     return Assembly(_arranged(Chain.of(fields), settings), values)
 
 
-def _choose(chosen: _Chosen, entry: Assigned, rank: int) -> None:
+def _choose(chosen: _Chosen, entry: Assigned) -> None:
     """Let the entry have its field, unless a stronger layer has it."""
-    before, other = chosen.get((entry.stage, entry.field), (entry, -1))
-    if rank == other:
+    before = chosen.get((entry.stage, entry.field))
+    if before and before.rank == entry.rank:
         raise UsageError(
             f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}.",
             hint="Leave one of them out.",
         )
-    if rank > other:
-        chosen[entry.stage, entry.field] = entry, rank
+    if not before or before.rank < entry.rank:
+        chosen[entry.stage, entry.field] = entry
 
 
 def _arranged(chain: Chain, settings: Settings) -> Chain:
@@ -110,7 +110,7 @@ def _from_stages(layer: Layer) -> Iterator[Assigned]:
             yield Assigned(name, field, value, layer.origin, said)
 
 
-def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[tuple[Assigned, int]]:
+def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:
     """--penalty-scope and --penalty-window, once for each penalty that is on."""
     given = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
     active = [name for name in PENALTY_STAGES if _is_on(name, chosen)]
@@ -120,13 +120,13 @@ def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[tuple
             hint="Add --repetition-penalty, --frequency-penalty or --presence-penalty, or leave it out.",
         )
     for key in given:
-        origin, said = settings.origin(key), settings.said(key)
+        origin, said, rank = settings.origin(key), settings.said(key), settings.rank(key)
         for stage in active:
-            yield Assigned(stage, option(key).field, settings[key], origin, said), settings.rank(key)
+            yield Assigned(stage, option(key).field, settings[key], origin, said, rank)
 
 
 def _is_on(penalty: str, chosen: _Chosen) -> bool:
     if (penalty, "penalty") not in chosen:
         return False
-    value = chosen[penalty, "penalty"][0].value
+    value = chosen[penalty, "penalty"].value
     return bool(value != builtin_registry().spec(penalty).params.default("penalty"))

@@ -49,7 +49,8 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
     said = next((entry.said for entry in assembly.of_stage("temperature")), "--temperature")
     is_sampler = settings["sampler"] == "greedy"
     sampler = f"{settings.name('sampler')} greedy"
-    if is_sampler and not assembly.chain.is_greedy and _is_asked_for(assembly, settings):
+    asked = [entry for entry in assembly.of_stage("temperature") if entry.rank >= settings.rank("sampler")]
+    if is_sampler and not assembly.chain.is_greedy and asked:
         raise UsageError(
             f"{sampler} takes the most likely token, so {said} would do nothing.",
             hint="Leave one of them out.",
@@ -60,15 +61,6 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
             f"{settings.name('n')} {settings['n']} with {greedy} would give {settings['n']} equal texts.",
             hint="Leave out -n, or draw with a temperature above 0.",
         )
-
-
-def _is_asked_for(assembly: Assembly, settings: Settings) -> bool:
-    """Whether a temperature comes from no weaker layer than the sampler, which would replace it."""
-    origins = [layer.origin for layer in settings.layers]
-    return any(
-        origins.index(entry.origin) >= origins.index(settings.origin("sampler"))
-        for entry in assembly.of_stage("temperature")
-    )
 
 
 def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:

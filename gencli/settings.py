@@ -28,13 +28,14 @@ _REPLACES = {
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A stage's field that was given a value: by which layer, and in which words."""
+    """A stage's field that was given a value: by which layer, in which words, and that layer's rank."""
 
     stage: str
     field: str
     value: Any
     origin: str
     said: str
+    rank: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,10 +58,10 @@ chain:                     # only for another order than the default
   - temperature
 ```
 
-Files are UTF-8, at most 256 KiB. Only `true` and `false` are switches, so `no` is a text. Tags are
-refused, a key stands once, aliases count as often as they are used. Nothing is
-substituted, and nothing names code: that is for flags alone. A fault is named as `file:line:column`, with exit code 3; `gencli config lint FILES`
-names all of them, and refuses what does not stand together.
+Files are UTF-8, at most 256 KiB. Only `true` and `false` are switches, so `no` is a text. Tags are refused,
+a key stands once, aliases count as often as they are used. Nothing is substituted, and nothing names code:
+that is for flags alone. A fault is named as `file:line:column`, with exit code 3; `gencli config lint
+FILES` names all of them, and refuses what does not stand together.
 
 | Key | Meaning |
 |---|---|
@@ -71,9 +71,9 @@ VARIABLES = """
 ## Environment
 
 Every flag has a variable. A switch takes 1, true, yes, on or 0, false, no, off. An option that may be
-repeated takes one value, or a JSON list: `GENCLI_STOP='["END", "\\\\n\\\\n"]'`. Texts are read
-as the flag reads them. An empty variable is none; one that starts with GENCLI_ and belongs to no
-option is refused, as is a wrong value, with exit code 2.
+repeated takes one value, or a JSON list: `GENCLI_STOP='["END", "\\\\n\\\\n"]'`. Texts are read as the flag
+reads them. An empty variable is none; one that starts with GENCLI_ and belongs to no option is refused, as
+is a wrong value, with exit code 2.
 
 | Key | Flag | Variable | Meaning |
 |---|---|---|---|
@@ -83,9 +83,8 @@ STAGES = """\
 # Stages
 
 In the order in which they run if nothing else is asked for. This page is made by scripts/config_docs.py
-from processors/catalog.py; a test keeps it true. Default values are off.
-`--stage name:field=value` sets a field, as does `stages:` in a preset; the first field of a stage is its main value,
-`--stage name=value`.
+from processors/catalog.py; a test keeps it true. Default values are off. `--stage name:field=value` sets a
+field, as does `stages:` in a preset; the first field of a stage is its main value, `--stage name=value`.
 """
 
 

@@ -51,11 +51,23 @@ def _parameter(entry: Option) -> inspect.Parameter:
         *entry.names,
         help=describe_option(entry),
         metavar=entry.metavar,
-        autocompletion=(lambda: list(entry.choices)) if entry.choices else None,
+        autocompletion=_completion(entry),
     )
     kind = bool if entry.type is bool else str
     annotation: Any = list[str] if entry.many else kind
     return inspect.Parameter(entry.key, _KIND, default=info, annotation=annotation | None)
+
+
+def _completion(entry: Option) -> Callable[[], list[str]] | None:
+    if entry.key == "preset":
+        return _preset_names
+    return (lambda: list(entry.choices)) if entry.choices else None
+
+
+def _preset_names() -> list[str]:
+    from gencli.presets.find import list_presets
+
+    return [name for name, _, _ in list_presets()]
 
 
 def _help(usage: str, options: Sequence[Option]) -> inspect.Parameter:

@@ -65,6 +65,15 @@ def test_a_conflict_between_a_preset_and_a_flag_names_the_line(here, gencli):
     assert (result.code, "n (a.yaml:1) 4 with a temperature of 0 (--temperature)" in result.err) == (2, True)
 
 
+def test_a_greedy_sampler_replaces_a_weaker_temperature_but_not_a_stronger_one(here, gencli):
+    here("a.yaml", "sampler: greedy\n")
+    flags = ("--seed", "1", "--max-tokens", "3", "x", "--model", "fake")
+    result = gencli("run", "--preset", "precise", "--preset", "a.yaml", *flags)
+    assert (result.code, "these stages change nothing" in result.err) == (0, True), result.err
+    result = gencli("run", "--preset", "a.yaml", "-t", "0.5", *flags)
+    assert (result.code, "sampler (a.yaml:1) greedy takes the most likely" in result.err) == (2, True)
+
+
 def test_an_option_may_be_a_variable(monkeypatch):
     variables = {
         "GENCLI_N": "3",
