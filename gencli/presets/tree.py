@@ -17,6 +17,7 @@ __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "Fault", "Node", "parse"]
 MAX_BYTES = 256 * 1024
 MAX_NODES = 10_000  # after aliases are followed, so that few lines cannot make millions of values
 MAX_DEPTH = 20
+_KINDS = {"str": "text", "bool": "true or false", "int": "whole number", "float": "number"}
 _TAG = "tag:yaml.org,2002:"
 
 _Scalar = str | int | float | bool | None
@@ -137,7 +138,7 @@ def _scalar(kind: str, text: str, line: int, column: int) -> _Scalar:
     try:
         match kind:
             case "str":
-                return text
+                return text.encode().decode()  # an escape can be half a character
             case "null":
                 return None
             case "bool":
@@ -147,7 +148,7 @@ def _scalar(kind: str, text: str, line: int, column: int) -> _Scalar:
             case "float":
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     except (KeyError, ValueError):
-        raise Fault(f"{text[:40]!r} is no {kind}.", line, column) from None
+        raise Fault(f"{text[:40]!r} is no {_KINDS[kind]}.", line, column) from None
     raise Fault(f"The tag {_shown(kind)} is not allowed; write the value as it is.", line, column)
 
 

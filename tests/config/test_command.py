@@ -26,8 +26,8 @@ def run_of(settings):
 ODD = (
     "-t", "0.1", "--stop", r"\n\n", "--stop", "\U0001f600 \u2028\x85", "--system", "No: #1 'x'\n",
     "--logit-bias", " the=-inf", "--logit-bias", "42=1e-07", "--stage", "top_k:ties=keep", "--chat",
-    "--penalty-window", "9", "--no-stream", "--presence-penalty", "1e3", "--stage", "top_p", "--max-time", "1e3", 
-    "--temperature-last",
+    "--penalty-window", "9", "--no-stream", "--presence-penalty", "1e3", "--stage", "top_p",
+    "--max-time", "1e3", "--temperature-last",
 )  # fmt: skip
 
 
