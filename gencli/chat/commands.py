@@ -130,7 +130,9 @@ def _chain(chat: Chat, rest: str, scene: Scene) -> Reply:
 
 
 def _preset(chat: Chat, rest: str, scene: Scene) -> Reply:
-    raise UsageError("There are no presets yet.", hint="/set KEY VALUE sets a single value.")
+    raise UsageError(
+        "A chat takes its presets when it begins.", hint="gencli chat --preset NAME; /set sets one value."
+    )
 
 
 def _system(chat: Chat, rest: str, scene: Scene) -> Reply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from gencli.errors import UsageError
 from gencli.job import Job, make_job
 from gencli.options import OPTIONS, Option
 from gencli.settings import FLAG, Settings, resolve
+from gencli.sources import gather
 
 __all__ = ["CHAT_OPTIONS", "Chat", "changeable", "open_chat"]
 
@@ -40,7 +42,9 @@ class Chat:
     def settings(self) -> Settings:
         """Every option's value and where it came from."""
         is_raw = any(values.get("raw") for _, values in self.layers)
-        return resolve(("chat", {} if is_raw else {"chat": True}), *self.layers)
+        (_, flags), *later = self.layers
+        found = gather(flags, os.environ).layers
+        return resolve(("chat", {} if is_raw else {"chat": True}), *found, *later)
 
     @property
     def job(self) -> Job:

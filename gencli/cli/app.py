@@ -26,6 +26,7 @@ COMMANDS = {
     "tokenize": "Show the tokens of a text.",
     "doctor": "Look at this installation and machine.",
     "completion": "Print the shell's completion script.",
+    "config": "Show, check, compare and write presets.",
 }
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())
@@ -90,7 +91,8 @@ def _guarded(call: Callable[[], int], *, is_debug: bool) -> int:
         if is_debug:
             raise
         found = _explained(error)
-        say(f"Error: {found.message.rstrip('.')}." + (f"\nHint: {found.hint}" if found.hint else ""))
+        end = "" if found.message.endswith("?") else "."
+        say(f"Error: {found.message.rstrip('.')}{end}" + (f"\nHint: {found.hint}" if found.hint else ""))
         return found.exit_code
 
 
@@ -122,11 +124,15 @@ def make_app(names: Iterable[str]) -> typer.Typer:
 
     import typer
 
-    app = typer.Typer(pretty_exceptions_enable=False)
+    app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
     app.callback(help="Generate text with a local language model.")(lambda: None)
     for name in names:
         module = import_module(f"gencli.cli.{name}")
-        app.command(name, help=COMMANDS[name], add_help_option=False)(module.command())
+        made = module.command()
+        if isinstance(made, typer.Typer):  # a command with commands of its own
+            app.add_typer(made, name=name, help=COMMANDS[name])
+        else:
+            app.command(name, help=COMMANDS[name], add_help_option=False)(made)
     return app
 
 

@@ -39,7 +39,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     chat = open_chat(given)
     settings = chat.settings
     voice = Voice(is_quiet=settings["quiet"])
-    for text in notices(chat.job, ()):
+    for text in (*settings.notices(), *notices(chat.job, ())):
         voice.say(f"Notice: {text}")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.run
     with interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):

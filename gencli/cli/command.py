@@ -62,7 +62,15 @@ def _completion(entry: Option) -> Callable[[], list[str]] | None:
         return lambda: list(builtin_registry().names())
     if entry.key == "model":
         return local_names
+    if entry.key == "preset":
+        return _preset_names
     return (lambda: list(entry.choices)) if entry.choices else None
+
+
+def _preset_names() -> list[str]:
+    from gencli.presets.find import list_presets
+
+    return [name for name, _, _ in list_presets()]
 
 
 def _help(page: Page) -> inspect.Parameter:

@@ -26,7 +26,7 @@ def test_help_lists_every_command(chat, scene):
         ("/set temperature_last maybe", "on or off", ""),
         ("/seed x", "whole number", ""),
         ("/save", "needs a file", ""),
-        ("/preset story", "no presets", "/set"),
+        ("/preset story", "when it begins", "/set"),
     ],
 )
 def test_what_cannot_be_done_is_said(chat, scene, line, said, hint):
