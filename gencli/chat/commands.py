@@ -193,6 +193,10 @@ def _load(chat: Chat, rest: str, scene: Scene) -> Reply:
     said = f"Loaded {_turns(len(chat.conversation.turns))} from {path}."
     if transcript.model != (here := chat.settings["model"]):
         said += f" They were spoken with {transcript.model}; {here} goes on."
+    if transcript.presets != (there := chat.settings["preset"]):
+        said += (
+            f" Their presets were {_shown(transcript.presets) or 'none'}; here: {_shown(there) or 'none'}."
+        )
     return Reply(chat, said)
 
 

@@ -24,6 +24,7 @@ class Transcript:
     model: str
     conversation: Conversation
     typed: dict[str, Any]
+    presets: tuple[str, ...] = ()
 
 
 def to_document(chat: Chat) -> dict[str, Any]:
@@ -33,6 +34,7 @@ def to_document(chat: Chat) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "model": chat.settings["model"],
+        "preset": list(chat.settings["preset"]),
         "seed": conversation.seed,
         "turn": len(conversation.turns),
         "settings": {"raw": True, **chat.typed} if chat.settings["raw"] else chat.typed,
@@ -92,7 +94,8 @@ def _read(document: dict[str, Any]) -> Transcript:
         for a, b in zip(messages[::2], messages[1::2], strict=True)
     )
     conversation = Conversation(int(document["seed"]), system, turns)
-    return Transcript(str(document["model"]), conversation, _read_settings(document["settings"]))
+    presets = tuple(map(str, document.get("preset", ())))
+    return Transcript(str(document["model"]), conversation, _read_settings(document["settings"]), presets)
 
 
 def _read_settings(settings: dict[str, Any]) -> dict[str, Any]:

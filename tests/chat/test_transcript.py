@@ -73,4 +73,6 @@ def test_a_file_that_is_not_there_is_named(chat, scene, tmp_path):
 def test_another_model_is_said(chat, scene, tmp_path):
     obey(f"/save {tmp_path / 'a.json'}", chat, scene)
     other = open_chat({"model": "other"})
+    story = open_chat({"preset": ["story"]})
+    assert "were none; here: story" in obey(f"/load {tmp_path / 'a.json'}", story, scene).text
     assert "spoken with tiny" in obey(f"/load {tmp_path / 'a.json'}", other, scene).text
