@@ -11,7 +11,7 @@ from gencli.options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES
 from gencli.settings import Settings
 from processors.chain import Chain, parse_fields
 from processors.errors import ParamError
-from processors.registry import builtin_registry
+from processors.registry import Registry, builtin_registry
 
 __all__ = ["Assembly", "Assigned", "assemble"]
 
@@ -39,12 +39,13 @@ class Assembly:
         return tuple(entry for entry in self.values if entry.stage == name)
 
 
-def assemble(settings: Settings) -> Assembly:
+def assemble(settings: Settings, registry: Registry | None = None) -> Assembly:
     """The chain that the settings describe; a field set twice is an error that names both places."""
-    values = [*_from_options(settings), *_from_stages(settings)]
+    registry = registry or builtin_registry()
+    values = [*_from_options(settings, registry), *_from_stages(settings, registry)]
     values += _from_penalty_options(settings, values)
     # A bare name, as in --stage top_k, puts a stage in with its defaults.
-    fields: dict[str, dict[str, Any]] = {parse_fields(text)[0]: {} for text in settings["stage"]}
+    fields: dict[str, dict[str, Any]] = {parse_fields(text, registry)[0]: {} for text in settings["stage"]}
     said: dict[tuple[str, str], str] = {}
     for entry in values:
         before = said.setdefault((entry.stage, entry.field), entry.said)
@@ -54,32 +55,32 @@ def assemble(settings: Settings) -> Assembly:
                 hint="Leave one of them out.",
             )
         fields[entry.stage][entry.field] = entry.value
-    return Assembly(Chain.of(fields), tuple(values))
+    return Assembly(Chain.of(fields, registry), tuple(values))
 
 
-def _check(stage: str, fields: Mapping[str, Any], said: str) -> None:
+def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:
     """Let a value that the stage refuses be named as it was typed."""
     try:
-        builtin_registry().spec(stage).params.from_mapping(fields, stage=stage)
+        registry.spec(stage).params.from_mapping(fields, stage=stage)
     except ParamError as error:
         raise UsageError(f"{said}: {str(error).removeprefix(f'{stage}: ')}") from None
 
 
-def _from_options(settings: Settings) -> Iterator[Assigned]:
+def _from_options(settings: Settings, registry: Registry) -> Iterator[Assigned]:
     for entry in OPTIONS:
         if entry.stage and settings.is_given(entry.key):
             value = settings[entry.key]
-            _check(entry.stage, {entry.field: value}, entry.flag)
+            _check(entry.stage, {entry.field: value}, entry.flag, registry)
             yield Assigned(entry.stage, entry.field, value, settings.origin(entry.key), entry.flag)
 
 
-def _from_stages(settings: Settings) -> Iterator[Assigned]:
+def _from_stages(settings: Settings, registry: Registry) -> Iterator[Assigned]:
     for text in settings["stage"]:
-        name, fields = parse_fields(text)
+        name, fields = parse_fields(text, registry)
         said = f"--stage {text!r}"
         if name == "tail":
             raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
-        _check(name, fields, said)
+        _check(name, fields, said, registry)
         for field, value in fields.items():
             yield Assigned(name, field, value, settings.origin("stage"), said)
 

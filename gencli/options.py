@@ -182,6 +182,8 @@ _STAGES: tuple[Option, ...] = (
     _for_stage("--ignore-eos", stage="ignore_eos"),
     Option(("--stage",), str, "Any stage: name, name=value or name:key=value,key=value.", "Chain", (),
            many=True, metavar="STAGE"),
+    Option(("--plugin",), str, "Add a stage of your own: path.py, path.py:Class or module:Class.",
+           "Chain", (), many=True, metavar="PLUGIN"),
 )  # fmt: skip
 
 _DRAW: tuple[Option, ...] = (

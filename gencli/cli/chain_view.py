@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from gencli.cli.jsontext import to_json
 from gencli.job import Job
-from processors.registry import builtin_registry
 
 __all__ = ["chain_json", "chain_table"]
 
@@ -27,11 +26,10 @@ def chain_json(job: Job) -> str:
 
 
 def _lines(job: Job) -> Iterator[tuple[str, str, str, str]]:
-    registry = builtin_registry()
     running = {name for name, _ in job.chain}
     yield "constrain", "tail", "ids that the tokenizer lacks", "model"
     for name, params in job.assembly.chain:
-        phase = registry.phase(name).name.lower()
+        phase = job.registry.phase(name).name.lower()
         why = "" if name in running else "  (off)" if params.is_off() else "  (not run: greedy)"
         said = job.assembly.of_stage(name)
         for entry in said:
