@@ -10,7 +10,8 @@ from gencli.errors import UsageError
 from gencli.options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES
 from gencli.settings import Settings
 from processors.chain import Chain, parse_fields
-from processors.errors import ParamError
+from processors.errors import ChainError, ParamError
+from processors.order import check_order, reorder, temperature_last
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["Assembly", "Assigned", "assemble"]
@@ -55,7 +56,22 @@ def assemble(settings: Settings, registry: Registry | None = None) -> Assembly:
                 hint="Leave one of them out.",
             )
         fields[entry.stage][entry.field] = entry.value
-    return Assembly(Chain.of(fields, registry), tuple(values))
+    return Assembly(_arranged(Chain.of(fields, registry), settings, registry), tuple(values))
+
+
+def _arranged(chain: Chain, settings: Settings, registry: Registry) -> Chain:
+    """The chain in the order that was asked for; UsageError for an order that is unsound."""
+    if settings["chain"] and settings["temperature_last"]:
+        raise UsageError("--chain and --temperature-last both say where the temperature goes.")
+    if settings["temperature_last"]:
+        return temperature_last(chain, registry)
+    if settings["chain"]:
+        try:
+            chain = reorder(chain, settings["chain"], registry)
+            check_order(chain, registry)
+        except ChainError as error:
+            raise UsageError(f"--chain: {error}") from None
+    return chain
 
 
 def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:

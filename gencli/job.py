@@ -16,6 +16,7 @@ from gencli.settings import Settings
 from gencli.text.patterns import check_pattern
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
+from processors.order import doubts
 from processors.registry import Registry, builtin_registry
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
             "so models seldom saw one there; the text is often better without it."
         )
     yield from plugin_notices(job.assembly.chain, job.registry)
+    yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
     if job.is_greedy and idle:

@@ -108,6 +108,16 @@ def _read_texts(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(unescape(text) for text in given)
 
 
+def _read_order(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Names from "penalties,temperature", or from a list."""
+    parts = given.split(",") if isinstance(given, str) else given
+    names = tuple(part.strip() for part in parts)
+    for name in names:
+        if not name.replace("_", "").isalnum():
+            raise UsageError(f"{name!r} is not a stage.", hint="It is the order alone; values go to --stage.")
+    return names
+
+
 def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
     """Pairs from "42=1.5" and " word=-2"; digits alone are an id."""
     pairs: list[tuple[int | str, float]] = []
@@ -184,6 +194,9 @@ _STAGES: tuple[Option, ...] = (
            many=True, metavar="STAGE"),
     Option(("--plugin",), str, "Add a stage of your own: path.py, path.py:Class or module:Class.",
            "Chain", (), many=True, metavar="PLUGIN"),
+    Option(("--chain",), str, "Order of the stages, as in penalties,temperature,min_p,top_k: stages, "
+           "phases, or penalties for all three.", "Chain", (), read=_read_order, metavar="STAGES"),
+    Option(("--temperature-last",), bool, "Scale by the temperature just before the draw.", "Chain", False),
 )  # fmt: skip
 
 _DRAW: tuple[Option, ...] = (

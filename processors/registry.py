@@ -38,6 +38,13 @@ class Registry:
         except KeyError:
             raise UnknownStage(name, self._specs) from None
 
+    def __contains__(self, name: str) -> bool:
+        try:
+            self.spec(name)
+        except UnknownStage:
+            return False
+        return True
+
     def load(self, name: str) -> type[Processor[Any]]:
         """The class of a stage, imported on first use."""
         if name not in self._classes:

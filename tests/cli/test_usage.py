@@ -126,3 +126,27 @@ def test_every_stage_has_an_option_but_the_tail():
 )
 def test_what_is_typed_becomes_a_value(key, typed, value):
     assert option(key).value(typed) == value
+
+
+def test_the_order_of_the_chain_is_an_option(gencli):
+    stages = ["--ban", "x", "--presence-penalty", "1", "-t", "0.5", "--top-k", "4", "--seed", "1"]
+    order = ["--chain", "top_k,temperature,penalties"]
+    rows = gencli("run", *stages, *order, "--show-chain", "--format", "json").json
+    assert [row["stage"] for row in rows][1:5] == ["ban", "top_k", "temperature", "presence"]
+    result = gencli("run", "-m", "fake", *stages, *order, "hello", "--max-tokens", "4")
+    assert result.code == 0
+    assert "presence runs after top_k" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--chain", "top_k,constrain", "--top-k", "4", "--ban", "x"], "top_k runs before ban"),
+        (["--chain", "top_k", "--top-k", "4", "-t", "2"], "leaves out temperature"),
+        (["--chain", "top_k=4"], "'top_k=4' is not a stage"),
+        (["--chain", "scale", "--temperature-last"], "--chain and --temperature-last"),
+    ],
+)
+def test_an_order_that_is_unsound_is_refused(gencli, arguments, said):
+    result = gencli("run", "-m", "fake", "hello", *arguments)
+    assert (result.code, said in result.err) == (2, True), result.err

@@ -1,0 +1,59 @@
+"""A chain may be reordered; what is unsound is refused and what is doubtful is said, naming both stages."""
+
+import pytest
+
+from processors.chain import Chain
+from processors.errors import ChainError
+from processors.order import check_order, doubts, expand, reorder, temperature_last
+
+FULL = Chain.parse("suppress=[1] | repetition=1.2 | temperature=0.7 | min_p=0.1 | top_k=5")
+
+
+def names(chain):
+    return [name for name, _ in chain]
+
+
+def test_groups_and_phases_stand_for_their_stages():
+    assert expand(["penalties", "temperature"]) == ("repetition", "frequency", "presence", "temperature")
+    assert expand(["truncate"]) == ("min_p", "top_k", "top_p")
+
+
+def test_a_named_order_is_taken_and_unnamed_masks_come_first():
+    assert names(reorder(FULL, ["top_k", "min_p", "penalties", "temperature"])) == [
+        "suppress",
+        "top_k",
+        "min_p",
+        "repetition",
+        "temperature",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (["temperature", "min_p", "top_k"], "leaves out repetition"),
+        (["penalties", "repetition"], "repetition stands twice"),
+        (["temprature"], "no stage 'temprature' to order. Did you mean 'temperature'"),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_refused(order, message):
+    with pytest.raises(ChainError, match=message):
+        reorder(FULL, order)
+
+
+def test_the_temperature_may_come_last():
+    assert names(temperature_last(FULL)) == ["suppress", "repetition", "min_p", "top_k", "temperature"]
+
+
+def test_a_cut_before_a_mask_is_refused_with_both_names():
+    with pytest.raises(ChainError, match="top_k runs before suppress"):
+        check_order(Chain.parse("top_k=5 | suppress=[1]"))
+    check_order(Chain.parse("top_k=0 | suppress=[1]"))
+    check_order(FULL)
+
+
+def test_an_adjustment_behind_a_cut_is_doubtful():
+    assert list(doubts(Chain.parse("top_k=5 | presence=0.5"))) == [
+        "presence runs after top_k: it changes only tokens that top_k has left."
+    ]
+    assert list(doubts(FULL)) == []
