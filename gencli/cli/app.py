@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "HELP", "main", "make_app"]
 
-COMMANDS = {"run": "Generate text from a prompt."}
+COMMANDS = {
+    "run": "Generate text from a prompt.",
+    "stages": "List, show and check the stages of the chain.",
+}
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())
 HELP = f"""\
@@ -119,7 +122,10 @@ def make_app(names: Iterable[str]) -> typer.Typer:
     app.callback(help="Generate text with a local language model.")(lambda: None)
     for name in names:
         module = import_module(f"gencli.cli.{name}")
-        app.command(name, help=COMMANDS[name], add_help_option=False)(module.command())
+        if hasattr(module, "app"):  # a command of several
+            app.add_typer(module.app(), name=name, help=COMMANDS[name])
+        else:
+            app.command(name, help=COMMANDS[name], add_help_option=False)(module.command())
     return app
 
 

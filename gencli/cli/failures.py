@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 
-from gencli.cli.command import flags
 from gencli.errors import GencliError, GenerationError, UsageError
 from processors.errors import ProcessorsError, RowError
 
@@ -32,11 +31,25 @@ def _usage(error: Exception) -> UsageError:
     name = str(getattr(error, "option_name", ""))
     if type(error).__name__ != "NoSuchOption":
         message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
-        return UsageError(message, hint="See gencli run --help.")
+        return UsageError(message, hint=_see(error))
     if not re.fullmatch(r"--?\w[\w-]*", name):
         return UsageError(
             f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash."
         )
-    close = get_close_matches(name, flags(), n=1)
-    hint = f"Did you mean {close[0]}?" if close else "See gencli run --help."
+    close = get_close_matches(name, _flags(error), n=1)
+    hint = f"Did you mean {close[0]}?" if close else _see(error)
     return UsageError(f"There is no option {name}.", hint=hint)
+
+
+def _see(error: Exception) -> str:
+    """Where the command at fault is explained."""
+    context = getattr(error, "ctx", None)
+    return f"See {context.command_path if context else 'gencli'} --help."
+
+
+def _flags(error: Exception) -> list[str]:
+    """The long flags of the command at fault."""
+    context = getattr(error, "ctx", None)
+    parameters = context.command.params if context else []
+    names = [name for entry in parameters for name in (*entry.opts, *entry.secondary_opts)]
+    return [name for name in names if name.startswith("--")]

@@ -52,6 +52,13 @@ class AdapterParams(Params):
         """As any Params, but on."""
         return super().from_mapping({"enabled": True, **mapping}, stage=stage)
 
+    def to_mapping(self) -> dict[str, Any]:
+        """The arguments; that the stage is on goes without saying."""
+        values = super().to_mapping()
+        return (
+            {name: value for name, value in values.items() if name != "enabled"} if self.enabled else values
+        )
+
     def build(self) -> Callable[..., Any]:
         """A new callable (ids, logits) -> logits with these values."""
         names = [field.name for field in dataclasses.fields(self) if field.name != "enabled"]
@@ -82,7 +89,7 @@ def params_of(
             "make": staticmethod(make),
             "required": required,
             "__module__": __name__,
-            "__doc__": f"Adapted from {source}.",
+            "__doc__": inspect.cleandoc(owner.__doc__ or f"Adapted from {source}."),
         },
     )
 
