@@ -86,7 +86,9 @@ def _guarded(call: Callable[[], int], *, is_debug: bool) -> int:
         if is_debug:
             raise
         found = _explained(error)
-        say(f"Error: {found.message.rstrip('.')}." + (f"\nHint: {found.hint}" if found.hint else ""))
+        text = found.message.rstrip(".")
+        stop = "" if text.endswith("?") else "."
+        say(f"Error: {text}{stop}" + (f"\nHint: {found.hint}" if found.hint else ""))
         return found.exit_code
 
 

@@ -12,15 +12,10 @@ from gencli.cli.help import command_help, describe_option
 from gencli.cli.render import Sink
 from gencli.options import OPTIONS, Option
 
-__all__ = ["flags", "make_command"]
+__all__ = ["make_command"]
 
 _KIND = inspect.Parameter.KEYWORD_ONLY
 _Run = Callable[[list[str], Mapping[str, Any]], int]
-
-
-def flags() -> list[str]:
-    """Every long flag of the table."""
-    return [name for entry in OPTIONS for name in "/".join(entry.names).split("/") if name.startswith("--")]
 
 
 def make_command(run: _Run) -> Callable[..., int]:

@@ -44,7 +44,7 @@ def _usage(error: Exception) -> UsageError:
 def _see(error: Exception) -> str:
     """Where the command at fault is explained."""
     context = getattr(error, "ctx", None)
-    return f"See {context.command_path if context else 'gencli'} --help."
+    return f"See {context.command_path if context else 'gencli run'} --help."
 
 
 def _flags(error: Exception) -> list[str]:
