@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from gencli.assembly import Assembly, assemble
 from gencli.conflicts import refuse_conflicts
-from gencli.plugins.discovery import make_registry
 from gencli.plugins.notices import plugin_notices
+from gencli.plugins.registry import make_registry
 from gencli.request import Limits, Request, Stops
 from gencli.settings import Settings
 from gencli.text.patterns import check_pattern

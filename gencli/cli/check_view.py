@@ -7,8 +7,9 @@ from typing import Any
 
 from gencli.cli.table import table
 from gencli.errors import PluginError, UsageError
-from gencli.plugins.discovery import PluginRegistry, parse_plugin
+from gencli.plugins.discovery import parse_plugin
 from gencli.plugins.loading import load_stage
+from gencli.plugins.registry import PluginRegistry
 from processors.base import Processor
 from processors.chain import Chain, parse_stage
 from processors.errors import ParamError

@@ -9,8 +9,8 @@ import typer
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink
 from gencli.cli.stage_views import page, stage_table
-from gencli.plugins.discovery import PluginRegistry, make_registry
 from gencli.plugins.listing import list_stages
+from gencli.plugins.registry import PluginRegistry, make_registry
 
 __all__ = ["app"]
 

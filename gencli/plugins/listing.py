@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gencli.errors import PluginError
-from gencli.plugins.discovery import Plugin, PluginRegistry, parse_plugin
+from gencli.plugins.discovery import Plugin, parse_plugin
+from gencli.plugins.registry import PluginRegistry
 from processors.catalog import Phase
 from processors.registry import Registry
 

@@ -8,7 +8,7 @@ import torch
 
 from gencli.errors import PluginError
 from gencli.plugins.adapter import adapt, stage_name
-from gencli.plugins.discovery import make_registry
+from gencli.plugins.registry import make_registry
 from processors.catalog import Phase
 from processors.chain import Chain
 from processors.errors import ParamError

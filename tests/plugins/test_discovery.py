@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from gencli.errors import PluginError, UsageError
-from gencli.plugins.discovery import PluginRegistry, installed_plugins, make_registry, parse_plugin
+from gencli.plugins.discovery import installed_plugins, parse_plugin
+from gencli.plugins.registry import PluginRegistry, make_registry
 from processors.chain import Chain
 from processors.errors import UnknownStage
 from tests.plugins.conftest import HEAD, ONLY, PARAMS, STAGE

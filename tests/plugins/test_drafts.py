@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.plugins.discovery import make_registry
+from gencli.plugins.registry import make_registry
 from gencli.plugins.safety import DraftGuard, draft_fault
 from processors.catalog import BUILTIN
 from processors.chain import Chain

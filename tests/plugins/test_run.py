@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.plugins.discovery import make_registry
+from gencli.plugins.registry import make_registry
 from processors.chain import Chain
 from tests.engine.harness import engine, request, texts
 from tests.plugins.conftest import ONLY
