@@ -12,9 +12,7 @@ __all__ = [
     "GROUP",
     "SWITCH",
     "Plugin",
-    "PluginRegistry",
     "installed_plugins",
-    "make_registry",
     "parse_plugin",
 ]
 

@@ -90,6 +90,11 @@ def test_the_same_plugin_twice_is_refused(plugin):
         make_registry([str(path), f"{path}:Only"])
 
 
+def test_postponed_annotations_are_understood(plugin):
+    path = plugin("from __future__ import annotations\n" + ONLY)
+    assert Chain.parse("only=3", make_registry([str(path)])).to_list() == [{"only": {"id": 3}}]
+
+
 @pytest.mark.parametrize("text", ["nonsense", "", ":Only", "module:", "a:b c", "file.txt"])
 def test_text_that_is_no_plugin_is_a_usage_error(text):
     with pytest.raises(UsageError, match=r"path\.py, path\.py:Class or module:Class"):
