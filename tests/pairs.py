@@ -1,0 +1,99 @@
+"""What each option of `gencli run` is tried with in the walk over all pairs, and why some show no mark."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Feature:
+    """An option's crafted use: `own` are its arguments, `setup` what it needs to have something to act on.
+
+    Both map a flag to its values; None is a switch.
+    """
+
+    own: dict[str, tuple[str, ...] | None]
+    setup: dict[str, tuple[str, ...] | None]
+
+
+def feature(own, **setup):
+    return Feature(own, {f"--{name.replace('_', '-')}": value for name, value in setup.items()})
+
+
+IDS = "1,6,97,98,99,100,101,102,103,104,105,257"  # a to i, and the ids that end a text
+
+FEATURES = {
+    "temperature": feature({"--temperature": ("0.3",)}),
+    "top_k": feature({"--top-k": ("5",)}),
+    "top_p": feature({"--top-p": ("0.8",)}),
+    "min_p": feature({"--min-p": ("0.3",)}),
+    "repetition_penalty": feature({"--repetition-penalty": ("1.5",)}),
+    "frequency_penalty": feature({"--frequency-penalty": ("3",)}),
+    "presence_penalty": feature({"--presence-penalty": ("3",)}),
+    "penalty_scope": feature({"--penalty-scope": ("prompt",)}, repetition_penalty=("3",)),
+    "penalty_window": feature({"--penalty-window": ("2",)}, repetition_penalty=("3",)),
+    "logit_bias": feature({"--logit-bias": ("97=3", "98=3")}),
+    "allow_ids": feature({"--allow-ids": (IDS + ",110,111,112",)}),
+    "suppress_ids": feature({"--suppress-ids": ("99,100",)}),
+    "ban": feature({"--ban": ("a", "bc")}),
+    "min_tokens": feature({"--min-tokens": ("6",)}, stop_regex=("[a-z]",)),
+    "ignore_eos": feature({"--ignore-eos": None}),
+    "stage": feature({"--stage": ("bias=[[98,3]]",)}),
+    "chain": feature(
+        {"--chain": ("adjust,top_k,top_p,min_p,temperature",)}, temperature=("2",), top_p=("0.7",)
+    ),
+    "temperature_last": feature({"--temperature-last": None}, temperature=("2",), top_p=("0.7",)),
+    "sampler": feature({"--sampler": ("multinomial",)}),
+    "seed": feature({"--seed": ("77",)}),
+    "n": feature({"-n": ("2",)}),
+    "max_tokens": feature({"--max-tokens": ("5",)}),
+    "max_time": feature({"--max-time": ("0.000001",)}),
+    "stop": feature({"--stop": ("ab", "d")}),
+    "stop_id": feature({"--stop-id": ("101", "105")}),
+    "stop_regex": feature({"--stop-regex": ("[gh]",)}),
+    "include_stop": feature({"--include-stop": None}, stop=("ab", "c")),
+    "loop": feature({"--loop": ("2",)}),
+    "file": feature({"--file": ("prompt.txt",)}),
+    "chat": feature({"--chat": None}),
+    "system": feature({"--system": ("You tell sad stories.",)}, chat=None),
+    "format": feature({"--format": ("jsonl",)}),
+    "output": feature({"--output": ("out.txt",)}),
+    "quiet": feature({"--quiet": None}),
+    "stats": feature({"--stats": None}),
+    "show_chain": feature({"--show-chain": None}),
+    "raw": feature({"--raw": None}),
+    "model": feature({"--model": ("fake",)}),
+    "dtype": feature({"--dtype": ("float32",)}),
+    "device": feature({"--device": ("cpu",)}),
+    "threads": feature({"--threads": ("1",)}),
+    "max_batch": feature({"--max-batch": ("1",)}),
+    "trust_remote_code": feature({"--trust-remote-code": None}),
+    "stream": feature({"--no-stream": None}),
+    "debug": feature({"--debug": None}),
+}
+
+# Options that must change nothing in the outcome of any other; the walk checks just that.
+NEUTRAL = {
+    "raw": "It spells out the default.",
+    "model": "The walk names the model that every run has anyway.",
+    "dtype": "float32 is what the fake model computes in.",
+    "device": "The CPU is where the fake model is.",
+    "threads": "Threads are a matter of speed.",
+    "max_batch": "The text must not depend on what runs side by side.",
+    "trust_remote_code": "The model brings no code that it could allow.",
+    "stream": "Whether text is shown early changes none of it.",
+    "debug": "It speaks up only when something fails.",
+}
+
+# Options beside which others need not show: why.
+HIDING = {
+    "max_time": "Which token is the last is the clock's affair; here none is generated.",
+    "show_chain": "It generates nothing, so only what is part of the chain could show.",
+}
+
+# Options that are not walked: why.
+SKIPPED = {
+    "chat": "It changes the prompt and nothing else, through a template, which the fake model lacks.",
+    "system": "It is a part of --chat.",
+}
+
+# Options that end a text: of two, the one that is met first shows. Each has to show with some seed.
+ENDING = {"max_tokens", "stop", "stop_id", "stop_regex", "include_stop", "loop", "min_tokens", "ban"}
