@@ -86,9 +86,8 @@ def _guarded(call: Callable[[], int], *, is_debug: bool) -> int:
         if is_debug:
             raise
         found = _explained(error)
-        text = found.message.rstrip(".")
-        stop = "" if text.endswith("?") else "."
-        say(f"Error: {text}{stop}" + (f"\nHint: {found.hint}" if found.hint else ""))
+        end = "" if found.message.endswith("?") else "."
+        say(f"Error: {found.message.rstrip('.')}{end}" + (f"\nHint: {found.hint}" if found.hint else ""))
         return found.exit_code
 
 
@@ -120,14 +119,15 @@ def make_app(names: Iterable[str]) -> typer.Typer:
 
     import typer
 
-    app = typer.Typer(pretty_exceptions_enable=False)
+    app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
     app.callback(help="Generate text with a local language model.")(lambda: None)
     for name in names:
         module = import_module(f"gencli.cli.{name}")
-        if hasattr(module, "app"):  # a command of several
-            app.add_typer(module.app(), name=name, help=COMMANDS[name])
+        made = module.command()
+        if isinstance(made, typer.Typer):  # a command with commands of its own
+            app.add_typer(made, name=name, help=COMMANDS[name])
         else:
-            app.command(name, help=COMMANDS[name], add_help_option=False)(module.command())
+            app.command(name, help=COMMANDS[name], add_help_option=False)(made)
     return app
 
 

@@ -31,25 +31,22 @@ def _usage(error: Exception) -> UsageError:
     name = str(getattr(error, "option_name", ""))
     if type(error).__name__ != "NoSuchOption":
         message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
-        return UsageError(message, hint=_see(error))
+        return UsageError(message, hint=f"See {_command(error)} --help.")
     if not re.fullmatch(r"--?\w[\w-]*", name):
         return UsageError(
             f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash."
         )
     close = get_close_matches(name, _flags(error), n=1)
-    hint = f"Did you mean {close[0]}?" if close else _see(error)
+    hint = f"Did you mean {close[0]}?" if close else f"See {_command(error)} --help."
     return UsageError(f"There is no option {name}.", hint=hint)
 
 
-def _see(error: Exception) -> str:
-    """Where the command at fault is explained."""
-    context = getattr(error, "ctx", None)
-    return f"See {context.command_path if context else 'gencli run'} --help."
+def _command(error: Exception) -> str:
+    return getattr(getattr(error, "ctx", None), "command_path", None) or "gencli run"
 
 
 def _flags(error: Exception) -> list[str]:
-    """The long flags of the command at fault."""
-    context = getattr(error, "ctx", None)
-    parameters = context.command.params if context else []
-    names = [name for entry in parameters for name in (*entry.opts, *entry.secondary_opts)]
+    """The long flags of the command that was called."""
+    parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
+    names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
     return [name for name in names if name.startswith("--")]

@@ -12,7 +12,7 @@ from gencli.cli.stage_views import page, stage_table
 from gencli.plugins.listing import list_stages
 from gencli.plugins.registry import PluginRegistry, make_registry
 
-__all__ = ["app"]
+__all__ = ["command"]
 
 _Plugins = Annotated[
     list[str] | None,
@@ -28,9 +28,9 @@ _Target = Annotated[
 ]
 
 
-def app() -> typer.Typer:
+def command() -> typer.Typer:
     """The three commands."""
-    made = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
+    made = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
     made.command("list", help="All stages in default order; a plugin that is broken, with its error.")(_list)
     made.command("show", help="Fields, formula, reference and kin of a stage.")(_show)
     made.command("check", help="Put a stage of your own through the contract kit, without a model.")(_check)
