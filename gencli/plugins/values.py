@@ -95,8 +95,10 @@ def params_of(
 
 
 def _hints(owner: Any) -> dict[str, Any]:
+    if isinstance(owner, type):
+        owner = next(vars(base)["__init__"] for base in owner.__mro__ if "__init__" in vars(base))
     try:
-        return get_type_hints(vars(owner).get("__init__", owner) if isinstance(owner, type) else owner)
+        return get_type_hints(owner)
     except Exception:  # annotations that name what is not there
         return {}
 
@@ -133,10 +135,11 @@ def _supported(hint: Any) -> Any:
     if origin in (Union, types.UnionType):
         found = [inner for argument in arguments if (inner := _supported(argument)) is not None]
         return functools.reduce(operator.or_, found) if set(found) - {type(None)} else None
-    if origin in (list, tuple) and (len(arguments) == 1 or arguments[1:] == (Ellipsis,)):
-        inner = _supported(arguments[0])
-        return None if inner is None else types.GenericAlias(tuple, (inner, ...))
-    return None
+    if origin not in (list, tuple) or not arguments:
+        return None
+    inner = [_supported(argument) for argument in arguments if argument is not Ellipsis]
+    is_long = origin is list or Ellipsis in arguments
+    return None if None in inner else types.GenericAlias(tuple, (*inner, ...) if is_long else tuple(inner))
 
 
 def _tupled(value: Any) -> Any:

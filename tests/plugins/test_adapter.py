@@ -5,6 +5,7 @@ from typing import Literal
 
 import pytest
 import torch
+from transformers.generation import logits_process
 
 from gencli.errors import PluginError
 from gencli.plugins.adapter import adapt, stage_name
@@ -13,7 +14,8 @@ from processors.catalog import Phase
 from processors.chain import Chain
 from processors.errors import ParamError
 from processors.registry import Registry
-from processors.testing import Subject, check_stage
+from processors.testing import Bench, Subject, check_stage, random_logits, toy_env
+from processors.testing.bench import TEXTS
 from tests.engine.harness import engine, request, texts
 
 HF = "transformers:RepetitionPenaltyLogitsProcessor"
@@ -73,6 +75,39 @@ def test_a_transformers_processor_keeps_the_contract():
     assert [
         result for result in check_stage(make_registry([HF]).load("repetition_penalty")) if not result.passed
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("NoRepeatNGramLogitsProcessor", {"ngram_size": 2}),
+        ("NoBadWordsLogitsProcessor", {"bad_words_ids": [[7], [3, 5]]}),
+        ("SequenceBiasLogitsProcessor", {"sequence_bias": [[[7], 2.5]]}),
+        ("ExponentialDecayLengthPenalty", {
+            "exponential_decay_length_penalty": [1, 1.5], "eos_token_id": 1, "input_ids_seq_length": 2,
+        }),
+        ("TypicalLogitsWarper", {"mass": 0.4}),
+        ("EpsilonLogitsWarper", {"epsilon": 0.01}),
+        ("EtaLogitsWarper", {"epsilon": 0.01}),
+        ("TopHLogitsWarper", {"top_h": 0.4}),
+        ("LogitNormalization", {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_each_row_is_what_transformers_makes_of_it(name, values):
+    target = getattr(logits_process, name)
+    stage = adapt(target, "mine", "here")
+    params = stage.Params.from_mapping(values)
+    bench = Bench(Subject(stage, (params,)))
+    texts = [text for text in TEXTS if text.prompt]
+    for slot, text in enumerate(texts):
+        bench.admit(slot, params, text)
+    logits = random_logits(2 * len(texts), toy_env())
+    out = bench.apply(logits, range(len(texts)), [text.drafts[:1] for text in texts])
+    for row, text in enumerate(text for text in texts for _ in range(2)):
+        ids = torch.tensor([[*text.prompt, *text.output, *text.drafts[: row % 2]]])
+        expected = target(**values)(ids, logits[row : row + 1].clone())
+        assert torch.equal(out[row : row + 1], expected)
 
 
 def test_a_function_of_a_file_is_a_stage(run, plugin):
