@@ -55,7 +55,7 @@ class Adapter(Processor[AdapterParams]):
         return torch.cat(out)
 
     def _row(self, slot: int, ids: Tensor, logits: Tensor) -> Tensor:
-        out = self._calls[slot](ids, logits.clone())
+        out = self._calls[slot](ids, logits)
         if not isinstance(out, Tensor) or out.shape != logits.shape:
             seen = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise TypeError(f"{self.name} returned {seen}, but has to return logits {list(logits.shape)}")

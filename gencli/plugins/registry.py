@@ -40,8 +40,6 @@ class PluginRegistry(Registry):
 
     def add(self, plugin: Plugin) -> StageSpec:
         """Import a plugin, check it and register its stage; PluginError if anything is wrong with it."""
-        if plugin.name:
-            self._refuse_taken(plugin.name, plugin)
         from gencli.plugins.loading import load_stage
         from gencli.plugins.validation import check_defaults
 

@@ -227,14 +227,26 @@ def test_the_name_is_the_class_without_what_it_is(attribute, name):
     assert stage_name(attribute) == name
 
 
+class Counter:
+    calls = 0
+
+    def __call__(self, ids, logits):
+        self.calls += 1
+        return logits - self.calls
+
+
+def test_a_fork_remembers_and_goes_its_own_way():
+    stage = adapt(Counter, "counter", "here")
+    subject = Subject.of(stage)
+    bench = Bench(subject)
+    bench.admit(0, subject.params[0], TEXTS[0])
+    logits = torch.zeros(1, subject.env.width)
+    bench.apply(logits, [0])
+    bench.fork(0, 5)
+    assert [float(bench.apply(logits, [slot])[0, 0]) for slot in (5, 5, 0)] == [-2.0, -3.0, -2.0]
+
+
 def test_an_object_is_copied_for_each_request():
-    class Counter:
-        calls = 0
-
-        def __call__(self, ids, logits):
-            self.calls += 1
-            return logits - self.calls
-
     stage = adapt(Counter(), "counter", "here")
     subject = Subject.of(stage)
     built = [subject.params[0].build() for _ in range(2)]
