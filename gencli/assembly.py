@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.errors import UsageError
-from gencli.options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES
-from gencli.settings import Settings
+from gencli.options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
+from gencli.settings import Assigned, Layer, Settings
 from processors.chain import Chain, parse_fields
 from processors.errors import ChainError, ParamError
 from processors.order import check_order, reorder, temperature_last
@@ -16,16 +16,7 @@ from processors.registry import Registry, builtin_registry
 
 __all__ = ["Assembly", "Assigned", "assemble"]
 
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """A stage's field that was given a value: by which layer, and in which words."""
-
-    stage: str
-    field: str
-    value: Any
-    origin: str
-    said: str
+_Chosen = dict[tuple[str, str], Assigned]  # by stage and field
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +32,47 @@ class Assembly:
 
 
 def assemble(settings: Settings, registry: Registry | None = None) -> Assembly:
-    """The chain that the settings describe; a field set twice is an error that names both places."""
+    """The chain that the settings describe.
+
+    A field that several layers set has the strongest one's value; set twice in one layer it is an error
+    that names both places.
+    """
     registry = registry or builtin_registry()
-    values = [*_from_options(settings, registry), *_from_stages(settings, registry)]
-    values += _from_penalty_options(settings, values)
+    chosen: _Chosen = {}
+    for rank, layer in enumerate(settings.layers):
+        for entry in (*_from_options(layer, registry), *_from_stages(layer, registry), *layer.stages):
+            _choose(chosen, replace(entry, rank=rank))
+    for entry in list(_from_penalty_options(settings, chosen)):
+        _choose(chosen, entry)
+    values = tuple(chosen.values())
     # A bare name, as in --stage top_k, puts a stage in with its defaults.
-    fields: dict[str, dict[str, Any]] = {parse_fields(text, registry)[0]: {} for text in settings["stage"]}
-    said: dict[tuple[str, str], str] = {}
+    named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
+    fields: dict[str, dict[str, Any]] = {parse_fields(text, registry)[0]: {} for text in named}
     for entry in values:
-        before = said.setdefault((entry.stage, entry.field), entry.said)
-        if entry.field in fields.setdefault(entry.stage, {}):
-            raise UsageError(
-                f"{before} and {entry.said} both set {entry.field} of the stage {entry.stage}.",
-                hint="Leave one of them out.",
-            )
-        fields[entry.stage][entry.field] = entry.value
-    return Assembly(_arranged(Chain.of(fields, registry), settings, registry), tuple(values))
+        fields.setdefault(entry.stage, {})[entry.field] = entry.value
+    return Assembly(_arranged(Chain.of(fields, registry), settings, registry), values)
+
+
+def _choose(chosen: _Chosen, entry: Assigned) -> None:
+    """Let the entry have its field, unless a stronger layer has it."""
+    before = chosen.get((entry.stage, entry.field))
+    if before and before.rank == entry.rank:
+        raise UsageError(
+            f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}.",
+            hint="Leave one of them out.",
+        )
+    if not before or before.rank < entry.rank:
+        chosen[entry.stage, entry.field] = entry
 
 
 def _arranged(chain: Chain, settings: Settings, registry: Registry) -> Chain:
     """The chain in the order that was asked for; UsageError for an order that is unsound."""
     if settings["chain"] and settings["temperature_last"]:
-        raise UsageError("--chain and --temperature-last both say where the temperature goes.")
+        raise UsageError(
+            f"{settings.name('chain')} and {settings.name('temperature_last')} both say where the "
+            "temperature goes.",
+            hint="Leave one of them out.",
+        )
     if settings["temperature_last"]:
         return temperature_last(chain, registry)
     if settings["chain"]:
@@ -70,7 +80,7 @@ def _arranged(chain: Chain, settings: Settings, registry: Registry) -> Chain:
             chain = reorder(chain, settings["chain"], registry)
             check_order(chain, registry)
         except ChainError as error:
-            raise UsageError(f"--chain: {error}") from None
+            raise UsageError(f"{settings.name('chain')}: {error}") from None
     return chain
 
 
@@ -82,46 +92,42 @@ def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry)
         raise UsageError(f"{said}: {str(error).removeprefix(f'{stage}: ')}") from None
 
 
-def _from_options(settings: Settings, registry: Registry) -> Iterator[Assigned]:
+def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for entry in OPTIONS:
-        if entry.stage and settings.is_given(entry.key):
-            value = settings[entry.key]
-            _check(entry.stage, {entry.field: value}, entry.flag, registry)
-            yield Assigned(entry.stage, entry.field, value, settings.origin(entry.key), entry.flag)
+        if entry.stage and entry.key in layer.values:
+            value, said = layer.values[entry.key], layer.said(entry.key)
+            _check(entry.stage, {entry.field: value}, said, registry)
+            yield Assigned(entry.stage, entry.field, value, layer.origin, said)
 
 
-def _from_stages(settings: Settings, registry: Registry) -> Iterator[Assigned]:
-    for text in settings["stage"]:
+def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
+    for text in layer.values.get("stage", ()):
         name, fields = parse_fields(text, registry)
-        said = f"--stage {text!r}"
+        said = f"{layer.said('stage')} {text!r}"
         if name == "tail":
             raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
         _check(name, fields, said, registry)
         for field, value in fields.items():
-            yield Assigned(name, field, value, settings.origin("stage"), said)
+            yield Assigned(name, field, value, layer.origin, said)
 
 
-def _from_penalty_options(settings: Settings, values: list[Assigned]) -> Iterator[Assigned]:
+def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:
     """--penalty-scope and --penalty-window, once for each penalty that is on."""
-    given = [entry for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
-    if not given:
-        return
-    active = _active_penalties(values)
-    if not active:
+    given = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
+    active = [name for name in PENALTY_STAGES if _is_on(name, chosen)]
+    if given and not active:
         raise UsageError(
-            f"{given[0].flag} is given, but no penalty is on.",
+            f"{settings.name(given[0])} is given, but no penalty is on.",
             hint="Add --repetition-penalty, --frequency-penalty or --presence-penalty, or leave it out.",
         )
-    for entry in given:
+    for key in given:
+        origin, said, rank = settings.origin(key), settings.said(key), settings.rank(key)
         for stage in active:
-            value = settings[entry.key]
-            yield Assigned(stage, entry.field, value, settings.origin(entry.key), entry.flag)
+            yield Assigned(stage, option(key).field, settings[key], origin, said, rank)
 
 
-def _active_penalties(values: list[Assigned]) -> list[str]:
-    strengths = {entry.stage: entry.value for entry in values if entry.field == "penalty"}
-    return [
-        name
-        for name in PENALTY_STAGES
-        if name in strengths and strengths[name] != builtin_registry().spec(name).params.default("penalty")
-    ]
+def _is_on(penalty: str, chosen: _Chosen) -> bool:
+    if (penalty, "penalty") not in chosen:
+        return False
+    value = chosen[penalty, "penalty"].value
+    return bool(value != builtin_registry().spec(penalty).params.default("penalty"))

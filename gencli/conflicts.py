@@ -20,37 +20,45 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
 
 
 def _refuse_pairs(settings: Settings) -> None:
-    if settings["chat"] and settings["raw"]:
-        raise UsageError("--chat and --raw contradict each other.", hint="Leave one of them out.")
+    said = settings.name
+    for one, other in (("chat", "raw"), ("quiet", "stats")):
+        if settings[one] and settings[other]:
+            raise UsageError(
+                f"{said(one)} and {said(other)} contradict each other.", hint="Leave one of them out."
+            )
     if settings["system"] is not None and not settings["chat"]:
-        raise UsageError("--system needs --chat: a raw prompt has no system message.", hint="Add --chat.")
-    if settings["quiet"] and settings["stats"]:
-        raise UsageError("--quiet and --stats contradict each other.", hint="Leave one of them out.")
+        raise UsageError(
+            f"{said('system')} needs --chat: a raw prompt has no system message.", hint="Add --chat."
+        )
     if settings["include_stop"] and not any(settings[key] for key in ("stop", "stop_id", "stop_regex")):
         raise UsageError(
-            "--include-stop is given, but there is nothing to stop at.",
+            f"{said('include_stop')} is given, but there is nothing to stop at.",
             hint="Add --stop, --stop-id or --stop-regex.",
         )
     if "" in settings["stop"]:
-        raise UsageError("--stop is an empty text, which would end every output at once.")
+        raise UsageError(f"{said('stop')} is an empty text, which would end every output at once.")
     if settings["seed"] is not None and settings["seed"] >= 2**64:
-        raise UsageError(f"--seed is {settings['seed']}, but has to be below 2**64.")
+        raise UsageError(f"{said('seed')} is {settings['seed']}, but has to be below 2**64.")
     if settings["loop"] == 1:
-        raise UsageError("--loop is 1, and everything occurs once.", hint="Give 2 or more; 0 is off.")
+        raise UsageError(
+            f"{said('loop')} is 1, and everything occurs once.", hint="Give 2 or more; 0 is off."
+        )
 
 
 def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
     said = next((entry.said for entry in assembly.of_stage("temperature")), "--temperature")
     is_sampler = settings["sampler"] == "greedy"
-    if is_sampler and not assembly.chain.is_greedy and assembly.of_stage("temperature"):
+    sampler = f"{settings.name('sampler')} greedy"
+    asked = [entry for entry in assembly.of_stage("temperature") if entry.rank >= settings.rank("sampler")]
+    if is_sampler and not assembly.chain.is_greedy and asked:
         raise UsageError(
-            f"--sampler greedy takes the most likely token, so {said} would do nothing.",
+            f"{sampler} takes the most likely token, so {said} would do nothing.",
             hint="Leave one of them out.",
         )
     if settings["n"] > 1 and (is_sampler or assembly.chain.is_greedy):
-        greedy = "--sampler greedy" if is_sampler else f"a temperature of 0 ({said})"
+        greedy = sampler if is_sampler else f"a temperature of 0 ({said})"
         raise UsageError(
-            f"-n {settings['n']} with {greedy} would give {settings['n']} equal texts.",
+            f"{settings.name('n')} {settings['n']} with {greedy} would give {settings['n']} equal texts.",
             hint="Leave out -n, or draw with a temperature above 0.",
         )
 
@@ -59,7 +67,8 @@ def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
     for entry in assembly.of_stage("min_tokens"):
         if entry.value > settings["max_tokens"]:
             raise UsageError(
-                f"{entry.said} asks for {entry.value} tokens, --max-tokens allows {settings['max_tokens']}."
+                f"{entry.said} asks for {entry.value} tokens, {settings.name('max_tokens')} allows "
+                f"{settings['max_tokens']}."
             )
 
 
@@ -67,7 +76,8 @@ def _refuse_output(settings: Settings) -> None:
     if settings["stream"] and settings["format"] != "text":
         hint = "jsonl writes each prompt's line as it finishes." if settings["format"] == "jsonl" else ""
         raise UsageError(
-            f"--stream shows text as it is made, which --format {settings['format']} cannot.",
+            f"{settings.name('stream')} shows text as it is made, which {settings.name('format')} "
+            f"{settings['format']} cannot.",
             hint=hint or "Leave out --stream, or use --format jsonl.",
         )
     output = settings["output"]

@@ -62,7 +62,7 @@ def make_job(settings: Settings) -> Job:
     return Job(
         assembly=assembly,
         draw=settings["sampler"],
-        draw_origin=settings.origin("sampler"),
+        draw_origin=settings.where("sampler"),
         seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
         n=settings["n"],
         stops=Stops(

@@ -1,7 +1,7 @@
 """Every option of a run, declared once: names, type, help, bounds, default, and the stage it sets.
 
-The command line, its help, docs/cli.md and (later) presets are made from this table. An option that
-sets a field of a stage takes help, bounds and default from the stage's own declaration.
+The command line, its help, docs/cli.md, environment variables and presets are made from this table. An
+option that sets a field of a stage takes help, bounds and default from the stage's own declaration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from processors.registry import builtin_registry
 
 __all__ = ["OPTIONS", "PENALTY_OPTIONS", "PENALTY_STAGES", "SECTIONS", "Option", "Section", "option"]
 
-Section = Literal["Prompt", "Model", "Chain", "Draw", "Limits and stops", "Output"]
+Section = Literal["Prompt", "Presets", "Model", "Chain", "Draw", "Limits and stops", "Output"]
 SECTIONS: tuple[str, ...] = get_args(Section)
 PENALTY_STAGES = ("repetition", "frequency", "presence")
 _LIMITS: Section = "Limits and stops"
@@ -29,7 +29,10 @@ _ANY = Bounds()
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `many` may be repeated; `read` turns what was typed into the value."""
+    """One option. `many` may be repeated; `read` turns what was typed into the value.
+
+    `flag_only` is the reason why presets do not have it as a key.
+    """
 
     names: tuple[str, ...]
     type: Any
@@ -43,6 +46,7 @@ class Option:
     stage: str = ""
     field: str = ""
     hint: str = ""
+    flag_only: str = ""
 
     @property
     def flag(self) -> str:
@@ -55,12 +59,18 @@ class Option:
         return self.flag.lstrip("-").replace("-", "_")
 
     @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"GENCLI_{self.key.upper()}"
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The values there are, if they can be listed."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
-    def value(self, given: Any) -> Any:
-        """The checked value of what was typed; UsageError names the option."""
+    def value(self, given: Any, said: str = "") -> Any:
+        """The checked value of what was typed; UsageError names the option, or what `said` it."""
+        said = said or self.flag
         try:
             if self.read:
                 value = self.read(given)
@@ -69,9 +79,9 @@ class Option:
             else:
                 value = self._converted(given)
         except UsageError as error:
-            raise UsageError(f"{self.flag}: {error.message}", hint=error.hint) from None
+            raise UsageError(f"{said}: {error.message}", hint=error.hint) from None
         for item in value if isinstance(value, tuple) else (value,):
-            self._check(item)
+            self._check(item, said)
         return value
 
     def _converted(self, given: Any) -> Any:
@@ -85,14 +95,12 @@ class Option:
                 return self.type(given)
         raise UsageError(f"{given!r} is not {wanted}.")
 
-    def _check(self, value: Any) -> None:
+    def _check(self, value: Any, said: str) -> None:
         if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
-            raise UsageError(f"{self.flag} holds bytes that are not UTF-8 text.")
+            raise UsageError(f"{said} holds bytes that are not UTF-8 text.")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and not self.bounds.allow(value):
-            raise UsageError(
-                f"{self.flag} is {value:g}, but has to be a number {self.bounds}.", hint=self.hint
-            )
+            raise UsageError(f"{said} is {value:g}, but has to be a number {self.bounds}.", hint=self.hint)
 
 
 def _read_ids(given: Sequence[str]) -> tuple[int, ...]:
@@ -157,10 +165,16 @@ def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option
 
 _PROMPT: tuple[Option, ...] = (
     Option(("--file", "-f"), str, "Read the prompt from this file; one newline at its end is dropped.",
-           "Prompt", (), many=True, metavar="FILE"),
+           "Prompt", (), many=True, metavar="FILE", flag_only="a prompt belongs to one run"),
     Option(("--chat",), bool, "Put the prompt into the model's chat template.", "Prompt", False),
     Option(("--raw",), bool, "Give the model the prompt as it is (the default).", "Prompt", False),
     Option(("--system",), str, "System message of the chat template.", "Prompt", metavar="TEXT"),
+)  # fmt: skip
+
+_PRESETS: tuple[Option, ...] = (
+    Option(("--preset",), str, "Values from a preset: a name (see gencli config list) or a file, as in "
+           "./mine.yaml. A later one wins.", "Presets", (), many=True, metavar="NAME",
+           flag_only="a preset builds on others with extends"),
 )  # fmt: skip
 
 _MODEL: tuple[Option, ...] = (
@@ -171,7 +185,8 @@ _MODEL: tuple[Option, ...] = (
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
     Option(("--threads",), int, "CPU threads; PyTorch decides if not given.", "Model", bounds=Bounds(ge=1)),
     Option(("--max-batch",), int, "Samples that run side by side.", "Model", 8, Bounds(ge=1)),
-    Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False),
+    Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False,
+           flag_only="a file must not be able to run code"),
 )  # fmt: skip
 
 _STAGES: tuple[Option, ...] = (
@@ -191,9 +206,10 @@ _STAGES: tuple[Option, ...] = (
     _for_stage("--min-tokens", stage="min_tokens"),
     _for_stage("--ignore-eos", stage="ignore_eos"),
     Option(("--stage",), str, "Any stage: name, name=value or name:key=value,key=value.", "Chain", (),
-           many=True, metavar="STAGE"),
+           many=True, metavar="STAGE", flag_only="stages go under stages: or chain:"),
     Option(("--plugin",), str, "Add a stage of your own: path.py, path.py:Class or module:Class.",
-           "Chain", (), many=True, metavar="PLUGIN"),
+           "Chain", (), many=True, metavar="PLUGIN",
+           flag_only="a file must not be able to run code"),
     Option(("--chain",), str, "Order of the stages, as in penalties,temperature,min_p,top_k: stages, "
            "phases, or penalties for all three.", "Chain", (), read=_read_order, metavar="STAGES"),
     Option(("--temperature-last",), bool, "Scale by the temperature just before the draw.", "Chain", False),
@@ -222,18 +238,19 @@ _STOPS: tuple[Option, ...] = (
 
 _OUTPUT: tuple[Option, ...] = (
     Option(("--format",), Literal["text", "json", "jsonl"], "Form of the result.", "Output", "text"),
-    Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE"),
+    Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE",
+           flag_only="a preset must not be able to write over a file"),
     Option(("--stream/--no-stream",), bool, "Show text as it is made, or when it is complete; text streams "
            "if neither is given.", "Output"),
     Option(("--quiet", "-q"), bool, "Nothing on stderr but errors.", "Output", False),
     Option(("--stats",), bool, "Say more on stderr: model, number format, times.", "Output", False),
     Option(("--show-chain",), bool, "Print each stage, its values and their origin; generate nothing.",
-           "Output", False),
+           "Output", False, flag_only="it asks a question and is no part of a run"),
     Option(("--debug",), bool, "Show the traceback of an error, and what the libraries say.",
-           "Output", False),
+           "Output", False, flag_only="it is for finding a fault in one run"),
 )  # fmt: skip
 
-OPTIONS: tuple[Option, ...] = (*_PROMPT, *_MODEL, *_STAGES, *_DRAW, *_STOPS, *_OUTPUT)
+OPTIONS: tuple[Option, ...] = (*_PROMPT, *_PRESETS, *_MODEL, *_STAGES, *_DRAW, *_STOPS, *_OUTPUT)
 PENALTY_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.field and not o.stage)
 _BY_KEY = {entry.key: entry for entry in OPTIONS}
 

@@ -17,7 +17,7 @@ from processors.errors import ChainError
 from processors.params import Params
 from processors.registry import Registry, builtin_registry
 
-__all__ = ["Chain", "Stage", "parse_fields", "parse_stage"]
+__all__ = ["Chain", "Stage", "fields_of", "parse_fields", "parse_stage"]
 
 Stage = tuple[str, Params]
 
@@ -107,16 +107,17 @@ def parse_fields(text: str, registry: Registry | None = None) -> tuple[str, dict
     name, equals, value = head.partition("=")
     registry = registry or builtin_registry()
     if equals:
-        return name.strip(), _fields(name.strip(), _value(value + colon + rest), registry)
+        return name.strip(), fields_of(name.strip(), _value(value + colon + rest), registry)
     pairs = [_pair(item, text) for item in _split(rest, ",")] if colon else []
-    return name.strip(), _fields(name.strip(), dict(pairs), registry)
+    return name.strip(), fields_of(name.strip(), dict(pairs), registry)
 
 
 def _stage(name: str, value: Any, registry: Registry) -> Stage:
-    return name, registry.spec(name).params.from_mapping(_fields(name, value, registry), stage=name)
+    return name, registry.spec(name).params.from_mapping(fields_of(name, value, registry), stage=name)
 
 
-def _fields(name: str, value: Any, registry: Registry) -> dict[str, Any]:
+def fields_of(name: str, value: Any, registry: Registry) -> dict[str, Any]:
+    """The fields that a value of a stage sets: those of a mapping, or the main one."""
     params = registry.spec(name).params
     return dict(value) if isinstance(value, Mapping) and _is_fields(value, params) else {params.main(): value}
 

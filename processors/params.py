@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 
 from processors.errors import ParamError, nearest
 
-__all__ = ["Bounds", "Params", "describe", "param"]
+__all__ = ["Bounds", "Params", "convert", "describe", "param"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,9 @@ class Bounds:
     def __str__(self) -> str:
         signs = ((self.ge, ">="), (self.gt, ">"), (self.le, "<="), (self.lt, "<"))
         return " and ".join(f"{sign} {limit:g}" for limit, sign in signs if limit is not None)
+
+
+_ANY = Bounds()
 
 
 def param(
@@ -130,12 +133,21 @@ def _plain(value: Any) -> Any:
 
 def _converted(owner: type[Params], field: dataclasses.Field[Any], value: Any) -> Any:
     hint = _hints(owner)[field.name]
+    bounds, finite = field.metadata["bounds"], field.metadata["finite"]
+    try:
+        return convert(value, hint, bounds, finite=finite)
+    except ParamError as error:
+        tail = f" {field.metadata['hint']}" if field.metadata["hint"] else ""
+        raise ParamError(f"{field.name} {error}{tail}") from None
+
+
+def convert(value: Any, hint: Any, bounds: Bounds = _ANY, *, finite: bool = True) -> Any:
+    """The value as the type hint and the bounds want it; ParamError: `is "x", but has to be a number.`"""
     try:
         converted = _convert(value, hint)
-        _check_numbers(converted, field.metadata["bounds"], field.metadata["finite"])
+        _check_numbers(converted, bounds, finite)
     except (TypeError, ValueError) as error:
-        tail = f" {field.metadata['hint']}" if field.metadata["hint"] else ""
-        raise ParamError(f"{field.name} is {_shown(value)}, but has to be {error}.{tail}") from None
+        raise ParamError(f"is {_shown(value)}, but has to be {error}.") from None
     return converted
 
 
@@ -183,9 +195,9 @@ def _convert_scalar(value: Any, hint: type) -> Any:
     if hint is str and isinstance(value, str):
         return value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is float and is_number:
+    if hint is float and is_number and (isinstance(value, float) or abs(value) < 2**1023):
         return float(value)
-    if hint is int and is_number and value == int(value):
+    if hint is int and is_number and (isinstance(value, int) or value.is_integer()):
         return int(value)
     names = {bool: "true or false", str: "a text", float: "a number", int: "a whole number"}
     raise TypeError(names[hint])

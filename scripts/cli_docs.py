@@ -21,7 +21,8 @@ stderr, and `--quiet` leaves only errors. Text ends with one newline; JSON
 under labels like `==> 2: the prompt <==`. From stdin and `--file`, one newline at the end is dropped.
 
 An option that would do nothing is refused, with the option that it contradicts named; a stage's field
-that `--stage` and a flag both set is refused as well. `--temperature 0` is greedy with every sampler.
+that `--stage` and a flag both set is refused as well. Values also come from presets and variables, see
+[presets.md](presets.md). `--temperature 0` is greedy with every sampler.
 
 | Exit code | Meaning |
 |---|---|

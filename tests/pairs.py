@@ -55,6 +55,7 @@ FEATURES = {
     "stop_regex": feature({"--stop-regex": ("[gh]",)}),
     "include_stop": feature({"--include-stop": None}, stop=("ab", "c")),
     "loop": feature({"--loop": ("2",)}),
+    "preset": feature({"--preset": ("./preset.yaml",)}),
     "file": feature({"--file": ("prompt.txt",)}),
     "chat": feature({"--chat": None}),
     "system": feature({"--system": ("You tell sad stories.",)}, chat=None),

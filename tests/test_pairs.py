@@ -33,6 +33,8 @@ def outcome(capfd, tmp_path, monkeypatch):
     """What a run with these arguments does: code, stdout, stderr and file, without times."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompt.txt").write_text("a dog ran\n")
+    # Of two values at least one stands beside any other option, none of which sets both.
+    (tmp_path / "preset.yaml").write_text("stages:\n  bias: [[100, 2.5]]\n  presence: 2.0\n")
     seen = {}
 
     def call(arguments):

@@ -22,6 +22,7 @@ __all__ = ["COMMANDS", "HELP", "main", "make_app"]
 COMMANDS = {
     "run": "Generate text from a prompt.",
     "stages": "List, show and check the stages of the chain.",
+    "config": "Show, check, compare and write presets.",
 }
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())

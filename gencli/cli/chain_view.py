@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gencli.cli.jsontext import to_json
 from gencli.job import Job
 
-__all__ = ["chain_json", "chain_table"]
+__all__ = ["chain_json", "chain_rows", "chain_table", "table"]
 
 _COLUMNS = ("phase", "stage", "value", "origin")
 
 
 def chain_table(job: Job) -> str:
     """Lines of phase, stage, value and origin, in the order in which stages run."""
-    rows = [_COLUMNS, *_lines(job)]
-    widths = [max(len(row[place]) for row in rows) for place in range(3)]
-    lines = ("  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows)
-    return "\n".join(lines) + "\n"
+    return table([_COLUMNS, *_lines(job)])
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Rows with their columns under each other; the last column has any width."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
+    return "".join("  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() + "\n" for row in rows)
 
 
 def chain_json(job: Job) -> str:
     """The same as a JSON array of objects."""
-    return to_json([dict(zip(_COLUMNS, row, strict=True)) for row in _lines(job)], indent=2) + "\n"
+    return to_json(chain_rows(job), indent=2) + "\n"
+
+
+def chain_rows(job: Job) -> list[dict[str, str]]:
+    """Each line of the table as an object."""
+    return [dict(zip(_COLUMNS, row, strict=True)) for row in _lines(job)]
 
 
 def _lines(job: Job) -> Iterator[tuple[str, str, str, str]]:

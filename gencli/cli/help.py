@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gencli.options import OPTIONS, SECTIONS, Option
 
-__all__ = ["command_help", "describe_option", "signature"]
+__all__ = ["RUN_USAGE", "command_help", "describe_option", "signature"]
 
 _COLUMN = 34
 _FIRM = "\xa0"  # no line ends here
-_RUN = """\
+RUN_USAGE = """\
 Usage: gencli run [OPTIONS] [PROMPT]...
 
 Generate text from a prompt. Several prompts give several texts. The prompt -
@@ -21,12 +21,14 @@ is the text that comes through a pipe; so is no prompt at all, as in
 """
 
 
-def command_help(width: int | None = None) -> str:
-    """The help of `gencli run`."""
+def command_help(
+    width: int | None = None, *, usage: str = RUN_USAGE, options: Sequence[Option] = OPTIONS
+) -> str:
+    """The help of `gencli run`, or of another command that takes these options."""
     width = width or min(shutil.get_terminal_size((80, 24)).columns, 110)
-    parts = [_RUN]
+    parts = [usage]
     for section in SECTIONS:
-        parts.append(f"{section}:\n" + _table((o for o in OPTIONS if o.section == section), width))
+        parts.append(f"{section}:\n" + _table((o for o in options if o.section == section), width))
     parts.append("Help:\n" + _row("-h, --help", "Print this help and exit.", width))
     return "\n".join(parts)
 

@@ -48,6 +48,7 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         "timings": _timings(row.finishes),
         "sampler": "greedy" if info.job.is_greedy else info.job.draw,
         "chain": info.chain.to_list(),
+        "origins": {f"{a.stage}.{a.field}": f"{a.origin} {a.said}" for a in info.job.assembly.values},
     }
 
 

@@ -13,7 +13,8 @@ from gencli.cli.prompts import read_prompts
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink, Voice
 from gencli.job import Job, make_job, notices
-from gencli.settings import FLAG, Settings, resolve
+from gencli.settings import Settings
+from gencli.sources import gather
 
 __all__ = ["command", "run"]
 
@@ -27,13 +28,13 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the command with the flags that were given; the exit code."""
     # Read when torch is imported. Threads that wait sleep: where cores are shared, spinning costs far more.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    settings = resolve((FLAG, given))
+    settings = gather(given, os.environ)
     job = make_job(settings)
     if settings["show_chain"]:
         return _show_chain(job, settings)
     prompts = read_prompts(arguments, settings["file"])
     voice = Voice(is_quiet=settings["quiet"])
-    for text in notices(job, prompts):
+    for text in (*settings.notices(), *notices(job, prompts)):
         voice.say(f"Notice: {text}")
     # From here on Ctrl-C has something to end, and the libraries have something to say.
     with (

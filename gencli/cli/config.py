@@ -1,0 +1,121 @@
+"""`gencli config`: what is set and by whom, what is wrong with a preset, how two of them differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import typer
+
+from gencli.cli.command import make_command
+from gencli.cli.config_view import config_json, config_table, differences, lint_report, preset_table
+from gencli.cli.render import Sink, say
+from gencli.errors import UsageError
+from gencli.job import make_job
+from gencli.options import OPTIONS
+from gencli.presets.find import folders
+from gencli.presets.write import preset_text
+from gencli.settings import Settings
+from gencli.sources import gather, gather_presets
+
+__all__ = ["command"]
+
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
+_SHOW = """\
+Usage: gencli config show [OPTIONS]
+
+Print every value of the run that these options would make, and where it comes
+from. --format yaml is a preset with the origins as comments.
+"""
+_EXPORT = """\
+Usage: gencli config export [OPTIONS]
+
+Write the run that these options would make as a preset, to stdout or to the
+file that --output names. Its seed is part of it.
+"""
+_SHOW_OPTIONS = tuple(
+    dataclasses.replace(
+        entry, type=Literal["text", "yaml", "json"], help="Form in which the settings are shown."
+    )
+    if entry.key == "format"
+    else entry
+    for entry in OPTIONS
+    if entry.key != "show_chain"
+)
+
+
+def command() -> typer.Typer:
+    """The group that typer calls."""
+    app = typer.Typer(context_settings=_CONTEXT, rich_markup_mode=None, add_completion=False)
+    app.command("list", help="List the presets there are, and where.")(_list)
+    show = make_command(_show, usage=_SHOW, options=_SHOW_OPTIONS)
+    app.command("show", help="Print every value and its origin.", add_help_option=False)(show)
+    app.command("lint", help="Check preset files; all faults at once.")(_lint)
+    app.command("diff", help="Print what differs between two presets.")(_diff)
+    export = make_command(_export, usage=_EXPORT)
+    app.command("export", help="Write a command line as a preset.", add_help_option=False)(export)
+    app.command("path", help="Print the folders in which presets are looked for.")(_path)
+    return app
+
+
+def _list() -> int:
+    Sink().write(preset_table())
+    return 0
+
+
+def _show(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    _refuse_prompts(arguments)
+    flags = dict(given)
+    form = next(entry for entry in _SHOW_OPTIONS if entry.key == "format").value(flags.pop("format", "text"))
+    settings = gather(flags, os.environ)
+    job = make_job(settings)
+    with Sink(settings["output"]) as sink:
+        if form == "yaml":
+            sink.write(preset_text(settings, job, is_complete=True))
+        else:
+            sink.write((config_json if form == "json" else config_table)(settings, job))
+    return _noticed(settings)
+
+
+def _lint(files: list[str]) -> int:
+    faults = lint_report(files)
+    for line in faults:
+        say(line)
+    if not faults:
+        Sink().write(f"{len(files)} {'preset is' if len(files) == 1 else 'presets are'} right.\n")
+    return 3 if faults else 0
+
+
+def _diff(a: str, b: str) -> int:
+    Sink().write(differences(gather_presets(a), gather_presets(b), names=(a, b)))
+    return 0
+
+
+def _export(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    _refuse_prompts(arguments)
+    settings = gather(given, os.environ)
+    text = preset_text(settings, make_job(settings))
+    with Sink(settings["output"]) as sink:
+        sink.write(text)
+    return _noticed(settings)
+
+
+def _path() -> int:
+    lines = (
+        f"{label:<12}{folder}{'' if folder.is_dir() else '  (is not there)'}" for label, folder in folders()
+    )
+    Sink().write("\n".join(lines) + "\n")
+    return 0
+
+
+def _noticed(settings: Settings) -> int:
+    for text in settings.notices():
+        say(f"Notice: {text}")
+    return 0
+
+
+def _refuse_prompts(arguments: Sequence[str]) -> None:
+    if arguments:
+        raise UsageError(f"{arguments[0]!r} is a prompt, and a prompt is no setting.", hint="Leave it out.")

@@ -1,0 +1,55 @@
+"""Where presets are looked for: ./configs, the user's folder, the ones that come with gencli."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from gencli.errors import ConfigError
+
+__all__ = ["Found", "find_preset", "folders", "list_presets"]
+
+Found = tuple[str, str, Path]  # name, label of the folder, file
+_PACKAGE = Path(__file__).parent
+
+
+def folders() -> tuple[tuple[str, Path], ...]:
+    """Label and folder, in the order in which they are searched."""
+    from platformdirs import user_config_path
+
+    bundled = _PACKAGE / "bundled"  # in an installed copy; a checkout has them at its root
+    source = _PACKAGE.parent.parent / "configs"
+    return (
+        ("./configs", Path.cwd() / "configs"),
+        ("user", user_config_path("gencli") / "presets"),
+        ("bundled", bundled if bundled.is_dir() else source),
+    )
+
+
+def list_presets() -> list[Found]:
+    """Every preset that can be named, once, by name; where two folders have a name, the first one's."""
+    found: dict[str, Found] = {}
+    for label, folder in folders()[::-1]:
+        for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
+            is_same = path.stem in found and found[path.stem][2].samefile(path)
+            if not is_same:
+                found[path.stem] = (path.stem, label, path)
+    return [found[name] for name in sorted(found)]
+
+
+def find_preset(name: str, *, folder: Path | None = None) -> Path:
+    """The file of a preset: by name in the folders, or the path itself (relative to `folder`)."""
+    if name.endswith((".yaml", ".yml")) or "/" in name or "\\" in name:
+        path = Path(folder or ".") / Path(name).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"There is no preset file {name}.")
+        return path.resolve()
+    for _, place in folders():
+        path = place / f"{name}.yaml"
+        if path.is_file():
+            return path.resolve()
+    close = get_close_matches(name, [found for found, _, _ in list_presets()], n=1)
+    raise ConfigError(
+        f"There is no preset {name!r}.",
+        hint=f"Did you mean {close[0]!r}?" if close else "gencli config list shows those there are.",
+    )

@@ -1,0 +1,193 @@
+"""One preset file, checked: its values, what it extends, and everything that is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gencli.errors import ConfigError, UsageError
+from gencli.presets.keys import KEYS, checked, unknown_key
+from gencli.presets.tree import MAX_BYTES, Fault, Node, parse
+from gencli.settings import PRESET, Assigned, Layer
+from gencli.text.patterns import check_pattern
+from processors.chain import fields_of
+from processors.errors import ParamError, ProcessorsError, UnknownStage
+from processors.order import expand
+from processors.registry import builtin_registry
+
+__all__ = ["Preset", "read_preset", "shown"]
+
+
+@dataclass(slots=True)
+class Preset:
+    """What a file says. It is usable only without faults."""
+
+    path: Path
+    extends: list[tuple[str, Node]] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    stages: list[Assigned] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+    def layer(self) -> Layer:
+        """The values as a layer of settings."""
+        return Layer(PRESET, self.values, self.places, tuple(self.stages))
+
+    def messages(self) -> list[str]:
+        """The faults in the order of the lines, each with file, line and column."""
+        found = sorted(self.faults, key=lambda fault: (fault.line, fault.column))
+        return [f"{shown(self.path)}:{fault.line}:{fault.column}: {fault.text}" for fault in found]
+
+
+def shown(path: Path) -> str:
+    """The path as a person would type it: relative to here, if it lies below."""
+    here = Path.cwd()
+    return os.fspath(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def read_preset(path: Path) -> Preset:
+    """Read and check a file. Faults are in the result; ConfigError only for a file that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"The preset {shown(path)} cannot be read: {error.strerror or error}.") from None
+    preset = Preset(path)
+    root = parse(content, preset.faults)
+    if root is not None and root.value is not None:
+        _Reader(preset).read(root)
+    return preset
+
+
+class _Reader:
+    """Goes through the keys; a fault in one of them does not hide those of the others."""
+
+    def __init__(self, preset: Preset) -> None:
+        self._preset = preset
+        self._set_by: dict[tuple[str, str], int] = {}
+
+    def read(self, root: Node) -> None:
+        if not isinstance(root.value, Mapping):
+            self._note(root.fault(f"A preset is a mapping of keys to values, not {_kind(root)}."))
+            return
+        for key, (key_node, value) in root.value.items():
+            try:
+                self._key(str(key), key_node, value)
+            except Fault as fault:
+                self._note(fault)
+
+    def _note(self, fault: Fault) -> None:
+        self._preset.faults.append(fault)
+
+    def _key(self, key: str, key_node: Node, value: Node) -> None:
+        if key == "extends":
+            self._extends(value)
+        elif key == "chain":
+            self._chain(key_node, value)
+        elif key == "stages":
+            self._stages(value)
+        elif key in KEYS:
+            self._option(key, key_node, value)
+        else:
+            raise key_node.fault(unknown_key(key))
+
+    def _extends(self, node: Node) -> None:
+        for item in node.value if isinstance(node.value, tuple) else (node,):
+            if not isinstance(item.value, str) or not item.value:
+                raise item.fault(f"extends is {_kind(item)}, but has to be the name of a preset, or a list.")
+            self._preset.extends.append((item.value, item))
+
+    def _option(self, key: str, key_node: Node, node: Node) -> None:
+        try:
+            value = checked(key, node.plain())
+            for pattern in value if key == "stop_regex" else ():
+                check_pattern(pattern)
+        except UsageError as error:
+            raise node.fault(error.message) from None
+        self._preset.values[key] = value
+        self._preset.places[key] = self._place(key_node)
+        if KEYS[key].stage:
+            self._claim(KEYS[key].stage, KEYS[key].field, key_node)
+
+    def _stages(self, node: Node) -> None:
+        if not isinstance(node.value, Mapping):
+            raise node.fault(f"stages is {_kind(node)}, but has to be a mapping of stages to values.")
+        self._each(self._stage(str(name), *nodes) for name, nodes in node.value.items())
+
+    def _chain(self, key_node: Node, node: Node) -> None:
+        if not isinstance(node.value, tuple) or not node.value:
+            raise node.fault(f"chain is {_kind(node)}, but has to be a list of stages.")
+        order: list[str] = []
+        self._each(self._place_of(item, order) for item in node.value)
+        self._preset.values["chain"] = tuple(order)
+        self._preset.places["chain"] = self._place(key_node)
+
+    def _place_of(self, item: Node, order: list[str]) -> list[Fault]:
+        """Read one item of the chain's list: its name goes to the order, its values to the stages."""
+        if isinstance(item.value, Mapping) and len(item.value) == 1:
+            ((name, (name_node, value)),) = item.value.items()
+            faults = self._stage(str(name), name_node, value)
+        elif isinstance(item.value, str):
+            name, name_node, faults = item.value, item, []
+        else:
+            return [item.fault(f"An item of chain is {_kind(item)}, but has to be a name, or name: value.")]
+        try:
+            expand((*order, str(name)))
+        except ProcessorsError as error:
+            return faults or [name_node.fault(str(error))]
+        order.append(str(name))
+        return faults
+
+    def _each(self, found: Iterator[list[Fault]]) -> None:
+        for faults in found:
+            self._preset.faults.extend(faults)
+
+    def _stage(self, name: str, name_node: Node, node: Node) -> list[Fault]:
+        """Read the values of a stage; what is wrong with them."""
+        try:
+            params = builtin_registry().spec(name).params
+        except UnknownStage as error:
+            return [name_node.fault(str(error))]
+        if name == "tail":
+            return [name_node.fault("The stage tail is set from the model's tokenizer.")]
+        faults = []
+        for key, value in fields_of(name, node.plain(), builtin_registry()).items():
+            key_node, value_node = _nodes_of(key, node, name_node)
+            try:
+                made = params.from_mapping({key: value}, stage=name)
+                self._claim(name, key, key_node)
+            except ParamError as error:
+                at = value_node if key in params.__dataclass_fields__ else key_node
+                faults.append(at.fault(str(error)))
+            except Fault as fault:
+                faults.append(fault)
+            else:
+                place = self._place(key_node)
+                self._preset.stages.append(Assigned(name, key, getattr(made, key), PRESET, place))
+        return faults
+
+    def _claim(self, stage: str, key: str, node: Node) -> None:
+        first = self._set_by.setdefault((stage, key), node.line)
+        if first != node.line:
+            raise node.fault(f"{key} of the stage {stage} is set here and in line {first}. Leave one out.")
+
+    def _place(self, node: Node) -> str:
+        return f"{shown(self._preset.path)}:{node.line}"
+
+
+def _nodes_of(field_name: str, node: Node, name_node: Node) -> tuple[Node, Node]:
+    """Where a field of a stage and its value stand; a main value stands for both."""
+    if isinstance(node.value, Mapping) and field_name in node.value:
+        return node.value[field_name]
+    return name_node, node
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node.value, tuple):
+        return "a list" if node.value else "an empty list"
+    if isinstance(node.value, Mapping):
+        return "a mapping"
+    return "empty" if node.value in (None, "") else repr(node.value)

@@ -1,0 +1,156 @@
+"""YAML as a tree of values that know their place. No tags, no code, bounded in size.
+
+Plain words mean what YAML 1.2 says: only true and false are switches, so `no` is a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "Fault", "Node", "parse"]
+
+MAX_BYTES = 256 * 1024
+MAX_NODES = 10_000  # after aliases are followed, so that few lines cannot make millions of values
+MAX_DEPTH = 20
+_KINDS = {"str": "text", "bool": "true or false", "int": "whole number", "float": "number"}
+_TAG = "tag:yaml.org,2002:"
+
+_Scalar = str | int | float | bool | None
+
+
+class Fault(Exception):
+    """One thing that is wrong, and where; lines and columns count from 1."""
+
+    def __init__(self, text: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(text)
+        self.text = text
+        self.line = line
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A scalar, a tuple of nodes, or a mapping from keys to (key node, value node)."""
+
+    value: _Scalar | tuple[Node, ...] | Mapping[_Scalar, tuple[Node, Node]]
+    line: int
+    column: int
+
+    def plain(self) -> Any:
+        """The value without its places, as lists, dicts and scalars."""
+        if isinstance(self.value, tuple):
+            return [item.plain() for item in self.value]
+        if isinstance(self.value, Mapping):
+            return {key: value.plain() for key, (_, value) in self.value.items()}
+        return self.value
+
+    def fault(self, text: str) -> Fault:
+        """A fault at this place."""
+        return Fault(text, self.line, self.column)
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - YAML 1.1's are replaced, not extended
+
+
+_RULES = (
+    ("null", r"null|~|", "n~"),
+    ("bool", r"true|false", "tf"),
+    ("int", r"[-+]?[0-9]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", "-+.0123456789"),
+)
+for _name, _pattern, _first in _RULES:
+    _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), [*_first, ""])
+
+
+def parse(content: bytes, faults: list[Fault]) -> Node | None:
+    """The document's tree; what is wrong with it is added to `faults`."""
+    try:
+        return _parse(content, faults)
+    except Fault as fault:
+        faults.append(fault)
+    return None
+
+
+def _parse(content: bytes, faults: list[Fault]) -> Node | None:
+    if len(content) > MAX_BYTES:
+        raise Fault(f"The file has {len(content)} bytes, but a preset has at most {MAX_BYTES}.")
+    try:
+        loader = _Loader(content.decode("utf-8-sig"))
+        root = loader.get_single_node()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise Fault("The file is not UTF-8 text.", line) from None
+    except RecursionError:
+        raise Fault(f"Values are nested more than {MAX_DEPTH} deep.") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = (mark.line + 1, mark.column + 1) if mark else ()
+        raise Fault(f"This is not valid YAML: {error.problem or error.context}.", *place) from None
+    except yaml.YAMLError as error:
+        raise Fault(f"This is not valid YAML: {' '.join(str(error).split())}.") from None
+    return _Builder(faults).build(root, 0) if root is not None else None
+
+
+class _Builder:
+    """Turns YAML's nodes into ours, within the bounds."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self._faults = faults
+        self._count = 0
+
+    def build(self, node: yaml.Node, depth: int) -> Node:
+        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        self._count += 1
+        if self._count > MAX_NODES:
+            raise Fault(f"There are more than {MAX_NODES} values, aliases included.", line, column)
+        if depth > MAX_DEPTH:
+            raise Fault(f"Values are nested more than {MAX_DEPTH} deep.", line, column)
+        kind = node.tag.removeprefix(_TAG)
+        if isinstance(node, yaml.ScalarNode):
+            return Node(_scalar(kind, node.value, line, column), line, column)
+        if isinstance(node, yaml.SequenceNode) and kind == "seq":
+            return Node(tuple(self.build(item, depth + 1) for item in node.value), line, column)
+        if isinstance(node, yaml.MappingNode) and kind == "map":
+            return Node(self._mapping(node, depth), line, column)
+        raise Fault(f"The tag {_shown(kind)} is not allowed; write the value as it is.", line, column)
+
+    def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[_Scalar, tuple[Node, Node]]:
+        pairs: dict[_Scalar, tuple[Node, Node]] = {}
+        for key_node, value_node in node.value:
+            key, value = self.build(key_node, depth + 1), self.build(value_node, depth + 1)
+            if isinstance(key.value, tuple | Mapping):
+                self._faults.append(key.fault("A key has to be a text or a number."))
+            elif key.value in pairs:
+                first = pairs[key.value][0].line
+                self._faults.append(key.fault(f"The key {key.value!r} stands here and in line {first}."))
+            else:
+                pairs[key.value] = (key, value)
+        return pairs
+
+
+def _scalar(kind: str, text: str, line: int, column: int) -> _Scalar:
+    try:
+        match kind:
+            case "str":
+                return text.encode().decode()  # an escape can be half a character
+            case "null":
+                return None
+            case "bool":
+                return {"true": True, "false": False}[text.lower()]
+            case "int":
+                return int(text)
+            case "float":
+                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    except (KeyError, ValueError):
+        raise Fault(f"{text[:40]!r} is no {_KINDS[kind]}.", line, column) from None
+    raise Fault(f"The tag {_shown(kind)} is not allowed; write the value as it is.", line, column)
+
+
+def _shown(kind: str) -> str:
+    return kind if kind.startswith("!") else f"!!{kind}"

@@ -1,0 +1,165 @@
+"""`gencli config`: list, show, lint, diff, export, path."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gencli.job import make_job
+from gencli.presets.keys import KEYS
+from gencli.sources import gather, gather_presets
+from tests.cli.conftest import FAKE, ROOT
+from tests.config.test_presets import SHIPPED, model_for
+
+HEAVY = ("torch", "transformers", "tokenizers", "numpy", "xgrammar", "jinja2", "huggingface_hub")
+
+
+def run_of(settings):
+    """What a run is made of, whoever said it."""
+    job = make_job(settings)
+    plain = [key for key, entry in KEYS.items() if not entry.field and key != "seed"]
+    fields = {(entry.stage, entry.field, entry.value) for entry in job.assembly.values}
+    return [settings[key] for key in plain], job.assembly.chain, fields, job.stops, job.limits, job.n
+
+
+ODD = (
+    "-t", "0.1", "--stop", r"\n\n", "--stop", "\U0001f600 \u2028\x85", "--system", "No: #1 'x'\n",
+    "--logit-bias", " the=-inf", "--logit-bias", "42=1e-07", "--stage", "top_k:ties=keep", "--chat",
+    "--penalty-window", "9", "--no-stream", "--presence-penalty", "1e3", "--stage", "top_p",
+    "--max-time", "1e3", "--temperature-last",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(("--preset", name) for name in SHIPPED),
+        ODD,
+        ("--chain", "adjust,truncate,scale", "--top-k", "3"),
+    ],
+    ids=lambda flags: flags[1],
+)
+def test_an_exported_run_is_the_same_run(here, gencli, flags):
+    given = ("--max-tokens", "12", *model_for(flags[1]))
+    made = gencli("config", "export", *flags, *given)
+    assert made.code == 0, made.err
+    exported = here("exported.yaml", made.out)
+    seed = make_job(gather_presets(str(exported))).seed
+    again = gencli("config", "export", "--preset", "exported.yaml")
+    assert again.out == made.out.replace("  # chosen for this run", "")
+    if "--logit-bias" in flags:  # its texts are no tokens of the fake model
+        return
+    texts = [
+        gencli("run", *arguments, "hi", "--quiet").out
+        for arguments in ((*flags, *given, "--seed", str(seed)), ("--preset", "exported.yaml"))
+    ]
+    assert texts[0] == texts[1]
+    assert texts[0]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_an_exported_preset_resolves_to_the_same_settings(here, gencli, name):
+    here("exported.yaml", gencli("config", "export", "--preset", name).out)
+    one, other = gather({"preset": [name]}, {}), gather_presets("exported.yaml")
+    assert run_of(one) == run_of(other)
+
+
+def test_show_prints_values_and_origins(here, gencli, monkeypatch):
+    monkeypatch.setenv("GENCLI_N", "2")
+    here("a.yaml", "max_tokens: 9\ntop_p: 0.5\n")
+    lines = gencli("config", "show", "--preset", "a.yaml", "--seed", "4").out.splitlines()
+    rows = {tuple(line.split()) for line in lines}
+    assert rows >= {
+        ("n", "2", "environment", "GENCLI_N"),
+        ("max_tokens", "9", "preset", "a.yaml:1"),
+        ("seed", "4", "flag", "--seed"),
+        ("model", '"tiny"', "default"),
+        ("truncate", "top_p", "p=0.5", "preset", "a.yaml:2"),
+    }
+
+
+def test_show_as_yaml_is_the_preset_of_the_run(here, gencli):
+    text = gencli("config", "show", "--preset", "story", "--format", "yaml").out
+    assert "max_tokens: 1500  # preset " in text
+    here("shown.yaml", text)
+    assert run_of(gather_presets("shown.yaml"))[1:] == run_of(gather_presets("story"))[1:]
+
+
+def test_show_as_json_has_settings_and_chain(here, gencli):
+    found = gencli("config", "show", "--top-k", "4", "--format", "json").json
+    assert found["settings"]["n"] == {"value": 1, "origin": "default"}
+    assert {"phase": "truncate", "stage": "top_k", "value": "k=4", "origin": "flag --top-k"} in found["chain"]
+
+
+@pytest.mark.parametrize("command", ["show", "export"])
+def test_a_prompt_is_no_setting(here, gencli, command):
+    result = gencli("config", command, "Once upon a time")
+    assert (result.code, "is a prompt" in result.err) == (2, True)
+
+
+def test_lint_says_all_faults_of_all_files(here, gencli):
+    here("a.yaml", "top_p: 7\ntop_k: x\n")
+    here("b.yaml", "n: 0\n")
+    here("c.yaml", "n: 1\n")
+    result = gencli("config", "lint", "a.yaml", "b.yaml", "c.yaml", "d.yaml")
+    assert (result.code, result.out) == (3, "")
+    assert [line[:8] for line in result.err.splitlines()] == ["a.yaml:1", "a.yaml:2", "b.yaml:1", "d.yaml: "]
+    assert gencli("config", "lint", "c.yaml").out == "1 preset is right.\n"
+
+
+def test_shipped_presets_have_no_fault(here, gencli):
+    assert gencli("config", "lint", *SHIPPED).code == 0
+
+
+def test_diff_names_what_differs_after_resolution(here, gencli):
+    here("a.yaml", "extends: balanced\ntop_k: 5\n")
+    lines = gencli("config", "diff", "balanced", "a.yaml").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["value", "order", "top_k.k"]
+    here("b.yaml", "extends: balanced\n")
+    assert "same run" in gencli("config", "diff", "balanced", "b.yaml").out
+
+
+def test_list_and_path_say_where_presets_are(here, gencli, tmp_path):
+    here("configs/mine.yaml", "# My own\nn: 2\n")
+    assert "mine               ./configs  My own" in gencli("config", "list").out
+    lines = gencli("config", "path").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["./configs", "user", "bundled"]
+    assert lines[1].endswith("(is not there)")
+
+
+@pytest.mark.parametrize("arguments", [[], ["lst"], ["diff", "balanced"]])
+def test_an_incomplete_command_is_a_usage_error(gencli, arguments):
+    result = gencli("config", *arguments)
+    assert (result.code, "--help" in result.err) == (2, True), result.err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["show", "-h"], ["export", "--help"], ["lint", "-h"]])
+def test_help_is_plain_and_goes_to_stdout(gencli, arguments):
+    result = gencli("config", *arguments)
+    assert (result.code, "Usage: gencli config" in result.out, result.out.isascii()) == (0, True, True)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["show", "--preset", "story"], ["lint", "chat"], ["path"]], ids=" ".join
+)
+def test_config_imports_nothing_heavy(arguments):
+    command = [sys.executable, "-X", "importtime", "-m", "gencli", "config", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ})
+    assert done.returncode == 0, done.stderr[-500:]
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert imported.isdisjoint(HEAVY)
+
+
+def test_a_run_says_what_its_preset_needs_a_flag_for(here, gencli):
+    text = gencli("config", "export", *FAKE, "--trust-remote-code").out
+    assert text.startswith("# The run had --trust-remote-code, which only a flag can give.\n")
+
+
+def test_the_session_in_docs_is_what_the_commands_print(monkeypatch, tmp_path):
+    from scripts.refresh_readme import refreshed
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
+    assert refreshed(page) == page, "run scripts/refresh_readme.py docs/config.md"

@@ -1,0 +1,96 @@
+"""One declaration gives flag, help, variable, key, schema and docs row; nothing lacks one of them."""
+
+import json
+import runpy
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from typer.main import get_command
+
+from gencli.cli.app import make_app
+from gencli.cli.help import command_help, describe_option
+from gencli.environment import environment_layer
+from gencli.options import OPTIONS
+from gencli.presets.keys import KEYS, STRUCTURE, unknown_key
+from gencli.presets.schema import json_schema
+from processors.catalog import BUILTIN
+from processors.params import describe
+from tests.cli.conftest import ROOT
+from tests.config.test_malformed import FILES
+from tests.config.test_presets import SHIPPED
+
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "config_docs.py"))
+SCHEMA = json_schema()
+
+
+def test_pages_are_what_the_declarations_give():
+    for file, make in SCRIPT["PAGES"].items():
+        assert (ROOT / "docs" / file).read_text(encoding="utf-8") == make(), (
+            f"run scripts/config_docs.py: {file}"
+        )
+
+
+@pytest.fixture(scope="module")
+def flags():
+    run = get_command(make_app(["run"])).commands["run"]
+    return {flag for parameter in run.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+
+
+@pytest.mark.parametrize("entry", OPTIONS, ids=lambda entry: entry.key)
+def test_an_option_has_flag_help_variable_key_schema_and_docs(entry, flags):
+    assert set("/".join(entry.names).split("/")) <= flags
+    assert entry.help.endswith(".")
+    assert entry.flag in command_help()
+    assert environment_layer({entry.variable: ""}).values == {}  # it is known
+    rows = SCRIPT["presets_page"]()
+    assert f"| `{entry.variable}` |" in rows
+    if entry.flag_only:
+        assert entry.flag_only in rows
+        assert f"{entry.key} is a flag only, no key of a preset: {entry.flag_only}." == unknown_key(entry.key)
+    else:
+        assert entry.key in KEYS or entry.key in STRUCTURE
+        described = SCHEMA["properties"][entry.key]["description"]
+        assert described == STRUCTURE.get(entry.key, entry.help)
+        assert describe_option(entry).replace("|", "\\|").replace("\\n", "\\\\n")[:40] in rows
+
+
+@pytest.mark.parametrize("spec", BUILTIN, ids=lambda spec: spec.name)
+def test_a_stage_has_schema_and_docs(spec):
+    page = SCRIPT["stages_page"]()
+    assert f"## {spec.name}\n" in page
+    for field, about in describe(spec.params).items():
+        assert f"| `{field}` |" in page
+        if spec.name != "tail":
+            assert SCHEMA["$defs"][spec.name]["anyOf"][1]["properties"][field]["description"] == about["doc"]
+
+
+def validator():
+    Draft202012Validator.check_schema(SCHEMA)
+    return Draft202012Validator(SCHEMA)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_schema_admits_the_shipped_presets(name):
+    content = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8"))
+    assert [error.message for error in validator().iter_errors(content)] == []
+
+
+# What only the tool sees: the text before it is a value, other files, keys that do not go together.
+BEYOND = """alias_bomb broken_pattern chain_leaves_out_a_stage chat_and_raw circle_of_two circle_of_two_back
+    control_character duplicate_key duplicate_key_in_a_stage empty_ban extends_a_missing_file extends_itself
+    extends_nothing_known field_set_in_chain_too field_set_twice greedy_samples infinite_number list_as_key
+    mask_after_a_cut no_allowed_ids not_a_number not_utf8 open_bracket penalty_window_without_a_penalty
+    recursive_alias stage_twice_in_chain tab_as_indent two_documents undefined_alias python_tag own_tag
+    date_tag deep_nesting endless_digits half_a_character word_with_a_number_tag
+    merge_key endless_bias switch_in_words number_key several_at_once""".split()
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.stem not in BEYOND], ids=lambda path: path.stem)
+def test_the_schema_refuses_what_the_tool_refuses(path):
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert list(validator().iter_errors(content)) != []
+
+
+def test_the_schema_is_json():
+    assert json.loads(json.dumps(SCHEMA)) == SCHEMA

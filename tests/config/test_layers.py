@@ -1,0 +1,152 @@
+"""flag > environment > presets > generation_config > default, value by value, each with its origin."""
+
+import json
+
+import pytest
+
+from gencli.environment import environment_layer
+from gencli.errors import ModelError, UsageError
+from gencli.model_defaults import model_layer
+from gencli.settings import resolve
+
+
+def generation_config(folder, **values):
+    folder.mkdir(exist_ok=True)
+    (folder / "generation_config.json").write_text(json.dumps(values))
+    return str(folder)
+
+
+def test_each_place_wins_over_the_weaker_ones(here, chain, tmp_path, monkeypatch):
+    model = generation_config(tmp_path / "model", top_p=0.1)
+    here("a.yaml", f"top_p: 0.2\nmodel: {model}\n")
+    here("b.yaml", "\ntop_p: 0.3\n")
+    assert chain("-m", model) == [("top_p", "p=0.1", "generation_config top_p")]
+    assert chain("--preset", "a.yaml") == [("top_p", "p=0.2", "preset a.yaml:1")]
+    presets = ("--preset", "a.yaml", "--preset", "b.yaml")
+    assert chain(*presets) == [("top_p", "p=0.3", "preset b.yaml:2")]
+    monkeypatch.setenv("GENCLI_TOP_P", "0.4")
+    assert chain(*presets) == [("top_p", "p=0.4", "environment GENCLI_TOP_P")]
+    assert chain(*presets, "--top-p", "0.5") == [("top_p", "p=0.5", "flag --top-p")]
+
+
+@pytest.mark.parametrize("flags", [("--top-p", "0.5"), ("--stage", "top_p=0.5"), ("--stage", "top_p:p=0.5")])
+@pytest.mark.parametrize(
+    "text", ["top_p: 0.9", "stages: {top_p: 0.9}", "stages: {top_p: {p: 0.9}}", "chain: [top_p: 0.9]"]
+)
+def test_spellings_of_a_field_override_each_other(here, chain, text, flags):
+    here("a.yaml", text)
+    ((stage, value, origin),) = chain("--preset", "a.yaml", *flags)
+    assert (stage, value) == ("top_p", "p=0.5")
+    assert origin.startswith(f"flag {flags[0]}")
+
+
+def test_a_field_keeps_what_only_a_weaker_place_sets(here, chain):
+    here("a.yaml", "stages:\n  top_k: {k: 9, ties: keep}\n")
+    assert [row[1] for row in chain("--preset", "a.yaml", "--top-k", "4")] == ["k=4", 'ties="keep"']
+
+
+def test_a_penalty_option_wins_over_a_weaker_field_and_yields_to_a_stronger_one(here, chain):
+    here("a.yaml", "stages:\n  presence: {penalty: 1, window: 9}\n")
+    assert "window=5" in [row[1] for row in chain("--preset", "a.yaml", "--penalty-window", "5")]
+    here("b.yaml", "penalty_window: 5\n")
+    found = chain("--preset", "b.yaml", "--stage", "presence:penalty=1,window=9")
+    assert "window=9" in [row[1] for row in found]
+
+
+def test_a_contrary_switch_replaces_the_weaker_one(here, gencli):
+    for flags, key in ((("--preset", "chat", "--raw"), "chat"), (("--preset", "chat", "--raw"), "system")):
+        settings = gencli("config", "show", *flags, "--format", "json").json["settings"]
+        assert settings[key] == {"value": {"chat": False}.get(key), "origin": "default"}
+
+
+def test_a_conflict_between_a_preset_and_a_flag_names_the_line(here, gencli):
+    here("a.yaml", "n: 4\n")
+    result = gencli("run", "--preset", "a.yaml", "-t", "0", "x")
+    assert (result.code, "n (a.yaml:1) 4 with a temperature of 0 (--temperature)" in result.err) == (2, True)
+
+
+def test_a_greedy_sampler_replaces_a_weaker_temperature_but_not_a_stronger_one(here, gencli):
+    here("a.yaml", "sampler: greedy\n")
+    flags = ("--seed", "1", "--max-tokens", "3", "x", "--model", "fake")
+    result = gencli("run", "--preset", "precise", "--preset", "a.yaml", *flags)
+    assert (result.code, "these stages change nothing" in result.err) == (0, True), result.err
+    result = gencli("run", "--preset", "a.yaml", "-t", "0.5", *flags)
+    assert (result.code, "sampler (a.yaml:1) greedy takes the most likely" in result.err) == (2, True)
+
+
+def test_an_option_may_be_a_variable(monkeypatch):
+    variables = {
+        "GENCLI_N": "3",
+        "GENCLI_CHAT": "yes",
+        "GENCLI_STREAM": "off",
+        "GENCLI_STOP": '["a\\\\n", "b,c"]',
+        "GENCLI_STOP_ID": "[1, 2]",
+        "GENCLI_BAN": "fox",
+        "GENCLI_SEED": "",
+        "PATH": "x",
+    }
+    values = resolve(environment_layer(variables))
+    assert [values[key] for key in ("n", "chat", "stream", "stop", "stop_id", "ban", "seed")] == [
+        3, True, False, ("a\n", "b,c"), (1, 2), ("fox",), None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("GENCLI_TOP_P", "7", "GENCLI_TOP_P is 7, but has to be a number >= 0 and <= 1."),
+        ("GENCLI_TOP_P", "x", "GENCLI_TOP_P: 'x' is not a number."),
+        ("GENCLI_CHAT", "maybe", "GENCLI_CHAT is 'maybe', but has to be true or false."),
+        ("GENCLI_STOP_REGEX", "[a-z]+", "GENCLI_STOP_REGEX is no JSON list"),
+        ("GENCLI_STOP", "[[1]]", "GENCLI_STOP is a list of other things"),
+        ("GENCLI_TEMPRATURE", "1", "The environment variable GENCLI_TEMPRATURE belongs to no option."),
+    ],
+)
+def test_a_wrong_variable_is_named_with_exit_code_2(here, gencli, monkeypatch, name, value, said):
+    monkeypatch.setenv(name, value)
+    result = gencli("run", "x")
+    assert (result.code, said in result.err) == (2, True), result.err
+
+
+def test_presets_of_the_flag_replace_those_of_the_variable(here, chain, monkeypatch):
+    monkeypatch.setenv("GENCLI_PRESET", '["balanced", "precise"]')
+    assert ("temperature", "temperature=0.2") in [row[:2] for row in chain()]
+    assert ("temperature", "temperature=1.2") in [row[:2] for row in chain("--preset", "creative")]
+
+
+def test_a_model_without_sampling_is_greedy_and_a_flag_undoes_it(here, chain, tmp_path):
+    model = generation_config(tmp_path / "model", do_sample=False, temperature=0.6, top_k=20)
+    ((stage, value, origin),) = chain("-m", model)
+    assert (stage, value, origin) == (
+        "temperature", "temperature=0.0  (not run: greedy)", "generation_config do_sample=false",
+    )  # fmt: skip
+    assert chain("-m", model, "-t", "0.6")[0][2] == "flag --temperature"
+
+
+def test_what_a_model_asks_for_and_gencli_lacks_is_said(tmp_path):
+    layer = model_layer(generation_config(tmp_path / "model", typical_p=0.9, eta_cutoff=0.0, top_k=None))
+    assert layer.values == {}
+    assert [text.rpartition("/")[2] for text in layer.notices] == [
+        "generation_config.json asks for typical_p=0.9, which gencli does not have."
+    ]
+
+
+def test_a_model_s_wrong_value_names_the_file(tmp_path):
+    with pytest.raises(ModelError, match=r"generation_config.json: top_p is 7, but has to be a number"):
+        model_layer(generation_config(tmp_path / "model", top_p=7))
+
+
+@pytest.mark.parametrize("name", ["tiny", "fake", "no-such", "no/such", "./no", "no/such/model"])
+def test_models_without_values_add_nothing(here, name):
+    layer = model_layer(name)
+    assert layer is None or (layer.values, layer.notices) == ({}, ())
+
+
+def test_two_values_in_one_place_are_refused(here, gencli):
+    result = gencli("run", "--top-k", "4", "--stage", "top_k=5", "x")
+    assert (result.code, "--top-k and --stage 'top_k=5' both set k" in result.err) == (2, True)
+
+
+def test_a_value_is_checked_wherever_it_comes_from():
+    with pytest.raises(UsageError, match="GENCLI_MAX_TOKENS is 0"):
+        environment_layer({"GENCLI_MAX_TOKENS": "0"})

@@ -1,0 +1,173 @@
+"""The presets that ship, how presets are found, and how they build on each other."""
+
+import pytest
+
+from gencli.errors import ConfigError
+from gencli.presets import find
+from gencli.presets.find import find_preset, list_presets
+from gencli.presets.stack import MAX_FILES, expand_preset, load_presets
+from gencli.presets.tree import MAX_BYTES
+from gencli.sources import gather_presets
+from tests.cli.conftest import FAKE, ROOT
+
+SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
+WANTED = """neutral precise balanced creative story code json chat brainstorm deterministic
+    hf-default llama-cpp-default vllm-default""".split()
+# What each is for, as values of the run.
+MARKS = {
+    "neutral": ("top_p", 1.0),
+    "precise": ("temperature", 0.2),
+    "balanced": ("temperature", 0.7),
+    "creative": ("min_p", 0.05),
+    "story": ("max_tokens", 1500),
+    "code": ("stop", ("\n```",)),
+    "json": ("temperature", 0.1),
+    "chat": ("chat", True),
+    "brainstorm": ("n", 5),
+    "deterministic": ("temperature", 0.0),
+    "hf-default": ("max_tokens", 20),
+    "llama-cpp-default": (
+        "chain",
+        ("bias", "repetition", "frequency", "presence", "top_k", "top_p", "min_p", "temperature"),
+    ),
+    "vllm-default": ("max_tokens", 16),
+}
+
+
+def model_for(name):
+    """The fake model, or for the preset that needs a chat template the tiny one."""
+    return ("--model", "tiny") if name == "chat" else FAKE
+
+
+def test_the_presets_that_are_promised_ship():
+    assert sorted(MARKS) == sorted(WANTED) == SHIPPED
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_preset_says_what_it_is_for_in_two_lines(name):
+    lines = (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    assert [line[:2] for line in lines[:2]] == ["# ", "# "]
+    assert ("# Not reproduced:" in lines) == name.endswith("-default")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_preset_generates_with_its_values(here, gencli, name):
+    key, value = MARKS[name]
+    assert gather_presets(name)[key] == value
+    flags = ("--preset", name, "--max-tokens", "8", "--seed", "3", "--quiet", "x")
+    result = gencli("run", *model_for(name), *flags)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.strip()
+
+
+def test_shipped_presets_are_found_everywhere(here):
+    assert [(name, label) for name, label, _ in list_presets()] == [(name, "bundled") for name in SHIPPED]
+
+
+def test_the_wheel_has_the_presets_where_they_are_looked_for(here, monkeypatch, tmp_path):
+    import tomllib
+
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"]["force-include"] == {"configs": "gencli/presets/bundled"}
+    here("site/gencli/presets/bundled/mine.yaml", "n: 2\n")
+    monkeypatch.setattr(find, "_PACKAGE", tmp_path / "site" / "gencli" / "presets")
+    assert [name for name, _, _ in list_presets()] == ["mine"]
+
+
+def test_the_nearer_folder_wins(here):
+    bundled = find_preset("chat")
+    user = here("home/gencli/presets/chat.yaml", "n: 2\n")
+    assert find_preset("chat") == user != bundled
+    local = here("configs/chat.yaml", "n: 3\n")
+    assert find_preset("chat") == local
+    assert [label for name, label, _ in list_presets() if name == "chat"] == ["./configs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("balancd", "There is no preset 'balancd'."), ("./x.yaml", "no preset file ./x.yaml")]
+)
+def test_a_preset_that_is_not_there_ends_with_3(here, gencli, name, said):
+    result = gencli("run", "--preset", name, "x")
+    assert (result.code, said in result.err) == (3, True), result.err
+
+
+def test_presets_stack_left_to_right_and_extends_comes_first(here):
+    here("base.yaml", "top_k: 1\ntop_p: 0.1\nmin_p: 0.1\n")
+    here("sub/other.yaml", "top_p: 0.2\nmin_p: 0.2\n")
+    top = here("sub/top.yaml", "extends: [../base.yaml, ./other.yaml]\nmin_p: 0.3\n")
+    settings = gather_presets(str(top))
+    assert [settings[key] for key in ("top_k", "top_p", "min_p")] == [1, 0.2, 0.3]
+    assert gather_presets(str(top), "./base.yaml")["min_p"] == 0.1
+    assert [preset.path.name for preset in expand_preset(top)] == ["base.yaml", "other.yaml", "top.yaml"]
+
+
+def test_extends_that_multiply_are_bounded(here):
+    for level in range(20):
+        here(f"{level}.yaml", f"extends: [./{level + 1}.yaml, ./{level + 1}.yaml]\n")
+    here("20.yaml", "n: 1\n")
+    with pytest.raises(ConfigError, match=f"more than {MAX_FILES} files"):
+        load_presets(["./0.yaml"])
+
+
+def test_a_line_of_extends_without_end_is_bounded(here):
+    for level in range(MAX_FILES + 2):
+        here(f"{level}.yaml", f"extends: ./{level + 1}.yaml\n")
+    with pytest.raises(ConfigError, match=f"more than {MAX_FILES} deep"):
+        load_presets(["./0.yaml"])
+
+
+def test_a_file_that_is_too_large_is_refused(here):
+    here("a.yaml", "#" * MAX_BYTES + "\nn: 1\n")
+    with pytest.raises(ConfigError, match="a preset has at most"):
+        load_presets(["a.yaml"])
+
+
+def test_the_first_fault_ends_a_run_with_3_and_the_rest_is_counted(here, gencli):
+    here("a.yaml", "temprature: 1\ntop_p: 7\n")
+    result = gencli("run", "--preset", "a.yaml", "x")
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith(
+        "Error: a.yaml:1:1: There is no key 'temprature'. Did you mean 'temperature'?\n"
+    )
+    assert "2 faults" in result.err
+
+
+def test_an_empty_preset_is_a_preset(here):
+    here("a.yaml", "# Nothing yet\n")
+    assert not gather_presets("a.yaml").is_given("n")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("system: no", "system", "no"),
+        ("system: '1:30'", "system", "1:30"),
+        ("system: 2020-01-01", "system", "2020-01-01"),
+        ("max_time: 1e-3", "max_time", 0.001),
+        ("max_tokens: 010", "max_tokens", 10),
+        ("stop: 'a\\n'", "stop", ("a\\n",)),
+        ('stop: "a\\n"', "stop", ("a\n",)),
+        ("stop: [a, b]", "stop", ("a", "b")),
+        ("logit_bias: {42: 1.5, ' fox': -.inf}", "logit_bias", ((42, 1.5), (" fox", float("-inf")))),
+        ("ban: &a [x]\nstop: *a", "stop", ("x",)),
+    ],
+)
+def test_yaml_means_what_it_says(here, text, key, value):
+    here("a.yaml", text)
+    assert gather_presets("a.yaml")[key] == value
+
+
+def test_a_chain_gives_order_and_values(here, chain):
+    here(
+        "a.yaml",
+        "chain: [penalties, top_k: {k: 4, ties: keep},\n  temperature: 0.5]\npresence_penalty: 1\n",
+    )
+    rows = chain("--preset", "a.yaml")
+    assert [row[0] for row in rows] == ["presence", "top_k", "top_k", "temperature"]
+    assert rows[1][1:] == ("k=4", "preset a.yaml:1")
+
+
+def test_nothing_is_substituted(here, monkeypatch):
+    monkeypatch.setenv("SECRET", "x")
+    here("a.yaml", "system: '${SECRET} $(id) `id`'\n")
+    assert gather_presets("a.yaml")["system"] == "${SECRET} $(id) `id`"
