@@ -53,7 +53,7 @@ class Job:
 
 def make_job(settings: Settings) -> Job:
     """The job that the settings describe. Raises UsageError, or ProcessorsError for a stage's values."""
-    registry = make_registry(settings["plugin"])
+    registry = settings.registry or make_registry(settings["plugin"])
     assembly = assemble(settings, registry)
     refuse_conflicts(settings, assembly)
     for pattern in settings["stop_regex"]:

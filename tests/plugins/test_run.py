@@ -66,3 +66,26 @@ def test_each_row_of_a_batch_has_its_own_values(plugin):
     assert together == alone
     assert together["a", 0] == "aaaa"
     assert together["b", 0] == "bbbb"
+
+
+def test_a_preset_may_name_its_stage(run, plugin, tmp_path):
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("stages:\n  only: {id: 98}\n")
+    assert run("--plugin", plugin(ONLY), "--preset", preset, "--max-tokens", 3, "hi").out == "bbb\n"
+    assert run("--preset", preset, "hi").code == 3
+
+
+def test_a_preset_may_not_name_its_code(run, plugin, tmp_path):
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(f"plugin: {plugin(ONLY)}\n")
+    done = run("--preset", preset, "hi")
+    assert done.code == 3
+    assert "a file must not be able to run code" in done.err
+
+
+def test_an_installed_stage_needs_its_name_only_in_a_preset(run, gencli, install, tmp_path):
+    install("only_preset", ONLY, only="Only")
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("chain:\n  - only: 99\n  - top_k: 3\n")
+    assert gencli("config", "lint", preset).code == 0
+    assert run("--preset", preset, "--max-tokens", 2, "hi").out == "cc\n"
