@@ -15,8 +15,12 @@ from processors.registry import builtin_registry
 
 __all__ = ["KEYS", "LATER", "STRUCTURE", "checked", "hint_of", "stage_specs", "unknown_key"]
 
+# Whatever the table says of it, a plug-in is code and so is never named by a file.
+_FLAG_ONLY = {
+    **{entry.key: entry.flag_only for entry in OPTIONS if entry.flag_only},
+}
 KEYS: dict[str, Option] = {
-    entry.key: entry for entry in OPTIONS if not entry.flag_only and entry.key != "chain"
+    entry.key: entry for entry in OPTIONS if entry.key not in _FLAG_ONLY and entry.key != "chain"
 }
 STRUCTURE = {
     "extends": "Presets that this one builds on, one or a list: names, or files relative to this one. "
@@ -26,7 +30,6 @@ STRUCTURE = {
     "stages": "Values of stages by name: a main value, or a mapping of fields. They keep the default order.",
 }
 LATER = ("draft", "guidance", "grammar")
-_FLAG_ONLY = {entry.key: entry.flag_only for entry in OPTIONS if entry.flag_only}
 
 
 def checked(key: str, value: Any) -> Any:
