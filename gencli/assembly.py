@@ -12,7 +12,7 @@ from gencli.settings import Assigned, Layer, Settings
 from processors.chain import Chain, parse_fields
 from processors.errors import ChainError, ParamError
 from processors.order import check_order, reorder, temperature_last
-from processors.registry import builtin_registry
+from processors.registry import Registry, builtin_registry
 
 __all__ = ["Assembly", "Assigned", "assemble"]
 
@@ -31,25 +31,26 @@ class Assembly:
         return tuple(entry for entry in self.values if entry.stage == name)
 
 
-def assemble(settings: Settings) -> Assembly:
+def assemble(settings: Settings, registry: Registry | None = None) -> Assembly:
     """The chain that the settings describe.
 
     A field that several layers set has the strongest one's value; set twice in one layer it is an error
     that names both places.
     """
+    registry = registry or builtin_registry()
     chosen: _Chosen = {}
     for rank, layer in enumerate(settings.layers):
-        for entry in (*_from_options(layer), *_from_stages(layer), *layer.stages):
+        for entry in (*_from_options(layer, registry), *_from_stages(layer, registry), *layer.stages):
             _choose(chosen, replace(entry, rank=rank))
     for entry in list(_from_penalty_options(settings, chosen)):
         _choose(chosen, entry)
     values = tuple(chosen.values())
     # A bare name, as in --stage top_k, puts a stage in with its defaults.
     named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
-    fields: dict[str, dict[str, Any]] = {parse_fields(text)[0]: {} for text in named}
+    fields: dict[str, dict[str, Any]] = {parse_fields(text, registry)[0]: {} for text in named}
     for entry in values:
         fields.setdefault(entry.stage, {})[entry.field] = entry.value
-    return Assembly(_arranged(Chain.of(fields), settings), values)
+    return Assembly(_arranged(Chain.of(fields, registry), settings, registry), values)
 
 
 def _choose(chosen: _Chosen, entry: Assigned) -> None:
@@ -64,7 +65,7 @@ def _choose(chosen: _Chosen, entry: Assigned) -> None:
         chosen[entry.stage, entry.field] = entry
 
 
-def _arranged(chain: Chain, settings: Settings) -> Chain:
+def _arranged(chain: Chain, settings: Settings, registry: Registry) -> Chain:
     """The chain in the order that was asked for; UsageError for an order that is unsound."""
     if settings["chain"] and settings["temperature_last"]:
         raise UsageError(
@@ -73,39 +74,39 @@ def _arranged(chain: Chain, settings: Settings) -> Chain:
             hint="Leave one of them out.",
         )
     if settings["temperature_last"]:
-        return temperature_last(chain)
+        return temperature_last(chain, registry)
     if settings["chain"]:
         try:
-            chain = reorder(chain, settings["chain"])
-            check_order(chain)
+            chain = reorder(chain, settings["chain"], registry)
+            check_order(chain, registry)
         except ChainError as error:
             raise UsageError(f"{settings.name('chain')}: {error}") from None
     return chain
 
 
-def _check(stage: str, fields: Mapping[str, Any], said: str) -> None:
+def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:
     """Let a value that the stage refuses be named as it was typed."""
     try:
-        builtin_registry().spec(stage).params.from_mapping(fields, stage=stage)
+        registry.spec(stage).params.from_mapping(fields, stage=stage)
     except ParamError as error:
         raise UsageError(f"{said}: {str(error).removeprefix(f'{stage}: ')}") from None
 
 
-def _from_options(layer: Layer) -> Iterator[Assigned]:
+def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for entry in OPTIONS:
         if entry.stage and entry.key in layer.values:
             value, said = layer.values[entry.key], layer.said(entry.key)
-            _check(entry.stage, {entry.field: value}, said)
+            _check(entry.stage, {entry.field: value}, said, registry)
             yield Assigned(entry.stage, entry.field, value, layer.origin, said)
 
 
-def _from_stages(layer: Layer) -> Iterator[Assigned]:
+def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for text in layer.values.get("stage", ()):
-        name, fields = parse_fields(text)
+        name, fields = parse_fields(text, registry)
         said = f"{layer.said('stage')} {text!r}"
         if name == "tail":
             raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
-        _check(name, fields, said)
+        _check(name, fields, said, registry)
         for field, value in fields.items():
             yield Assigned(name, field, value, layer.origin, said)
 

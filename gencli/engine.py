@@ -13,6 +13,7 @@ from gencli.admission import admission, check_request, effective_chain, stop_rul
 from gencli.draft import Drafter
 from gencli.events import Event
 from gencli.models.base import ModelRunner
+from gencli.plugins.safety import DraftGuard
 from gencli.request import Request
 from gencli.scheduler import Scheduler, Step
 from gencli.sequence import Sequence
@@ -62,6 +63,8 @@ class Engine:
         self._history = History(device, slots=max_batch + 1)
         env = Env(width=spec.vocab_size, vocabulary=tokenizer, eos_ids=self.eos_ids, device=device)
         self._pipeline = Pipeline(env, self._registry)
+        self._guard = DraftGuard(self._registry)
+        self.notices: list[str] = []
         self._sampler = Sampler()
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
@@ -81,11 +84,19 @@ class Engine:
         check_request(request, self._runner.spec)
         self._pipeline.admit(self._spare_slot, request.chain, admission(request))
         self._pipeline.release(self._spare_slot)
+        if self._drafter is not None:
+            self._guard_drafts(request)
         rules, now = stop_rules(request, self.eos_ids), time.monotonic()
         for sample in range(request.n):
             stream = TextStream(self._tokenizer.stream(request.prompt_ids), rules)
             seed = derive(request.seed, sample)
             self._scheduler.waiting.append(Sequence(request, sample, seed, stream, submitted=now))
+
+    def _guard_drafts(self, request: Request) -> None:
+        """No drafts for a plugin that would give other text with them."""
+        for name, fault in self._guard.faults(request.chain):
+            self._pipeline.run_stepwise(name)
+            self.notices.append(f"The stage {name} runs without drafts, as it fails with them: {fault}")
 
     def run(self) -> Iterator[Event]:
         """Generate until every submitted request has ended."""

@@ -3,13 +3,14 @@
 GencliError
     UsageError          2   flags that do not exist, do not fit, or do not fit together
     ConfigError         3   presets and schemas
+    PluginError         4   a plugin that cannot be loaded or used
     ModelError          5   a model or tokenizer that cannot be loaded or used
     GenerationError     6   a request that could not be finished
 """
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "GencliError", "GenerationError", "ModelError", "UsageError"]
+__all__ = ["ConfigError", "GencliError", "GenerationError", "ModelError", "PluginError", "UsageError"]
 
 
 class GencliError(Exception):
@@ -33,6 +34,12 @@ class ConfigError(GencliError):
     """A preset or schema is wrong."""
 
     exit_code = 3
+
+
+class PluginError(GencliError):
+    """A plugin cannot be loaded, or is not what a stage has to be."""
+
+    exit_code = 4
 
 
 class ModelError(GencliError):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gencli.assembly import Assembly, assemble
 from gencli.conflicts import refuse_conflicts
+from gencli.plugins.notices import plugin_notices
+from gencli.plugins.registry import make_registry
 from gencli.request import Limits, Request, Stops
 from gencli.settings import Settings
 from gencli.text.patterns import check_pattern
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
 from processors.order import doubts
-from processors.registry import builtin_registry
+from processors.registry import Registry, builtin_registry
 
 if TYPE_CHECKING:
     from gencli.tokenizer import Tokenizer
@@ -36,6 +38,7 @@ class Job:
     limits: Limits
     is_chat: bool = False
     system: str | None = None
+    registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
     def is_greedy(self) -> bool:
@@ -45,12 +48,13 @@ class Job:
     @property
     def chain(self) -> Chain:
         """The stages that run."""
-        return self.assembly.chain.resolved(greedy=self.is_greedy)
+        return self.assembly.chain.resolved(greedy=self.is_greedy, registry=self.registry)
 
 
 def make_job(settings: Settings) -> Job:
     """The job that the settings describe. Raises UsageError, or ProcessorsError for a stage's values."""
-    assembly = assemble(settings)
+    registry = settings.registry or make_registry(settings["plugin"])
+    assembly = assemble(settings, registry)
     refuse_conflicts(settings, assembly)
     for pattern in settings["stop_regex"]:
         check_pattern(pattern)
@@ -71,6 +75,7 @@ def make_job(settings: Settings) -> Job:
         limits=Limits(settings["max_tokens"], settings["max_time"]),
         is_chat=settings["chat"],
         system=settings["system"],
+        registry=registry,
     )
 
 
@@ -106,8 +111,9 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
             "The prompt ends with a space. Most tokenizers put the space before the next word, "
             "so models seldom saw one there; the text is often better without it."
         )
-    yield from doubts(job.chain)
-    phase = builtin_registry().phase
+    yield from plugin_notices(job.assembly.chain, job.registry)
+    yield from doubts(job.chain, job.registry)
+    phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
     if job.is_greedy and idle:
         yield f"The draw is greedy, so these stages change nothing: {', '.join(idle)}."

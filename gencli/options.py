@@ -216,6 +216,9 @@ _STAGES: tuple[Option, ...] = (
     _for_stage("--ignore-eos", stage="ignore_eos"),
     Option(("--stage",), str, "Any stage: name, name=value or name:key=value,key=value.", "Chain", (),
            many=True, metavar="STAGE", flag_only="stages go under stages: or chain:"),
+    Option(("--plugin",), str, "Add a stage of your own: path.py, path.py:Class or module:Class.",
+           "Chain", (), many=True, metavar="PLUGIN",
+           flag_only="a file must not be able to run code"),
     Option(("--chain",), str, "Order of the stages, as in penalties,temperature,min_p,top_k: stages, "
            "phases, or penalties for all three.", "Chain", (), read=_read_order, metavar="STAGES"),
     Option(("--temperature-last",), bool, "Scale by the temperature just before the draw.", "Chain", False),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gencli.options import OPTIONS, option
+from processors.registry import Registry
 
 __all__ = ["DEFAULT", "ENVIRONMENT", "FLAG", "PRESET", "Assigned", "Layer", "Setting", "Settings", "resolve"]
 
@@ -76,9 +77,15 @@ class Setting:
 class Settings(Mapping[str, Any]):
     """The value of every option by key; `origin` says where it came from."""
 
-    def __init__(self, entries: Mapping[str, Setting], layers: tuple[Layer, ...] = ()) -> None:
+    def __init__(
+        self,
+        entries: Mapping[str, Setting],
+        layers: tuple[Layer, ...] = (),
+        registry: Registry | None = None,
+    ) -> None:
         self._entries = dict(entries)
         self.layers = layers
+        self.registry = registry
 
     def __getitem__(self, key: str) -> Any:
         return self._entries[key].value
@@ -122,8 +129,11 @@ class Settings(Mapping[str, Any]):
         return self.origin(key) != DEFAULT
 
 
-def resolve(*layers: Layer | tuple[str, Mapping[str, Any]]) -> Settings:
-    """Every option's checked value: from the last layer that has it, or its default."""
+def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry | None = None) -> Settings:
+    """Every option's checked value: from the last layer that has it, or its default.
+
+    `registry` is the one that the layers' stages were read with.
+    """
     made = tuple(entry if isinstance(entry, Layer) else Layer.of(*entry) for entry in layers)
     defaults = {entry.key: Setting(entry.default, DEFAULT) for entry in OPTIONS}
     entries = dict(defaults)
@@ -133,4 +143,4 @@ def resolve(*layers: Layer | tuple[str, Mapping[str, Any]]) -> Settings:
                 entries[other] = defaults[other]
         for key, value in layer.values.items():
             entries[key] = Setting(value, layer.origin, layer.said(key), rank)
-    return Settings(entries, made)
+    return Settings(entries, made, registry)

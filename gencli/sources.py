@@ -7,7 +7,9 @@ from typing import Any
 
 from gencli.environment import environment_layer
 from gencli.model_defaults import model_layer
+from gencli.plugins.registry import make_registry
 from gencli.settings import FLAG, Layer, Settings, resolve
+from processors.registry import Registry
 
 __all__ = ["gather", "gather_presets"]
 
@@ -15,23 +17,25 @@ __all__ = ["gather", "gather_presets"]
 def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     """The settings of a command line. `given` holds the flags, by key."""
     environment, flags = environment_layer(environ), Layer.of(FLAG, given)
-    names = flags.values.get("preset", environment.values.get("preset", ()))
-    return _with_model((*_presets(names), environment, flags))
+    names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
+    registry = make_registry(plugins)
+    return _with_model((*_presets(names, registry), environment, flags), registry)
 
 
 def gather_presets(*names: str) -> Settings:
     """The settings of presets alone, whatever the environment says."""
-    return _with_model(tuple(_presets(names)))
+    registry = make_registry()
+    return _with_model(tuple(_presets(names, registry)), registry)
 
 
-def _presets(names: tuple[str, ...]) -> list[Layer]:
+def _presets(names: tuple[str, ...], registry: Registry) -> list[Layer]:
     if not names:
         return []
     from gencli.presets.stack import load_presets  # YAML is read by those who use it
 
-    return load_presets(names)
+    return load_presets(names, registry)
 
 
-def _with_model(layers: tuple[Layer, ...]) -> Settings:
+def _with_model(layers: tuple[Layer, ...], registry: Registry) -> Settings:
     model = model_layer(resolve(*layers)["model"])
-    return resolve(*((model,) if model else ()), *layers)
+    return resolve(*((model,) if model else ()), *layers, registry=registry)

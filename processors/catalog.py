@@ -212,6 +212,7 @@ class StageSpec:
     phase: Phase
     params: type[Params]
     target: str  # "module:Class"
+    source: str = "built-in"  # for people: what brought the stage
 
 
 BUILTIN: tuple[StageSpec, ...] = (

@@ -29,7 +29,7 @@ def expand(names: Sequence[str], registry: Registry | None = None) -> tuple[str,
         else:
             stages = GROUPS.get(name, (name,))
         for stage in stages:
-            if stage not in registry.names():
+            if stage not in registry:
                 known = [*registry.names(), *GROUPS, *phases]
                 raise ChainError(f"There is no stage {stage!r} to order. {nearest(stage, known)}")
             if stage in found:

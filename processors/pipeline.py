@@ -35,6 +35,7 @@ class Pipeline:
         self._stages: dict[str, Processor[Any]] = {}
         self._orders: dict[int, tuple[str, ...]] = {}
         self._programs: dict[tuple[int, ...], tuple[StageCall, ...]] = {}
+        self._stepwise: set[str] = set()
 
     def admit(self, slot: int, chain: Chain, request: Admission) -> None:
         """A request takes the slot; only stages that are on hear of it."""
@@ -67,7 +68,11 @@ class Pipeline:
 
     def is_sequential(self, slot: int) -> bool:
         """Whether the slot's chain needs every outcome before the next position (so no drafts)."""
-        return any(self.stage(name).sequential for name in self._orders[slot])
+        return any(name in self._stepwise or self.stage(name).sequential for name in self._orders[slot])
+
+    def run_stepwise(self, name: str) -> None:
+        """From now on a chain with this stage is sequential, whatever the stage says of itself."""
+        self._stepwise.add(name)
 
     def stage(self, name: str) -> Processor[Any]:
         """The one instance of a stage, built on first use."""

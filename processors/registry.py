@@ -22,13 +22,13 @@ class Registry:
         self._specs = {spec.name: spec for spec in specs}
         self._classes: dict[str, type[Processor[Any]]] = {}
 
-    def register(self, stage: type[Processor[Any]]) -> None:
-        """Add a stage class; a name that is taken is an error naming both."""
+    def register(self, stage: type[Processor[Any]], *, source: str = "") -> None:
+        """Add a stage class, and what brought it; a name that is taken is an error naming both."""
         target = f"{stage.__module__}:{stage.__qualname__}"
         if stage.name in self._specs:
             taken = self._specs[stage.name].target
             raise ChainError(f"Two stages want the name {stage.name!r}: {taken} and {target}. Rename one.")
-        self._specs[stage.name] = StageSpec(stage.name, stage.phase, stage.Params, target)
+        self._specs[stage.name] = StageSpec(stage.name, stage.phase, stage.Params, target, source or target)
         self._classes[stage.name] = stage
 
     def spec(self, name: str) -> StageSpec:
@@ -37,6 +37,13 @@ class Registry:
             return self._specs[name]
         except KeyError:
             raise UnknownStage(name, self._specs) from None
+
+    def __contains__(self, name: str) -> bool:
+        try:
+            self.spec(name)
+        except UnknownStage:
+            return False
+        return True
 
     def load(self, name: str) -> type[Processor[Any]]:
         """The class of a stage, imported on first use."""

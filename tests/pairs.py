@@ -1,6 +1,7 @@
 """What each option of `gencli run` is tried with in the walk over all pairs, and why some show no mark."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ def feature(own, **setup):
     return Feature(own, {f"--{name.replace('_', '-')}": value for name, value in setup.items()})
 
 
+PLUGIN = Path(__file__).parent.parent / "examples" / "plugin_minimal" / "gencli_max_run.py"
 IDS = "1,6,97,98,99,100,101,102,103,104,105,257"  # a to i, and the ids that end a text
 
 FEATURES = {
@@ -37,6 +39,8 @@ FEATURES = {
     "min_tokens": feature({"--min-tokens": ("6",)}, stop_regex=("[a-z]",)),
     "ignore_eos": feature({"--ignore-eos": None}),
     "stage": feature({"--stage": ("bias=[[98,3]]",)}),
+    # In one word, so that it stands beside the values of the option --stage.
+    "plugin": feature({"--plugin": (str(PLUGIN),), "--stage=max_run=1": None}),
     "chain": feature(
         {"--chain": ("adjust,top_k,top_p,min_p,temperature",)}, temperature=("2",), top_p=("0.7",)
     ),

@@ -43,8 +43,9 @@ class Chat:
         """Every option's value and where it came from."""
         is_raw = any(values.get("raw") for _, values in self.layers)
         (_, flags), *later = self.layers
-        found = gather(flags, os.environ).layers
-        return resolve(("chat", {} if is_raw else {"chat": True}), *found, *later)
+        found = gather(flags, os.environ)
+        first = ("chat", {} if is_raw else {"chat": True})
+        return resolve(first, *found.layers, *later, registry=found.registry)
 
     @property
     def job(self) -> Job:

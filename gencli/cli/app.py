@@ -26,6 +26,7 @@ COMMANDS = {
     "tokenize": "Show the tokens of a text.",
     "doctor": "Look at this installation and machine.",
     "completion": "Print the shell's completion script.",
+    "stages": "List, show and check the stages of the chain.",
     "config": "Show, check, compare and write presets.",
 }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from gencli.cli.jsontext import to_json
+from gencli.cli.tables import table
 from gencli.job import Job
-from processors.registry import builtin_registry
 
-__all__ = ["chain_json", "chain_rows", "chain_table", "table"]
+__all__ = ["chain_json", "chain_rows", "chain_table"]
 
 _COLUMNS = ("phase", "stage", "value", "origin")
 
@@ -16,12 +16,6 @@ _COLUMNS = ("phase", "stage", "value", "origin")
 def chain_table(job: Job) -> str:
     """Lines of phase, stage, value and origin, in the order in which stages run."""
     return table([_COLUMNS, *_lines(job)])
-
-
-def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows with their columns under each other; the last column has any width."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
-    return "".join("  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() + "\n" for row in rows)
 
 
 def chain_json(job: Job) -> str:
@@ -35,11 +29,10 @@ def chain_rows(job: Job) -> list[dict[str, str]]:
 
 
 def _lines(job: Job) -> Iterator[tuple[str, str, str, str]]:
-    registry = builtin_registry()
     running = {name for name, _ in job.chain}
     yield "constrain", "tail", "ids that the tokenizer lacks", "model"
     for name, params in job.assembly.chain:
-        phase = registry.phase(name).name.lower()
+        phase = job.registry.phase(name).name.lower()
         why = "" if name in running else "  (off)" if params.is_off() else "  (not run: greedy)"
         said = job.assembly.of_stage(name)
         for entry in said:

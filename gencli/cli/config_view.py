@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gencli.cli.chain_view import chain_rows, chain_table, table
+from gencli.cli.chain_view import chain_rows, chain_table
 from gencli.cli.jsontext import to_json
+from gencli.cli.tables import table
 from gencli.errors import GencliError
 from gencli.job import Job, make_job
 from gencli.options import OPTIONS, Option
+from gencli.plugins.registry import PluginRegistry
 from gencli.presets.find import find_preset, list_presets
 from gencli.presets.read import shown
 from gencli.presets.stack import expand_preset
@@ -63,7 +65,9 @@ def lint_report(files: Sequence[str]) -> list[str]:
 
 
 def _faults(name: str) -> Iterator[str]:
-    presets = expand_preset(find_preset(name) if not Path(name).is_file() else Path(name).resolve())
+    presets = expand_preset(
+        find_preset(name) if not Path(name).is_file() else Path(name).resolve(), PluginRegistry()
+    )
     messages = [message for preset in presets for message in preset.messages()]
     yield from messages
     if messages:

@@ -31,9 +31,11 @@ def generate(
 ) -> int:
     """Run the job; the exit code."""
     loaded, load_seconds = load_model(settings, voice)
-    engine = Engine(loaded.runner, loaded.tokenizer, max_batch=settings["max_batch"])
+    engine = Engine(loaded.runner, loaded.tokenizer, max_batch=settings["max_batch"], registry=job.registry)
     requests = list(make_requests(job, prompts, loaded.tokenizer))
     refused = _submit(engine, requests)
+    for text in engine.notices:
+        voice.say(f"Notice: {text}")
     spec, results = loaded.runner.spec, Results(prompts, job.n)
     info = RunInfo(settings["model"], engine.effective(requests[0]).chain, job)
     handler.on_first = engine.interrupt

@@ -26,6 +26,8 @@ def command() -> Callable[..., int]:
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the command with the flags that were given; the exit code."""
+    # Read when torch is imported. Threads that wait sleep: where cores are shared, spinning costs far more.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     settings = gather(given, os.environ)
     job = make_job(settings)
     if settings["show_chain"]:
@@ -34,8 +36,6 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     voice = Voice(is_quiet=settings["quiet"])
     for text in (*settings.notices(), *notices(job, prompts)):
         voice.say(f"Notice: {text}")
-    # Read when torch is imported. Threads that wait sleep: where cores are shared, spinning costs far more.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # From here on Ctrl-C has something to end, and the libraries have something to say.
     with (
         Sink(settings["output"]) as sink,

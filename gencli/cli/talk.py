@@ -93,6 +93,8 @@ class _Talker:
         is_raw = chat.settings["raw"]
         ids = prompt_ids(chat.conversation, self._loaded.tokenizer, is_raw=is_raw, context=spec.context)
         self._engine.submit(make_request(job, "chat", ids, draw_seed(chat.conversation), session="chat"))
+        while self._engine.notices:
+            self._voice.say(f"Notice: {self._engine.notices.pop(0)}")
         self._handler.on_first = self._engine.interrupt
         try:
             end = self._written()
@@ -107,7 +109,8 @@ class _Talker:
         return chat.with_conversation(chat.conversation.answered(end.text, end.reason)), end
 
     def _new_engine(self) -> Engine:
-        return Engine(self._loaded.runner, self._loaded.tokenizer, max_batch=1)
+        registry = self._chat.settings.registry
+        return Engine(self._loaded.runner, self._loaded.tokenizer, max_batch=1, registry=registry)
 
     def _written(self) -> Finish:
         end: Finish | Error | None = None

@@ -15,11 +15,7 @@ from processors.registry import builtin_registry
 
 __all__ = ["KEYS", "LATER", "STRUCTURE", "checked", "hint_of", "stage_specs", "unknown_key"]
 
-# Whatever the table says of it, a plug-in is code and so is never named by a file.
-_FLAG_ONLY = {
-    **{entry.key: entry.flag_only for entry in OPTIONS if entry.flag_only},
-    "plugin": "a file must not be able to run code",
-}
+_FLAG_ONLY = {entry.key: entry.flag_only for entry in OPTIONS if entry.flag_only}
 KEYS: dict[str, Option] = {
     entry.key: entry for entry in OPTIONS if entry.key not in _FLAG_ONLY and entry.key != "chain"
 }

@@ -16,7 +16,7 @@ from gencli.text.patterns import check_pattern
 from processors.chain import fields_of
 from processors.errors import ParamError, ProcessorsError, UnknownStage
 from processors.order import expand
-from processors.registry import builtin_registry
+from processors.registry import Registry
 
 __all__ = ["Preset", "read_preset", "shown"]
 
@@ -48,7 +48,7 @@ def shown(path: Path) -> str:
     return os.fspath(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def read_preset(path: Path) -> Preset:
+def read_preset(path: Path, registry: Registry) -> Preset:
     """Read and check a file. Faults are in the result; ConfigError only for a file that cannot be read."""
     try:
         with path.open("rb") as file:
@@ -58,15 +58,16 @@ def read_preset(path: Path) -> Preset:
     preset = Preset(path)
     root = parse(content, preset.faults)
     if root is not None and root.value is not None:
-        _Reader(preset).read(root)
+        _Reader(preset, registry).read(root)
     return preset
 
 
 class _Reader:
     """Goes through the keys; a fault in one of them does not hide those of the others."""
 
-    def __init__(self, preset: Preset) -> None:
+    def __init__(self, preset: Preset, registry: Registry) -> None:
         self._preset = preset
+        self._registry = registry
         self._set_by: dict[tuple[str, str], int] = {}
 
     def read(self, root: Node) -> None:
@@ -135,7 +136,7 @@ class _Reader:
         else:
             return [item.fault(f"An item of chain is {_kind(item)}, but has to be a name, or name: value.")]
         try:
-            expand((*order, str(name)))
+            expand((*order, str(name)), self._registry)
         except ProcessorsError as error:
             return faults or [name_node.fault(str(error))]
         order.append(str(name))
@@ -148,13 +149,13 @@ class _Reader:
     def _stage(self, name: str, name_node: Node, node: Node) -> list[Fault]:
         """Read the values of a stage; what is wrong with them."""
         try:
-            params = builtin_registry().spec(name).params
+            params = self._registry.spec(name).params
         except UnknownStage as error:
             return [name_node.fault(str(error))]
         if name == "tail":
             return [name_node.fault("The stage tail is set from the model's tokenizer.")]
         faults = []
-        for key, value in fields_of(name, node.plain(), builtin_registry()).items():
+        for key, value in fields_of(name, node.plain(), self._registry).items():
             key_node, value_node = _nodes_of(key, node, name_node)
             try:
                 made = params.from_mapping({key: value}, stage=name)

@@ -9,15 +9,16 @@ from gencli.errors import ConfigError
 from gencli.presets.find import find_preset
 from gencli.presets.read import Preset, read_preset, shown
 from gencli.settings import Layer
+from processors.registry import Registry, builtin_registry
 
 __all__ = ["MAX_FILES", "expand_preset", "load_presets"]
 
 MAX_FILES = 64
 
 
-def load_presets(names: Sequence[str]) -> list[Layer]:
+def load_presets(names: Sequence[str], registry: Registry | None = None) -> list[Layer]:
     """The layers of presets that stack left to right. Raises ConfigError with the first fault's place."""
-    presets = [preset for name in names for preset in expand_preset(find_preset(name))]
+    presets = [preset for name in names for preset in expand_preset(find_preset(name), registry)]
     for preset in presets:
         if messages := preset.messages():
             hint = f"It has {len(messages)} faults; gencli config lint shows all." if messages[1:] else ""
@@ -25,10 +26,10 @@ def load_presets(names: Sequence[str]) -> list[Layer]:
     return [preset.layer() for preset in presets]
 
 
-def expand_preset(path: Path) -> list[Preset]:
+def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:
     """The preset and, before it, those that it extends. A wrong `extends` is a fault of its file."""
     found: list[Preset] = []
-    for preset in _expanded(path, ()):
+    for preset in _expanded(path, (), registry or builtin_registry()):
         found.append(preset)
         if len(found) > MAX_FILES:
             raise ConfigError(
@@ -37,10 +38,10 @@ def expand_preset(path: Path) -> list[Preset]:
     return found
 
 
-def _expanded(path: Path, trail: tuple[Path, ...]) -> Iterator[Preset]:
+def _expanded(path: Path, trail: tuple[Path, ...], registry: Registry) -> Iterator[Preset]:
     if len(trail) > MAX_FILES:
         raise ConfigError(f"{shown(trail[0])} extends files more than {MAX_FILES} deep.")
-    preset = read_preset(path)
+    preset = read_preset(path, registry)
     for name, node in preset.extends:
         try:
             other = find_preset(name, folder=path.parent)
@@ -52,5 +53,5 @@ def _expanded(path: Path, trail: tuple[Path, ...]) -> Iterator[Preset]:
             names = " -> ".join(shown(p) for p in (*way[way.index(other) :], other))
             preset.faults.append(node.fault(f"extends goes in a circle: {names}."))
         else:
-            yield from _expanded(other, way)
+            yield from _expanded(other, way, registry)
     yield preset

@@ -11,6 +11,7 @@ from __future__ import annotations
 from processors.testing.bench import Bench, Subject, Text, random_logits, toy_env
 from processors.testing.checks import CHECKS, Check, CheckResult, check_stage, run_check
 from processors.testing.examples import EXAMPLES, examples
+from processors.testing.shrink import shrink
 from processors.testing.vocabulary import ToyVocabulary
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "examples",
     "random_logits",
     "run_check",
+    "shrink",
     "toy_env",
 ]

@@ -74,6 +74,7 @@ class Subject:
     params: tuple[Params, ...]
     env: Env = field(default_factory=toy_env)
     twin: Twin | None = None
+    texts: tuple[Text, ...] = TEXTS
 
     @classmethod
     def of(cls, stage: type[Processor[Any]], params: Sequence[Params] = (), **others: Any) -> Subject:
@@ -82,8 +83,8 @@ class Subject:
 
     def cases(self) -> list[tuple[Params, Text]]:
         """Every example, each with one of the texts, and every text at least once."""
-        count = max(len(self.params), len(TEXTS))
-        return [(self.params[i % len(self.params)], TEXTS[i % len(TEXTS)]) for i in range(count)]
+        count = max(len(self.params), len(self.texts))
+        return [(self.params[i % len(self.params)], self.texts[i % len(self.texts)]) for i in range(count)]
 
 
 class Bench:

@@ -92,7 +92,7 @@ def examples(params: type[Params]) -> tuple[Params, ...]:
 
 def _built(params: type[Params], values: dict[str, Any]) -> Params | None:
     try:
-        built = params(**values)
+        built = params.from_mapping(values)
     except ParamError:
         return None
     return None if built.is_off() else built

@@ -1,0 +1,7 @@
+#!/bin/sh
+# A chain in an order of its own: what will run, then a run. No model is loaded for the table.
+set -eu
+set -- -t 1.2 --min-p 0.05 --top-k 40 --repetition-penalty 1.1 --chain "penalties,min_p,top_k,temperature"
+
+gencli run "$@" --show-chain
+gencli run "$@" --seed 3 --max-tokens 20 "The old baker"

@@ -1,0 +1,1 @@
+"""Stages from outside: found, imported when they are named, checked, adapted, guarded."""

@@ -1,0 +1,108 @@
+"""Stages made of transformers' LogitsProcessor classes, or of any callable (ids, logits) -> logits."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gencli.errors import PluginError
+from gencli.plugins.values import AdapterParams, params_of
+from processors.base import Admission, Processor
+from processors.catalog import Phase
+from processors.rows import Rows
+
+__all__ = ["Adapter", "adapt", "stage_name"]
+
+_KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Adapter(Processor[AdapterParams]):
+    """Calls what it adapts once for each row, with the row's own ids [1, L] and logits [1, V].
+
+    Each slot has an instance of its own: what it remembers belongs to one request.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self._calls: dict[int, Callable[[Tensor, Tensor], Tensor]] = {}
+
+    def admit(self, slot: int, params: AdapterParams, request: Admission) -> None:
+        """Make an instance for the request."""
+        self._calls[slot] = params.build()
+
+    def release(self, slot: int) -> None:
+        """Drop the request's instance."""
+        self._calls.pop(slot, None)
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the instance, with what it remembers."""
+        self._calls[target] = copy.deepcopy(self._calls[source])
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Row by row; the ids are prompt, output and visible drafts."""
+        seen = rows.visible()
+        out = [
+            self._row(slot, seen.ids[place, seen.valid[place]][None], logits[place : place + 1])
+            for place, slot in enumerate(rows.host_slots)
+        ]
+        return torch.cat(out)
+
+    def _row(self, slot: int, ids: Tensor, logits: Tensor) -> Tensor:
+        out = self._calls[slot](ids, logits)
+        if not isinstance(out, Tensor) or out.shape != logits.shape:
+            seen = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            raise TypeError(f"{self.name} returned {seen}, but has to return logits {list(logits.shape)}")
+        return out.to(logits)
+
+
+def adapt(target: Callable[..., Any], name: str, source: str) -> type[Adapter]:
+    """A stage that calls the target: a class is instantiated, a function called, an object copied."""
+    if isinstance(target, type):
+        make: Callable[..., Any] = target
+        parameters = _parameters(target, source)
+    else:
+        call, others = target, _parameters(target, source)
+        if len(others) < 2:
+            raise PluginError(f"The plugin {source} takes {len(others)} arguments, not (ids, logits).")
+        parameters = others[2:]
+        make = functools.partial(_made, call)
+    fields = [entry for entry in parameters if entry.kind in _KEYWORDS]
+    is_warper = getattr(target, "__name__", "").endswith("Warper")
+    params = params_of(make, fields, owner=target, name=name, source=source)
+    return type(
+        name.title().replace("_", ""),
+        (Adapter,),
+        {
+            "name": name,
+            "phase": Phase.TRUNCATE if is_warper else Phase.ADJUST,
+            "Params": params,
+            "__module__": getattr(target, "__module__", __name__),
+            "__doc__": inspect.getdoc(target) or f"Adapted from {source}.",
+        },
+    )
+
+
+def stage_name(attribute: str) -> str:
+    """RepetitionPenaltyLogitsProcessor is repetition_penalty."""
+    stem = re.sub("(LogitsProcessor|LogitsWarper|Warper|Processor)$", "", attribute) or attribute
+    words = re.sub("([a-z0-9])([A-Z])", r"\1_\2", stem)
+    return re.sub("([A-Z]+)([A-Z][a-z])", r"\1_\2", words).lower().lstrip("_")
+
+
+def _made(call: Callable[..., Any], **values: Any) -> Callable[..., Any]:
+    own = call if inspect.isfunction(call) else copy.deepcopy(call)
+    return functools.partial(own, **values)
+
+
+def _parameters(target: Callable[..., Any], source: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):
+        raise PluginError(f"The plugin {source} has no signature that could be read.") from None

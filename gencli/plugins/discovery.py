@@ -1,0 +1,65 @@
+"""Where plugins are: in installed packages, or where the command line says. Nothing of them is imported."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+from gencli.errors import UsageError
+
+__all__ = [
+    "GROUP",
+    "SWITCH",
+    "Plugin",
+    "installed_plugins",
+    "parse_plugin",
+]
+
+GROUP = "gencli.processors"
+SWITCH = "GENCLI_NO_PLUGINS"
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """Where a stage is to be found: a file or a module, and a name in it.
+
+    `source` is what people are told: the package and its version, or what was typed. `name` is the
+    entry point's, which is the stage's as well.
+    """
+
+    source: str
+    path: str = ""
+    module: str = ""
+    attribute: str = ""
+    name: str = ""
+
+
+def installed_plugins() -> tuple[Plugin, ...]:
+    """The entry points of the installed packages, not yet imported; none if GENCLI_NO_PLUGINS is set."""
+    if os.environ.get(SWITCH, "0") not in ("", "0"):
+        return ()
+    return tuple(
+        Plugin(
+            source=f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value,
+            module=entry.module,
+            attribute=entry.attr,
+            name=entry.name,
+        )
+        for entry in entry_points(group=GROUP)
+    )
+
+
+def parse_plugin(text: str) -> Plugin:
+    """From path.py, path.py:name or module:name."""
+    if text.endswith(".py"):
+        return Plugin(text, path=text)
+    head, _, attribute = text.rpartition(":")
+    if not head or not attribute.isidentifier():
+        raise UsageError(
+            f"--plugin {text!r} is not of the form path.py, path.py:Class or module:Class.",
+            hint="A module needs the name of the class in it.",
+        )
+    if head.endswith(".py"):
+        return Plugin(text, path=head, attribute=attribute)
+    return Plugin(text, module=head, attribute=attribute)

@@ -1,0 +1,96 @@
+"""From where a plugin is to the class of its stage. Here its code is run for the first time."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import zlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gencli.errors import PluginError
+from gencli.plugins.adapter import adapt, stage_name
+from gencli.plugins.discovery import Plugin
+from gencli.plugins.validation import check_class
+from processors.base import Processor
+
+__all__ = ["load_stage"]
+
+
+def load_stage(plugin: Plugin) -> type[Processor[Any]]:
+    """The stage's class, sound in form; a callable becomes a stage. PluginError says what is wrong."""
+    try:
+        module = _file(Path(plugin.path)) if plugin.path else importlib.import_module(plugin.module)
+        found = _attribute(module, plugin) if plugin.attribute else _only_stage(module, plugin)
+    except PluginError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the plugin's code does
+        raise PluginError(
+            f"The plugin {plugin.source} cannot be imported: {type(error).__name__}: {error}",
+            hint="gencli stages list shows all plugins.",
+        ) from error
+    if isinstance(found, type) and issubclass(found, Processor):
+        stage = found
+    elif callable(found):
+        stage = adapt(found, plugin.name or stage_name(plugin.attribute), plugin.source)
+    else:
+        raise PluginError(
+            f"The plugin {plugin.source} is a {type(found).__name__}, but has to be a Processor class, "
+            "or a callable (ids, logits) -> logits."
+        )
+    check_class(stage, plugin.source)
+    if plugin.name and stage.name != plugin.name:
+        raise PluginError(
+            f"The plugin {plugin.source} has the stage {stage.name!r} under the entry point "
+            f"{plugin.name!r}, but the two names have to be the same."
+        )
+    return stage
+
+
+def _file(path: Path) -> ModuleType:
+    """The module of a file, run anew."""
+    if not path.is_file():
+        raise PluginError(f"The plugin {path} is not there: no such file.")
+    # A name of its own, so that it shadows nothing; dataclasses look their module up by it.
+    name = f"gencli_plugin_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"The plugin {path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _attribute(module: ModuleType, plugin: Plugin) -> Any:
+    if not hasattr(module, plugin.attribute):
+        raise PluginError(f"The plugin {plugin.source} has no {plugin.attribute!r} in it.")
+    return getattr(module, plugin.attribute)
+
+
+def _only_stage(module: ModuleType, plugin: Plugin) -> type[Processor[Any]]:
+    """The one Processor class that the module defines."""
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Processor) and value.__module__ == module.__name__
+    ]
+    if len(found) == 1:
+        return found[0]
+    where = plugin.path or plugin.module
+    if not found:
+        raise PluginError(
+            f"The plugin {plugin.source} defines no subclass of processors.Processor.",
+            hint=f"A callable (ids, logits) -> logits has to be named: {where}:NAME.",
+        )
+    names = ", ".join(stage.__name__ for stage in found)
+    raise PluginError(
+        f"The plugin {plugin.source} defines {len(found)} stages: {names}.",
+        hint=f"Name the one that is meant: {where}:{found[0].__name__}.",
+    )

@@ -1,0 +1,24 @@
+"""What is said about plugins before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gencli.plugins.values import AdapterParams
+from processors.chain import Chain
+from processors.registry import Registry
+
+__all__ = ["plugin_notices"]
+
+
+def plugin_notices(chain: Chain, registry: Registry) -> Iterator[str]:
+    """Adapted stages that are on are slow; stages that were loaded and are not on do nothing."""
+    active = {name for name, _ in chain.active()}
+    for name in registry.names():
+        spec = registry.spec(name)
+        if registry.is_builtin(name):
+            continue
+        if name not in active:
+            yield f"The stage {name} of {spec.source} is not on: add --stage {name}, with its values."
+        elif issubclass(spec.params, AdapterParams):
+            yield f"The stage {name} is adapted from {spec.source}: called once for each row, it is slower."

@@ -1,0 +1,102 @@
+"""What a stage's class has to look like, checked when it is registered and not while it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from gencli.errors import PluginError
+from processors.base import Processor
+from processors.catalog import Phase
+from processors.errors import ParamError
+from processors.params import Params
+
+__all__ = ["check_class", "check_defaults"]
+
+# How the library calls each method; `self` comes first.
+_CALLS = {
+    "__init__": ("env",),
+    "apply": ("logits", "rows"),
+    "admit": ("slot", "params", "request"),
+    "commit": ("slot", "tokens"),
+    "release": ("slot",),
+    "fork": ("source", "target"),
+}
+
+
+def check_class(stage: type[Processor[Any]], source: str) -> None:
+    """Raise PluginError for the first fault: the plugin, what was seen, what was expected."""
+    for seen, expected in _faults(stage):
+        _refuse(stage, source, seen, expected)
+
+
+def check_defaults(stage: type[Processor[Any]], source: str) -> None:
+    """Raise PluginError if the stage would be on without being asked for."""
+    if not stage.Params().is_off():
+        values = {field.name: field.default for field in dataclasses.fields(stage.Params)}
+        seen = f"is on with the defaults of {stage.Params.__name__}: {values}"
+        _refuse(stage, source, seen, "defaults that mean off")
+
+
+def _refuse(stage: type[Processor[Any]], source: str, seen: str, expected: str) -> NoReturn:
+    raise PluginError(
+        f"The plugin {source}: {stage.__name__} {seen}. Expected: {expected}.",
+        hint="docs/plugins.md says what a stage has to be.",
+    )
+
+
+def _faults(stage: type[Processor[Any]]) -> Iterator[tuple[str, str]]:
+    name = getattr(stage, "name", None)
+    if name is None:
+        yield "has no name", 'name = "my_stage"'
+    elif not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name):
+        yield f"has the name {name!r}", "small letters, digits and _, a letter first"
+    phase = getattr(stage, "phase", None)
+    if not isinstance(phase, Phase):
+        seen = "has no phase" if phase is None else f"has the phase {phase!r}"
+        yield seen, "one of " + ", ".join(f"Phase.{entry.name}" for entry in Phase)
+    yield from _params_faults(getattr(stage, "Params", None))
+    for method, arguments in _CALLS.items():
+        yield from _method_faults(stage, method, arguments)
+
+
+def _params_faults(params: Any) -> Iterator[tuple[str, str]]:
+    expected = "Params = a frozen dataclass derived from processors.Params, its fields made by param(...)"
+    if params is None:
+        yield "has no Params", expected
+        return
+    if not isinstance(params, type) or not issubclass(params, Params):
+        yield f"has as Params {getattr(params, '__name__', repr(params))}", expected
+        return
+    if "__dataclass_fields__" not in vars(params) or not dataclasses.fields(params):
+        yield f"has Params {params.__name__} without fields of its own, or without @dataclass", expected
+        return
+    for field in dataclasses.fields(params):
+        if not {"doc", "bounds", "hint", "finite"} <= set(field.metadata):
+            yield f"has the field {params.__name__}.{field.name} without a declaration", "param(default, doc)"
+            return
+    try:
+        params().is_off()
+    except ParamError as error:
+        yield f"has a default in {params.__name__} that it refuses itself ({error})", "a default that fits"
+    except Exception as error:
+        yield f"has Params {params.__name__} that cannot be made ({error!r})", "types that param takes"
+
+
+def _method_faults(
+    stage: type[Processor[Any]], method: str, arguments: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    expected = f"{method}({', '.join(('self', *arguments))})"
+    found = getattr(stage, method)
+    if getattr(found, "__isabstractmethod__", False):
+        yield f"has no {method}", expected
+        return
+    try:
+        inspect.signature(found).bind(None, *arguments)
+    except TypeError:
+        yield f"has {method}{inspect.signature(found)}", expected
+    except ValueError:  # no signature to be had
+        return

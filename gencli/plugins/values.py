@@ -1,0 +1,150 @@
+"""Params made from a signature: what an adapted stage takes, without its code being a plugin's.
+
+Imports no torch, so that a chain with such a stage can be looked at without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import operator
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+from gencli.errors import PluginError
+from processors.errors import ParamError
+from processors.params import Params, param
+
+__all__ = ["AdapterParams", "params_of"]
+
+_SIMPLE = (bool, int, float, str, type(None))
+_ANYTHING = bool | int | float | str  # where nothing is annotated
+
+
+@dataclass(frozen=True)  # no slots: `super` needs the class as it is written
+class AdapterParams(Params):
+    """Naming the stage switches it on; the other fields are the arguments of what is adapted."""
+
+    enabled: bool = param(False, "Whether the stage is on; to name it is enough.")
+
+    make: ClassVar[Callable[..., Any]]
+    required: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.enabled:
+            self.build()  # its own checks of the values are worth having before the run
+
+    def is_off(self) -> bool:
+        """Off is not to be named."""
+        return not self.enabled
+
+    @classmethod
+    def main(cls) -> str:
+        """The first argument, if there is one."""
+        return [field.name for field in dataclasses.fields(cls)][:2][-1]
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, stage: str = "") -> Self:
+        """As any Params, but on."""
+        return super().from_mapping({"enabled": True, **mapping}, stage=stage)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The arguments; that the stage is on goes without saying."""
+        values = super().to_mapping()
+        return (
+            {name: value for name, value in values.items() if name != "enabled"} if self.enabled else values
+        )
+
+    def build(self) -> Callable[..., Any]:
+        """A new callable (ids, logits) -> logits with these values."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "enabled"]
+        values = {name: _listed(getattr(self, name)) for name in names}
+        for name in names:
+            if name in self.required and values[name] is None:
+                raise ParamError(f"{name} is not given, and has no default.")
+        try:
+            built: Callable[..., Any] = type(self).make(**values)
+        except Exception as error:
+            raise ParamError(f"{error}" or type(error).__name__) from error
+        return built
+
+
+def params_of(
+    make: Callable[..., Any], parameters: list[inspect.Parameter], *, owner: Any, name: str, source: str
+) -> type[AdapterParams]:
+    """The Params of an adapted stage, whose `make` takes these parameters as keywords."""
+    hints = _hints(owner)
+    fields = list(_fields(parameters, hints, source))
+    required = frozenset(entry.name for entry in parameters if entry.default is entry.empty)
+    return dataclasses.make_dataclass(
+        f"{name.title().replace('_', '')}Params",
+        fields,
+        bases=(AdapterParams,),
+        frozen=True,
+        namespace={
+            "make": staticmethod(make),
+            "required": required,
+            "__module__": __name__,
+            "__doc__": inspect.cleandoc(owner.__doc__ or f"Adapted from {source}."),
+        },
+    )
+
+
+def _hints(owner: Any) -> dict[str, Any]:
+    if isinstance(owner, type):
+        owner = next(vars(base)["__init__"] for base in owner.__mro__ if "__init__" in vars(base))
+    try:
+        return get_type_hints(owner)
+    except Exception:  # annotations that name what is not there
+        return {}
+
+
+def _fields(
+    parameters: list[inspect.Parameter], hints: Mapping[str, Any], source: str
+) -> Iterator[tuple[str, Any, Any]]:
+    for entry in parameters:
+        is_required = entry.default is entry.empty
+        default = None if is_required else _tupled(entry.default)
+        hint = _supported(hints.get(entry.name, _guess(default)))
+        if entry.name == "enabled" or (hint is None and is_required):
+            raise PluginError(
+                f"The plugin {source} takes the argument {entry}, which no option can say.",
+                hint="Write a function around it that takes numbers, texts or lists.",
+            )
+        if hint is None:
+            continue  # it has a default
+        doc = "An argument of what is adapted" + ("; it has to be given." if is_required else ".")
+        yield entry.name, hint | None if default is None else hint, param(default, doc, finite=False)
+
+
+def _guess(default: Any) -> Any:
+    return type(default) if isinstance(default, bool | int | float | str) else _ANYTHING
+
+
+def _supported(hint: Any) -> Any:
+    """The hint in the terms of Params, or None. A list is a tuple there."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint in _SIMPLE:
+        return hint
+    if origin is Literal:
+        return hint if all(isinstance(argument, str) for argument in arguments) else None
+    if origin in (Union, types.UnionType):
+        found = [inner for argument in arguments if (inner := _supported(argument)) is not None]
+        return functools.reduce(operator.or_, found) if set(found) - {type(None)} else None
+    if origin not in (list, tuple) or not arguments:
+        return None
+    inner = [_supported(argument) for argument in arguments if argument is not Ellipsis]
+    is_long = origin is list or Ellipsis in arguments
+    return None if None in inner else types.GenericAlias(tuple, (*inner, ...) if is_long else tuple(inner))
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list | tuple) else value
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value

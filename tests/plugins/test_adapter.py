@@ -1,0 +1,254 @@
+"""Transformers' processors and plain callables as stages: row by row, with the row's own ids."""
+
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+import torch
+from transformers.generation import logits_process
+
+from gencli.errors import PluginError
+from gencli.plugins.adapter import adapt, stage_name
+from gencli.plugins.registry import make_registry
+from processors.catalog import Phase
+from processors.chain import Chain
+from processors.errors import ParamError
+from processors.registry import Registry
+from processors.testing import Bench, Subject, check_stage, random_logits, toy_env
+from processors.testing.bench import TEXTS
+from tests.engine.harness import engine, request, texts
+
+HF = "transformers:RepetitionPenaltyLogitsProcessor"
+CODE = """
+import torch
+
+def only(ids, logits, token: int = 97):
+    return logits.masked_fill(torch.arange(logits.shape[1]) != token, -torch.inf)
+
+class Climb:
+    '''One id further with each call.'''
+    def __init__(self, start):
+        self.at = start
+
+    def __call__(self, ids, logits):
+        self.at += 1
+        return only(ids, logits, self.at)
+
+def last(ids, logits):
+    return only(ids, logits, int(ids[0, -1]))
+
+def shape(ids, logits):
+    return logits[0]
+
+def alone(logits):
+    return logits
+"""
+
+
+def adapted(target, name="mine"):
+    registry = Registry()
+    registry.register(adapt(target, name, "here"))
+    return registry
+
+
+def asked(key, chain, registry, **rest):
+    return replace(request("hello hello", key=key, **rest), chain=Chain.parse(chain, registry))
+
+
+def test_a_transformers_processor_gives_the_text_of_the_stage_that_is_built_in():
+    registry = make_registry([HF])
+    requests = [asked(key, "repetition_penalty=1.7", registry) for key in "abc"]
+    own = [asked(key, "repetition:penalty=1.7,exempt=[]", registry) for key in "abc"]
+    assert texts(requests, on=engine(registry=registry)) == texts(own)
+    assert texts(own) != texts([asked(key, "", registry) for key in "abc"])
+
+
+def test_values_differ_by_row_and_a_row_is_as_alone():
+    registry = make_registry([HF])
+    chains = ["repetition_penalty=1.7", "", "repetition_penalty=0.4", "temperature=0.5"]
+    requests = [asked(str(key), chain, registry) for key, chain in enumerate(chains)]
+    alone = {k: v for one in requests for k, v in texts([one], on=engine(registry=registry)).items()}
+    assert texts(requests, on=engine(registry=registry)) == alone
+
+
+def test_a_transformers_processor_keeps_the_contract():
+    assert [
+        result for result in check_stage(make_registry([HF]).load("repetition_penalty")) if not result.passed
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("NoRepeatNGramLogitsProcessor", {"ngram_size": 2}),
+        ("NoBadWordsLogitsProcessor", {"bad_words_ids": [[7], [3, 5]]}),
+        ("SequenceBiasLogitsProcessor", {"sequence_bias": [[[7], 2.5]]}),
+        ("ExponentialDecayLengthPenalty", {
+            "exponential_decay_length_penalty": [1, 1.5], "eos_token_id": 1, "input_ids_seq_length": 2,
+        }),
+        ("TypicalLogitsWarper", {"mass": 0.4}),
+        ("EpsilonLogitsWarper", {"epsilon": 0.01}),
+        ("EtaLogitsWarper", {"epsilon": 0.01}),
+        ("TopHLogitsWarper", {"top_h": 0.4}),
+        ("LogitNormalization", {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_each_row_is_what_transformers_makes_of_it(name, values):
+    target = getattr(logits_process, name)
+    stage = adapt(target, "mine", "here")
+    params = stage.Params.from_mapping(values)
+    bench = Bench(Subject(stage, (params,)))
+    texts = [text for text in TEXTS if text.prompt]
+    for slot, text in enumerate(texts):
+        bench.admit(slot, params, text)
+    logits = random_logits(2 * len(texts), toy_env())
+    out = bench.apply(logits, range(len(texts)), [text.drafts[:1] for text in texts])
+    for row, text in enumerate(text for text in texts for _ in range(2)):
+        ids = torch.tensor([[*text.prompt, *text.output, *text.drafts[: row % 2]]])
+        expected = target(**values)(ids, logits[row : row + 1].clone())
+        assert torch.equal(out[row : row + 1], expected)
+
+
+def test_a_function_of_a_file_is_a_stage(run, plugin):
+    done = run("--plugin", f"{plugin(CODE)}:only", "--stage", "only=100", "--max-tokens", 3, "hi")
+    assert done.out == "ddd\n"
+    assert done.err.count("called once for each row") == 1
+
+
+def test_to_name_it_is_to_switch_it_on(run, plugin):
+    path = plugin(CODE)
+    assert run("--plugin", f"{path}:only", "--stage", "only", "--max-tokens", 3, "hi").out == "aaa\n"
+    assert "is not on" in run("--plugin", f"{path}:only", "--max-tokens", 3, "hi").err
+
+
+def test_what_it_remembers_belongs_to_one_request(plugin):
+    registry = make_registry([f"{plugin(CODE)}:Climb"])
+    requests = [
+        asked("a", "climb=96", registry, max_tokens=3),
+        asked("b", "climb=106", registry, max_tokens=3),
+    ]
+    found = texts(requests, on=engine(registry=registry))
+    assert (found["a", 0], found["b", 0]) == ("abc", "klm")
+
+
+def test_it_sees_prompt_and_output_of_its_row(run, plugin):
+    assert run("--plugin", f"{plugin(CODE)}:last", "--stage", "last", "--max-tokens", 3, "xyc").out == "ccc\n"
+
+
+@pytest.mark.parametrize(("stage", "message"), [
+    ("climb", "start is not given, and has no default"),
+    ("climb:statr=3", "Did you mean 'start'?"),
+])  # fmt: skip
+def test_a_wrong_argument_exits_with_2(run, plugin, stage, message):
+    done = run("--plugin", f"{plugin(CODE)}:Climb", "--stage", stage, "hi")
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_what_the_constructor_refuses_exits_with_2(run):
+    done = run("--plugin", HF, "--stage", "repetition_penalty=-1", "hi")
+    assert done.code == 2
+    assert "strictly positive" in done.err
+
+
+def test_a_result_of_the_wrong_shape_ends_its_row(run, plugin):
+    done = run("--plugin", f"{plugin(CODE)}:shape", "--stage", "shape", "hi")
+    assert done.code == 6
+    assert "has to return logits" in done.err
+
+
+def test_a_callable_without_ids_exits_with_4(run, plugin):
+    assert run("--plugin", f"{plugin(CODE)}:alone", "--stage", "alone", "hi").code == 4
+
+
+class Typed:
+    def __init__(
+        self,
+        kind: Literal["soft", "hard"],
+        ids: list[int],
+        level: float = 0.5,
+        words: list[list[str]] | None = None,
+        model: torch.nn.Module | None = None,
+        bare=3,
+    ):
+        self.given = (kind, ids, level, words, model, bare)
+
+    def __call__(self, ids, logits):
+        return logits
+
+
+def test_arguments_have_the_types_and_defaults_of_the_constructor():
+    registry = adapted(Typed)
+    ((_, params),) = Chain.parse('mine:kind=hard,ids=[1,2],words=[["a"]]', registry)
+    assert params.build().given == ("hard", [1, 2], 0.5, [["a"]], None, 3)
+    for wrong in ("mine:kind=loud,ids=[]", "mine:kind=soft,ids=3", "mine:kind=soft,ids=[],level=x"):
+        with pytest.raises(ParamError):
+            Chain.parse(wrong, registry)
+
+
+def test_a_chain_with_it_prints_and_parses():
+    registry = adapted(Typed)
+    chain = Chain.parse("mine:kind=hard,ids=[1,2]", registry)
+    assert Chain.parse(str(chain), registry) == chain
+    assert Chain.from_list(chain.to_list(), registry) == chain
+    off = registry.spec("mine").params()
+    assert off.is_off()
+    assert type(off)(**off.to_mapping()) == off
+
+
+def test_an_argument_that_no_option_can_say_is_refused():
+    class Guided:
+        def __init__(self, model: torch.nn.Module):
+            self.model = model
+
+        def __call__(self, ids, logits):
+            return logits
+
+    with pytest.raises(PluginError, match="takes the argument model"):
+        adapt(Guided, "guided", "here")
+
+
+def test_a_warper_runs_where_truncation_does():
+    registry = make_registry(["transformers:EtaLogitsWarper"])
+    assert registry.phase("eta") is Phase.TRUNCATE
+    assert make_registry([HF]).phase("repetition_penalty") is Phase.ADJUST
+
+
+@pytest.mark.parametrize(("attribute", "name"), [
+    ("RepetitionPenaltyLogitsProcessor", "repetition_penalty"),
+    ("TopHLogitsWarper", "top_h"),
+    ("NoBadWordsLogitsProcessor", "no_bad_words"),
+    ("HFThing", "hf_thing"),
+    ("my_function", "my_function"),
+    ("LogitsProcessor", "logits_processor"),
+])  # fmt: skip
+def test_the_name_is_the_class_without_what_it_is(attribute, name):
+    assert stage_name(attribute) == name
+
+
+class Counter:
+    calls = 0
+
+    def __call__(self, ids, logits):
+        self.calls += 1
+        return logits - self.calls
+
+
+def test_a_fork_remembers_and_goes_its_own_way():
+    stage = adapt(Counter, "counter", "here")
+    subject = Subject.of(stage)
+    bench = Bench(subject)
+    bench.admit(0, subject.params[0], TEXTS[0])
+    logits = torch.zeros(1, subject.env.width)
+    bench.apply(logits, [0])
+    bench.fork(0, 5)
+    assert [float(bench.apply(logits, [slot])[0, 0]) for slot in (5, 5, 0)] == [-2.0, -3.0, -2.0]
+
+
+def test_an_object_is_copied_for_each_request():
+    stage = adapt(Counter(), "counter", "here")
+    subject = Subject.of(stage)
+    built = [subject.params[0].build() for _ in range(2)]
+    built[0](torch.zeros(1, 1), torch.zeros(1, 3))
+    assert built[1](torch.zeros(1, 1), torch.zeros(1, 3)).tolist() == [[-1.0, -1.0, -1.0]]

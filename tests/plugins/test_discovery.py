@@ -1,0 +1,114 @@
+"""Plugins from packages and files: found, named by their source, refused when a name is taken."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gencli.errors import PluginError, UsageError
+from gencli.plugins.discovery import installed_plugins, parse_plugin
+from gencli.plugins.registry import PluginRegistry, make_registry
+from processors.chain import Chain
+from processors.errors import UnknownStage
+from tests.plugins.conftest import HEAD, ONLY, PARAMS, STAGE
+
+
+def test_an_installed_plugin_is_a_stage_with_its_package_as_source(install):
+    install("only_installed", ONLY, only="Only")
+    registry = PluginRegistry()
+    assert "only" not in registry.names()
+    assert registry.spec("only").source == "gencli-test 1.2"
+    assert "only" in registry.names()
+    assert not registry.is_builtin("only")
+
+
+def test_an_installed_plugin_is_imported_only_when_it_is_named(install):
+    install("only_lazy", "raise RuntimeError", only="Only")
+    Chain.parse("top_k=3 | temperature=0.5", PluginRegistry())
+    assert "only_lazy" not in sys.modules
+
+
+def test_the_switch_turns_installed_plugins_off(install, monkeypatch):
+    install("only_off", ONLY, only="Only")
+    assert len(installed_plugins()) == 1
+    monkeypatch.setenv("GENCLI_NO_PLUGINS", "1")
+    assert installed_plugins() == ()
+    with pytest.raises(UnknownStage):
+        PluginRegistry().spec("only")
+
+
+def test_an_unknown_name_is_compared_with_those_of_plugins_too(install):
+    install("only_near", ONLY, only="Only")
+    with pytest.raises(UnknownStage, match="Did you mean 'only'"):
+        PluginRegistry().spec("onlyy")
+
+
+def test_two_packages_with_one_name_are_both_named(install):
+    install("only_first", ONLY, only="Only")
+    install("only_second", ONLY, package="other", only="Only")
+    with pytest.raises(PluginError, match=r"gencli-test 1\.2") as caught:
+        PluginRegistry().spec("only")
+    assert "other 1.2" in caught.value.message
+
+
+def test_a_built_in_name_stays_with_the_built_in_stage(install):
+    code = ONLY.replace('"only"', '"top_k"')
+    install("only_taken", code, top_k="Only")
+    registry = PluginRegistry()
+    assert registry.spec("top_k").source == "built-in"
+    with pytest.raises(PluginError, match="built-in"):
+        registry.add(registry.installed[0])
+
+
+def test_an_entry_point_has_the_name_of_its_stage(install):
+    install("only_misnamed", ONLY, onlyy="Only")
+    with pytest.raises(PluginError, match=r"'only'.*'onlyy'"):
+        PluginRegistry().spec("onlyy")
+
+
+def test_the_one_stage_of_a_file_needs_no_name(plugin):
+    path = plugin(ONLY)
+    assert make_registry([str(path)]).spec("only").source == str(path)
+
+
+def test_one_of_several_stages_has_to_be_named(plugin):
+    path = plugin(ONLY + STAGE.replace("Only(", "Other(").replace('"only"', '"other"'))
+    with pytest.raises(PluginError, match="2 stages: Only, Other") as caught:
+        make_registry([str(path)])
+    assert f"{path}:Only" in caught.value.hint
+    assert make_registry([f"{path}:Other"]).spec("other").name == "other"
+
+
+def test_a_class_that_is_only_imported_is_not_the_files_own(plugin):
+    path = plugin(HEAD + "from processors.stages.truncation import TopK\n" + PARAMS + STAGE)
+    assert "only" in make_registry([str(path)])
+
+
+def test_the_same_plugin_twice_is_refused(plugin):
+    path = plugin(ONLY)
+    with pytest.raises(PluginError, match="Two stages want the name 'only'"):
+        make_registry([str(path), f"{path}:Only"])
+
+
+def test_postponed_annotations_are_understood(plugin):
+    path = plugin("from __future__ import annotations\n" + ONLY)
+    assert Chain.parse("only=3", make_registry([str(path)])).to_list() == [{"only": {"id": 3}}]
+
+
+@pytest.mark.parametrize("text", ["nonsense", "", ":Only", "module:", "a:b c", "file.txt"])
+def test_text_that_is_no_plugin_is_a_usage_error(text):
+    with pytest.raises(UsageError, match=r"path\.py, path\.py:Class or module:Class"):
+        parse_plugin(text)
+
+
+def test_listing_what_is_built_in_needs_no_torch():
+    code = """
+import sys
+from gencli.cli.app import main
+main(["stages", "list"]); main(["stages", "show", "top_k"])
+sys.exit("torch" in sys.modules)
+"""
+    env = {"GENCLI_NO_PLUGINS": "1", "PYTHONPATH": "."}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "Formula" in done.stdout

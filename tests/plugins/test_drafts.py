@@ -1,0 +1,119 @@
+"""With a drafter, the kit decides: a plugin that fails with drafts runs without, and is reported."""
+
+from dataclasses import replace
+
+import pytest
+
+from gencli.plugins.registry import make_registry
+from gencli.plugins.safety import DraftGuard, draft_fault
+from processors.catalog import BUILTIN
+from processors.chain import Chain
+from processors.registry import Registry
+from tests.engine.harness import Scripted, engine, generate, request
+from tests.plugins.conftest import ONLY
+from tests.processors.test_broken_stages import IgnoresDrafts, Shift
+
+HF = "transformers:RepetitionPenaltyLogitsProcessor"
+
+
+def registry_of(stage):
+    registry = Registry(BUILTIN)
+    registry.register(stage)
+    return registry
+
+
+def generated(registry, chain, *, drafted):
+    """Text, drafts proposed, notices; the drafter knows the text."""
+    one = replace(request("the cat sat", max_tokens=20), chain=Chain.parse(chain, registry))
+    text = generate([one], on=engine(registry=registry))[one.id, 0].text
+    if not drafted:
+        return text, 0, []
+    drafter = Scripted({one.prompt_ids: tuple(text.encode())})
+    on = engine(registry=registry, drafter=drafter)
+    end = generate([one], on=on)[one.id, 0]
+    return end.text, drafter.proposed, on.notices
+
+
+# Ids that one byte says, so that the drafter's script is the text.
+LETTERS = f"allowed={list(range(97, 123))}"
+
+
+@pytest.mark.parametrize("chain", [f"shift=3 | {LETTERS}", f"shift=3 | {LETTERS} | top_k=5"])
+def test_a_sound_stage_takes_drafts(chain):
+    registry = registry_of(Shift)
+    plain, _, _ = generated(registry, chain, drafted=False)
+    text, proposed, notices = generated(registry, chain, drafted=True)
+    assert text == plain
+    assert proposed > 0
+    assert notices == []
+
+
+def test_a_stage_that_fails_with_drafts_runs_without_and_is_reported():
+    registry = registry_of(IgnoresDrafts)
+    plain, _, _ = generated(registry, f"shift=3 | {LETTERS}", drafted=False)
+    text, proposed, notices = generated(registry, f"shift=3 | {LETTERS}", drafted=True)
+    assert text == plain
+    assert proposed == 0
+    assert len(notices) == 1
+    assert "shift runs without drafts" in notices[0]
+
+
+def test_its_neighbours_keep_their_drafts():
+    registry = registry_of(IgnoresDrafts)
+    drafter = Scripted({})
+    on = engine(registry=registry, drafter=drafter)
+    chains = {"a": f"shift=3 | {LETTERS}", "b": LETTERS}
+    requests = [replace(request("hi", key=k), chain=Chain.parse(c, registry)) for k, c in chains.items()]
+    ends = generate(requests, on=engine(registry=registry))
+    drafter.answers = {requests[1].prompt_ids: tuple(ends["b", 0].text.encode())}
+    assert {k: e.text for k, e in generate(requests, on=on).items()} == {k: e.text for k, e in ends.items()}
+    assert drafter.proposed > 0
+
+
+def test_an_adapted_processor_takes_drafts():
+    registry = make_registry([HF])
+    chain = f"repetition_penalty=1.7 | {LETTERS}"
+    plain, _, _ = generated(registry, chain, drafted=False)
+    text, proposed, notices = generated(registry, chain, drafted=True)
+    assert (text, notices) == (plain, [])
+    assert proposed > 0
+
+
+def test_one_that_counts_its_calls_does_not(plugin):
+    code = """
+class Count:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, ids, logits):
+        self.calls += 1
+        logits[:, 97 + self.calls % 26] += 50
+        return logits
+"""
+    registry = make_registry([f"{plugin(code)}:Count"])
+    plain, _, _ = generated(registry, "count", drafted=False)
+    text, proposed, notices = generated(registry, "count", drafted=True)
+    assert (text, proposed) == (plain, 0)
+    assert "count runs without drafts" in notices[0]
+    assert plain.startswith("bcd")
+
+
+def test_each_stage_is_reported_once_and_a_built_in_never():
+    registry = registry_of(IgnoresDrafts)
+    guard = DraftGuard(registry)
+    chains = [Chain.parse(text, registry) for text in ("shift=1 | top_k=3", "shift=1", "shift=2")]
+    assert [name for chain in chains for name, _ in guard.faults(chain)] == ["shift"]
+
+
+def test_values_that_are_not_given_are_tried_too(plugin):
+    """A fault that shows at other values is the stage's fault all the same."""
+
+    class OnlyBelowOne(IgnoresDrafts):
+        def shifts(self, rows):
+            shifts = super().shifts(rows)
+            return shifts.where(self.columns.gather("shift", rows) < 1, self.columns.gather("shift", rows))
+
+    registry = registry_of(OnlyBelowOne)
+    assert draft_fault(registry, "shift", registry.spec("shift").params(3.0))
+    sound = make_registry([str(plugin(ONLY))])
+    assert draft_fault(sound, "only", sound.spec("only").params(3)) == ""

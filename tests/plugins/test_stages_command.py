@@ -1,0 +1,134 @@
+"""`gencli stages`: list, show, check."""
+
+from pathlib import Path
+
+import pytest
+
+from processors.catalog import BUILTIN
+from processors.chain import parse_stage
+from processors.notes import NOTES
+from processors.testing import CHECKS
+from tests.plugins.conftest import HEAD, ONLY, PARAMS, STAGE
+
+ROOT = Path(__file__).parent.parent.parent
+BROKEN = ROOT / "tests" / "processors" / "test_broken_stages.py"
+
+
+def test_list_has_phase_name_sentence_and_source(gencli, plugin):
+    path = plugin(ONLY)
+    done = gencli("stages", "list", "--plugin", path)
+    rows = {line.split()[1]: line for line in done.out.splitlines()}
+    assert done.code == 0
+    assert rows["top_k"].split()[0] == "truncate"
+    assert "Keep the k most likely tokens." in rows["top_k"]
+    assert rows["top_k"].endswith("built-in")
+    assert rows["only"].startswith("constrain")
+    assert "Allow one id." in rows["only"]
+    assert rows["only"].endswith(str(path))
+
+
+def test_list_is_in_the_order_in_which_stages_run(gencli):
+    names = [line.split()[1] for line in gencli("stages", "list").out.splitlines()[1:]]
+    assert [name for name in names if name in NOTES] == [spec.name for spec in BUILTIN]
+
+
+def test_a_broken_plugin_is_listed_with_its_error(gencli, plugin):
+    done = gencli("stages", "list", "--plugin", plugin("1 / 0"))
+    assert done.code == 0
+    assert "ZeroDivisionError" in done.out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("spec", BUILTIN, ids=lambda spec: spec.name)
+def test_show_has_all_there_is_to_know(gencli, spec):
+    done = gencli("stages", "show", spec.name)
+    assert done.code == 0
+    for word in ("Formula", "Reference", "Example", "Elsewhere", *spec.params.__dataclass_fields__):
+        assert word in done.out
+
+
+def test_every_stage_has_a_note_and_its_example_is_one():
+    assert set(NOTES) == {spec.name for spec in BUILTIN}
+    for name, note in NOTES.items():
+        parsed, params = parse_stage(note.example)
+        assert parsed == name
+        assert not params.is_off()
+
+
+def test_show_of_a_plugin_has_its_fields_and_an_example(gencli, plugin):
+    done = gencli("stages", "show", "only", "--plugin", plugin(ONLY))
+    assert "The one id that may be chosen" in done.out
+    assert ">= -1" in done.out
+    assert "--stage only=1" in done.out
+
+
+def test_show_of_an_unknown_stage_exits_with_2(gencli):
+    done = gencli("stages", "show", "topk")
+    assert done.code == 2
+    assert "Did you mean 'top_k'?" in done.err
+
+
+def test_check_of_a_sound_plugin_passes(gencli, plugin):
+    done = gencli("stages", "check", plugin(ONLY), "--stage", "only=5")
+    assert (done.code, done.err) == (0, "")
+    assert "11 passed, 0 failed" in done.out
+    assert all(check.__name__ in done.out for check in CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("stage", "check"),
+    [
+        ("RunsByDefault", "defaults_never_run"),
+        ("AssumesSortedRows", "rows_commute"),
+        ("TakesTheLargestOfTheBatch", "batch_equals_alone"),
+        ("IgnoresDrafts", "drafts_equal_steps"),
+        ("CountsItsCalls", "apply_is_pure"),
+        ("RevivesMasked", "masked_stays_masked"),
+        ("DividesByTheSpread", "leaves_a_choice"),
+        ("KeepsOnlyAboveTheMean", "leaves_a_choice"),
+        ("AdmitsOnce", "admit_overwrites"),
+        ("ReleaseMovesTheLast", "release_frees"),
+        ("SharesAfterFork", "fork_is_independent"),
+    ],
+)
+def test_check_names_the_promise_that_is_broken(gencli, stage, check):
+    values = ("--stage", "shift=0.5", "--stage", "shift=2", "--stage", "shift=-1")
+    done = gencli("stages", "check", f"{BROKEN}:{stage}", *values)
+    assert done.code == 4
+    assert [line.split()[1] for line in done.out.splitlines() if line.startswith("failed")] == [check]
+    assert done.out.count("with shift=") <= 3
+
+
+def test_check_shows_the_smallest_case(gencli):
+    done = gencli("stages", "check", f"{BROKEN}:IgnoresDrafts")
+    assert "with shift=0.5: prompt [], output [], drafts [60]" in done.out
+
+
+def test_check_of_a_stage_by_name(gencli):
+    assert gencli("stages", "check", "top_p").code == 0
+
+
+def test_check_says_what_is_wrong_with_the_class(gencli, plugin):
+    done = gencli("stages", "check", plugin(ONLY.replace("(self, logits, rows)", "(self)")))
+    assert done.code == 4
+    assert "Expected: apply(self, logits, rows)" in done.err
+
+
+def test_check_of_what_is_no_plugin_exits_with_2(gencli):
+    assert gencli("stages", "check", "nothing").code == 2
+
+
+PICKY = """
+    def __post_init__(self):
+        Params.__post_init__(self)
+        if self.id not in (-1, 77):
+            from processors.errors import ParamError
+            raise ParamError("id has to be 77.")
+"""
+
+
+def test_values_to_try_are_asked_for_where_none_can_be_guessed(gencli, plugin):
+    path = plugin(HEAD + PARAMS + PICKY + STAGE)
+    asked = gencli("stages", "check", path)
+    assert asked.code == 4
+    assert "--stage only:key=value" in asked.err
+    assert gencli("stages", "check", path, "--stage", "only=77").code == 0
