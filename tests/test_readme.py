@@ -1,4 +1,4 @@
-"""The README's commands run as they are written."""
+"""The commands of the README and of docs/commands.md run as they are written."""
 
 import os
 import subprocess
@@ -10,10 +10,12 @@ import pytest
 from scripts.refresh_readme import commands
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = list(commands((ROOT / "README.md").read_text(encoding="utf-8")))
+COMMANDS, MORE = (
+    list(commands((ROOT / page).read_text(encoding="utf-8"))) for page in ("README.md", "docs/commands.md")
+)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *MORE])
 def test_the_command_runs(command):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(

@@ -1,9 +1,11 @@
 """The bundled model, for real: its text does not depend on the company it is generated in."""
 
+import functools
 import random
 from pathlib import Path
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from gencli.engine import Engine
 from gencli.events import Error, Finish
@@ -11,7 +13,9 @@ from gencli.models.hf import HFRunner
 from gencli.request import Limits, Request
 from gencli.tokenizer import HFTokenizer
 from processors.chain import Chain
+from processors.errors import ProcessorsError
 from processors.rng import derive
+from tests.engine.test_random_chains import random_chain
 
 ASSETS = Path(__file__).parent.parent / "gencli" / "assets"
 PROMPTS = [
@@ -52,8 +56,13 @@ def requests(tokenizer, count=200):
     ]
 
 
+@functools.cache
+def model():
+    return AutoModelForCausalLM.from_pretrained(ASSETS / "tiny", dtype="float32")
+
+
 def texts(tokenizer, batch, **options):
-    runner = HFRunner.load(ASSETS / "tiny", dtype="float32", max_lanes=options.get("max_batch", 8))
+    runner = HFRunner(model(), max_lanes=options.get("max_batch", 8))
     engine = Engine(runner, tokenizer, **options)
     for one in batch:
         engine.submit(one)
@@ -71,3 +80,18 @@ def test_200_requests_alone_in_batches_shuffled_and_with_other_neighbours(tokeni
     assert texts(tokenizer, batch, max_batch=16, step_tokens=24) == alone
     some = batch[::3]
     assert texts(tokenizer, some, max_batch=5) == {one.id: alone[one.id] for one in some}
+
+
+def test_64_random_chains_alone_and_in_one_batch(tokenizer):
+    rng, batch = random.Random(5), []
+    check = Engine(HFRunner(model()), tokenizer)
+    prompt = tuple(tokenizer.encode("Once upon a time"))
+    while len(batch) < 64:
+        one = Request(str(len(batch)), prompt, random_chain(rng), derive(9, len(batch)), limits=Limits(8))
+        try:
+            check.submit(one)
+        except ProcessorsError:  # the kit's texts are not all one token of this vocabulary
+            continue
+        batch.append(one)
+    alone = {key: text for one in batch for key, text in texts(tokenizer, [one], max_batch=1).items()}
+    assert texts(tokenizer, batch, max_batch=64) == alone
