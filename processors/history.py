@@ -25,11 +25,6 @@ class History:
         self.seeds = torch.zeros_like(self.lengths)
         self._host_lengths = [0] * slots
 
-    @property
-    def num_slots(self) -> int:
-        """Slots there is room for now."""
-        return self.tokens.shape[0]
-
     def length(self, slot: int) -> int:
         """Committed tokens of the slot, prompt included."""
         return self._host_lengths[slot]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from gencli.chat.conversation import Conversation
@@ -31,14 +32,14 @@ def changeable() -> Iterator[Option]:
             yield entry
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what follows from the layers is worked out once
 class Chat:
     """`layers` hold what was typed, as for a run; the last of them is what /set said."""
 
     conversation: Conversation
     layers: tuple[_Typed, ...]
 
-    @property
+    @cached_property
     def settings(self) -> Settings:
         """Every option's value and where it came from."""
         is_raw = any(values.get("raw") for _, values in self.layers)
@@ -47,7 +48,7 @@ class Chat:
         first = ("chat", {} if is_raw else {"chat": True})
         return resolve(first, *found.layers, *later, registry=found.registry)
 
-    @property
+    @cached_property
     def job(self) -> Job:
         """What holds for the next answer; UsageError for settings that do not go together."""
         return make_job(self.settings)
