@@ -58,7 +58,7 @@ class XGrammarBackend:
             with caught_lines(lambda line: bool(_WARNING.match(line))) as lines:
                 compiled = self._compile(constraint)
         except Exception as error:  # RuntimeError, ValueError and several of its own
-            reason = _PLACE.sub("", str(error)).strip() or type(error).__name__
+            reason = _PLACE.sub("", str(error)).strip() or "it does not say why"
             raise GrammarError(f"xgrammar cannot compile this {constraint.kind}: {reason}") from error
         warnings = dict.fromkeys(_WARNING.sub("", line) for line in lines)  # one is often said twice
         grammar = XGrammarGrammar(compiled, self, tuple(warnings))
