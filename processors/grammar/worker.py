@@ -24,6 +24,8 @@ from processors.grammar.backend import Backend, load_backend
 from processors.grammar.constraint import Constraint
 from processors.grammar.lane import start_thread
 from processors.grammar.messages import OUT_OF_MEMORY, Portable, Reply, Setup
+from processors.grammar.trial import try_steps
+from processors.grammar.vocabulary import GrammarVocabulary
 
 __all__: list[str] = []
 
@@ -65,18 +67,20 @@ def _answer(questions: SimpleQueue[Any], target: BinaryIO) -> None:
         backend = load_backend(setup.backend, env)
     except Exception as error:
         return _send(target, Reply(error=f"The back end {setup.backend} does not start: {error}"))
+    vocabulary = GrammarVocabulary(env)
     _limit_memory(setup.memory)
     _send(target, Reply())
     while True:
-        _send(target, _compile(backend, questions.get(), setup.dump_after))
+        _send(target, _compile(backend, vocabulary, questions.get(), setup.dump_after))
 
 
-def _compile(backend: Backend, constraint: Constraint, dump_after: float) -> Reply:
+def _compile(backend: Backend, vocabulary: GrammarVocabulary, constraint: Constraint, limit: float) -> Reply:
     begin = time.perf_counter()
     try:
         grammar = backend.compile(constraint)
         seconds = time.perf_counter() - begin
-        if seconds > dump_after and isinstance(backend, Portable):
+        try_steps(backend, grammar, vocabulary)
+        if seconds > limit and isinstance(backend, Portable):
             return Reply(seconds=seconds, data=backend.dump(grammar))
     except GrammarError as error:
         if any(words in str(error) for words in _NO_MEMORY):  # who knows what is left of the back end

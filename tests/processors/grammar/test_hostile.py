@@ -6,11 +6,13 @@ import resource
 import pytest
 
 from processors.errors import GrammarError, GrammarTimeout
+from processors.grammar import trial, xgrammar
 from processors.grammar.compiler import GrammarCompiler
 from processors.grammar.constraint import Constraint
 from processors.testing.grammars import HOSTILE
-from tests.processors.grammar.kit import env_of, legal
+from tests.processors.grammar.kit import backend_of, compiled, env_of, legal, vocabulary_of
 
+ALONE = {("xgrammar", "hours to compile"), ("xgrammar", "nested repeats")}  # have tests of their own
 CASES = [
     (backend, kind, name)
     for backend, kinds in (
@@ -18,7 +20,7 @@ CASES = [
         ("llguidance", ("json_schema", "regex", "lark")),
     )
     for kind, name in HOSTILE
-    if kind in kinds and (backend, name) != ("xgrammar", "hours to compile")
+    if kind in kinds and (backend, name.removeprefix("pattern: ")) not in ALONE
 ]
 # What has to be refused, and by what words. The rest has to compile, as it is merely unusual.
 REFUSED = {
@@ -86,3 +88,22 @@ def test_a_grammar_that_takes_too_much_memory_is_refused():
     with pytest.raises(GrammarError, match="memory limit of 64 MiB"):
         compiler.compile(Constraint("json_schema", schema, "xgrammar"))
     compiler.close()
+
+
+def test_a_grammar_whose_steps_take_too_long_is_refused(monkeypatch):
+    monkeypatch.setattr(trial, "MAX_STEP_SECONDS", 0.01)
+    constraint = Constraint("regex", HOSTILE["regex", "nested repeats"](), "xgrammar")
+    grammar = backend_of("xgrammar").compile(constraint)
+    with pytest.raises(GrammarError, match="the limit is 0.01 s"):
+        trial.try_steps(backend_of("xgrammar"), grammar, vocabulary_of())
+
+
+def test_a_matcher_that_became_too_slow_stops_there_until_it_is_taken_back(monkeypatch):
+    monkeypatch.setattr(xgrammar, "MAX_STEP_SECONDS", -1.0)
+    matcher = compiled("xgrammar", "regex", "ab*").matcher()
+    a, b = (env_of("toy").vocabulary.encode(text, special=False)[0] for text in "ab")
+    assert matcher.accept(a)
+    assert (legal("xgrammar", matcher), matcher.is_complete(), matcher.is_over()) == ([], True, True)
+    assert (matcher.accept(b), matcher.fork().accept(b), matcher.forced()) == (False, False, b"")
+    matcher.rollback(1)
+    assert a in legal("xgrammar", matcher)
