@@ -81,16 +81,20 @@ class _Watch:
         return self
 
     def __exit__(self, *error):
+        self._see()
         self._stop.set()
         self._thread.join()
 
     def _look(self):
         while not self._stop.wait(0.02):
-            for children in Path("/proc/self/task").glob("*/children"):
-                try:
-                    self.peak = max([self.peak, *map(_peak, children.read_text().split())])
-                except OSError:
-                    continue  # gone meanwhile
+            self._see()
+
+    def _see(self):
+        for children in Path("/proc/self/task").glob("*/children"):
+            try:
+                self.peak = max([self.peak, *map(_peak, children.read_text().split())])
+            except OSError:
+                continue  # gone meanwhile
 
 
 def _peak(process):
