@@ -60,8 +60,8 @@ chain:                     # only for another order than the default
 
 Files are UTF-8, at most 256 KiB. Only `true` and `false` are switches, so `no` is a text. Tags are refused,
 a key stands once, aliases count as often as they are used. Nothing is substituted, and nothing names code:
-that is for flags alone. A fault is named as `file:line:column`, with exit code 3; `gencli config lint
-FILES` names all of them, and refuses what does not stand together.
+that is for flags alone. A fault is named as `file:line:column`, of a list the item's, with exit code 3;
+`gencli config lint FILES` names all of them, and refuses what does not stand together.
 
 | Key | Meaning |
 |---|---|

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from gencli.errors import UsageError
 from gencli.options import OPTIONS, Option, option
 from processors.catalog import StageSpec
 from processors.errors import ParamError
@@ -30,7 +29,7 @@ LATER = ("draft", "guidance", "grammar")
 
 
 def checked(key: str, value: Any) -> Any:
-    """The value of an option as YAML or JSON gives it; UsageError says what was expected."""
+    """The value of an option as YAML or JSON gives it; ParamError says what was expected, and where in it."""
     entry = option(key)
     is_one = entry.many and not isinstance(value, list | tuple | Mapping)
     value = [value] if is_one and value is not None else value
@@ -42,7 +41,7 @@ def checked(key: str, value: Any) -> Any:
     except ParamError as error:
         text = f"{key} {str(error).removeprefix(f'{entry.field} ')}"
         tail = f" {entry.hint}" if entry.hint and entry.hint not in text else ""
-        raise UsageError(text + tail) from None
+        raise ParamError(text + tail, error.path) from None
 
 
 def hint_of(entry: Option) -> Any:
