@@ -21,6 +21,7 @@ PRESETS = """\
 This page is made by scripts/config_docs.py from the table of options; a test keeps it true. The same
 table gives [preset.schema.json](preset.schema.json): with the line
 `# yaml-language-server: $schema=PATH/preset.schema.json` an editor completes and checks a preset.
+`gencli config schema` prints it with the stages of installed plugins and of `--plugin`.
 
 ## Where a value comes from
 

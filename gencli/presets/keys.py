@@ -10,7 +10,7 @@ from gencli.options import OPTIONS, Option, option
 from processors.catalog import StageSpec
 from processors.errors import ParamError
 from processors.params import convert, describe
-from processors.registry import builtin_registry
+from processors.registry import Registry, builtin_registry
 
 __all__ = ["KEYS", "LATER", "STRUCTURE", "checked", "hint_of", "stage_specs", "unknown_key"]
 
@@ -51,9 +51,9 @@ def hint_of(entry: Option) -> Any:
     return tuple[entry.type, ...] if entry.many else entry.type  # type: ignore[name-defined]
 
 
-def stage_specs() -> tuple[StageSpec, ...]:
+def stage_specs(registry: Registry | None = None) -> tuple[StageSpec, ...]:
     """The stages that a preset may name, in default order; the tail is set from the model."""
-    registry = builtin_registry()
+    registry = registry or builtin_registry()
     return tuple(registry.spec(name) for name in registry.names() if name != "tail")
 
 

@@ -157,6 +157,8 @@ class _Reader:
             return [name_node.fault(str(error))]
         if name == "tail":
             return [name_node.fault("The stage tail is set from the model's tokenizer.")]
+        if node.value == {}:
+            return [node.fault(f"The stage {name} is given no value. Give one, or leave the stage out.")]
         faults = []
         for key, value in fields_of(name, node.plain(), self._registry).items():
             key_node, value_node = _nodes_of(key, node, name_node)
