@@ -1,4 +1,4 @@
-"""The preset hf-default against the transformers that is installed: its defaults, its processors, its length."""
+"""The preset hf-default against the transformers that is installed: values, processors, length."""
 
 import re
 
