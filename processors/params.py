@@ -84,6 +84,12 @@ class Params:
         return dataclasses.fields(cls)[0].name
 
     @classmethod
+    def is_list(cls) -> bool:
+        """Whether the main value is a list, so that two of them can be one."""
+        hint = _hints(cls)[cls.main()]
+        return any(get_origin(entry) is tuple for entry in (hint, *get_args(hint)))
+
+    @classmethod
     def default(cls, name: str) -> Any:
         """Default value of a field."""
         return next(field.default for field in dataclasses.fields(cls) if field.name == name)
