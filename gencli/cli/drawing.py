@@ -25,7 +25,8 @@ class Drawing:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._console = stream, Console(file=stream, highlight=False)
+        self._stream = stream
+        self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
         self._is_shown, self._last = False, 0.0
 
     def __enter__(self) -> Drawing:
