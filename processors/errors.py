@@ -5,6 +5,8 @@ ProcessorsError
     UnknownStage        a name that no stage has
     ChainError          stages that cannot stand together, or text that is no chain
     TokenError          a text that is not one token, or an id outside the vocabulary
+    GrammarError        a grammar that no back end can compile
+        GrammarTimeout      one that takes too long
     RowError            one row of a step cannot be decided; its neighbours go on
         EmptySupport        every token is masked
         NonFiniteLogits     NaN or +inf
@@ -19,6 +21,8 @@ from collections.abc import Iterable
 __all__ = [
     "ChainError",
     "EmptySupport",
+    "GrammarError",
+    "GrammarTimeout",
     "NonFiniteLogits",
     "ParamError",
     "ProcessorsError",
@@ -59,6 +63,14 @@ class ChainError(ProcessorsError, ValueError):
 
 class TokenError(ProcessorsError, ValueError):
     """A text that has to be one token is not, or an id lies outside the vocabulary."""
+
+
+class GrammarError(ProcessorsError, ValueError):
+    """A grammar is wrong, too large, or in a language that the back end does not know."""
+
+
+class GrammarTimeout(GrammarError):
+    """A grammar takes longer to compile than it may."""
 
 
 class RowError(ProcessorsError):
