@@ -5,6 +5,8 @@ Source: https://github.com/guidance-ai/llguidance
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, cast
@@ -87,12 +89,23 @@ class LLGuidanceBackend:
         return LLGuidanceGrammar(start, self.vocabulary, tuple(said))
 
     def _text(self, constraint: Constraint) -> str:
-        text = constraint.text
-        if constraint.kind == "regex":
-            return self._matcher.grammar_from_regex(text)
-        if constraint.kind == "lark":
-            return self._matcher.grammar_from_lark(text)
-        schema = "{}" if text.strip() == "true" else text  # it takes options beside an object only
+        """The grammar in llguidance's JSON, under one that turns forcing off.
+
+        With forcing the mask would allow only one way to cut a text without a choice into tokens.
+        """
+        grammar: dict[str, Any]
+        if constraint.kind == "json_schema":
+            grammar = json.loads(self._json_schema(constraint))["grammars"][0]
+        elif constraint.kind == "regex":
+            grammar = json.loads(self._matcher.grammar_from_regex(constraint.text))["grammars"][0]
+        else:
+            grammar = {"lark_grammar": constraint.text}
+        top = {"lark_grammar": '%llguidance {"no_forcing": true}\nstart: @main'}
+        return json.dumps({"grammars": [top, {**grammar, "name": "main"}]})
+
+    def _json_schema(self, constraint: Constraint) -> str:
+        # It takes options beside an object only.
+        schema = "{}" if constraint.text.strip() == "true" else constraint.text
         options: Any = {
             "item_separator": ",",
             "key_separator": ":",
@@ -200,5 +213,6 @@ def _named(reason: str) -> str:
     """The reason in one short piece, with the limits by the names and numbers of this file."""
     limits = {"initial lexer configuration": "initial_lexer_fuel", "schema too large": "max_grammar_size"}
     found = next((limit for words, limit in limits.items() if words in reason), None)
-    short = reason if len(reason) <= 500 else reason[:500] + " ..."
+    reason = re.sub(r"(.)\1{30,}", r"\1\1\1...", reason)  # it repeats the text that was wrong
+    short = reason if len(reason) <= 500 else f"{reason[:200]} ... {reason[-300:]}"
     return f"{short} (limit {found}: {LIMITS[found]:,})" if found else short

@@ -6,6 +6,7 @@ constraints, and answers each with a Reply on standard output. It ends when its 
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import sys
@@ -14,51 +15,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from queue import SimpleQueue
+from typing import Any, BinaryIO
 
 from processors.base import Env
 from processors.errors import GrammarError
-from processors.grammar.backend import Backend, Grammar, load_backend
+from processors.grammar.backend import Backend, load_backend
 from processors.grammar.constraint import Constraint
+from processors.grammar.lane import start_thread
+from processors.grammar.messages import OUT_OF_MEMORY, Portable, Reply, Setup
+from processors.grammar.trial import try_steps
+from processors.grammar.vocabulary import GrammarVocabulary
 
-__all__ = ["Portable", "Reply", "Setup"]
+__all__: list[str] = []
 
-
-@runtime_checkable
-class Portable(Protocol):
-    """A back end whose grammars can be written to a file."""
-
-    def dump(self, grammar: Any) -> bytes:
-        """A grammar as bytes."""
-        ...
-
-    def load(self, data: bytes) -> Grammar:
-        """The grammar of the bytes. GrammarError if they are none."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What the process is to be: `memory` bytes may be taken in addition to what it starts with.
-
-    A grammar that took more than `dump_after` seconds comes back as bytes, if the back end can do that.
-    """
-
-    backend: str
-    width: int
-    token_bytes: tuple[bytes, ...]
-    eos_ids: tuple[int, ...]
-    memory: int
-    dump_after: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """How it went: `error` is "" if the grammar compiles. `data` is the grammar, or b""."""
-
-    error: str = ""
-    seconds: float = 0.0
-    data: bytes = b""
+_STACK = 8 << 20
+_NO_MEMORY = ("bad_alloc", os.strerror(errno.EAGAIN))  # the latter where a thread gets no stack
+_STATUS = Path("/proc/self/status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +51,43 @@ class _Vocabulary:
 
 
 def _main(source: BinaryIO, target: BinaryIO) -> None:
-    setup: Setup = pickle.load(source)
+    """Read constraints here, compile them on a thread: the end of the input ends that at once."""
+    questions: SimpleQueue[Setup | Constraint] = SimpleQueue()
+    start_thread(lambda: _answer(questions, target), _STACK)
+    with suppress(EOFError):
+        while True:
+            questions.put(pickle.load(source))
+    os._exit(0)
+
+
+def _answer(questions: SimpleQueue[Any], target: BinaryIO) -> None:
+    setup: Setup = questions.get()
     env = Env(setup.width, _Vocabulary(setup.token_bytes), setup.eos_ids)
     try:
         backend = load_backend(setup.backend, env)
     except Exception as error:
         return _send(target, Reply(error=f"The back end {setup.backend} does not start: {error}"))
+    vocabulary = GrammarVocabulary(env)
     _limit_memory(setup.memory)
     _send(target, Reply())
-    with suppress(EOFError):
-        while True:
-            _send(target, _compile(backend, pickle.load(source), setup.dump_after))
+    while True:
+        _send(target, _compile(backend, vocabulary, questions.get(), setup.dump_after))
 
 
-def _compile(backend: Backend, constraint: Constraint, dump_after: float) -> Reply:
+def _compile(backend: Backend, vocabulary: GrammarVocabulary, constraint: Constraint, limit: float) -> Reply:
     begin = time.perf_counter()
     try:
         grammar = backend.compile(constraint)
         seconds = time.perf_counter() - begin
-        if seconds > dump_after and isinstance(backend, Portable):
+        try_steps(backend, grammar, vocabulary)
+        if seconds > limit and isinstance(backend, Portable):
             return Reply(seconds=seconds, data=backend.dump(grammar))
-    except (GrammarError, MemoryError) as error:
-        return Reply(error=str(error) or "MemoryError")
+    except GrammarError as error:
+        if any(words in str(error) for words in _NO_MEMORY):  # who knows what is left of the back end
+            os._exit(OUT_OF_MEMORY)
+        return Reply(error=str(error))
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
     return Reply(seconds=seconds)
 
 
@@ -109,13 +97,28 @@ def _send(target: BinaryIO, reply: Reply) -> None:
 
 
 def _limit_memory(more: int) -> None:
-    """Let the process take this many bytes more than now, where the system can limit that: on Linux."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        import resource
+    """Let the process take this many bytes more than now, where the system tells and limits that: on Linux.
 
-        used = next(int(line.split()[1]) for line in status.read_text().splitlines() if "VmData" in line)
-        resource.setrlimit(resource.RLIMIT_DATA, (used * 1024 + more, resource.RLIM_INFINITY))
+    Out of memory on one of its threads, xgrammar waits for ever. So the process ends shortly before.
+    """
+    if not _STATUS.exists():
+        return
+    import resource
+
+    most = _memory() + more
+    resource.setrlimit(resource.RLIMIT_DATA, (most + more // 8, resource.RLIM_INFINITY))
+    start_thread(lambda: _watch_memory(most), 1 << 20)
+
+
+def _watch_memory(most: int) -> None:
+    while _memory() < most:
+        time.sleep(0.02)
+    os._exit(OUT_OF_MEMORY)
+
+
+def _memory() -> int:
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmData:"))
+    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":
