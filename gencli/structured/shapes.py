@@ -59,7 +59,9 @@ def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(schema, dict):
         return
     for keyword in schema:
-        if keyword in _GROUP:
+        if keyword == "format" and schema["format"] not in FORMATS:
+            yield keyword, "?format"
+        elif keyword in _GROUP:
             yield from ((keyword, shape) for shape in _grouped(schema, keyword))
         elif keyword in APPLICATORS:
             yield from ((keyword, shape) for shape in _applied(schema, keyword))
@@ -97,7 +99,7 @@ def _string_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     if keyword == "pattern":
         yield from pattern_forms(value)
     elif keyword == "format":
-        yield f":{value}" if value in FORMATS else ":other"
+        yield f":{value}"
     else:
         yield ""
 

@@ -126,7 +126,7 @@ class _Spread:
         met = meet(a, b)
         if met is None or self._has_no_value(met):
             for one in (a, b):
-                self.scope.note((place for places in one[AT].values() for place in places), _NEVER)
+                self.scope.never.update(place for places in one[AT].values() for place in places)
             return []
         return [met]
 
@@ -207,7 +207,6 @@ def distinct(flats: list[Flat]) -> list[Flat]:
     return list(found.values())
 
 
-_NEVER = "rewritten: left out where nothing satisfies it"
 _NOTES = {
     "$ref": "rewritten: merged with what stands beside it",
     "allOf": "rewritten: merged",
