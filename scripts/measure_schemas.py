@@ -24,6 +24,7 @@ from gencli.structured.choose import Candidate, candidate, choose  # noqa: E402
 from tests.structured.probes.acceptor import Refused, acceptor  # noqa: E402
 
 CORPUS = ROOT / "tests" / "data" / "schemas.jsonl"
+BACKENDS = ("xgrammar", "llguidance")
 KINDS = ("exact", "loose", "tight", "refused")
 
 
@@ -90,12 +91,12 @@ def main() -> None:
 
         return column
 
-    for backend in ("xgrammar", "llguidance"):
+    for backend in BACKENDS:
         columns[f"{backend}, as given"] = lambda case, backend=backend: observed(backend, case.schema, case)  # type: ignore[misc]
         columns[f"{backend}, without what it refuses"] = judged(backend, False)
         columns[f"{backend}, rewritten"] = judged(backend, True)
     columns["the better of the two, as given"] = lambda case: min(
-        (observed(backend, case.schema, case) for backend in ("xgrammar", "llguidance")), key=KINDS.index
+        (observed(backend, case.schema, case) for backend in BACKENDS), key=KINDS.index
     )
     columns["choice, not rewritten"] = chosen(False)
     columns["choice, rewritten"] = chosen(True)
@@ -107,6 +108,11 @@ def main() -> None:
         print(f"| {name} | {' | '.join(f'{100 * counts[kind] / len(corpus):.1f} %' for kind in KINDS)} |")
         if "--verbose" in sys.argv:
             print(*(f"  {case}: {kind}" for case, kind in seen.items() if kind != "exact"), sep="\n")
+    for rewrite in (False, True):
+        taken = Counter(choose(case.schema, rewrite=rewrite).variants[0].audit.backend for case in corpus)
+        claims = [[candidate(case.schema, name, rewrite=rewrite).is_exact for case in corpus] for name in BACKENDS]
+        parts = [f"{name} taken for {taken[name]}, called exact for {sum(own)}" for name, own in zip(BACKENDS, claims, strict=True)]
+        print(f"{'rewritten' if rewrite else 'not rewritten'}: {'; '.join(parts)}; either {sum(map(max, *claims))}")
     print(f"the audit claimed too much: {len(wrong)}", *wrong, sep="\n  ")
 
 

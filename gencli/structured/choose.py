@@ -82,7 +82,7 @@ def candidate(schema: Any, backend: str, *, whitespace: int = 8, extra: bool = F
     if form is None:
         return _as_it_stands(schema, backend, whitespace)
     if form.schema is False:
-        if form.tight:
+        if form.tight or form.left:
             return _as_it_stands(schema, backend, whitespace)
         raise SchemaError("Nothing satisfies this schema.", pointer="", hint="Look for bounds that exclude each other.")
     spelled, at = spell(form.schema)

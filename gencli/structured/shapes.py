@@ -119,8 +119,12 @@ def pattern_forms(text: str) -> list[str]:
     found = [] if _is_anchored(node) else [":search"]
     if any(escapes_needed(tree) for tree in trees):
         found.append(":escapes")
-    if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]|[^\x00-\x7f]", text):
+    if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text):
         found.append(":unicode")
+    if r"\p{" in text:
+        found.append(":property")
+    if not text.isascii():
+        found.append(":wide")
     return found or [""]
 
 

@@ -71,9 +71,13 @@ def safe_patterns(text: str) -> list[str]:
     node = parse_regex(text)
     items = list(node.items) if isinstance(node, Seq) else [node]
     refused: list[str] = []
-    while len(items) > 1 and items[0] == Anchor("^") and isinstance(look := items[1], Look) and look.kind == "?!":
-        refused.append(refusal(look.body))
-        del items[1]
+    at = 1
+    while items[:1] == [Anchor("^")] and at < len(items) and isinstance(look := items[at], Look):
+        if look.kind == "?!":
+            refused.append(refusal(look.body))
+            del items[at]
+        else:
+            at += 1
     return [*(f"^(?:{show(tree)})$" for tree in whole(Seq(tuple(items)))), *refused]
 
 
