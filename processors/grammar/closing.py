@@ -115,6 +115,8 @@ class Closer:
 
 def _kind(data: bytes, is_json: bool) -> tuple[bytes, int, int]:
     """What tokens have in common: structure, and how much of a character they begin and end with."""
+    if not data:
+        return b"", -1, 0  # no text
     first = next((place for place, byte in enumerate(data) if byte in _STRUCTURE), len(data))
     ends = next((place for place, byte in enumerate(data) if byte >> 6 != 2), len(data))
     lacks = (
