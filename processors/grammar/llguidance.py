@@ -88,7 +88,8 @@ class LLGuidanceBackend:
             raise GrammarError(said[0] if is_error else start.get_error())
         first = start.deep_copy()
         first.compute_bitmask()
-        if first.is_error() and first.stop_reason() not in ("NoExtension", "NoExtensionBias"):
+        # NoExtension is for allows_text; the reason to stop is InternalError for all of them.
+        if first.is_error() and not first.get_error().startswith("NoExtension"):
             raise GrammarError(first.get_error().replace("<non-verbose/>", "").strip())
         return LLGuidanceGrammar(start, self.vocabulary, tuple(said))
 
