@@ -34,6 +34,7 @@ def run(chain, text, logits):
     history.admit(0, text.prompt)
     history.append([0], [text.output])
     pipeline.admit(0, chain, text.admission)
+    pipeline.commit(0, text.output)
     plain = pipeline._run
 
     def watched(call, before, rows):
