@@ -13,7 +13,7 @@ from gencli.structured.errors import DocumentError, SchemaError
 from gencli.structured.finish import TextCheck
 from gencli.structured.plan import Plan
 from gencli.structured.pointers import child
-from gencli.structured.refs import walk
+from gencli.structured.refs import refs_in, walk
 from gencli.structured.select import compact
 from gencli.structured.tool_formats import GENERIC, Call, ToolFormat, detect_format, parse_calls
 from gencli.structured.tool_grammars import Tool, tool_variants
@@ -154,13 +154,15 @@ def _chosen(tools: tuple[Tool, ...], choice: str) -> tuple[Tool, ...]:
 
 def _union(tools: tuple[Tool, ...]) -> dict[str, Any]:
     """The schema of one call as plain JSON."""
-    if len(tools) == 1:
-        return _call_schema(tools[0], "")
-    return {"anyOf": [_call_schema(tool, child("", "anyOf", number)) for number, tool in enumerate(tools)]}
+    calls = [_call_schema(tool) for tool in tools]
+    schema = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    # Not all back ends follow a reference through a list, so what refers to itself stands at the root.
+    moved = {tool.name: _moved(tool) for tool in tools if _refers(tool)}
+    return {**schema, "$defs": moved} if moved else schema
 
 
-def _call_schema(tool: Tool, pointer: str) -> dict[str, Any]:
-    arguments = _moved(tool.parameters, child(pointer, "properties", "arguments"))
+def _call_schema(tool: Tool) -> dict[str, Any]:
+    arguments = {"$ref": f"#/$defs/{tool.name}"} if _refers(tool) else tool.parameters
     return {
         "type": "object",
         "properties": {"name": {"const": tool.name}, "arguments": arguments},
@@ -169,12 +171,15 @@ def _call_schema(tool: Tool, pointer: str) -> dict[str, Any]:
     }
 
 
-def _moved(schema: dict[str, Any], pointer: str) -> Any:
-    """The schema with its references to itself as they are below `pointer`."""
-    copy = parse(compact(schema))
-    for _, part in walk(copy) if "$id" not in schema else ():
-        if isinstance(part, dict) and str(part.get("$ref", "")).startswith(("#/", "#")):
-            target = part["$ref"][1:]
-            if not target or target.startswith("/"):
-                part["$ref"] = f"#{pointer}{target}"
+def _refers(tool: Tool) -> bool:
+    return any(refs_in(part) for _, part in walk(tool.parameters))
+
+
+def _moved(tool: Tool) -> Any:
+    """The parameters with their references to themselves as they are below the root's definitions."""
+    copy = parse(compact(tool.parameters))
+    for _, part in walk(copy) if "$id" not in copy else ():
+        ref = part.get("$ref") if isinstance(part, dict) else None
+        if isinstance(ref, str) and (ref == "#" or ref.startswith("#/")):
+            part["$ref"] = f"#/$defs/{tool.name}{ref[1:]}"
     return copy

@@ -62,7 +62,10 @@ def test_a_grammar_goes_to_llguidance_as_it_is(grammar, right, wrong):
         ('start: %json {"type": "integer"', "The JSON object is not closed"),
         ('start: (("a")', "is expected, not 'the end', at line 1"),
         ('start: "a" )', r"'\)' is not understood where a rule would begin"),
-        ("start: x\nx[temperature=0.7, max_tokens=3]: /a/", "together with max_tokens is not applied, at line 2"),
+        (
+            "start: x\nx[temperature=0.7, max_tokens=3]: /a/",
+            "together with max_tokens is not applied, at line 2",
+        ),
         ("start: x\nx[temperature=0.7]: /a/", "The rule option 'temperature' cannot be used"),
         ("start: x\nx[max_tokens=3]: /a/", "The rule option 'max_tokens' cannot be used"),
         ('start: x "b"\nx[stop="b"]: /a/', "The rule option 'stop' cannot be used"),
