@@ -5,20 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-from gencli.structured.finish import TextCheck
+from gencli.structured.check import check_schema
+from gencli.structured.errors import SchemaError
 from gencli.structured.plan import Finding, Plan
 
-__all__ = ["Embedded", "Schemas", "embed", "json_end"]
+__all__ = ["Embedded", "Schemas", "ValueCheck", "check_inside", "embed", "json_end"]
+
+
+class ValueCheck(Protocol):
+    """Decides whether a value is what a schema says, as Validator does."""
+
+    def faults(self, value: Any) -> tuple[str, ...]:
+        """What is wrong with the value; () if it is right."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """What is known of JSON schemas: how to enforce one by itself, and how to check a document."""
+    """What is known of JSON schemas: how to enforce one by itself, and how to check a value against it."""
 
     choose: Callable[[Any], Plan]
-    check: Callable[[Any], TextCheck]
+    check: Callable[[Any], ValueCheck]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,15 @@ class Embedded:
     schema: Any
     whitespace: int
     findings: tuple[Finding, ...]
+
+
+def check_inside(schema: Any, pointer: str) -> None:
+    """SchemaError, with the pointer in the whole, unless the schema at `pointer` can be used."""
+    try:
+        check_schema(schema)
+    except SchemaError as error:
+        what = f"The schema at {pointer}: {error.message}"
+        raise SchemaError(what, pointer=pointer + error.pointer, hint=error.hint) from None
 
 
 def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> Embedded | None:

@@ -9,9 +9,8 @@ from typing import Any
 
 from gencli.errors import ConfigError
 from gencli.structured.document import parse
-from gencli.structured.embedded import Schemas, embed, json_end
+from gencli.structured.embedded import Schemas, ValueCheck, check_inside, embed, json_end
 from gencli.structured.errors import DocumentError, SchemaError
-from gencli.structured.finish import TextCheck
 from gencli.structured.grammars import plan_grammar
 from gencli.structured.plan import Audit, Finding, Plan, Variant
 from gencli.structured.pointers import child
@@ -26,7 +25,7 @@ __all__ = ["TagCheck", "plan_structural_tag"]
 class TagCheck:
     """Checks the JSON between the ends of each tag, wherever one begins in the finished text."""
 
-    tags: tuple[tuple[str, tuple[str, ...], TextCheck], ...]
+    tags: tuple[tuple[str, tuple[str, ...], ValueCheck], ...]
 
     def faults(self, text: str) -> tuple[str, ...]:
         """See TextCheck."""
@@ -39,7 +38,9 @@ class TagCheck:
         ]:
             start, _, (begin, ends, check) = min(begun, key=lambda found: found[:2])
             at = json_end(text, start + len(begin))
-            yield from (f"After {begin!r}: {fault}" for fault in check.faults(text[start + len(begin) : at]))
+            yield from (
+                f"After {begin!r}: {fault}" for fault in _faults(text[start + len(begin) : at], check)
+            )
             if not text.startswith(ends, at):
                 yield f"After {begin!r} and its JSON, {' or '.join(map(repr, ends))} is missing."
 
@@ -72,7 +73,7 @@ class _Builder:
 
     schemas: Schemas
     findings: list[Finding] = field(default_factory=list)
-    tags: list[tuple[str, tuple[str, ...], TextCheck]] = field(default_factory=list)
+    tags: list[tuple[str, tuple[str, ...], ValueCheck]] = field(default_factory=list)
 
     def format(self, value: Any, pointer: str) -> dict[str, Any]:
         fields = check_format(value, pointer)
@@ -81,9 +82,10 @@ class _Builder:
             return self._schema(value, pointer)
         if value["type"] in ("regex", "grammar"):
             return self._rewritten(value, pointer)
+        built = {name: self._field(name, value[name], fields, pointer) for name in value}
         if value["type"] == "tag":
             self._note_tag(value)
-        return {name: self._field(name, value[name], fields, pointer) for name in value}
+        return built
 
     def _field(self, name: str, value: Any, fields: Mapping[str, Field], pointer: str) -> Any:
         kind, place = fields[name].kind if name in fields else "text", child(pointer, name)
@@ -103,6 +105,7 @@ class _Builder:
 
     def _schema(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
         place = child(pointer, "json_schema")
+        check_inside(value["json_schema"], place)
         found = embed(value["json_schema"], place, "xgrammar", self.schemas)
         if found is None:
             raise SchemaError(f"xgrammar cannot enforce the schema at {place}.", pointer=place)
@@ -123,6 +126,13 @@ class _Builder:
         if tag["begin"] and isinstance(content, dict) and content.get("type") == "json_schema":
             ends = (tag["end"],) if isinstance(tag["end"], str) else tuple(tag["end"])
             self.tags.append((tag["begin"], ends, self.schemas.check(content.get("json_schema"))))
+
+
+def _faults(text: str, check: ValueCheck) -> tuple[str, ...]:
+    try:
+        return check.faults(parse(text))
+    except DocumentError as error:
+        return (error.message,)
 
 
 def _check_sense(value: dict[str, Any], pointer: str) -> None:

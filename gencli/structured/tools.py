@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gencli.structured.document import parse
-from gencli.structured.embedded import Schemas
+from gencli.structured.embedded import Schemas, ValueCheck, check_inside
 from gencli.structured.errors import DocumentError, SchemaError
-from gencli.structured.finish import TextCheck
 from gencli.structured.plan import Plan
 from gencli.structured.pointers import child
 from gencli.structured.refs import refs_in, walk
@@ -30,7 +29,7 @@ class ToolCheck:
     """Reads the calls of a finished output and checks each against the parameters of its tool."""
 
     form: ToolFormat
-    checks: dict[str, TextCheck]
+    checks: dict[str, ValueCheck]
     is_required: bool
 
     def faults(self, text: str) -> tuple[str, ...]:
@@ -47,7 +46,7 @@ class ToolCheck:
             if call.name not in self.checks:
                 yield f"There is no tool {call.name!r}. {nearest(call.name, self.checks)}"
                 continue
-            for fault in self.checks[call.name].faults(compact(call.arguments)):
+            for fault in self.checks[call.name].faults(call.arguments):
                 yield f"The arguments of {call.name!r}: {fault}"
 
 
@@ -133,6 +132,7 @@ def _parameters(inner: dict[str, Any], pointer: str) -> dict[str, Any]:
     if not isinstance(given, dict) or given.get("type", "object") != "object":
         place = child(pointer, "parameters")
         raise SchemaError(f"The parameters at {place} are the schema of an object.", pointer=place)
+    check_inside(given, child(pointer, "parameters"))
     return {"type": "object", **given}
 
 

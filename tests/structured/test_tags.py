@@ -113,3 +113,9 @@ def test_what_is_no_structural_tag_is_refused(text):
 )
 def test_the_documents_in_a_finished_text_are_checked(text, faults):
     assert len(plan(FREE).check.faults(text)) == faults
+
+
+def test_a_schema_inside_has_to_be_right():
+    with pytest.raises(SchemaError) as failure:
+        plan({**TAG, "content": {"type": "json_schema", "json_schema": {"enum": []}}})
+    assert failure.value.pointer == "/format/content/json_schema/enum"

@@ -134,6 +134,7 @@ def test_the_format_is_read_off_the_chat_template(template, special, name, notic
         ([{"name": "a b"}], "/0/name", "'a b'"),
         ([{"name": "a", "params": {}}], "/0", "no field 'params'"),
         ([{"name": "a", "parameters": {"type": "string"}}], "/0/parameters", "schema of an object"),
+        ([{"name": "a", "parameters": {"required": 1}}], "/0/parameters/required", "array"),
         ([{"name": "a"}, {"function": {"name": "a"}}], "/1/function/parameters", "two tools 'a'"),
     ],
 )
