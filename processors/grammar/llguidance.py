@@ -19,6 +19,7 @@ from processors.grammar.backend import Ask, Matcher
 from processors.grammar.capture import caught_lines
 from processors.grammar.constraint import Constraint
 from processors.grammar.filling import allows_text, fill_by_position
+from processors.grammar.pace import Pace
 from processors.grammar.vocabulary import GrammarVocabulary
 
 __all__ = ["LIMITS", "LLGuidanceBackend", "LLGuidanceGrammar", "LLGuidanceMatcher"]
@@ -86,6 +87,11 @@ class LLGuidanceBackend:
                 raise
         if is_error or start.is_error():
             raise GrammarError(said[0] if is_error else start.get_error())
+        first = start.deep_copy()
+        first.compute_bitmask()
+        # NoExtension is for allows_text; the reason to stop is InternalError for all of them.
+        if first.is_error() and not first.get_error().startswith("NoExtension"):
+            raise GrammarError(first.get_error().replace("<non-verbose/>", "").strip())
         return LLGuidanceGrammar(start, self.vocabulary, tuple(said))
 
     def _text(self, constraint: Constraint) -> str:
@@ -123,10 +129,13 @@ class LLGuidanceBackend:
 
     def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
         rows, words = masks.shape
-        states = [(cast(LLGuidanceMatcher, matcher).state, row) for matcher, row in places]
-        self._threads.unsafe_compute_mask_ptr(states, masks.data_ptr(), words * masks.element_size(), rows)
-        for matcher, row in places:
-            if cast(LLGuidanceMatcher, matcher).mend():
+        ours = [(cast(LLGuidanceMatcher, matcher), row) for matcher, row in places]
+        states = [(matcher.state, row) for matcher, row in ours if not matcher.pace.is_slow]
+        if states:
+            size = words * masks.element_size()
+            self._threads.unsafe_compute_mask_ptr(states, masks.data_ptr(), size, rows)
+        for matcher, row in ours:
+            if matcher.pace.is_slow or matcher.mend():
                 masks[row] = 0
             elif self._lent_end is not None:
                 masks[row] &= self.vocabulary.text_mask
@@ -140,18 +149,23 @@ class LLGuidanceGrammar:
 
     def matcher(self) -> LLGuidanceMatcher:
         """See Grammar."""
-        return LLGuidanceMatcher(self, self.start.deep_copy())
+        return LLGuidanceMatcher(self, self.start.deep_copy(), Pace())
 
 
 class LLGuidanceMatcher:
     """A matcher of llguidance's that is never given the end of a text, and never stays in its error state."""
 
-    def __init__(self, grammar: LLGuidanceGrammar, state: Any, tokens: Sequence[int] = ()) -> None:
-        self.state, self._grammar, self._tokens = state, grammar, list(tokens)
+    def __init__(
+        self, grammar: LLGuidanceGrammar, state: Any, pace: Pace, tokens: Sequence[int] = ()
+    ) -> None:
+        self.state, self.pace = state, pace
+        self._grammar, self._tokens = grammar, list(tokens)
 
     def accept(self, token: int) -> bool:
         """See Matcher."""
-        if not self._grammar.vocabulary.is_text(token) or self.state.try_consume_tokens([token]) != 1:
+        if not self._grammar.vocabulary.is_text(token):
+            return False
+        if not self.pace.step(lambda: self.state.try_consume_tokens([token]) == 1):
             self.mend()
             return False
         self._tokens.append(token)
@@ -162,6 +176,7 @@ class LLGuidanceMatcher:
         if count:
             del self._tokens[-count:]
             self.state.rollback(count)
+            self.pace.rollback(count)
             self.mend()
 
     def mend(self) -> bool:
@@ -178,15 +193,15 @@ class LLGuidanceMatcher:
 
     def is_over(self) -> bool:
         """See Matcher."""
-        return self.is_complete() and bool(self.state.is_stopped())
+        return self.is_complete() and (self.pace.is_slow or bool(self.state.is_stopped()))
 
     def forced(self) -> bytes:
         """See Matcher."""
-        return bytes(self.state.compute_ff_bytes())
+        return b"" if self.pace.is_slow else bytes(self.state.compute_ff_bytes())
 
     def fork(self) -> LLGuidanceMatcher:
         """See Matcher."""
-        return LLGuidanceMatcher(self._grammar, self.state.deep_copy(), self._tokens)
+        return LLGuidanceMatcher(self._grammar, self.state.deep_copy(), self.pace.fork(), self._tokens)
 
 
 class _Tokenizer:
@@ -211,7 +226,11 @@ class _Tokenizer:
 
 def _named(reason: str) -> str:
     """The reason in one short piece, with the limits by the names and numbers of this file."""
-    limits = {"initial lexer configuration": "initial_lexer_fuel", "schema too large": "max_grammar_size"}
+    limits = {
+        "initial lexer configuration": "initial_lexer_fuel",
+        "schema too large": "max_grammar_size",
+        "Too many items": "step_max_items",
+    }
     found = next((limit for words, limit in limits.items() if words in reason), None)
     reason = re.sub(r"(.)\1{30,}", r"\1\1\1...", reason)  # it repeats the text that was wrong
     short = reason if len(reason) <= 500 else f"{reason[:200]} ... {reason[-300:]}"
