@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from processors.grammar.canonical import Speller
 __all__ = ["SLACK", "Closer"]
 
 SLACK = 48  # tokens beyond the shortest end from which on every token is looked at
+_MAX_SECONDS = 0.5  # of computing; ordinary grammars take a hundredth of it
 _FEW = 32  # so many tokens are tried each for itself
 _STRUCTURE = frozenset(b'"\\{}[],:')
 # A lead byte of n bytes of UTF-8, so far from the end that the character is not complete.
@@ -45,10 +47,12 @@ class Closer:
         It is no search: a shorter end may exist. The matcher is afterwards what it was.
         """
         found: list[int] = []
+        begin = time.thread_time()
         try:
             while not matcher.is_complete():
                 step = self._step(matcher, text)
-                if not step or len(found) + len(step) > most:
+                is_slow = time.thread_time() - begin > _MAX_SECONDS
+                if not step or is_slow or len(found) + len(step) > most:
                     found += step  # which are to be taken back as well
                     return None
                 for token in step:
