@@ -123,7 +123,14 @@ def _kind(data: bytes, is_json: bool) -> tuple[bytes, int, int]:
         return b"", -1, 0  # no text
     first = next((place for place, byte in enumerate(data) if byte in _STRUCTURE), len(data))
     ends = next((place for place, byte in enumerate(data) if byte >> 6 != 2), len(data))
-    lacks = (
-        n - back for n, back in _LEADS if back <= len(data) and data[-back] >> (7 - n) == 2 ** (n + 1) - 2
-    )
-    return data[first:] if is_json else data[:1], ends, next(lacks, 0)
+    reach = ((n, back) for n, back in _LEADS if back <= len(data))
+    lacks = (n - back for n, back in reach if data[-back] >> (7 - n) == 2 ** (n + 1) - 2)
+    return (data[first:] or _start(data)) if is_json else data[:1], ends, next(lacks, 0)
+
+
+def _start(data: bytes) -> bytes:
+    """What a value without signs of structure begins or goes on with: a sign of a number, a word, a space."""
+    first = data[:1]
+    if first.isdigit() or first.isspace():
+        return b"0" if first.isdigit() else b" "
+    return first if first in b"tfn-+.eE" else b""
