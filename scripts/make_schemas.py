@@ -39,14 +39,28 @@ def _text(rng: random.Random) -> Made:
 
 
 def _described(rng: random.Random) -> Made:
-    schema = {"type": "string", "title": "A text", "description": "Any text.", "default": "x", "examples": ["y"]}
+    schema = {
+        "type": "string",
+        "title": "A text",
+        "description": "Any text.",
+        "default": "x",
+        "examples": ["y"],
+    }
     return schema, ["x", "longer text"], [1, {}]
 
 
 def _bounded_text(rng: random.Random) -> Made:
     low, high = rng.choice([(1, 5), (0, 3), (2, 80), (3, 3)])
-    schema = {"type": "string", **({"minLength": low} if low else {}), **({"maxLength": high} if rng.random() < 0.8 else {})}
-    return schema, ["a" * max(low, 1), "ab\n"[: max(low, 3)], "é" * low or "x"], ["a" * (high + 1), "a" * (low - 1), 3]
+    schema = {
+        "type": "string",
+        **({"minLength": low} if low else {}),
+        **({"maxLength": high} if rng.random() < 0.8 else {}),
+    }
+    return (
+        schema,
+        ["a" * max(low, 1), "ab\n"[: max(low, 3)], "é" * low or "x"],
+        ["a" * (high + 1), "a" * (low - 1), 3],
+    )
 
 
 PATTERNS = [
@@ -105,7 +119,11 @@ def _whole(rng: random.Random) -> Made:
     schema: dict[str, Any] = {"type": "integer"}
     if rng.random() < 0.6:
         low, high = rng.choice([(0, 100), (1, 65535), (-5, 5), (0, 1), (1900, 2100)])
-        return {**schema, "minimum": low, "maximum": high}, [low, high, (low + high) // 2], [low - 1, high + 1, "1", 0.5]
+        return (
+            {**schema, "minimum": low, "maximum": high},
+            [low, high, (low + high) // 2],
+            [low - 1, high + 1, "1", 0.5],
+        )
     if rng.random() < 0.4:
         return {**schema, "exclusiveMinimum": 0}, [1, 12345], [0, -1, "a"]
     return schema, [0, -7, 12345], ["1", 1.5, None]
@@ -114,7 +132,11 @@ def _whole(rng: random.Random) -> Made:
 def _number(rng: random.Random) -> Made:
     low, high = rng.choice([(0, 1), (-90, 90), (0, 9.99), (-1.5, 2.25)])
     if rng.random() < 0.5:
-        return {"type": "number", "minimum": low, "maximum": high}, [low, high, 0.5], [low - 0.5, high + 0.01, "0"]
+        return (
+            {"type": "number", "minimum": low, "maximum": high},
+            [low, high, 0.5],
+            [low - 0.5, high + 0.01, "0"],
+        )
     return {"type": "number"}, [0, 1.5, -2e-3], ["0", None, True]
 
 
@@ -122,7 +144,11 @@ def _multiple(rng: random.Random) -> Made:
     if rng.random() < 0.5:
         return {"type": "number", "multipleOf": 0.01}, [1.25, 3, 0.1], [0.125, 1.001]
     step = rng.choice([2, 5, 10, 15])
-    schema = {"type": "integer", "multipleOf": step, **({"minimum": 0, "maximum": step * 20} if rng.random() < 0.5 else {})}
+    schema = {
+        "type": "integer",
+        "multipleOf": step,
+        **({"minimum": 0, "maximum": step * 20} if rng.random() < 0.5 else {}),
+    }
     return schema, [0, step, step * 3], [1, step + 1, step * 2 - 1]
 
 
@@ -131,12 +157,18 @@ def _flag(rng: random.Random) -> Made:
 
 
 def _choice(rng: random.Random) -> Made:
-    values = rng.choice([["red", "green", "blue"], ["a"], ["low", "mid", "high", None], [1, 2, 3], ['in"ch', "cm", "ä"]])
+    values = rng.choice(
+        [["red", "green", "blue"], ["a"], ["low", "mid", "high", None], [1, 2, 3], ['in"ch', "cm", "ä"]]
+    )
     return {"enum": values}, list(values), ["other", 99, [], "re"]
 
 
 def _typed_choice(rng: random.Random) -> Made:
-    return {"type": "string", "enum": ["open", "closed", "in progress"]}, ["open", "in progress"], ["shut", None, ""]
+    return (
+        {"type": "string", "enum": ["open", "closed", "in progress"]},
+        ["open", "in progress"],
+        ["shut", None, ""],
+    )
 
 
 def _constant(rng: random.Random) -> Made:
@@ -148,7 +180,11 @@ def _nullable(rng: random.Random) -> Made:
     below, good, bad = rng.choice([_text, _whole, _bounded_text])(rng)
     form = rng.random()
     if form < 0.5 and isinstance(below.get("type"), str):
-        return {**below, "type": [below["type"], "null"]}, [*good, None], [one for one in bad if one is not None] + [[1]]
+        return (
+            {**below, "type": [below["type"], "null"]},
+            [*good, None],
+            [one for one in bad if one is not None] + [[1]],
+        )
     return {rng.choice(["anyOf", "oneOf"]): [below, {"type": "null"}]}, [*good, None], [[1], {}]
 
 
@@ -191,8 +227,33 @@ def _free(rng: random.Random) -> Made:
 
 
 FIELDS: list[Callable[[random.Random], Made]] = [
-    *(_text, _text, _described, _whole, _whole, _number, _flag, _flag, _typed_choice, _choice, _formatted, _bounded_text),
-    *(_patterned, _constant, _nullable, _list, _list, _record, _union, _map, _formatted, _text, _bounded_text),
+    *(
+        _text,
+        _text,
+        _described,
+        _whole,
+        _whole,
+        _number,
+        _flag,
+        _flag,
+        _typed_choice,
+        _choice,
+        _formatted,
+        _bounded_text,
+    ),
+    *(
+        _patterned,
+        _constant,
+        _nullable,
+        _list,
+        _list,
+        _record,
+        _union,
+        _map,
+        _formatted,
+        _text,
+        _bounded_text,
+    ),
     *(_tuple, _free, _multiple, _patterned_bounded),
 ]
 
@@ -204,7 +265,7 @@ def _object(rng: random.Random, count: int, kinds: list[Callable[[random.Random]
     schema: dict[str, Any] = {"type": "object", "properties": {name: one[0] for name, one in made.items()}}
     if rng.random() < 0.9:
         schema["required"] = required
-    if (closed := rng.random() < 0.5):
+    if closed := rng.random() < 0.5:
         schema["additionalProperties"] = False
     full = {name: one[1][0] for name, one in made.items()}
     least = {name: made[name][1][-1] for name in names if name in required}
@@ -217,8 +278,16 @@ def _object(rng: random.Random, count: int, kinds: list[Callable[[random.Random]
 
 # What a schema has now and then, on top of an object with the properties a (integer) and b (string).
 AB = {"a": {"type": "integer"}, "b": {"type": "string"}}
-CAT = {"type": "object", "properties": {"kind": {"const": "cat"}, "lives": {"type": "integer"}}, "required": ["kind"]}
-DOG = {"type": "object", "properties": {"kind": {"const": "dog"}, "tricks": {"type": "array"}}, "required": ["kind"]}
+CAT = {
+    "type": "object",
+    "properties": {"kind": {"const": "cat"}, "lives": {"type": "integer"}},
+    "required": ["kind"],
+}
+DOG = {
+    "type": "object",
+    "properties": {"kind": {"const": "dog"}, "tricks": {"type": "array"}},
+    "required": ["kind"],
+}
 INT, STR = {"type": "integer"}, {"type": "string"}
 SPECIAL: list[Made] = [
     ({"oneOf": [INT, STR]}, [1, "a"], [None, 1.5]),
@@ -238,7 +307,12 @@ SPECIAL: list[Made] = [
         [{}, {"a": 1, "b": "x"}],
     ),
     (
-        {"allOf": [{"type": "object", "properties": {"a": INT}, "required": ["a"]}, {"properties": {"b": STR}, "required": ["b"]}]},
+        {
+            "allOf": [
+                {"type": "object", "properties": {"a": INT}, "required": ["a"]},
+                {"properties": {"b": STR}, "required": ["b"]},
+            ]
+        },
         [{"a": 1, "b": "x"}, {"a": 2, "b": ""}],
         [{"a": 1}, {"a": 1, "b": 2}],
     ),
@@ -246,10 +320,19 @@ SPECIAL: list[Made] = [
     ({"type": "integer", "allOf": [{"minimum": 3}, {"multipleOf": 2}]}, [4, 6], [2, 5]),
     ({"type": "string", "not": {"enum": ["root", "admin"]}}, ["ann", "roo", "rooty"], ["root", "admin"]),
     ({"type": ["integer", "string"], "not": {"type": "string"}}, [1, 2], ["a", None]),
-    ({"type": "object", "properties": AB, "not": {"required": ["a", "b"]}}, [{"a": 1}, {}], [{"a": 1, "b": "x"}, 3]),
+    (
+        {"type": "object", "properties": AB, "not": {"required": ["a", "b"]}},
+        [{"a": 1}, {}],
+        [{"a": 1, "b": "x"}, 3],
+    ),
     ({"type": "integer", "not": {"const": 13}}, [12, 14, 0], [13, "a"]),
     (
-        {"type": "object", "properties": AB, "if": {"properties": {"a": {"const": 1}}, "required": ["a"]}, "then": {"required": ["b"]}},
+        {
+            "type": "object",
+            "properties": AB,
+            "if": {"properties": {"a": {"const": 1}}, "required": ["a"]},
+            "then": {"required": ["b"]},
+        },
         [{"a": 1, "b": "x"}, {"a": 2}, {}],
         [{"a": 1}, {"a": "x"}],
     ),
@@ -265,61 +348,167 @@ SPECIAL: list[Made] = [
         [{"kind": "x", "value": 1}, {"kind": "y", "value": "s"}],
         [{"kind": "x", "value": "s"}, {"kind": "y", "value": 1}],
     ),
-    ({"type": "object", "properties": AB, "dependentRequired": {"a": ["b"]}}, [{"b": "x"}, {"a": 1, "b": "x"}], [{"a": 1}, 3]),
     (
-        {"type": "object", "properties": AB, "dependentSchemas": {"a": {"properties": {"b": {"minLength": 2}}}}},
+        {"type": "object", "properties": AB, "dependentRequired": {"a": ["b"]}},
+        [{"b": "x"}, {"a": 1, "b": "x"}],
+        [{"a": 1}, 3],
+    ),
+    (
+        {
+            "type": "object",
+            "properties": AB,
+            "dependentSchemas": {"a": {"properties": {"b": {"minLength": 2}}}},
+        },
         [{"b": "x"}, {"a": 1, "b": "xy"}],
         [{"a": 1, "b": "x"}, 3],
     ),
     ({"type": "array", "items": INT, "uniqueItems": True}, [[1, 2], []], [[1, 1], ["a"]]),
-    ({"type": "array", "items": {"enum": ["r", "w", "x"]}, "uniqueItems": True}, [["r", "x"], []], [["r", "r"], ["q"]]),
-    ({"type": "array", "items": STR, "uniqueItems": True, "maxItems": 4}, [["a", "b"], ["a"]], [["a", "a"], [1]]),
-    ({"type": "array", "contains": {"const": "admin"}}, [["admin"], ["a", "admin"]], [["a"], []]),
-    ({"type": "array", "items": STR, "contains": {"pattern": "^x"}, "maxItems": 3}, [["xa"], ["a", "x"]], [["a"], []]),
     (
-        {"type": "object", "patternProperties": {"^x-": STR}, "properties": {"a": INT}, "additionalProperties": False},
+        {"type": "array", "items": {"enum": ["r", "w", "x"]}, "uniqueItems": True},
+        [["r", "x"], []],
+        [["r", "r"], ["q"]],
+    ),
+    (
+        {"type": "array", "items": STR, "uniqueItems": True, "maxItems": 4},
+        [["a", "b"], ["a"]],
+        [["a", "a"], [1]],
+    ),
+    ({"type": "array", "contains": {"const": "admin"}}, [["admin"], ["a", "admin"]], [["a"], []]),
+    (
+        {"type": "array", "items": STR, "contains": {"pattern": "^x"}, "maxItems": 3},
+        [["xa"], ["a", "x"]],
+        [["a"], []],
+    ),
+    (
+        {
+            "type": "object",
+            "patternProperties": {"^x-": STR},
+            "properties": {"a": INT},
+            "additionalProperties": False,
+        },
         [{"a": 1, "x-b": "c"}, {}],
         [{"x-b": 1}, {"y": "c"}],
     ),
-    ({"type": "object", "patternProperties": {"^[a-z]+$": INT}, "additionalProperties": False}, [{"ab": 1}, {}], [{"A": 1}, {"a": "x"}]),
-    ({"type": "object", "propertyNames": {"pattern": "^[a-z_]+$"}, "additionalProperties": INT}, [{"a_b": 1}, {}], [{"A": 1}, {"a": "x"}]),
-    ({"type": "object", "propertyNames": {"enum": ["en", "de"]}, "additionalProperties": STR}, [{"en": "x"}, {}], [{"fr": "x"}, {"en": 1}]),
-    ({"type": "object", "properties": AB, "additionalProperties": False, "minProperties": 1}, [{"a": 1}, {"b": "x"}], [{}, {"c": 1}]),
-    ({"type": "object", "additionalProperties": INT, "maxProperties": 2}, [{}, {"x": 1, "y": 2}], [{"x": 1, "y": 2, "z": 3}, {"x": "y"}]),
-    ({"type": "object", "properties": AB, "maxProperties": 1}, [{"a": 1}, {"b": "x"}], [{"a": 1, "b": "x"}, 3]),
-    ({"type": "object", "properties": AB, "unevaluatedProperties": False}, [{"a": 1}, {}], [{"c": 1}, {"a": "x"}]),
     (
-        {"allOf": [{"properties": {"a": INT}}], "type": "object", "properties": {"b": STR}, "unevaluatedProperties": False},
+        {"type": "object", "patternProperties": {"^[a-z]+$": INT}, "additionalProperties": False},
+        [{"ab": 1}, {}],
+        [{"A": 1}, {"a": "x"}],
+    ),
+    (
+        {"type": "object", "propertyNames": {"pattern": "^[a-z_]+$"}, "additionalProperties": INT},
+        [{"a_b": 1}, {}],
+        [{"A": 1}, {"a": "x"}],
+    ),
+    (
+        {"type": "object", "propertyNames": {"enum": ["en", "de"]}, "additionalProperties": STR},
+        [{"en": "x"}, {}],
+        [{"fr": "x"}, {"en": 1}],
+    ),
+    (
+        {"type": "object", "properties": AB, "additionalProperties": False, "minProperties": 1},
+        [{"a": 1}, {"b": "x"}],
+        [{}, {"c": 1}],
+    ),
+    (
+        {"type": "object", "additionalProperties": INT, "maxProperties": 2},
+        [{}, {"x": 1, "y": 2}],
+        [{"x": 1, "y": 2, "z": 3}, {"x": "y"}],
+    ),
+    (
+        {"type": "object", "properties": AB, "maxProperties": 1},
+        [{"a": 1}, {"b": "x"}],
+        [{"a": 1, "b": "x"}, 3],
+    ),
+    (
+        {"type": "object", "properties": AB, "unevaluatedProperties": False},
+        [{"a": 1}, {}],
+        [{"c": 1}, {"a": "x"}],
+    ),
+    (
+        {
+            "allOf": [{"properties": {"a": INT}}],
+            "type": "object",
+            "properties": {"b": STR},
+            "unevaluatedProperties": False,
+        },
         [{"a": 1, "b": "x"}, {}],
         [{"c": 1}, {"b": 2}],
     ),
     ({"minimum": 3, "maximum": 7}, [3, "a", None], [2, 8]),
     ({"properties": {"a": INT}, "required": ["a"]}, [{"a": 1}, 3], [{}, {"a": "x"}]),
     ({"type": "object", "required": ["a", "b"]}, [{"a": 1, "b": None}, {"a": [], "b": {}}], [{"a": 1}, {}]),
-    ({"$ref": "#/$defs/port", "$defs": {"port": {**INT, "minimum": 1, "maximum": 65535}}}, [1, 65535], [0, "80"]),
+    (
+        {"$ref": "#/$defs/port", "$defs": {"port": {**INT, "minimum": 1, "maximum": 65535}}},
+        [1, 65535],
+        [0, "80"],
+    ),
     ({"$ref": "#/$defs/n", "maximum": 5, "$defs": {"n": {**INT, "minimum": 1}}}, [1, 5], [0, 6]),
-    ({"$ref": "#word", "$defs": {"w": {"$anchor": "word", **STR, "pattern": "^[a-z]+$"}}}, ["a", "bc"], ["", 1]),
+    (
+        {"$ref": "#word", "$defs": {"w": {"$anchor": "word", **STR, "pattern": "^[a-z]+$"}}},
+        ["a", "bc"],
+        ["", 1],
+    ),
     ({"const": {"a": [1, {"b": None}]}}, [{"a": [1, {"b": None}]}], [{"a": [1]}, 1]),
     ({"enum": [[1, 2], {"x": 1}, "s"]}, [[1, 2], {"x": 1}, "s"], [[2, 1], "t"]),
 ]
 OLD_7 = "http://json-schema.org/draft-07/schema#"
 OLD_4 = "http://json-schema.org/draft-04/schema#"
 OLD: list[Made] = [
-    ({"$schema": OLD_7, "type": "array", "items": [INT, STR], "additionalItems": False}, [[1, "a"], []], [["a"], [1, "a", 2]]),
-    ({"$schema": OLD_7, "type": "object", "properties": AB, "dependencies": {"a": ["b"]}}, [{"b": "x"}, {}], [{"a": 1}, 3]),
+    (
+        {"$schema": OLD_7, "type": "array", "items": [INT, STR], "additionalItems": False},
+        [[1, "a"], []],
+        [["a"], [1, "a", 2]],
+    ),
+    (
+        {"$schema": OLD_7, "type": "object", "properties": AB, "dependencies": {"a": ["b"]}},
+        [{"b": "x"}, {}],
+        [{"a": 1}, 3],
+    ),
     ({"$schema": OLD_4, "type": "number", "minimum": 0, "exclusiveMinimum": True}, [1, 0.5], [0, -1]),
     ({"$schema": OLD_7, "definitions": {"i": INT}, "$ref": "#/definitions/i"}, [1, 2], ["a", None]),
-    ({"$schema": OLD_7, "definitions": {"i": INT}, "properties": {"a": {"$ref": "#/definitions/i"}}, "type": "object"}, [{"a": 1}, {}], [{"a": "x"}, 3]),
+    (
+        {
+            "$schema": OLD_7,
+            "definitions": {"i": INT},
+            "properties": {"a": {"$ref": "#/definitions/i"}},
+            "type": "object",
+        },
+        [{"a": 1}, {}],
+        [{"a": "x"}, 3],
+    ),
 ]
-TREE = {"type": "object", "properties": {"value": INT, "children": {"type": "array", "items": {"$ref": "#"}}}, "required": ["value"]}
-LINKED = {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"v": INT, "next": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}}, "required": ["v", "next"]}}}  # fmt: skip
+TREE = {
+    "type": "object",
+    "properties": {"value": INT, "children": {"type": "array", "items": {"$ref": "#"}}},
+    "required": ["value"],
+}
+LINKED = {
+    "$ref": "#/$defs/n",
+    "$defs": {
+        "n": {
+            "type": "object",
+            "properties": {"v": INT, "next": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}},
+            "required": ["v", "next"],
+        }
+    },
+}
 RECURSIVE: list[Made] = [
-    (TREE, [{"value": 1}, {"value": 1, "children": [{"value": 2, "children": []}]}], [{"value": 1, "children": [{}]}, {}]),
-    (LINKED, [{"v": 1, "next": None}, {"v": 1, "next": {"v": 2, "next": None}}], [{"v": 1}, {"v": 1, "next": {"v": 2}}]),
+    (
+        TREE,
+        [{"value": 1}, {"value": 1, "children": [{"value": 2, "children": []}]}],
+        [{"value": 1, "children": [{}]}, {}],
+    ),
+    (
+        LINKED,
+        [{"v": 1, "next": None}, {"v": 1, "next": {"v": 2, "next": None}}],
+        [{"v": 1}, {"v": 1, "next": {"v": 2}}],
+    ),
 ]
 
 
-PLAIN_SPECIAL = [made for made in SPECIAL if made[0].keys() & {"allOf", "anyOf", "$ref", "enum", "const", "required"}]
+PLAIN_SPECIAL = [
+    made for made in SPECIAL if made[0].keys() & {"allOf", "anyOf", "$ref", "enum", "const", "required"}
+]
 
 
 def _inside(rng: random.Random, made: Made) -> Made:
@@ -330,7 +519,11 @@ def _inside(rng: random.Random, made: Made) -> Made:
     outer, (full, least, other), broken = _object(rng, rng.randint(1, 5), FIELDS)
     outer = {**outer, "properties": {**outer["properties"], "extra": below}}
     more = [{**(full if "extra" not in full else other), "extra": one} for one in good]
-    return outer, [*more, {**full, "extra": good[0]}, {**other, "extra": good[-1]}], [{**full, "extra": one} for one in bad] + broken[:2]
+    return (
+        outer,
+        [*more, {**full, "extra": good[0]}, {**other, "extra": good[-1]}],
+        [{**full, "extra": one} for one in bad] + broken[:2],
+    )
 
 
 def drawn(rng: random.Random) -> Iterator[Made]:
@@ -366,7 +559,10 @@ def main() -> None:
     rng = random.Random(20261121)
     found: dict[str, dict[str, Any]] = {}
     templates = ((f"drawn-{index}", made) for index, made in enumerate(drawn(rng)))
-    for name, made in [*((f"special-{index}", made) for index, made in enumerate([*SPECIAL, *OLD, *RECURSIVE])), *BY_HAND]:
+    for name, made in [
+        *((f"special-{index}", made) for index, made in enumerate([*SPECIAL, *OLD, *RECURSIVE])),
+        *BY_HAND,
+    ]:
         _keep(found, name, made)
     for name, made in templates:
         if len(found) >= COUNT + len(BY_HAND):
@@ -379,7 +575,9 @@ def main() -> None:
 def _keep(found: dict[str, dict[str, Any]], name: str, made: Made) -> None:
     schema, valid, invalid = sorted_out(made)
     if len(valid) > 1 and len(invalid) > 1:
-        found.setdefault(json.dumps(schema), {"name": name, "schema": schema, "valid": valid, "invalid": invalid})
+        found.setdefault(
+            json.dumps(schema), {"name": name, "schema": schema, "valid": valid, "invalid": invalid}
+        )
 
 
 if __name__ == "__main__":

@@ -62,7 +62,11 @@ def claim(one: Candidate) -> str:
 
 def is_wrong(claimed: str, seen: str) -> bool:
     """Whether the audit claimed more than was seen."""
-    return seen == "refused" or (claimed != "loose" and seen == "loose") or (claimed == "exact" and seen != "exact")
+    return (
+        seen == "refused"
+        or (claimed != "loose" and seen == "loose")
+        or (claimed == "exact" and seen != "exact")
+    )
 
 
 def text_of(plan: Any) -> Any:
@@ -79,7 +83,9 @@ def main() -> None:
             one = candidate(case.schema, backend, rewrite=rewrite)
             seen = observed(backend, json.loads(one.variant.constraint.text), case)
             if is_wrong(claim(one), seen):
-                wrong.append(f"{backend} {'rewritten' if rewrite else 'raw'} {case.name}: {claim(one)}, seen {seen}")
+                wrong.append(
+                    f"{backend} {'rewritten' if rewrite else 'raw'} {case.name}: {claim(one)}, seen {seen}"
+                )
             return seen
 
         return column
@@ -110,9 +116,16 @@ def main() -> None:
             print(*(f"  {case}: {kind}" for case, kind in seen.items() if kind != "exact"), sep="\n")
     for rewrite in (False, True):
         taken = Counter(choose(case.schema, rewrite=rewrite).variants[0].audit.backend for case in corpus)
-        claims = [[candidate(case.schema, name, rewrite=rewrite).is_exact for case in corpus] for name in BACKENDS]
-        parts = [f"{name} taken for {taken[name]}, called exact for {sum(own)}" for name, own in zip(BACKENDS, claims, strict=True)]
-        print(f"{'rewritten' if rewrite else 'not rewritten'}: {'; '.join(parts)}; either {sum(map(max, *claims))}")
+        claims = [
+            [candidate(case.schema, name, rewrite=rewrite).is_exact for case in corpus] for name in BACKENDS
+        ]
+        parts = [
+            f"{name} taken for {taken[name]}, called exact for {sum(own)}"
+            for name, own in zip(BACKENDS, claims, strict=True)
+        ]
+        print(
+            f"{'rewritten' if rewrite else 'not rewritten'}: {'; '.join(parts)}; either {sum(map(max, *claims))}"
+        )
     print(f"the audit claimed too much: {len(wrong)}", *wrong, sep="\n  ")
 
 

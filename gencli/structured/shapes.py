@@ -16,7 +16,17 @@ from typing import Any
 from gencli.structured.rewrite.anchors import escapes_needed, whole
 from gencli.structured.rewrite.regex import Anchor, Look, Node, RegexError, Repeat, Seq, parse_regex
 
-__all__ = ["ANNOTATIONS", "APPLICATORS", "FORMATS", "GROUPS", "TYPES", "declared_types", "shapes_of"]
+__all__ = [
+    "ANNOTATIONS",
+    "APPLICATORS",
+    "FORMATS",
+    "GROUPS",
+    "TYPES",
+    "declared_types",
+    "is_of",
+    "pattern_forms",
+    "shapes_of",
+]
 
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -42,6 +52,7 @@ FORMATS = frozenset(
     "date date-time duration email hostname idn-email idn-hostname ipv4 ipv6 iri iri-reference json-pointer"
     " regex relative-json-pointer time uri uri-reference uri-template uuid".split()
 )
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
 
 
@@ -158,9 +169,9 @@ def _array_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         yield ":list"
     elif keyword == "additionalItems" and not isinstance(schema.get("items"), list):
         yield ":alone"
-    elif keyword in ("items", "additionalItems") and value is False:
-        yield ":false"
-    elif keyword == "uniqueItems" and value is False:
+    elif (keyword in ("items", "additionalItems") and value is False) or (
+        keyword == "uniqueItems" and value is False
+    ):
         yield ":false"
     else:
         yield ""
@@ -194,7 +205,11 @@ def _start_apart(patterns: Iterable[str]) -> bool:
     """Whether no text can match two of the patterns, for they begin with different characters."""
     starts = [match[1] if (match := re.match(r"\^\\?([A-Za-z0-9_$/-])", text)) else "" for text in patterns]
     clear = all(starts) and not any("|" in text or re.match(r"\^\\?.[*?{]", text) for text in patterns)
-    return clear and len(set(starts)) == len(starts) and not any(re.match(r"\^\\[a-z]", text) for text in patterns)
+    return (
+        clear
+        and len(set(starts)) == len(starts)
+        and not any(re.match(r"\^\\[a-z]", text) for text in patterns)
+    )
 
 
 def _matches(pattern: str, name: str) -> bool:
@@ -215,7 +230,7 @@ def _listed(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     types = declared_types(schema)
     if others:
         yield f"{keyword}+keywords"
-    if types and any(not _is_of(value, types) for value in values):
+    if types and any(not is_of(value, types) for value in values):
         yield f"{keyword}+type"
 
 
@@ -229,12 +244,13 @@ def _kind(value: Any) -> str:
     if isinstance(value, float):
         return "number:huge" if "e" in repr(value) or str(value) == "-0.0" else "number"
     if isinstance(value, str):
-        return "string" if json.dumps(value, ensure_ascii=False) == f'"{value}"' else "string:escaped"
+        return "string:escaped" if _ESCAPED.search(value) else "string"
     inner = {_kind(item) for item in (value.values() if isinstance(value, dict) else value)}
     return ("object" if isinstance(value, dict) else "array") + (":huge" if "number:huge" in inner else "")
 
 
-def _is_of(value: Any, types: frozenset[str]) -> bool:
+def is_of(value: Any, types: frozenset[str]) -> bool:
+    """Whether a value is of one of the types."""
     kind = _kind(value).partition(":")[0]
     if kind == "integer":
         return bool(types & {"integer", "number"})

@@ -19,7 +19,9 @@ def test_the_installed_back_end_is_as_recorded(backend):
         for shape in found.keys() | recorded.keys()
         if found.get(shape) != recorded.get(shape)
     }
-    assert not changed, f"{backend} {VERSIONS[backend]} changed: run scripts/probe_backends.py and read the diff"
+    assert not changed, (
+        f"{backend} {VERSIONS[backend]} changed: run scripts/probe_backends.py and read the diff"
+    )
 
 
 def test_each_probe_has_the_shape_that_it_names():
@@ -32,5 +34,11 @@ def test_each_shape_is_shown_texts_of_both_kinds():
     accepting = {probe.shape for probe in telling}
     refusing = {probe.shape for probe in telling if probe.refuse}
     # These refuse nothing: they only stand for themselves.
-    harmless = {"maxContains:untyped", "minContains:untyped", "propertyNames:", "propertyNames::union", "propertyNames::untyped"}
+    harmless = {
+        "maxContains:untyped",
+        "minContains:untyped",
+        "propertyNames:",
+        "propertyNames::union",
+        "propertyNames::untyped",
+    }
     assert accepting - refusing <= harmless

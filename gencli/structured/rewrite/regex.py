@@ -257,7 +257,11 @@ class _Reader:
         """All characters, where the class holds both \\s and \\S, say; else nothing."""
         sign = next(sign for sign, (ranges, _) in _SHORT.items() if ranges == half.ranges)
         around = self.text[max(0, self.at - 4) : self.at + 2]
-        return ((0, TOP),) if f"\\{sign}\\{sign.upper()}" in around or f"\\{sign.upper()}\\{sign}" in around else ()
+        return (
+            ((0, TOP),)
+            if f"\\{sign}\\{sign.upper()}" in around or f"\\{sign.upper()}\\{sign}" in around
+            else ()
+        )
 
 
 def _single(code: int) -> Chars:

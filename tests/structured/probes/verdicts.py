@@ -11,9 +11,7 @@ from tests.structured.probes.probe import Probe
 __all__ = ["PROBES", "is_telling", "shapes", "table", "verdict"]
 
 PROBES: list[Probe] = [
-    probe
-    for module in (values, strings, numbers, arrays, objects, applicators)
-    for probe in module.PROBES
+    probe for module in (values, strings, numbers, arrays, objects, applicators) for probe in module.PROBES
 ]
 _WORST = ("refused", "loose", "tight", "exact")
 
