@@ -15,11 +15,11 @@ from gencli.events import Event
 from gencli.models.base import ModelRunner
 from gencli.plugins.safety import DraftGuard
 from gencli.request import Request
-from gencli.scheduler import Scheduler, Step
-from gencli.sequence import Sequence
+from gencli.scheduler import Choosing, Scheduler
+from gencli.sequence import Sequence, Taken
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
-from processors.base import Env
+from processors.base import Compiler, Env
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import Registry, builtin_registry
@@ -47,6 +47,7 @@ class Engine:
         step_tokens: int = 512,
         registry: Registry | None = None,
         drafter: Drafter | None = None,
+        grammars: Compiler | None = None,
     ) -> None:
         spec = runner.spec
         # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
@@ -61,7 +62,7 @@ class Engine:
             can_rollback=spec.can_rollback,
         )
         self._history = History(device, slots=max_batch + 1)
-        env = Env(width=spec.vocab_size, vocabulary=tokenizer, eos_ids=self.eos_ids, device=device)
+        env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
         self._pipeline = Pipeline(env, self._registry)
         self._guard = DraftGuard(self._registry)
         self.notices: list[str] = []
@@ -117,11 +118,19 @@ class Engine:
             self._runner.fork(fork.source, fork.target)
             self._runner.keep(fork.target, fork.length)
         if step.plan.feeds:
+            choosing = step.choosing
+            rows = self._rows(choosing)
             logits = self._runner.forward(step.plan).to(self._history.device)
             for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
                 sequence.fed += len(feed.tokens)
-            events += self._decide(step, logits)
+            if choosing:
+                events += self._decide(choosing, logits, rows)
         return events
+
+    def _rows(self, choosing: Choosing) -> Rows:
+        """The rows of the step, and all that the stages can do before the model runs."""
+        slots, drafts = [sequence.slot for sequence, _ in choosing], [run for _, run in choosing]
+        return self._pipeline.prepare(Rows.build(self._history, slots, drafts))
 
     def _admit(self) -> None:
         for sequence in self._scheduler.admit():
@@ -141,20 +150,17 @@ class Engine:
         slots = [sequence.slot for sequence in self._scheduler.running]
         return [slot for slot in slots if self._pipeline.is_sequential(slot)]
 
-    def _decide(self, step: Step, logits: Tensor) -> list[Event]:
+    def _decide(self, choosing: Choosing, logits: Tensor, rows: Rows) -> list[Event]:
         """From a step's logits to committed tokens and events."""
-        pairs = zip(step.sequences, step.plan.feeds, strict=True)
-        choosing = [(sequence, feed.drafts) for sequence, feed in pairs if feed.wanted]
-        if not choosing:
-            return []
-        slots, drafts = [sequence.slot for sequence, _ in choosing], [run for _, run in choosing]
-        rows = Rows.build(self._history, slots, drafts)
         tokens, counts = verify(self._sampler(self._pipeline(logits, rows), rows), rows)
         chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()  # the one wait for the device
-        events, kept, row, now = [], [], 0, time.monotonic()
+        events: list[Event] = []
+        kept: list[tuple[Sequence, Taken]] = []
+        row, now = 0, time.monotonic()
         for (sequence, run), (count, *tokens_chosen) in zip(choosing, chosen, strict=True):
             good = [token for token in tokens_chosen[:count] if token >= 0]
-            taken, error = sequence.take(good, context=self._runner.spec.context, now=now)
+            followed = self._pipeline.follow(sequence.slot, good)
+            taken, error = sequence.take(good, followed, context=self._runner.spec.context, now=now)
             if error is None and sequence.finish is None and len(good) < count:
                 error = self._pipeline.explain_failure(logits, rows, row + len(good))
             events += sequence.drain(now, error)
@@ -166,11 +172,12 @@ class Engine:
         self._keep(kept)
         return events
 
-    def _keep(self, kept: list[tuple[Sequence, tuple[int, ...]]]) -> None:
+    def _keep(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Make the tokens of the sequences that go on part of the committed state."""
-        self._history.append([sequence.slot for sequence, _ in kept], [taken for _, taken in kept])
+        slots = [sequence.slot for sequence, _ in kept]
+        self._history.append(slots, [taken.ids for _, taken in kept], [taken.forced for _, taken in kept])
         for sequence, taken in kept:
-            self._pipeline.commit(sequence.slot, taken)
+            self._pipeline.commit(sequence.slot, taken.ids)
             if sequence.fed > len(sequence) - 1:  # rejected drafts
                 sequence.fed = len(sequence) - 1
                 self._runner.keep(sequence.slot, sequence.fed)

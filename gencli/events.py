@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from processors.base import Document
 
 __all__ = ["Error", "Event", "Finish", "Timings", "Token"]
 
@@ -31,6 +35,7 @@ class Finish:
     """A sample is complete. `text` is all of it: the joined Token texts.
 
     `cached_tokens` of the prompt were still in memory from the session's request before; the rest was read.
+    `document` says where the text stands in its grammar (see processors.base.Followed); None without one.
     """
 
     request: str
@@ -43,6 +48,7 @@ class Finish:
     completion_tokens: int
     timings: Timings
     cached_tokens: int = 0
+    document: Document | None = None
 
 
 @dataclass(frozen=True, slots=True)

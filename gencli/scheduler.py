@@ -11,7 +11,9 @@ from gencli.draft import Drafter
 from gencli.plan import Feed, StepPlan
 from gencli.sequence import Sequence
 
-__all__ = ["Fork", "Scheduler", "Step"]
+__all__ = ["Choosing", "Fork", "Scheduler", "Step"]
+
+Choosing = list[tuple[Sequence, tuple[int, ...]]]  # sequences with a token to choose, and their drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,12 @@ class Step:
     plan: StepPlan
     sequences: tuple[Sequence, ...]
     forks: tuple[Fork, ...]
+
+    @property
+    def choosing(self) -> Choosing:
+        """The sequences whose next token this step decides, with their drafts."""
+        pairs = zip(self.sequences, self.plan.feeds, strict=True)
+        return [(sequence, feed.drafts) for sequence, feed in pairs if feed.wanted]
 
 
 @dataclass(frozen=True, slots=True)

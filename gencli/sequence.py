@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
-from gencli.errors import GencliError
+from gencli.errors import GencliError, GenerationError
 from gencli.events import Error, Event, Finish, Timings, Token
 from gencli.request import Request
 from gencli.text.stream import Delta, TextStream
 from gencli.text.stream import Finish as Reason
+from processors.base import Document, Followed
 
-__all__ = ["Sequence"]
+__all__ = ["Sequence", "Taken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Tokens that became part of a text, and, under a grammar, which of them were the only choice."""
+
+    ids: tuple[int, ...]
+    forced: tuple[bool, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +41,7 @@ class Sequence:
     cached: int = 0  # tokens that the lane held when it was given
     output: list[int] = field(default_factory=list)
     finish: Reason | None = None
+    document: Document | None = None  # where the text stands in its grammar; None without one
     started: float | None = None
     first_token: float | None = None
     _texts: list[str] = field(default_factory=list)
@@ -52,14 +62,17 @@ class Sequence:
         return (*self.prompt[start:end], *self.output[max(0, start - size) : max(0, end - size)])
 
     def take(
-        self, tokens: Tokens[int], *, context: int, now: float
-    ) -> tuple[tuple[int, ...], Exception | None]:
-        """Append tokens up to the one that ends the text; returns those taken, and what went wrong."""
+        self, tokens: Tokens[int], followed: Tokens[Followed] = (), *, context: int, now: float
+    ) -> tuple[Taken, Exception | None]:
+        """Append tokens up to the one that ends the text; returns those taken, and what went wrong.
+
+        `followed` says where a grammar stands after each of them.
+        """
         before, error = len(self.output), None
-        for token in tokens:
+        for i, token in enumerate(tokens):
             self.output.append(token)
             try:
-                self._add(self.stream.push(token))
+                self._push(token, followed[i] if followed else None)
             except GencliError as raised:  # a stop pattern that takes too long
                 error = raised
                 break
@@ -69,7 +82,18 @@ class Sequence:
                 break
         if self.first_token is None and self.output:
             self.first_token = now
-        return tuple(self.output[before:]), error
+        ids = tuple(self.output[before:])
+        return Taken(ids, tuple(entry.forced for entry in followed[: len(ids)])), error
+
+    def _push(self, token: int, followed: Followed | None) -> None:
+        if followed is None:
+            self._add(self.stream.push(token))
+            return
+        is_inside = self.document in (None, "free", "open")
+        self.document = followed.document
+        if followed.document == "broken":
+            raise GenerationError(f"Token {token} was chosen, which the grammar does not allow here.")
+        self._add(self.stream.push(token, in_document=is_inside, grammar_end=followed.document == "over"))
 
     def close(self, reason: str, matched: str | None = None) -> None:
         """End the text from outside; what was held back is given."""
@@ -111,4 +135,5 @@ class Sequence:
             completion_tokens=len(self.output),
             timings=Timings(prefill=first - started, decode=now - first, first_token=first - self.submitted),
             cached_tokens=self.cached,
+            document=self.document,
         )

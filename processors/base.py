@@ -12,12 +12,33 @@ import torch
 from torch import Tensor
 
 from processors.catalog import Phase
+from processors.grammar.constraint import Constraint
 from processors.params import Params
 from processors.rows import Rows
 
-__all__ = ["Admission", "Columns", "Env", "Processor", "Vocabulary", "in_slot"]
+__all__ = [
+    "Admission",
+    "Columns",
+    "Compiler",
+    "Document",
+    "Env",
+    "Followed",
+    "Processor",
+    "Vocabulary",
+    "in_slot",
+]
 
 P = TypeVar("P", bound=Params)
+
+Document = Literal["free", "open", "complete", "over", "broken"]
+
+
+class Compiler(Protocol):
+    """Makes grammars of constraints, with time, memory and caches in view."""
+
+    def compile(self, constraint: Constraint) -> Any:
+        """The compiled grammar. GrammarError if there is none."""
+        ...
 
 
 class Vocabulary(Protocol):
@@ -45,12 +66,16 @@ class Vocabulary(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Env:
-    """What all requests share: V logits a row, the vocabulary (if any), the end-of-text ids."""
+    """What all requests share: V logits a row, the vocabulary (if any), the end-of-text ids.
+
+    `grammars` compiles grammars; without one the stage `grammar` does so itself, on the spot.
+    """
 
     width: int
     vocabulary: Vocabulary | None = None
     eos_ids: tuple[int, ...] = ()
     device: torch.device = torch.device("cpu")
+    grammars: Compiler | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +84,18 @@ class Admission:
 
     prompt: tuple[int, ...] = ()
     stop_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Where the output stands after a token, to a stage that gives it a grammar.
+
+    `document`: not begun (free), unfinished (open), such that it may end (complete) or has to (over), or
+    not what the grammar allows (broken). `forced`: the token was the only one that the grammar allowed.
+    """
+
+    document: Document
+    forced: bool = False
 
 
 class Processor(ABC, Generic[P]):
@@ -90,6 +127,21 @@ class Processor(ABC, Generic[P]):
 
     def release(self, slot: int) -> None:
         """The request has left the slot."""
+
+    def prepare(self, rows: Rows) -> Tensor | None:
+        """Work for this step that needs no logits, done before the model runs; nothing committed changes.
+
+        Returns which of the rows' drafts were the only choice [R, K] bool, if the stage knows.
+        """
+        return None
+
+    def follow(self, slot: int, tokens: Sequence[int]) -> tuple[Followed, ...]:
+        """Where the output would stand after each of these tokens; () from a stage without a grammar."""
+        return ()
+
+    def forced(self, slot: int) -> bytes:
+        """Text that has to come next, whatever the logits say; b"" if there is a choice."""
+        return b""
 
     def fork(self, source: int, target: int) -> None:
         """The target slot becomes an independent copy of the source."""

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Literal
 
 from processors.errors import ParamError
+from processors.grammar.constraint import GrammarKind
 from processors.params import Params, param
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "BiasParams",
     "Draw",
     "FrequencyParams",
+    "GrammarParams",
     "IgnoreEosParams",
     "MinPParams",
     "MinTokensParams",
@@ -88,7 +90,8 @@ class BanParams(Params):
     def __post_init__(self) -> None:
         Params.__post_init__(self)
         if "" in self.texts:
-            raise ParamError("texts has an empty text, which would ban everything. Remove it.")
+            path = (self.texts.index(""),)
+            raise ParamError("texts has an empty text, which would ban everything. Remove it.", path)
         size = sum(len(text.encode(errors="surrogatepass")) for text in self.texts)
         if size > BAN_LIMIT:
             raise ParamError(f"texts are {size} bytes together, but the limit is {BAN_LIMIT}.")
@@ -106,6 +109,19 @@ class IgnoreEosParams(Params):
     """Mask the end-of-text ids, so that no end marker appears."""
 
     enabled: bool = param(False, "Never choose an end-of-text id.")
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarParams(Params):
+    """Allow only tokens that keep the output inside a grammar."""
+
+    text: str = param("", "The grammar, written as `kind` says.")
+    kind: GrammarKind = param("json_schema", "What the grammar is written in.")
+    backend: Literal["trie", "xgrammar", "llguidance"] = param(
+        "xgrammar", "What compiles it; trie is for choices."
+    )
+    whitespace: int = param(8, "At most this much white space in one place of a JSON document.", ge=0)
+    after: str = param("", "The output is free up to the end of this text; then the grammar begins.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +238,7 @@ BUILTIN: tuple[StageSpec, ...] = (
     StageSpec("ban", Phase.CONSTRAIN, BanParams, "processors.stages.ban:Ban"),
     StageSpec("min_tokens", Phase.CONSTRAIN, MinTokensParams, "processors.stages.length:MinTokens"),
     StageSpec("ignore_eos", Phase.CONSTRAIN, IgnoreEosParams, "processors.stages.length:IgnoreEos"),
+    StageSpec("grammar", Phase.CONSTRAIN, GrammarParams, "processors.stages.grammar:GrammarStage"),
     StageSpec("bias", Phase.ADJUST, BiasParams, "processors.stages.bias:Bias"),
     StageSpec("repetition", Phase.ADJUST, RepetitionParams, "processors.stages.penalties:Repetition"),
     StageSpec("frequency", Phase.ADJUST, FrequencyParams, "processors.stages.penalties:Frequency"),

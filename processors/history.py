@@ -15,6 +15,7 @@ class History:
 
     tokens [S, L], lengths [S], prompt_lengths [S] and seeds [S] are int64 on `device`. Lengths are
     mirrored on the host, so that the width of a gather never has to be asked of the device.
+    `forced` [S, L] bool marks tokens that were the only choice; None as long as there are none.
     """
 
     def __init__(self, device: torch.device | str = "cpu", *, slots: int = 8, length: int = 256) -> None:
@@ -23,6 +24,7 @@ class History:
         self.lengths = torch.zeros(slots, dtype=torch.int64, device=self.device)
         self.prompt_lengths = torch.zeros_like(self.lengths)
         self.seeds = torch.zeros_like(self.lengths)
+        self.forced: Tensor | None = None
         self._host_lengths = [0] * slots
 
     def length(self, slot: int) -> int:
@@ -35,10 +37,20 @@ class History:
         self.tokens[slot, : len(prompt)] = torch.tensor(prompt, dtype=torch.int64)
         self.prompt_lengths[slot] = len(prompt)
         self.seeds[slot] = seed
+        if self.forced is not None:
+            self.forced[slot] = False
         self._set_length(slot, len(prompt))
 
-    def append(self, slots: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
-        """Commit tokens to each of the slots (one list a slot, each slot at most once)."""
+    def append(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        forced: Sequence[Sequence[bool]] = (),
+    ) -> None:
+        """Commit tokens to each of the slots (one list a slot, each slot at most once).
+
+        `forced` says which of a slot's tokens were the only choice; an empty list is none of them.
+        """
         flat = [token for run in tokens for token in run]
         if not flat:
             return
@@ -48,14 +60,31 @@ class History:
         columns = [start + i for start, run in zip(starts, tokens, strict=True) for i in range(len(run))]
         cells = torch.tensor([rows, columns, flat], dtype=torch.int64).to(self.device, non_blocking=True)
         self.tokens.index_put_((cells[0], cells[1]), cells[2])
+        self._mark(
+            [
+                flag
+                for run, flags in zip(tokens, forced, strict=False)
+                for flag in flags or [False] * len(run)
+            ],
+            cells,
+        )
         self.lengths.index_add_(0, cells[0], torch.ones_like(cells[0]))
         for slot, run in zip(slots, tokens, strict=True):
             self._host_lengths[slot] += len(run)
+
+    def _mark(self, flags: list[bool], cells: Tensor) -> None:
+        if self.forced is None and any(flags):
+            self.forced = torch.zeros_like(self.tokens, dtype=torch.bool)
+        if self.forced is not None and flags:
+            marks = torch.tensor(flags).to(self.device, non_blocking=True)
+            self.forced.index_put_((cells[0], cells[1]), marks)
 
     def fork(self, source: int, target: int, *, seed: int) -> None:
         """Copy a slot; the copy draws with a seed of its own."""
         self._reserve(target + 1, 0)
         self.tokens[target] = self.tokens[source]
+        if self.forced is not None:
+            self.forced[target] = self.forced[source]
         self.prompt_lengths[target] = self.prompt_lengths[source]
         self.seeds[target] = seed
         self._set_length(target, self._host_lengths[source])
@@ -77,6 +106,8 @@ class History:
         new_slots = have_slots if slots <= have_slots else max(slots, 2 * have_slots)
         new_length = have_length if length <= have_length else max(length, 2 * have_length)
         self.tokens = _grown(self.tokens, new_slots, new_length)
+        if self.forced is not None:
+            self.forced = _grown(self.forced, new_slots, new_length)
         extra = new_slots - have_slots
         self.lengths, self.prompt_lengths, self.seeds = (
             torch.nn.functional.pad(column, (0, extra))

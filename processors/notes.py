@@ -57,6 +57,12 @@ NOTES: dict[str, Note] = {
         "ignore_eos=true",
         "llama.cpp --ignore-eos masks as well; vLLM and SGLang generate the id and go on",
     ),
+    "grammar": Note(
+        "x[i] = -inf where output + token i begins no text of the grammar; ends of text where it is complete",
+        "Willard and Louf 2023; the masks are xgrammar's and llguidance's.",
+        'grammar:kind=regex,text="[0-9]+"',
+        "vLLM, SGLang, llama.cpp, transformers (by plug-ins); most check or refuse drafts otherwise",
+    ),
     "bias": Note(
         "x[i] = x[i] + bias[i]",
         "OpenAI's logit_bias.",

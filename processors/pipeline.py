@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor
+from processors.base import Admission, Env, Followed, Processor
 from processors.chain import Chain
-from processors.errors import ChainError, EmptySupport, NonFiniteLogits, RowError, StageFailure
-from processors.registry import Registry, builtin_registry
+from processors.errors import EmptySupport, NonFiniteLogits, RowError, StageFailure
+from processors.registry import Registry, builtin_registry, twice
 from processors.rows import Rows
 
 __all__ = ["Pipeline", "StageCall"]
@@ -41,8 +41,9 @@ class Pipeline:
         """A request takes the slot; only stages that are on hear of it."""
         stages = chain.active().stages
         names = tuple(name for name, _ in stages)
-        if len(set(names)) != len(names):
-            raise ChainError(f"A stage stands twice in the chain {', '.join(names)}.")
+        for name in names:
+            if names.count(name) > 1:
+                raise twice(name, "chain", self.registry)
         for name, params in stages:
             self.stage(name).admit(slot, params, request)
         self._orders[slot] = names
@@ -65,6 +66,27 @@ class Pipeline:
         """These tokens of the slot's request are final."""
         for name in self._orders[slot]:
             self.stage(name).commit(slot, tokens)
+
+    def prepare(self, rows: Rows) -> Rows:
+        """Let the stages do what needs no logits, before the model runs; the rows, with what they found."""
+        for call in self._program(rows):
+            stage = self.stage(call.stage)
+            if type(stage).prepare is Processor.prepare:
+                continue
+            active = rows if call.places is None else rows.select(call.places)
+            forced = stage.prepare(active)
+            if forced is not None:
+                rows = rows.with_forced(call.places, forced)
+        return rows
+
+    def follow(self, slot: int, tokens: Sequence[int]) -> tuple[Followed, ...]:
+        """Where the slot's grammar would stand after each of these tokens; () if it has none."""
+        found = (self.stage(name).follow(slot, tokens) for name in self._orders[slot])
+        return next(filter(None, found), ())
+
+    def forced(self, slot: int) -> bytes:
+        """The text that has to come next in the slot, whatever the logits say; b"" if there is a choice."""
+        return next(filter(None, (self.stage(name).forced(slot) for name in self._orders[slot])), b"")
 
     def is_sequential(self, slot: int) -> bool:
         """Whether the slot's chain needs every outcome before the next position (so no drafts)."""

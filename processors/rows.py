@@ -27,7 +27,8 @@ class Rows:
 
     slots, offsets (j), seeds, positions (tokens generated before the row's own) are [R] int64;
     drafts [R, K] int64 holds the request's drafts, padded with -1 (K = 0: no drafts anywhere).
-    `host_slots` is `slots` as the host knows it; `counts` is the number of rows of each request.
+    `host_slots` is `slots` as the host knows it, `host_drafts` the drafts that each row sees; `counts` is the
+    number of rows of each request. `forced` [R, K] bool marks drafts that were the only choice.
     """
 
     history: History
@@ -37,7 +38,9 @@ class Rows:
     seeds: Tensor
     positions: Tensor
     host_slots: tuple[int, ...]
+    host_drafts: tuple[tuple[int, ...], ...]
     counts: tuple[int, ...]
+    forced: Tensor | None = None
 
     @classmethod
     def build(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Rows:
@@ -64,6 +67,7 @@ class Rows:
             seeds=history.seeds[index],
             positions=generated[index] + offsets,
             host_slots=host_slots,
+            host_drafts=tuple(tuple(run[:j]) for run in drafts for j in range(len(run) + 1)),
             counts=counts,
         )
 
@@ -81,8 +85,18 @@ class Rows:
             seeds=self.seeds[at],
             positions=self.positions[at],
             host_slots=tuple(self.host_slots[i] for i in index),
+            host_drafts=tuple(self.host_drafts[i] for i in index),
             counts=(1,) * len(index),
+            forced=None if self.forced is None else self.forced[at],
         )
+
+    def with_forced(self, places: Sequence[int] | None, forced: Tensor) -> Rows:
+        """The rows, with what is known of the drafts of those at `places` (None: of all) [A, K] bool."""
+        if places is None:
+            return replace(self, forced=forced)
+        flags = torch.zeros_like(self.drafts, dtype=torch.bool) if self.forced is None else self.forced
+        at = torch.tensor(places).to(flags.device, non_blocking=True)
+        return replace(self, forced=flags.index_copy(0, at, forced))
 
     def visible(self) -> Visible:
         """Prompt, output and the visible drafts of each row: ids [R, W], in order from column 0."""
@@ -98,7 +112,7 @@ class Rows:
         return Visible(ids, place < lengths + self.offsets[:, None])
 
     def scoped(self, from_prompt: Tensor, from_output: Tensor, window: Tensor) -> Visible:
-        """As `visible`, cut to a scope and its last `window` tokens.
+        """As `visible`, cut to a scope and its last `window` tokens, without those that were the only choice.
 
         from_prompt, from_output [R] bool say whether those tokens count; window [R] int64 is the number
         of tokens at the end of the scope that count.
@@ -111,4 +125,18 @@ class Rows:
         start = torch.maximum(start, end - window)
         place = torch.arange(seen.ids.shape[1], device=seen.ids.device)
         inside = (place >= start[:, None]) & (place < end[:, None])
-        return Visible(seen.ids, seen.valid & inside)
+        return Visible(seen.ids, seen.valid & inside & self._chosen(seen.ids.shape[1]))
+
+    def _chosen(self, width: int) -> Tensor:
+        """Which of the visible tokens were not the only choice [R, W] bool, or True for all of them."""
+        past, num_drafts = self.history.forced, self.drafts.shape[1]
+        if past is None and self.forced is None:
+            return torch.ones((), dtype=torch.bool, device=self.slots.device)
+        committed = width - num_drafts
+        flags = torch.zeros(len(self), width, dtype=torch.bool, device=self.slots.device)
+        if past is not None:
+            flags[:, :committed] = past[:, :committed].index_select(0, self.slots)
+        if self.forced is not None:
+            columns = self.history.lengths[self.slots, None] + torch.arange(num_drafts, device=flags.device)
+            flags = flags.scatter(1, columns, self.forced)
+        return ~flags

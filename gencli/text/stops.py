@@ -37,11 +37,11 @@ class StopMatcher:
     ) -> None:
         self.match: StopMatch | None = None
         self._include = include
-        self._finders: list[StringFinder | PatternFinder] = [StringFinder(tuple(strings))] if strings else []
-        self._finders += [PatternFinder(pattern) for pattern in patterns]
+        self._strings, self._patterns = tuple(strings), tuple(patterns)
+        self._finders = self._new_finders()
         self._held: deque[tuple[str, bool]] = deque()  # text not yet released, and whether it is hidden
         self._num_held = 0  # characters in _held, hidden ones too
-        self._num_read = 0  # characters pushed, hidden ones too
+        self._num_read = 0  # characters that the finders were given, hidden ones too
         self._num_shown = 0  # characters released, once there is something to find
 
     def push(self, text: str, *, hidden: bool = False, armed: bool = True) -> str:
@@ -62,6 +62,18 @@ class StopMatcher:
         if found:
             return self._end(min(found, key=lambda match: match.done))
         return self._take(self._num_held - max(finder.num_held for finder in self._finders))
+
+    def skip(self, text: str) -> str:
+        """Add text in which, as before it, no match may begin; return what is certain."""
+        shown = self.flush()
+        if self._num_read:
+            self._finders, self._num_read = self._new_finders(), 0
+        self._num_shown += len(text)
+        return shown + text
+
+    def _new_finders(self) -> list[StringFinder | PatternFinder]:
+        strings = [StringFinder(self._strings)] if self._strings else []
+        return [*strings, *map(PatternFinder, self._patterns)]
 
     def flush(self) -> str:
         """End the text; return what was held back."""

@@ -80,13 +80,16 @@ class TextStream:
 
         Checked in this order: EOS, stop id, stop string or pattern, end of the grammar (`grammar_end`:
         this token completed it), length, loop. `in_document` says that the token belongs to a document
-        a grammar has not finished, in which stop strings do not count.
+        a grammar has not finished, in which no stop string begins or ends.
         """
         assert self.finish is None, "a token behind the end"
         self.num_tokens += 1
         if reason := self._id_reason(token_id):
             return self._end_with_id(token_id, reason)
-        text = self._search(token_id, armed=self.num_tokens > self._rules.min_tokens and not in_document)
+        if in_document:
+            text = self._matcher.skip(self._decoder.push(token_id))
+        else:
+            text = self._search(token_id, armed=self.num_tokens > self._rules.min_tokens)
         if match := self._matcher.match:
             return self._emit(text, Finish("stop", match.text, match.offset))
         reason = self._count_reason(token_id, grammar_end)

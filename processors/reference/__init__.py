@@ -23,6 +23,7 @@ REFERENCE: dict[str, Twin] = {
     "ban": stages.ban,
     "min_tokens": stages.min_tokens,
     "ignore_eos": stages.ignore_eos,
+    "grammar": stages.grammar,
     "bias": stages.bias,
     "repetition": stages.repetition,
     "frequency": stages.frequency,

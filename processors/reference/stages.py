@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 
@@ -10,6 +11,7 @@ from processors.catalog import (
     BanParams,
     BiasParams,
     FrequencyParams,
+    GrammarParams,
     IgnoreEosParams,
     MinPParams,
     MinTokensParams,
@@ -29,6 +31,7 @@ __all__ = [
     "ban",
     "bias",
     "frequency",
+    "grammar",
     "ignore_eos",
     "min_p",
     "min_tokens",
@@ -82,6 +85,31 @@ def min_tokens(logits: list[float], params: MinTokensParams, view: View) -> list
 def ignore_eos(logits: list[float], params: IgnoreEosParams, view: View) -> list[float]:
     """Mask the end-of-text ids."""
     return masked(logits, view.eos_ids if params.enabled else ())
+
+
+def grammar(logits: list[float], params: GrammarParams, view: View) -> list[float]:
+    """Allow what keeps the output the beginning of one of the choices (a JSON list of texts)."""
+    assert params.kind == "choice"
+    choices = [text.encode() for text in json.loads(params.text)]
+    ends, output = {*view.eos_ids, *view.stop_ids}, list(view.output)
+    if params.after:
+        begun = [n for n in range(len(output) + 1) if params.after.encode() in view.text(output[:n])]
+        if not begun:
+            return masked(logits, ends)
+        output = output[begun[0] :]
+    spelled = [view.text([token]) for token in range(len(logits))]
+    text = b""
+    for token in output:
+        text += spelled[token]
+        if not spelled[token] or token in ends or not any(choice.startswith(text) for choice in choices):
+            return logits  # not what the grammar allows: whatever comes now is not used
+    allowed = {
+        token
+        for token, data in enumerate(spelled)
+        if data and any(choice.startswith(text + data) for choice in choices)
+    }
+    allowed = allowed - ends | (ends if text in choices else set())
+    return masked(logits, set(range(len(logits))) - allowed)
 
 
 def bias(logits: list[float], params: BiasParams, view: View) -> list[float]:

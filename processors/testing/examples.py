@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import types
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from processors.catalog import (
     BanParams,
     BiasParams,
     FrequencyParams,
+    GrammarParams,
     IgnoreEosParams,
     MinPParams,
     MinTokensParams,
@@ -28,6 +30,11 @@ from processors.params import Params, describe
 
 __all__ = ["EXAMPLES", "examples"]
 
+
+def _choice(*texts: str, after: str = "") -> GrammarParams:
+    return GrammarParams(json.dumps(texts), kind="choice", backend="trie", after=after)
+
+
 EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
     TailParams: (TailParams(284), TailParams(40), TailParams(10_000)),
     AllowedParams: (AllowedParams((5,)), AllowedParams((9, 3, 200, 9)), AllowedParams(tuple(range(284)))),
@@ -40,6 +47,14 @@ EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
     ),
     MinTokensParams: (MinTokensParams(1), MinTokensParams(4), MinTokensParams(100)),
     IgnoreEosParams: (IgnoreEosParams(True),),
+    GrammarParams: (
+        _choice(" sat. the cat the ca", " sat. the cat the ca😀", " sat. the cat"),
+        _choice("a", "ab", "abab", "ababab", "the end"),
+        _choice("\n", "\n\n", "\n\né", "é"),
+        _choice("the cat", "the cat sat", "the", after=" the"),
+        _choice("ab", after="a"),
+        _choice("b", "ba", after="</"),
+    ),
     BiasParams: (BiasParams(((5, 2.5), (" the", -math.inf), (283, -1e300))), BiasParams((("cat", -100.0),))),
     RepetitionParams: (
         RepetitionParams(1.3),

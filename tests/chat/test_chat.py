@@ -29,6 +29,13 @@ def test_the_second_turn_reads_only_what_is_new(talk):
     assert "[prompt 27: 18 kept, 9 read;" in result.err
 
 
+def test_a_preset_in_a_running_chat_keeps_what_was_read(talk):
+    lines = ["My name is Mia.", "/preset deterministic", "What is my name?"]
+    result = talk(lines, "-t", "0.01", "--seed", "1")
+    assert result.out.splitlines()[1] == "Your name is Mia."
+    assert "[prompt 27: 18 kept, 9 read;" in result.err
+
+
 def test_a_transcript_that_is_loaded_goes_on_identically(talk, tmp_path):
     first, then = ["My name is Mia.", "/set top-p 0.95"], ["Tell me a sad story.", "/regen"]
     whole = talk([*first, *then], "--seed", "11", "--max-tokens", "40").out
@@ -52,7 +59,6 @@ def test_a_line_with_two_slashes_is_a_turn_and_empty_lines_are_none(talk):
         (["x " * 1100], (), 6, "/undo"),
         ([], ("--system", "x", "--raw"), 2, "--system"),
         ([], ("-n", "2"), 2, "-n"),
-        (["Hi"], ("--model", "fake"), 5, "--raw"),
         (["/edit"], (), 2, "no turn yet"),
         (["/load none.json", "Hi"], (), 2, "none.json"),
     ],
@@ -69,8 +75,9 @@ def test_what_a_setting_makes_of_the_others_is_noticed(talk):
     assert "The draw is greedy, so these stages change nothing: top_k." in result.err
 
 
-def test_a_raw_chat_needs_no_template(talk):
-    result = talk(["ab", "cd"], "--raw", "--model", "fake", "--allow-ids", "97,98", "--max-tokens", "4")
+@pytest.mark.parametrize("form", [("--raw",), ()], ids=["raw", "template"])
+def test_the_fake_model_talks_raw_and_in_its_template(talk, form):
+    result = talk(["ab", "cd"], *form, "--model", "fake", "--allow-ids", "97,98", "--max-tokens", "4")
     assert result.code == 0
     assert [len(line) for line in result.out.splitlines()] == [4, 4]
 

@@ -1,0 +1,54 @@
+"""Bit masks over tokens: reading them into logits, and setting single ids in them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["apply_bitmask", "count_allowed", "set_ids", "words"]
+
+
+def words(width: int) -> int:
+    """Number of 32-bit words that hold a bit for each of `width` ids."""
+    return (width + 31) // 32
+
+
+def apply_bitmask(logits: Tensor, masks: Tensor) -> Tensor:
+    """Mask in logits [R, V] every id whose bit in masks [R, ceil(V / 32)] int32 is 0, in place.
+
+    Eight bits at a time are looked up as eight bools, so [R, V] bools are made once.
+    """
+    octets = masks.view(torch.uint8).flatten().to(torch.int32)
+    blocked = (
+        _blocked(logits.device).index_select(0, octets).view(torch.bool).view(len(masks), 32 * masks.shape[1])
+    )
+    return logits.masked_fill_(blocked[:, : logits.shape[1]], -torch.inf)
+
+
+@functools.cache
+def _blocked(device: torch.device) -> Tensor:
+    """For each octet the eight bools that its zeros are, packed into an int64 [256]."""
+    bits = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
+    return (bits == 0).view(torch.int64).flatten().to(device)
+
+
+def set_ids(masks: Tensor, ids: Sequence[int], allowed: Tensor) -> None:
+    """Allow these ids in the rows of masks [R, W] where `allowed` [R] bool says so, forbid them elsewhere."""
+    for token in ids:
+        word, bit = token // 32, torch.tensor(1 << token % 32, dtype=torch.int64).to(torch.int32)
+        column = masks[:, word]
+        masks[:, word] = torch.where(allowed, column | bit, column & ~bit)
+
+
+def count_allowed(masks: Tensor) -> Tensor:
+    """Number of ids that each row of masks [R, W] int32 allows [R] int64."""
+    counts = _ones(masks.device).index_select(0, masks.view(torch.uint8).flatten().to(torch.int32))
+    return counts.view(len(masks), 4 * masks.shape[1]).sum(-1)
+
+
+@functools.cache
+def _ones(device: torch.device) -> Tensor:
+    return torch.tensor([octet.bit_count() for octet in range(256)], device=device)

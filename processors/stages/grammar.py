@@ -1,0 +1,187 @@
+"""Keep the output inside a grammar: masks from a back end, one bit a token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, Followed, Processor
+from processors.catalog import GrammarParams, Phase
+from processors.errors import GrammarError
+from processors.grammar.backend import Ask, Backend, load_backend
+from processors.grammar.constraint import Constraint
+from processors.grammar.place import Marker, Place
+from processors.rows import Rows
+from processors.stages.bitmask import apply_bitmask, count_allowed, set_ids, words
+
+__all__ = ["GrammarStage"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ahead:
+    """The masks [n, W] of a slot for its first n prefixes of `drafts`; rows beyond them are free."""
+
+    drafts: tuple[int, ...]
+    masks: Tensor
+    forced: tuple[bool, ...]
+
+
+class GrammarStage(Processor[GrammarParams]):
+    """Mask every token that the grammar does not allow; ends of text are allowed where it is complete.
+
+    Drafts are walked through and taken back within one call. A row behind a draft that the grammar does not
+    allow is left as it is, as nothing that it chooses is ever used. GrammarError at admission: the grammar
+    cannot be compiled, or there is no tokenizer.
+    """
+
+    name = "grammar"
+    phase = Phase.CONSTRAIN
+    Params = GrammarParams
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._places: dict[int, Place] = {}
+        self._backend_of: dict[int, Backend] = {}
+        self._backends: dict[str, Backend] = {}
+        self._ahead: dict[int, _Ahead] = {}
+
+    def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
+        """Compile the grammar, unless another request had it before."""
+        if self.env.vocabulary is None:
+            raise GrammarError("A grammar works on texts, but there is no tokenizer.")
+        super().admit(slot, params, request)
+        backend = self._backend(params.backend)
+        if params.kind not in backend.kinds:
+            raise GrammarError(f"The back end {backend.name} does not take a grammar of kind {params.kind}.")
+        constraint = Constraint(params.kind, params.text, params.backend, params.whitespace)
+        grammar = (self.env.grammars or backend).compile(constraint)
+        marker = Marker.of(params.after, self.env.vocabulary) if params.after else None
+        ends = frozenset((*self.env.eos_ids, *request.stop_ids))
+        self._places[slot] = Place(grammar.matcher(), ends, marker, b"" if marker else None)
+        self._backend_of[slot] = backend
+        self._ahead.pop(slot, None)
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """Go on in the grammar."""
+        self._ahead.pop(slot, None)
+        self._places[slot].commit(tuple(tokens))
+
+    def release(self, slot: int) -> None:
+        """Let go of the matcher."""
+        for kept in (self._places, self._backend_of, self._ahead):
+            kept.pop(slot, None)
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the matcher; the grammar is shared."""
+        super().fork(source, target)
+        self._places[target] = self._places[source].fork()
+        self._backend_of[target] = self._backend_of[source]
+        self._ahead.pop(target, None)
+
+    def prepare(self, rows: Rows) -> Tensor | None:
+        """Fill all masks of the step; returns which drafts were the only choice [R, K] bool."""
+        self._look_ahead(_longest(rows))
+        width = rows.drafts.shape[1]
+        if not width:
+            return None
+        flags = [self._flags(slot, width) for slot in rows.host_slots]
+        return torch.tensor(flags).to(rows.drafts.device, non_blocking=True)
+
+    def follow(self, slot: int, tokens: Sequence[int]) -> tuple[Followed, ...]:
+        """Where the output would stand after each of the tokens, and whether each was the only choice."""
+        tokens = tuple(tokens)
+        ahead = self._ahead.get(slot)
+        if ahead is None or ahead.drafts[: len(tokens) - 1] != tokens[:-1]:
+            self._look_ahead({slot: tokens[:-1]})
+        flags = self._flags(slot, len(tokens))
+        stands = self._places[slot].follow(tokens)
+        return tuple(Followed(stand.document, flag) for stand, flag in zip(stands, flags, strict=False))
+
+    def forced(self, slot: int) -> bytes:
+        """What the grammar has come next, if it leaves no choice."""
+        place = self._places[slot]
+        return b"" if place.is_done or place.tail is not None else place.matcher.forced()
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Logits [A, V]: what no back end row speaks of stays as it is."""
+        self._look_ahead(_longest(rows))
+        ahead = [self._ahead[slot] for slot in rows.host_slots]
+        steps = [len(drafts) for drafts in rows.host_drafts]
+        decided = [
+            i for i, (look, step) in enumerate(zip(ahead, steps, strict=True)) if step < len(look.masks)
+        ]
+        if not decided:
+            return logits
+        masks = torch.stack([ahead[i].masks[steps[i]] for i in decided])
+        masks = masks.to(logits.device, non_blocking=True)
+        if len(decided) == len(rows):
+            return apply_bitmask(logits, masks)
+        at = torch.tensor(decided).to(logits.device, non_blocking=True)
+        return logits.index_copy_(0, at, apply_bitmask(logits.index_select(0, at), masks))
+
+    def _backend(self, name: str) -> Backend:
+        if name not in self._backends:
+            self._backends[name] = load_backend(name, self.env)
+        return self._backends[name]
+
+    def _flags(self, slot: int, width: int) -> list[bool]:
+        """Which of the first tokens are the only choice, padded to `width`."""
+        known = self._ahead[slot].forced[:width]
+        return [*known, *[False] * (width - len(known))]
+
+    def _look_ahead(self, longest: dict[int, tuple[int, ...]]) -> None:
+        """Fill the masks of these slots and drafts that are not there yet, one call for each back end."""
+        missing = {
+            slot: drafts
+            for slot, drafts in longest.items()
+            if slot not in self._ahead or self._ahead[slot].drafts[: len(drafts)] != drafts
+        }
+        if not missing:
+            return
+        masks = torch.full(
+            (sum(len(run) + 1 for run in missing.values()), words(self.env.width)), -1, dtype=torch.int32
+        )
+        asks = list(self._asks(missing))
+        complete: dict[int, tuple[bool, ...]] = dict.fromkeys(missing, ())
+        for backend in {self._backend_of[slot].name: self._backend_of[slot] for slot in missing}.values():
+            mine = [(slot, ask) for slot, ask in asks if self._backend_of[slot] is backend]
+            ends = backend.fill([ask for _, ask in mine], masks)
+            complete |= {slot: tuple(flags) for (slot, _), flags in zip(mine, ends, strict=True)}
+        self._keep(missing, masks, complete)
+
+    def _asks(self, longest: dict[int, tuple[int, ...]]) -> Iterator[tuple[int, Ask]]:
+        row = 0
+        for slot, drafts in longest.items():
+            place = self._places[slot]
+            free = place.free(drafts)
+            ask = place.ask(drafts[free:], row + free) if free <= len(drafts) else None
+            if ask is not None:
+                yield slot, ask
+            row += len(drafts) + 1
+
+    def _keep(
+        self, longest: dict[int, tuple[int, ...]], masks: Tensor, complete: dict[int, tuple[bool, ...]]
+    ) -> None:
+        """Set the bits of the ends, and keep each slot's rows, down to the last that is decided."""
+        row = 0
+        for slot, drafts in longest.items():
+            place = self._places[slot]
+            free = 0 if place.is_done else min(place.free(drafts), len(drafts) + 1)
+            may_end = [False] * free + list(complete[slot])
+            mine = masks[row : row + len(may_end)]
+            set_ids(mine, sorted(place.ends), torch.tensor(may_end, dtype=torch.bool))
+            forced = (count_allowed(mine) == 1).tolist()
+            self._ahead[slot] = _Ahead(drafts, mine, tuple(forced))
+            row += len(drafts) + 1
+
+
+def _longest(rows: Rows) -> dict[int, tuple[int, ...]]:
+    """The most drafts that any row of a slot sees, by slot."""
+    found: dict[int, tuple[int, ...]] = {}
+    for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True):
+        if len(drafts) >= len(found.get(slot, ())):
+            found[slot] = drafts
+    return found
