@@ -18,7 +18,7 @@ from processors.grammar.constraint import Constraint
 
 __all__ = ["Candidate", "candidate", "choose"]
 
-BACKENDS = ("xgrammar", "llguidance")
+_BACKENDS = ("xgrammar", "llguidance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def choose(
     `extra` allows additional properties where the schema is silent; `rewrite=False` gives the schema to the
     back ends as it stands, without what they refuse. SchemaError if nothing satisfies the schema.
     """
-    names = BACKENDS if backend == "auto" else (backend,)
+    names = _BACKENDS if backend == "auto" else (backend,)
     found = [candidate(schema, name, whitespace=whitespace, extra=extra, rewrite=rewrite) for name in names]
     if backend != "auto":
         return Plan((found[0].variant,), f"{backend} was asked for.", schema)

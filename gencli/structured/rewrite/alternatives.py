@@ -13,7 +13,7 @@ from gencli.structured.shapes import APPLICATORS
 
 __all__ = ["alternatives"]
 
-LIMIT = 48  # flat schemas that one schema may become
+_LIMIT = 48  # flat schemas that one schema may become
 _DEPENDENT = ("dependentRequired", "dependentSchemas")
 _HARD = ("not", "if", "oneOf", *_DEPENDENT, "$dynamicRef", "$recursiveRef")
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
@@ -122,11 +122,11 @@ class _Spread:
         """One flat schema of each part at once."""
         found: list[Flat] = [{AT: {}}]
         for part in parts:
-            if len(found) * len(part) > LIMIT * 4:
+            if len(found) * len(part) > _LIMIT * 4:
                 raise GiveUp("too many combinations")
             pairs = [(a, b) for a in found for b in part]
             found = distinct([flat for pair in pairs for flat in self.meets(*pair)])
-        if len(found) > LIMIT:
+        if len(found) > _LIMIT:
             raise GiveUp("too many combinations")
         return found
 

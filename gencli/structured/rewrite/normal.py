@@ -113,7 +113,8 @@ class _Normal:
         try:
             flats = self.whole_numbers(alternatives(schema, self.scope))
         except GiveUp:
-            return self.kept(schema)
+            kept: Schema = self.kept(schema)
+            return kept
         own = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))
         places = own or frozenset(place for each in schema[AT].values() for place in each)
         found = self.joined([one for flat in flats for one in self.finished(flat)])
@@ -137,7 +138,7 @@ class _Normal:
         return found
 
     def whole_numbers(self, flats: list[Flat]) -> list[Flat]:
-        """No back end can be told to write only numbers with a fraction: they are left out where they may be."""
+        """Numbers with a fraction are left out where they may be: no back end can write only those."""
         found = []
         for flat in flats:
             kinds = flat.get("type", ())

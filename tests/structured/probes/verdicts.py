@@ -22,7 +22,7 @@ def is_telling(probe: Probe) -> bool:
 
 
 def verdict(backend: str, probe: Probe) -> str:
-    """exact | loose (accepts what is invalid) | tight (refuses what is valid) | refused (does not compile)."""
+    """exact, loose (accepts what is invalid), tight (refuses what is valid) or refused (no grammar)."""
     try:
         accepts = acceptor(backend, probe.schema)
     except Refused:
