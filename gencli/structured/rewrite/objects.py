@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from gencli.structured.rewrite.meet import both
-from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, put, without
+from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, origins, put, without
 from gencli.structured.rewrite.words import others
 
 __all__ = ["rewrite_object"]
@@ -29,6 +29,9 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     if names is None or "patternProperties" in flat:
         return flat
     places = flat[AT].get("propertyNames", frozenset())
+    if names is False:
+        scope.note(places, "rewritten: no property at all")
+        return put(without(flat, "propertyNames"), "maxProperties", 0, places)
     try:
         pattern = _name_pattern(names)
     except GiveUp as error:
@@ -38,10 +41,11 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     flat = without(flat, "propertyNames")
     if pattern is None:
         return flat
-    inner = places | frozenset(place for at in [names.get(AT, {})] if isinstance(names, dict) for place in _all(at))
+    inner = places | origins(names)
     rest = flat.get("additionalProperties", True)
     properties = {
-        name: below if re.search(pattern, name) else False for name, below in flat.get("properties", {}).items()
+        name: below if re.search(pattern, name) else False
+        for name, below in flat.get("properties", {}).items()
     }
     flat = put(flat, "properties", properties, places) if properties else flat
     more = (*inner, *flat[AT].get("additionalProperties", ()))
@@ -50,14 +54,10 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     return put(flat, "additionalProperties", False, more)
 
 
-def _all(at: dict[str, frozenset[str]]) -> list[str]:
-    return [place for places in at.values() for place in places]
-
-
 def _name_pattern(names: Schema) -> str | None:
     """The names that a schema allows, as one pattern; None for all."""
     if isinstance(names, bool):
-        return None if names else "^[^\\s\\S]$"
+        return None
     keys = names.keys() - {AT, "type"}
     if not keys:
         return None
@@ -68,7 +68,11 @@ def _name_pattern(names: Schema) -> str | None:
     values = [names["const"]] if keys == {"const"} else names["enum"] if keys == {"enum"} else None
     if values is not None:
         return f"^(?:{'|'.join(re.escape(value) for value in values if isinstance(value, str))})$"
-    if keys == {"not"} and isinstance(names["not"], dict) and names["not"].keys() <= {AT, "enum", "const", "type"}:
+    if (
+        keys == {"not"}
+        and isinstance(names["not"], dict)
+        and names["not"].keys() <= {AT, "enum", "const", "type"}
+    ):
         return others(names["not"].get("enum", [names["not"].get("const")]))
     raise GiveUp("such propertyNames")
 
@@ -78,7 +82,9 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
     properties = dict(flat.get("properties", {}))
     for name in flat.get("required", ()):
         if name not in properties:
-            matching = [below for key, below in flat.get("patternProperties", {}).items() if re.search(key, name)]
+            matching = [
+                below for key, below in flat.get("patternProperties", {}).items() if re.search(key, name)
+            ]
             below: Schema = True if matching else flat.get("additionalProperties", True)
             for one in matching:
                 below = both(below, one)
@@ -133,7 +139,10 @@ def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], l
         branches = [([name], optional[:index]) for index, name in enumerate(optional)]
         return branches if len(branches) <= _BRANCHES else None
     if least <= 0 and most == 1:
-        return [([], optional), *(([name], [other for other in optional if other != name]) for name in optional)]
+        return [
+            ([], optional),
+            *(([name], [other for other in optional if other != name]) for name in optional),
+        ]
     found: list[tuple[list[str], list[str]]] = []
     if len(optional) > 12:
         return None

@@ -10,7 +10,17 @@ O = {"type": "object"}  # noqa: E741
 I, S = {"type": "integer"}, {"type": "string"}  # noqa: E741
 AB = {"a": I, "b": S}
 POOL = (
-    *({}, {"a": 1}, {"a": "x"}, {"b": "x"}, {"b": 1}, {"a": 1, "b": "x"}, {"a": 1, "b": 2}, {"c": 1}, {"c": "x"}),
+    *(
+        {},
+        {"a": 1},
+        {"a": "x"},
+        {"b": "x"},
+        {"b": 1},
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": 2},
+        {"c": 1},
+        {"c": "x"},
+    ),
     *({"a": 1, "c": 2}, {"a": 1, "b": "x", "c": 3}, {"a": 1, "c": "x"}, {"x1": 1}, {"x1": "x"}, {"1x": 1}),
     *({"a": 1, "x1": 1}, {"a": 1, "x1": "x"}, {"xa": 1, "c": 2}, {"a": 1, "b": "x", "c": "y", "d": 1}),
     *({"ab": 1}, {"ab": "x"}, {"abc": 1}, 3, "a", None, []),
@@ -33,6 +43,16 @@ FORMS = {
     "propertyNames": ":pattern",
     "required": ":undeclared",
 }
+
+
+NAMED = {"properties": {'a"b': I, "a\nb": I}}
+ESCAPED = [
+    judged(
+        f"properties:escaped{mark}", {**typed, **NAMED, **more}, {'a"b': 1}, {'a"b': "x"}, {"a\nb": None}, {}
+    )
+    for mark, typed in (("", O), (":union", {"type": ["object", "null"]}), (":untyped", {}))
+    for more in ({}, {"additionalProperties": False})
+]
 
 
 def _single():
@@ -62,21 +82,38 @@ def _single():
 
 def _names():
     for form, pattern in (
-        *(("", "^x[0-9]+$"), (":search", "^x"), (":search", "b"), (":escapes", "^x.$"), (":unicode", r"^\Wx$")),
+        *(
+            ("", "^x[0-9]+$"),
+            (":search", "^x"),
+            (":search", "b"),
+            (":escapes", "^x.$"),
+            (":unicode", r"^\Wx$"),
+        ),
         *((":lookaround", "^(?!a)x"), (":irregular", r"^(x)\1"), (":anchors", "x(^1|2)*$")),
     ):
         for kind, mark in (("object", ""), (["object", "null"], ":union"), (None, ":untyped")):
             typed = {"type": kind} if kind else {}
             schema = {**typed, "patternProperties": {pattern: I}, "additionalProperties": False}
             yield judged(f"patternProperties{form}{mark}", schema, *POOL, {'x"': 1}, {"-x": 1}, {"éx": 1})
+            if form in ("", ":search"):
+                opened = {**typed, "patternProperties": {pattern: I}}
+                yield judged(f"patternProperties:open{mark}", opened, *POOL)
     for mark, typed in (("", O), (":union", {"type": ["object", "null"]}), (":untyped", {})):
         several = {**typed, "patternProperties": {"^a$": I, "^x1$": S}, "additionalProperties": False}
         yield judged(f"patternProperties:apart{mark}", several, *POOL)
         shared = {**typed, "patternProperties": {"^a": I, "b$": S}, "additionalProperties": False}
         yield judged(f"patternProperties:several{mark}", shared, *POOL)
+        both = {**typed, "patternProperties": {"a*": I, "aaa*": {"type": "integer", "maximum": 20}}}
+        yield judged(
+            f"patternProperties:several{mark}", both, {"a": 21}, {"aaa": 18}, {"aaaa": 31}, {"aaa": "x"}
+        )
         overlap = {"properties": {"ab": {}}, "patternProperties": {"^a": I}, "additionalProperties": False}
         yield judged(f"patternProperties:overlap{mark}", {**typed, **overlap}, *POOL)
-        for form, names in (("enum", {"enum": ["a", "c"]}), ("maxLength", {"maxLength": 1}), ("const", {"const": "a"})):
+        for form, names in (
+            ("enum", {"enum": ["a", "c"]}),
+            ("maxLength", {"maxLength": 1}),
+            ("const", {"const": "a"}),
+        ):
             yield judged(f"propertyNames:{form}{mark}", {**typed, "propertyNames": names}, *POOL)
         yield judged(f"propertyNames:minLength{mark}", {**typed, "propertyNames": {"minLength": 2}}, *POOL)
         yield judged(f"propertyNames:{mark}", {**typed, "propertyNames": {"type": "string"}}, *POOL)
@@ -88,7 +125,12 @@ def _pairs():
         if {"properties", "required"} & {first, second} and counts & {first, second}:
             whole = {**O, "properties": AB, "required": ["a", "b"], "additionalProperties": S}
             count = 2 if first == "maxProperties" else 3
-            values = {"a": 1, "b": "x"}, {"a": 1, "b": "x", "c": "y"}, {"a": 1}, {"a": 1, "b": "x", "c": "y", "d": "z"}
+            values = (
+                {"a": 1, "b": "x"},
+                {"a": 1, "b": "x", "c": "y"},
+                {"a": 1},
+                {"a": 1, "b": "x", "c": "y", "d": "z"},
+            )
             yield judged(f"{first}+{second}", {**whole, first: count}, *values)
             continue
         base = {**O, "properties": AB} if "required" in (first, second) else O
@@ -110,9 +152,17 @@ def _pairs():
 
 PROBES = [
     judged("type", O, *POOL),
-    judged("properties", {**O, "properties": {'a"b': I, "é": I, "": I}}, {'a"b': 1}, {"é": 1}, {"": 1}, {"": "x"}),
-    judged("properties", {**O, "properties": {"a": {**O, "properties": AB}}}, {"a": {"a": 1}}, {"a": {"a": "x"}}),
-    Probe("properties", {**O, "properties": AB}, ('{"a":1,"b":"x"}', '{ "a" : 1 }'), ('{"a":1,"a":1}', '{"a":1,}')),
+    judged("properties", {**O, "properties": {"é": I, "": I}}, {"é": 1}, {"": 1}, {"": "x"}),
+    judged(
+        "properties", {**O, "properties": {"a": {**O, "properties": AB}}}, {"a": {"a": 1}}, {"a": {"a": "x"}}
+    ),
+    Probe(
+        "properties",
+        {**O, "properties": AB},
+        ('{"a":1,"b":"x"}', '{ "a" : 1 }'),
+        ('{"a":1,"a":1}', '{"a":1,}'),
+    ),
+    *ESCAPED,
     *_single(),
     *_names(),
     *_pairs(),
