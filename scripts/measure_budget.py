@@ -40,7 +40,7 @@ class Measure:
     """A model and the schemas that its back end compiles."""
 
     def __init__(self, model: str, count: int, backend: str) -> None:
-        loaded = load(ModelChoice(name="tiny", dtype="float32"))
+        loaded = load(ModelChoice(name="tiny", dtype="float32", max_batch=16))
         width = loaded.runner.spec.vocab_size
         self.runner: Any = FakeRunner(width) if model == "random" else loaded.runner
         self.tokenizer, self.name = loaded.tokenizer, backend
