@@ -1,0 +1,96 @@
+"""The other end of a worker: starting it, asking it, ending it in time."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+
+from processors.errors import GrammarError, GrammarTimeout
+from processors.grammar.constraint import Constraint
+from processors.grammar.worker import Reply, Setup
+
+__all__ = ["CompileProcess"]
+
+_START = 120.0  # seconds to import torch and the back end on a busy machine
+
+
+class CompileProcess:
+    """A process that compiles one constraint after the other, until one takes too much of anything."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._is_ready = False
+        search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MALLOC_ARENA_MAX": "2"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "processors.grammar.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **search},
+            start_new_session=True,  # an interrupt from the keyboard is for its parent
+        )
+
+    def compile(self, constraint: Constraint, timeout: float) -> Reply:
+        """Let it compile. GrammarTimeout after so many seconds, GrammarError if it dies; it is then gone.
+
+        The time that the process needs to start does not count.
+        """
+        if not self._is_ready:
+            self._answer(self._setup, _START, "start")
+            self._is_ready = True
+        return self._answer(constraint, timeout, f"compile this {constraint.kind}")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be asked again."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()
+
+    def _answer(self, question: Setup | Constraint, timeout: float, purpose: str) -> Reply:
+        assert self._process.stdin and self._process.stdout
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(timeout, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            pickle.dump(question, self._process.stdin)
+            self._process.stdin.flush()
+            reply: Reply = pickle.load(self._process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            self.close()
+            if late.is_set():
+                raise GrammarTimeout(
+                    f"{self._setup.backend} did not {purpose} within the time limit of {timeout:g} seconds."
+                ) from error
+            raise GrammarError(self._obituary(purpose)) from error
+        finally:
+            timer.cancel()
+        if reply.error in ("MemoryError", "std::bad_alloc"):
+            raise GrammarError(self._obituary(purpose))
+        if reply.error:
+            raise GrammarError(reply.error)
+        return reply
+
+    def _obituary(self, purpose: str) -> str:
+        code = self._process.poll()
+        died = f" ({signal.Signals(-code).name})" if code and code < 0 else ""
+        return (
+            f"{self._setup.backend} could not {purpose} within the memory limit of "
+            f"{self._setup.memory >> 20} MiB and the depth that its stack allows{died}."
+        )
