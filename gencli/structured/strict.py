@@ -1,0 +1,42 @@
+"""What is said of a plan before a run, and refused if that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gencli.errors import ConfigError
+from gencli.structured.plan import Finding, Plan
+
+__all__ = ["plan_notices", "refuse_open"]
+
+_MEANING = {"check": "left to the check at the end", "unknown": "not understood"}
+_NUM_SHOWN = 12
+
+
+def plan_notices(plan: Plan) -> Iterator[str]:
+    """Which back end, why, and what its mask does not enforce: keyword by keyword."""
+    first = plan.variants[0]
+    yield f"Grammar: {first.constraint.backend}. {plan.reason}"
+    if not first.audit.open:
+        return
+    yield from (f"  {line(finding)}" for finding in first.audit.open[:_NUM_SHOWN])
+    if more := len(first.audit.open) - _NUM_SHOWN:
+        if more > 0:
+            yield f"  and {more} more; gencli schema audit lists all."
+
+
+def refuse_open(plan: Plan, *, said: str) -> None:
+    """Raise ConfigError where a mask leaves anything of the schema open."""
+    if found := plan.variants[0].audit.open:
+        lines = "\n".join(f"  {line(finding)}" for finding in found)
+        raise ConfigError(
+            f"{said}: {plan.variants[0].constraint.backend} does not enforce all of the schema:\n{lines}",
+            hint=f"Take these out of the schema, or leave {said} out: the check at the end stands anyway.",
+        )
+
+
+def line(finding: Finding) -> str:
+    """A finding in one line."""
+    place = finding.pointer or "/"
+    reason = f" ({finding.reason})" if finding.reason else ""
+    return f"{finding.keyword} at {place}: {_MEANING.get(finding.verdict, finding.verdict)}{reason}"

@@ -1,0 +1,98 @@
+"""Whether a finished text is what was asked for. It is looked at anew, whatever the mask did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gencli.errors import GencliError
+from gencli.events import Finish
+from gencli.structured.document import parse
+from gencli.structured.select import compact, select
+from gencli.structured.thinking import split_thinking
+from gencli.structured.wanted import Structure
+
+__all__ = ["Judge", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found: the faults, none if the text is valid; its value, if it is JSON; how it is written.
+
+    `thinking` is what stood before the result, None where nothing was to. `attempts` counts the draws.
+    """
+
+    faults: tuple[str, ...] = ()
+    value: Any = None
+    written: str = ""
+    thinking: str | None = None
+    attempts: int = 1
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it is what was asked for."""
+        return not self.faults
+
+
+class Judge:
+    """Judges the texts of a run; without a structure it knows no more than whether a grammar was left open."""
+
+    def __init__(self, structure: Structure | None) -> None:
+        self._structure = structure
+        self._faults = _value_check(structure)
+
+    def __call__(self, finish: Finish) -> Finish:
+        """The end of a sample with its verdict; as it is where nothing was asked of it."""
+        if finish.document is None:
+            return finish
+        after = self._structure.after if self._structure else ""
+        pieces = split_thinking(finish.text, after) if after else None
+        text = pieces.rest if pieces else finish.text
+        verdict = replace(self._judge(text, finish), thinking=pieces.thinking if pieces else None)
+        return replace(finish, text=text, verdict=verdict)
+
+    def _judge(self, text: str, finish: Finish) -> Verdict:
+        if fault := _cut(finish, self._structure):
+            return Verdict((fault,), written=text)
+        structure = self._structure
+        if structure is None:
+            return Verdict(written=text)
+        if structure.plan.check is not None:
+            return Verdict(structure.plan.check.faults(text), written=text)
+        if not structure.is_document:
+            return Verdict(written=text)
+        try:
+            value = parse(text)
+            verdict = Verdict(self._faults(value), value, text)
+            return verdict if verdict.faults else replace(verdict, written=_written(value, text, structure))
+        except GencliError as error:
+            return Verdict((error.message,), written=text)
+
+
+def _value_check(structure: Structure | None) -> Callable[[Any], tuple[str, ...]]:
+    if structure is None or not structure.is_document:
+        return lambda value: ()
+    from gencli.structured.validate import Validator
+
+    return Validator(structure.plan.schema, structure.has_formats).faults
+
+
+def _written(value: Any, text: str, structure: Structure) -> str:
+    if structure.select is not None:
+        return select(value, structure.select)
+    return compact(value) if structure.is_parsed else text
+
+
+def _cut(finish: Finish, structure: Structure | None) -> str:
+    """Why the text ends before the grammar says so; empty if it does not."""
+    if finish.document not in ("open", "free"):
+        return ""
+    place = "in the middle of the document"
+    if finish.document == "free":
+        marker = structure.after if structure else "the marker"
+        place = f"before {marker!r}, behind which the document begins"
+    if finish.reason != "length":
+        return f"It ended ({finish.reason}) {place}."
+    limits = {"max_tokens": "--max-tokens ends it", "max_time": "--max-time ends it"}
+    return f"{limits.get(str(finish.matched), 'The end of the context ends it')} {place}; raise it."
