@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from gencli.chat.conversation import prompt_ids
-from gencli.chat.state import Chat, changeable
+from gencli.chat.show import about, acting, everything, find_option, listed, shown
+from gencli.chat.state import Chat
 from gencli.chat.transcript import load, restore, save
 from gencli.errors import UsageError
 from gencli.events import Finish
 from gencli.options import Option
+from gencli.presets.find import list_presets
 from gencli.tokenizer import Tokenizer
 
 __all__ = ["COMMANDS", "Command", "Reply", "Scene", "obey"]
@@ -74,55 +76,25 @@ def _set(chat: Chat, rest: str, scene: Scene) -> Reply:
     key, _, text = rest.partition(" ")
     if not key or not text:
         raise UsageError("/set needs a name and a value, as in /set top-p 0.9.", hint="default undoes it.")
-    entry = _option(key)
+    entry = find_option(key)
     value = None if text == "default" else _typed(entry, text)
     chat = chat.with_value(entry.key, value)
-    name = entry.flag.lstrip("-")
-    return Reply(chat, f"{name} is {_shown(chat.settings[entry.key])} from the next answer on.")
-
-
-def _option(key: str) -> Option:
-    wanted = key.lstrip("-").replace("-", "_")
-    known = {entry.key: entry for entry in changeable()}
-    by_short = {name.lstrip("-"): entry for entry in known.values() for name in entry.names}
-    if found := known.get(wanted) or by_short.get(wanted):
-        return found
-    own = {"seed": "/seed", "system": "/system"}
-    if wanted in own:
-        raise UsageError(f"{key} has its own command.", hint=f"See {own[wanted]}.")
-    close = get_close_matches(wanted, known, n=1)
-    hint = f"Did you mean {known[close[0]].flag.lstrip('-')}?" if close else "See /show."
-    raise UsageError(f"A chat cannot set {key!r}.", hint=hint)
+    rows = acting(chat, entry)
+    said = ", ".join(f"{name} is {what}" for name, what, _ in rows) + " from the next answer on"
+    return Reply(chat, f"{said}." if value is not None else f"{said} ({rows[0][2]}).")
 
 
 def _typed(entry: Option, text: str) -> Any:
     if entry.type is not bool:
         return [text] if entry.many else text
-    words = {"on": True, "yes": True, "true": True, "off": None, "no": None, "false": None}
+    words = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
     if text not in words:
         raise UsageError(f"{entry.flag} is on or off, not {text!r}.")
     return words[text]
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return "on" if value else "off"
-    return ", ".join(map(_shown, value)) if isinstance(value, tuple) else str(value)
-
-
 def _show(chat: Chat, rest: str, scene: Scene) -> Reply:
-    settings, conversation = chat.settings, chat.conversation
-    rows = [("model", settings["model"], settings.origin("model"))]
-    rows += [("seed", str(conversation.seed), f"turn {len(conversation.turns) + 1} is next")]
-    rows += [("system", "none" if conversation.system is None else conversation.system, "")]
-    for entry in changeable():
-        if settings.is_given(entry.key):
-            value = _shown(settings[entry.key])
-            rows.append((entry.flag.lstrip("-"), value, settings.origin(entry.key)))
-    rows.append(("max-tokens", str(settings["max_tokens"]), settings.origin("max_tokens")))
-    widths = [max(len(row[place]) for row in rows) for place in range(2)]
-    lines = ("  ".join([*map(str.ljust, row, widths), row[2]]).rstrip() for row in dict.fromkeys(rows))
-    return Reply(chat, "\n".join(lines))
+    return Reply(chat, listed(about(chat, rest) if rest else everything(chat)))
 
 
 def _chain(chat: Chat, rest: str, scene: Scene) -> Reply:
@@ -130,9 +102,16 @@ def _chain(chat: Chat, rest: str, scene: Scene) -> Reply:
 
 
 def _preset(chat: Chat, rest: str, scene: Scene) -> Reply:
-    raise UsageError(
-        "A chat takes its presets when it begins.", hint="gencli chat --preset NAME; /set sets one value."
-    )
+    if not rest:
+        names = ", ".join(name for name, _, _ in list_presets())
+        return Reply(chat, f"Presets here: {shown(chat.settings['preset']) or 'none'}. There are: {names}.")
+    after = chat.with_preset(rest)
+    said = f"The preset {rest} holds from the next answer on, below flags and /set; /show lists what acts."
+    if after.conversation.seed != chat.conversation.seed:
+        said += f" The seed is {after.conversation.seed}."
+    if after.conversation.system != chat.conversation.system:
+        said += " It brings its system message."
+    return Reply(after, said)
 
 
 def _system(chat: Chat, rest: str, scene: Scene) -> Reply:
@@ -141,9 +120,8 @@ def _system(chat: Chat, rest: str, scene: Scene) -> Reply:
     if not rest:
         said = chat.conversation.system
         return Reply(chat, "There is no system message." if said is None else said)
-    conversation = replace(chat.conversation, system=None if rest == "default" else rest)
     said = "There is no system message now." if rest == "default" else "The system message is set."
-    return Reply(chat.with_conversation(conversation), said)
+    return Reply(chat.with_own(system=None if rest == "default" else rest), said)
 
 
 def _undo(chat: Chat, rest: str, scene: Scene) -> Reply:
@@ -176,8 +154,7 @@ def _seed(chat: Chat, rest: str, scene: Scene) -> Reply:
         return Reply(chat, f"The seed is {chat.conversation.seed}.")
     if not rest.isdecimal() or int(rest) >= 2**64:
         raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {rest!r}.")
-    conversation = replace(chat.conversation, seed=int(rest))
-    return Reply(chat.with_conversation(conversation), f"The seed is {rest} from the next answer on.")
+    return Reply(chat.with_own(seed=int(rest)), f"The seed is {rest} from the next answer on.")
 
 
 def _save(chat: Chat, rest: str, scene: Scene) -> Reply:
@@ -194,9 +171,7 @@ def _load(chat: Chat, rest: str, scene: Scene) -> Reply:
     if transcript.model != (here := chat.settings["model"]):
         said += f" They were spoken with {transcript.model}; {here} goes on."
     if transcript.presets != (there := chat.settings["preset"]):
-        said += (
-            f" Their presets were {_shown(transcript.presets) or 'none'}; here: {_shown(there) or 'none'}."
-        )
+        said += f" Their presets were {shown(transcript.presets) or 'none'}; here: {shown(there) or 'none'}."
     return Reply(chat, said)
 
 
@@ -239,10 +214,10 @@ def _quit(chat: Chat, rest: str, scene: Scene) -> Reply:
 
 COMMANDS: dict[str, Command] = {
     "help": Command("", "List the commands.", _help),
-    "set": Command("KEY VALUE", "Set an option, as in /set top-p 0.9; the value default undoes it.", _set),
-    "show": Command("", "Show the settings and where they come from.", _show),
+    "set": Command("KEY VALUE", "Set an option, as in /set top-p 0.9; default undoes flag and /set.", _set),
+    "show": Command("[KEY]", "Show the settings, or one of them, and where they come from.", _show),
     "chain": Command("", "Show every stage, its values and their origin.", _chain),
-    "preset": Command("[NAME]", "Take the values of a preset.", _preset),
+    "preset": Command("[NAME]", "Take the values of a preset, below flags and /set.", _preset),
     "system": Command("[TEXT]", "Show or set the system message; the text default removes it.", _system),
     "undo": Command("", "Take back the last turn.", _undo),
     "regen": Command("", "Answer the last turn again, with other draws.", _regen),

@@ -32,12 +32,21 @@ def changeable() -> Iterator[Option]:
             yield entry
 
 
+_CHANGEABLE = frozenset(entry.key for entry in changeable())
+_OPTIONS = frozenset(entry.key for entry in CHAT_OPTIONS)
+_OF_CONVERSATION = ("seed", "system")
+
+
 @dataclass(frozen=True)  # no slots: what follows from the layers is worked out once
 class Chat:
-    """`layers` hold what was typed, as for a run; the last of them is what /set said."""
+    """`layers` hold what was typed, as for a run; the last of them is what /set said.
+
+    `own` names what of seed and system message the chat was told itself, so that no preset changes it.
+    """
 
     conversation: Conversation
     layers: tuple[_Typed, ...]
+    own: frozenset[str] = frozenset()
 
     @cached_property
     def settings(self) -> Settings:
@@ -56,15 +65,39 @@ class Chat:
     @property
     def typed(self) -> dict[str, Any]:
         """What was typed for the options that a transcript records."""
-        keys = {entry.key for entry in changeable()}
-        return {key: value for _, values in self.layers for key, value in values.items() if key in keys}
+        said = [item for _, values in self.layers for item in values.items()]
+        return {key: value for key, value in said if key in _CHANGEABLE}
 
     def with_conversation(self, conversation: Conversation) -> Chat:
         """The same settings for another conversation."""
         return replace(self, conversation=conversation)
 
+    def with_own(self, **told: Any) -> Chat:
+        """With another seed or system message, whatever presets say."""
+        return replace(self, conversation=replace(self.conversation, **told), own=self.own | told.keys())
+
+    def with_preset(self, name: str) -> Chat:
+        """With a preset above those that are here and below all that was typed.
+
+        Raises UsageError for one that sets what a running chat cannot change, ConfigError for one that is
+        not there or is faulty.
+        """
+        (said, flags), *later = self.layers
+        names = [*(other for other in self.settings["preset"] if other != name), name]
+        chat = replace(self, layers=((said, {**flags, "preset": names}), *later))
+        before, after = self.settings, chat.settings
+        changed = {key for key in after if after[key] != before[key]}
+        changed -= {key for key in changed if not after.is_given(key)}  # what another key switched off
+        if fixed := sorted(changed - _CHANGEABLE - {*_OF_CONVERSATION, "preset"}):
+            raise UsageError(
+                f"The preset {name} sets {after.name(fixed[0])}, which cannot change in a running chat.",
+                hint=f"Begin one with it: gencli chat --preset {name}" if fixed[0] in _OPTIONS else "",
+            )
+        told = {key: after[key] for key in _OF_CONVERSATION if key in changed - self.own}
+        return replace(chat, conversation=replace(self.conversation, **told))._checked()
+
     def with_value(self, key: str, value: Any) -> Chat:
-        """With an option's value as it was typed; None goes back to the default. Raises UsageError."""
+        """With an option's value as it was typed; None takes flag and /set away. Raises UsageError."""
         said, values = self.layers[-1]
         layers = (*self.layers[:-1], (said, {**values, key: value}))
         if value is None:
@@ -73,9 +106,9 @@ class Chat:
 
     def with_typed(self, typed: Mapping[str, Any], origin: str) -> Chat:
         """With the settings of a transcript in the place of those that are here."""
-        keys = {entry.key for entry in changeable()}
-        flags = {key: value for key, value in self.layers[0][1].items() if key not in keys}
-        return replace(self, layers=((FLAG, flags), (origin, dict(typed)), ("/set", {})))._checked()
+        flags = {key: value for key, value in self.layers[0][1].items() if key not in _CHANGEABLE}
+        layers: tuple[_Typed, ...] = ((FLAG, flags), (origin, dict(typed)), ("/set", {}))
+        return replace(self, layers=layers, own=frozenset(_OF_CONVERSATION))._checked()
 
     def _checked(self) -> Chat:
         make_job(self.settings)
@@ -87,6 +120,9 @@ def open_chat(given: Mapping[str, Any]) -> Chat:
     layers: tuple[_Typed, ...] = ((FLAG, dict(given)), ("/set", {}))
     chat = Chat(Conversation(0), layers)
     job, system = chat.job, chat.settings["system"]
+    if job.n > 1:
+        said = chat.settings.name("n")
+        raise UsageError(f"{said} is {job.n}, and a chat has one answer to a turn.", hint="Leave it out.")
     if system == "":
         raise UsageError("--system is empty.", hint="Leave it out.")
     return replace(chat, conversation=Conversation(job.seed, system))

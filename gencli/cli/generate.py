@@ -9,11 +9,11 @@ from itertools import chain
 
 import torch
 
+from gencli.cli.display import load_progress, open_writers
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
 from gencli.cli.report import RunInfo, errors, stats, summary
 from gencli.cli.results import Results
-from gencli.cli.writers import BlockWriter, JsonLinesWriter, JsonWriter, TextWriter, Writer
 from gencli.engine import Engine
 from gencli.errors import GencliError
 from gencli.events import Error
@@ -40,13 +40,13 @@ def generate(
     info = RunInfo(settings["model"], engine.effective(requests[0]).chain, job)
     handler.on_first = engine.interrupt
     with ExitStack() as stack:
-        writer = _writer(settings, sink, results, info, stack)
+        writers = open_writers(settings, sink, results, info, voice, stack)
         for event in chain(refused, engine.run()):
             results.add(event)
-            writer.add(event)
-            voice.status(_progress(results, settings))
-        writer.close()
-    voice.status("")
+            for writer in writers:
+                writer.add(event)
+        for writer in writers:
+            writer.close()
     for error in errors(results):
         say(error)
     for line in summary(results, info):
@@ -69,9 +69,8 @@ def load_model(settings: Settings, voice: Voice) -> tuple[Loaded, float]:
         trust_remote_code=settings["trust_remote_code"],
     )
     start = time.monotonic()
-    voice.status(f"Loading {choice.name} ...")
-    loaded = load(choice)
-    voice.status("")
+    with load_progress(choice.name, voice) as on_bytes:
+        loaded = load(choice, on_bytes=on_bytes)
     for notice in loaded.runner.spec.notices:
         voice.say(f"Notice: {notice}")
     return loaded, time.monotonic() - start
@@ -89,25 +88,3 @@ def _submit(engine: Engine, requests: Sequence[Request]) -> list[Error]:
             samples = range(request.n)
             refused.append([Error(request.id, j, type(error).__name__, str(error), "") for j in samples])
     return [event for events in refused for event in events]
-
-
-def _writer(settings: Settings, sink: Sink, results: Results, info: RunInfo, stack: ExitStack) -> Writer:
-    if settings["format"] == "jsonl":
-        return JsonLinesWriter(sink, results, info)
-    if settings["format"] == "json":
-        return JsonWriter(sink, results, info)
-    is_streaming = settings["stream"] is not False
-    if len(results.rows) == info.job.n == 1:
-        return TextWriter(sink, results, is_streaming=is_streaming)
-    if is_streaming and sink.has_control:
-        from gencli.cli.live import LiveWriter
-
-        return LiveWriter(results, stack)
-    return BlockWriter(sink, results, is_streaming=is_streaming)
-
-
-def _progress(results: Results, settings: Settings) -> str:
-    """For the status line, where nothing else moves."""
-    done = sum(row.is_done for row in results.rows)
-    is_silent = settings["format"] != "text" or settings["output"] is not None
-    return f"{done} of {len(results.rows)} prompts done" if is_silent else ""

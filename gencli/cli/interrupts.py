@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from gencli.cli.render import say, show_cursor
+from gencli.cli.render import say, tidy
 
 __all__ = ["Interrupts", "interrupts"]
 
@@ -23,7 +23,7 @@ class Interrupts:
         """Handle one Ctrl-C."""
         if self.on_first is None:
             # A KeyboardInterrupt could be swallowed by the imports and loaders it passes through.
-            show_cursor()
+            tidy()
             say("Interrupted.")
             os._exit(130)
         self.on_first()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO
 
 from gencli.errors import GenerationError, UsageError
 
-__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "prompt", "say", "show_cursor"]
+__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "prompt", "say", "tidy"]
 
 
 class OutputClosed(Exception):
@@ -43,19 +45,24 @@ def has_control(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and not is_plain
 
 
-def show_cursor() -> None:
-    """Undo what a drawing that is cut short leaves behind."""
-    if has_control(sys.stdout):
-        print("\x1b[?25h", end="", flush=True)
+def tidy() -> None:
+    """Take away a drawing that is cut short: all below the cursor, which it hides."""
+    for stream in (sys.stdout, sys.stderr):
+        if has_control(stream):
+            print("\x1b[?7h\x1b[J\x1b[?25h", end="", file=stream, flush=True)
 
 
 class Sink:
-    """Where the result goes: stdout, or a file that is opened at once and emptied at the first write."""
+    """Where the result goes: stdout, or a file that is opened at once and emptied at the first write.
+
+    `before_write` makes room for it where something is drawn.
+    """
 
     def __init__(self, path: str | None = None) -> None:
         self.name = path or "stdout"
         self._is_file = path is not None
         self._is_fresh = True
+        self.before_write: Callable[[], None] = lambda: None
         self._stream = self._opened(path)
 
     def __enter__(self) -> Sink:
@@ -71,12 +78,21 @@ class Sink:
         return self._stream.encoding or "utf-8"
 
     @property
+    def is_file(self) -> bool:
+        """Whether the result goes where nobody reads it meanwhile, and not to a terminal or a pipe."""
+        with suppress(OSError, ValueError):
+            mode = os.fstat(self._stream.fileno()).st_mode
+            return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not self._stream.isatty())
+        return self._is_file
+
+    @property
     def has_control(self) -> bool:
         """Whether the result is shown on a terminal that can be drawn on."""
         return not self._is_file and has_control(self._stream)
 
     def write(self, text: str) -> None:
         """Write and flush. Raises OutputClosed for a closed pipe."""
+        self.before_write()
         try:
             if self._is_file and self._is_fresh and self._stream.seekable():
                 self._stream.truncate(0)
@@ -110,17 +126,14 @@ class Voice:
     """What is said beside the result, on stderr; --quiet says nothing of it."""
 
     def __init__(self, *, is_quiet: bool) -> None:
-        self._is_quiet = is_quiet
-        self._has_status = not is_quiet and has_control(sys.stderr)
-        self._status = ""
+        self.is_quiet = is_quiet
+
+    @property
+    def has_drawing(self) -> bool:
+        """Whether stderr is a terminal on which something may move."""
+        return not self.is_quiet and has_control(sys.stderr)
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        if not self._is_quiet:
+        if not self.is_quiet:
             say(text)
-
-    def status(self, text: str) -> None:
-        """A line that the next one replaces, on a terminal only; an empty text removes it."""
-        if self._has_status and text != self._status:
-            self._status = text
-            print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)

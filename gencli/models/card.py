@@ -12,7 +12,7 @@ from typing import Any
 
 from gencli.errors import ModelError
 
-__all__ = ["Card", "Weights", "kv_bytes", "read_card", "read_weights"]
+__all__ = ["Card", "Weights", "kv_bytes", "read_card", "read_head", "read_weights"]
 
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
 _MOST = 100_000_000  # bytes of a head, as the format says
@@ -86,7 +86,7 @@ def read_weights(folder: Path) -> Weights:
     size = 0
     for file in sorted(folder.glob("*.safetensors")):
         size += file.stat().st_size
-        for tensor in _head(file).values():
+        for tensor in read_head(file).values():
             formats[tensor["dtype"]] += math.prod(tensor["shape"])
     stored = formats.most_common(1)[0][0] if formats else ""
     return Weights(size, sum(formats.values()), stored)
@@ -97,8 +97,8 @@ def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int 
     return None if card.kv_values is None else card.kv_values * number_bytes * batch * context
 
 
-def _head(file: Path) -> Mapping[str, Any]:
-    """The names, formats and shapes at the start of a file: eight bytes of length, then JSON."""
+def read_head(file: Path) -> Mapping[str, Any]:
+    """The names, formats, shapes and places at the start of a file: eight bytes of length, then JSON."""
     try:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")

@@ -24,6 +24,7 @@ class Checkpoint:
 
     folder: Path
     config: dict[str, Any]
+    files: tuple[Path, ...]
     stored: str
 
     @property
@@ -39,7 +40,8 @@ def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint
         folder / "config.json", missing=f"{folder} has no config.json, so it is no model folder"
     )
     _check_architecture(folder, config, trust_remote_code=trust_remote_code)
-    return Checkpoint(folder=folder, config=config, stored=_check_weights(_weight_files(folder)))
+    files = _weight_files(folder)
+    return Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
 
 
 def _find_folder(name_or_path: str) -> Path:

@@ -12,6 +12,7 @@ from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
 from gencli.models.calls import logits_width
 from gencli.models.lanes import LaneLengths
+from gencli.models.watch import OnBytes
 from gencli.plan import StepPlan
 
 __all__ = ["UNLIMITED", "HFRunner", "context_of"]
@@ -59,16 +60,22 @@ class HFRunner:
         device: str = "auto",
         max_lanes: int = 8,
         trust_remote_code: bool = False,
+        on_bytes: OnBytes | None = None,
     ) -> HFRunner:
         """Load a model folder, or a hub name that is in the local cache. Nothing is downloaded.
 
         `dtype` is auto, float32, bfloat16 or float16; `device` is auto, cpu, cuda, cuda:N or mps. Raises
         UsageError for values that are no such thing, ModelError for whatever keeps the model from running.
+        `on_bytes` is called with the bytes of weights that are loaded and all bytes.
         """
         from gencli.models.load import load_model
 
         loaded = load_model(
-            str(name_or_path), dtype=dtype, device=device, trust_remote_code=trust_remote_code
+            str(name_or_path),
+            dtype=dtype,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            on_bytes=on_bytes,
         )
         return cls(
             loaded.model,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from gencli.errors import ModelError
 from gencli.models.checkpoint import Checkpoint, open_checkpoint
 from gencli.models.placement import pick_device, pick_dtype
+from gencli.models.watch import OnBytes, watched
 
 __all__ = ["Loaded", "load_model"]
 
@@ -23,14 +25,20 @@ class Loaded:
     notices: tuple[str, ...] = ()
 
 
-def load_model(name_or_path: str, *, dtype: str, device: str, trust_remote_code: bool) -> Loaded:
-    """Load a causal language model; UsageError or ModelError for everything that can go wrong."""
+def load_model(
+    name_or_path: str, *, dtype: str, device: str, trust_remote_code: bool, on_bytes: OnBytes | None = None
+) -> Loaded:
+    """Load a causal language model; UsageError or ModelError for everything that can go wrong.
+
+    `on_bytes` is called with the bytes of weights that are loaded and all bytes.
+    """
     place = pick_device(device)
     pick_dtype(dtype, device=place, stored="F32")  # a name that is none is refused before the files are read
     _silence()
     checkpoint = open_checkpoint(name_or_path, trust_remote_code=trust_remote_code)
     number, reason = pick_dtype(dtype, device=place, stored=checkpoint.stored)
-    model, report = _load(checkpoint, number, trust_remote_code=trust_remote_code)
+    with watched(checkpoint.files, on_bytes) if on_bytes else nullcontext():
+        model, report = _load(checkpoint, number, trust_remote_code=trust_remote_code)
     _require_complete(checkpoint, report)
     return Loaded(_move(model, place), reason, _unused_notice(report))
 

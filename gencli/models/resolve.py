@@ -13,6 +13,7 @@ from gencli.models.places import BUNDLED, bundled_folder, find_local
 
 if TYPE_CHECKING:
     from gencli.models.base import ModelRunner
+    from gencli.models.watch import OnBytes
     from gencli.tokenizer import Tokenizer
 
 __all__ = ["Loaded", "ModelChoice", "load", "load_tokenizer"]
@@ -37,8 +38,11 @@ class Loaded:
     tokenizer: Tokenizer
 
 
-def load(choice: ModelChoice) -> Loaded:
-    """Load a bundled model, a folder, or a hub name from the local cache."""
+def load(choice: ModelChoice, *, on_bytes: OnBytes | None = None) -> Loaded:
+    """Load a bundled model, a folder, or a hub name from the local cache.
+
+    `on_bytes` is called with the bytes of weights that are loaded and all bytes.
+    """
     if choice.name == "fake":
         return _load_fake(choice)
     from gencli.models.hf import HFRunner
@@ -53,6 +57,7 @@ def load(choice: ModelChoice) -> Loaded:
         device=choice.device,
         max_lanes=choice.max_batch,
         trust_remote_code=choice.trust_remote_code,
+        on_bytes=on_bytes,
     )
     return Loaded(runner, tokenizer)
 

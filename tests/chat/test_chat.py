@@ -29,6 +29,13 @@ def test_the_second_turn_reads_only_what_is_new(talk):
     assert "[prompt 27: 18 kept, 9 read;" in result.err
 
 
+def test_a_preset_in_a_running_chat_keeps_what_was_read(talk):
+    lines = ["My name is Mia.", "/preset deterministic", "What is my name?"]
+    result = talk(lines, "-t", "0.01", "--seed", "1")
+    assert result.out.splitlines()[1] == "Your name is Mia."
+    assert "[prompt 27: 18 kept, 9 read;" in result.err
+
+
 def test_a_transcript_that_is_loaded_goes_on_identically(talk, tmp_path):
     first, then = ["My name is Mia.", "/set top-p 0.95"], ["Tell me a sad story.", "/regen"]
     whole = talk([*first, *then], "--seed", "11", "--max-tokens", "40").out

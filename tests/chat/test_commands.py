@@ -26,7 +26,9 @@ def test_help_lists_every_command(chat, scene):
         ("/set temperature_last maybe", "on or off", ""),
         ("/seed x", "whole number", ""),
         ("/save", "needs a file", ""),
-        ("/preset story", "when it begins", "/set"),
+        ("/set preset story", "own command", "/preset"),
+        ("/show top_q", "top_q", "top-p"),
+        ("/set penalty-window 9", "no penalty is on", ""),
     ],
 )
 def test_what_cannot_be_done_is_said(chat, scene, line, said, hint):
@@ -61,6 +63,8 @@ def test_show_names_values_and_origins(chat, scene):
     text = obey("/show", chat, scene).text
     assert ["top-p", "0.9", "flag"] in [line.split() for line in text.splitlines()]
     assert ["min-p", "0.1", "/set"] in [line.split() for line in text.splitlines()]
+    assert obey("/show min-p", chat, scene).text == "min-p  0.1  /set"
+    assert obey("/show top-k", chat, scene).text == "top-k  0  default"
     assert obey("/chain", chat, scene).text == "the chain"
 
 
@@ -88,7 +92,7 @@ def test_system_is_shown_set_and_removed(chat, scene):
     assert "no system" in obey("/system", chat, scene).text
     kind = obey("/system Be kind.", chat, scene).chat
     assert kind.conversation.messages[0] == {"role": "system", "content": "Be kind."}
-    assert obey("/system default", kind, scene).chat == chat
+    assert obey("/system default", kind, scene).chat.conversation == chat.conversation
     with pytest.raises(UsageError, match="raw"):
         obey("/system x", open_chat({"raw": True}), scene)
 

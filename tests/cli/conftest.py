@@ -65,6 +65,7 @@ def start():
             stdin=stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,
+            bufsize=0,  # what a buffer held would be lost to communicate()
         )
         started.append(process)
         return process

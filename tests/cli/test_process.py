@@ -27,7 +27,7 @@ def test_a_pipe_is_read(start):
 
 def test_ctrl_c_writes_the_text_so_far_and_ends_with_130(start):
     process = start(*MANY)
-    first = process.stdout.read(40)
+    first = b"".join(process.stdout.read(1) for _ in range(40))
     process.send_signal(signal.SIGINT)
     code, rest, err = ended(process)
     assert code == 130
@@ -88,13 +88,17 @@ def test_no_escape_sequences_off_a_terminal(start):
     assert b"\x1b" not in out + err
 
 
-def on_a_terminal(command, env):
-    """What a process writes to a terminal that is both stdout and stderr."""
+def on_a_terminal(command, env, stdout=None):
+    """What a process writes to a terminal that is both stdout and stderr, or stderr alone."""
     import pty
 
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=follower, stderr=follower, env={**os.environ, **env}
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout or follower,
+        stderr=follower,
+        env={**os.environ, **env},
     )
     os.close(follower)
     chunks = []

@@ -206,3 +206,31 @@ def test_a_device_that_is_not_here_is_refused() -> None:
     with pytest.raises(ModelError, match="There is no device cuda:99 here") as caught:
         pick_device("cuda:99")
     assert "cpu" in caught.value.hint
+
+
+def test_the_bytes_of_weights_are_told_while_they_load(saved: Path) -> None:
+    told: list[tuple[int, int]] = []
+    HFRunner.load(saved, device="cpu", on_bytes=lambda done, total: told.append((done, total)))
+    weights = load_file(saved / "model.safetensors").values()
+    total = sum(weight.nbytes for weight in weights)
+    assert told[0] == (0, total)
+    assert told[-1] == (total, total)
+    assert told == sorted(told)
+    assert len(told) == len(weights) + 1
+
+
+def test_weights_that_are_made_of_others_share_the_bytes_left() -> None:
+    from gencli.models.watch import _told
+
+    told: list[tuple[int, int]] = []
+    stored = {"a": 10, "b.0": 4, "b.1": 4, "c": 2}
+    weights = {"a": 1, "b": 2, "c": 3}.items()
+    assert list(_told(weights, stored, lambda done, total: told.append((done, total)))) == list(weights)
+    assert told == [(0, 20), (10, 20), (18, 20), (20, 20)]
+
+
+def test_without_a_listener_nothing_of_the_library_is_changed(saved: Path) -> None:
+    from transformers.utils import logging
+
+    HFRunner.load(saved, device="cpu", on_bytes=lambda done, total: None)
+    assert logging.set_tqdm_hook(None) is None

@@ -1,0 +1,88 @@
+"""What a run shows, as its flags, stdout and stderr have it: writers of the result, bars beside it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from rich.filesize import decimal
+
+from gencli.cli.render import Sink, Voice
+from gencli.cli.report import RunInfo
+from gencli.cli.results import Results
+from gencli.cli.writers import BlockWriter, JsonLinesWriter, JsonWriter, TextWriter, Writer
+from gencli.models.watch import OnBytes
+from gencli.settings import Settings
+
+__all__ = ["load_progress", "open_writers"]
+
+_LARGE = 256 * 10**6  # bytes of weights that take long enough to be spoken of off a terminal
+
+
+@contextmanager
+def load_progress(name: str, voice: Voice) -> Iterator[OnBytes]:
+    """Show how much of a model is loaded; what is given wants the bytes read and all bytes.
+
+    A bar on a terminal; elsewhere one line, where there is much to load.
+    """
+    if voice.has_drawing:
+        from gencli.cli.drawing import Drawing
+        from gencli.cli.progress import LoadBar
+
+        with Drawing(sys.stderr) as drawing:
+            yield LoadBar(name, drawing)
+        return
+
+    def on_bytes(done: int, total: int) -> None:
+        if done == 0 and total >= _LARGE:
+            voice.say(f"Loading {name}, {decimal(total)} ...")
+
+    yield on_bytes
+
+
+def open_writers(
+    settings: Settings, sink: Sink, results: Results, info: RunInfo, voice: Voice, stack: ExitStack
+) -> list[Writer]:
+    """The writer of the result, and a bar where the result does not show by itself how far it is."""
+    is_text, is_streaming = settings["format"] == "text", settings["stream"] is not False
+    is_one = len(results.rows) == info.job.n == 1
+    if is_text and is_streaming and not is_one and sink.has_control:
+        return [_live(sink, results, info, voice, stack)]
+    writers = [_writer(settings["format"], sink, results, info, is_streaming=is_streaming)]
+    is_seen = is_text and is_streaming and not sink.is_file
+    if voice.has_drawing and not is_seen:
+        writers.append(_bar(sink, results, info, stack))
+    return writers
+
+
+def _writer(form: str, sink: Sink, results: Results, info: RunInfo, *, is_streaming: bool) -> Writer:
+    if form == "jsonl":
+        return JsonLinesWriter(sink, results, info)
+    if form == "json":
+        return JsonWriter(sink, results, info)
+    if len(results.rows) == info.job.n == 1:
+        return TextWriter(sink, results, is_streaming=is_streaming)
+    return BlockWriter(sink, results, is_streaming=is_streaming)
+
+
+def _live(sink: Sink, results: Results, info: RunInfo, voice: Voice, stack: ExitStack) -> Writer:
+    from gencli.cli.drawing import Drawing
+    from gencli.cli.live import LiveWriter
+    from gencli.cli.pace import Meter
+
+    drawing = stack.enter_context(Drawing(sys.stdout))
+    sink.before_write = drawing.erase
+    limits = info.job.limits
+    meter = None if voice.is_quiet else Meter(len(results.rows) * info.job.n, limits.max_tokens)
+    return LiveWriter(sink, results, drawing, meter)
+
+
+def _bar(sink: Sink, results: Results, info: RunInfo, stack: ExitStack) -> Writer:
+    from gencli.cli.drawing import Drawing
+    from gencli.cli.pace import Meter
+    from gencli.cli.progress import RunBar
+
+    drawing = stack.enter_context(Drawing(sys.stderr))
+    sink.before_write = drawing.erase  # the two may be one terminal
+    return RunBar(Meter(len(results.rows) * info.job.n, info.job.limits.max_tokens), drawing)

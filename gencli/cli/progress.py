@@ -1,0 +1,85 @@
+"""Bars with rate and time left, on a terminal."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import RenderableType
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Column
+
+from gencli.cli.drawing import Drawing
+from gencli.cli.pace import Meter, Pace
+from gencli.events import Event
+
+__all__ = ["LoadBar", "RunBar", "run_bar"]
+
+
+class LoadBar:
+    """Bytes of weights: to be called with those that are loaded, and with all."""
+
+    def __init__(self, name: str, drawing: Drawing) -> None:
+        self._drawing = drawing
+        self._bar = Progress(
+            TextColumn("Loading {task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
+        self._task = self._bar.add_task(name, total=None)
+        drawing.show(f"Loading {name} ...")  # the files are looked through before the first byte
+
+    def __call__(self, done: int, total: int) -> None:
+        """Draw the bar anew, not too often."""
+        self._bar.update(self._task, completed=done, total=total)
+        if self._drawing.is_due or done == total:
+            self._drawing.show(self._bar.get_renderable())
+
+
+class RunBar:
+    """Samples that have ended, beside a result that does not show how far it is."""
+
+    def __init__(self, meter: Meter, drawing: Drawing) -> None:
+        self._meter, self._drawing = meter, drawing
+        self._draw()
+
+    def add(self, event: Event) -> None:
+        """Count the event; draw the bar anew, not too often."""
+        self._meter.add(event, time.monotonic())
+        if self._drawing.is_due:
+            self._draw()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._drawing.erase()
+
+    def _draw(self) -> None:
+        self._drawing.show(run_bar(self._meter.pace(time.monotonic())))
+
+
+def run_bar(pace: Pace) -> RenderableType:
+    """The line that shows a run's pace."""
+    rate = [] if pace.speed is None else [f"{pace.speed:.1f} tok/s"]
+    rate += [] if pace.left is None else [f"{_clock(pace.left)} left"]
+    bar = Progress(_text(f"{pace.done} of {pace.total} done"), BarColumn(), _text(", ".join(rate)))
+    bar.add_task("", total=pace.total, completed=pace.done)
+    return bar.get_renderable()
+
+
+def _text(text: str) -> TextColumn:
+    """A cell that is not shortened before the bar is."""
+    return TextColumn(text, markup=False, table_column=Column(min_width=len(text), no_wrap=True))
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

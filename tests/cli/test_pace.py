@@ -1,0 +1,52 @@
+"""Rate and time left are counted from a run's events."""
+
+import pytest
+
+from gencli.cli.pace import Meter, Pace
+from gencli.events import Error, Finish, Timings, Token
+
+
+def token(request, count, sample=0):
+    return Token(request, sample, "", tuple(range(count)))
+
+
+def finish(request, tokens, sample=0):
+    return Finish(request, sample, "", "eos", None, None, 1, tokens, Timings(0, 1, 0))
+
+
+def pace(total, *events, now, max_tokens=100):
+    meter = Meter(total, max_tokens)
+    for time, event in events:
+        meter.add(event, time)
+    return meter.pace(now)
+
+
+def test_nothing_is_told_before_there_are_tokens_to_count():
+    assert pace(3, now=5) == Pace(0, 3, None, None)
+    assert pace(3, (5, token("1", 4)), now=6) == Pace(0, 3, None, None)
+
+
+def test_the_first_tokens_start_the_clock_and_are_not_part_of_the_rate():
+    assert pace(1, (5, token("1", 4)), (7, token("1", 20)), now=7).speed == 10
+
+
+def test_before_the_first_end_every_sample_may_become_as_long_as_allowed():
+    events = (0, token("1", 5)), (2, token("1", 20)), (2, token("2", 15))
+    assert pace(3, *events, now=2).left == pytest.approx((3 * 100 - 40) / 17.5)
+
+
+def test_afterwards_as_long_as_those_that_ended():
+    events = (0, token("1", 10)), (1, finish("1", 20)), (2, token("2", 30)), (2, token("3", 5))
+    # 20 each: the second is over it already, the third lacks 15, the fourth 20.
+    assert pace(4, *events, now=3) == Pace(1, 4, 15.0, pytest.approx(35 / 15))
+
+
+def test_a_sample_that_fails_is_done_and_its_length_counts_for_no_other():
+    failed = Error("1", 0, "EmptySupport", "", "")
+    events = (0, token("1", 10)), (1, failed), (1, token("2", 10)), (2, finish("2", 20))
+    assert pace(3, *events, now=2) == Pace(2, 3, 10.0, 2.0)
+
+
+def test_samples_of_one_prompt_are_counted_apart():
+    events = (0, token("1", 1)), (1, token("1", 1, sample=1)), (2, finish("1", 9, sample=1))
+    assert pace(2, *events, now=2).done == 1

@@ -1,0 +1,63 @@
+"""What a wait shows: a bar on a terminal, at most a line elsewhere, nothing with --quiet."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gencli.cli.display import load_progress
+from gencli.cli.render import Voice
+from tests.cli.conftest import FAKE
+from tests.cli.test_process import on_a_terminal
+
+COMMAND = (sys.executable, "-m", "gencli", "run", *FAKE, "--seed", "1", "--max-tokens", "9")
+TERMINAL = {"TERM": "xterm", "NO_COLOR": ""}
+
+
+@pytest.mark.parametrize(
+    ("total", "is_quiet", "said"),
+    [(2 * 10**9, False, "Loading big, 2.0 GB ...\n"), (10**6, False, ""), (2 * 10**9, True, "")],
+    ids=["large", "small", "quiet"],
+)
+def test_off_a_terminal_only_large_weights_are_spoken_of_in_one_line(capsys, total, is_quiet, said):
+    with load_progress("big", Voice(is_quiet=is_quiet)) as on_bytes:
+        for done in (0, total // 2, total):
+            on_bytes(done, total)
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_shown"),
+    [
+        (("hi", "yo"), True),
+        (("hi", "-n", "2", "--format", "jsonl"), True),
+        (("hi", "yo", "--quiet"), False),
+    ],
+    ids=["blocks", "records", "quiet"],
+)
+def test_beside_a_result_in_a_file_a_bar_moves_on_stderr(tmp_path, flags, is_shown):
+    path = tmp_path / "out"
+    with path.open("wb") as out:
+        seen = on_a_terminal([*COMMAND, *flags], TERMINAL, stdout=out)
+    assert (b"0 of 2 done" in seen) == is_shown
+    assert (b"\x1b" in seen) == is_shown
+    assert b"\x1b" not in path.read_bytes()
+
+
+def test_a_text_that_streams_into_a_pipe_shows_itself():
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as cat:
+        seen = on_a_terminal([*COMMAND, "hi", "yo"], TERMINAL, stdout=cat.stdin)
+        cat.stdin.close()
+    assert b"done" not in seen
+
+
+def test_records_on_the_terminal_of_the_bar_stand_on_lines_of_their_own():
+    seen = on_a_terminal([*COMMAND, "hi", "yo", "--format", "jsonl"], TERMINAL)
+    assert b"0 of 2 done" in seen
+    assert seen.count(b'\x1b[?25h{"id": ') >= 1  # the bar is taken away before the line
+
+
+def test_rows_on_a_terminal_have_a_bar_below_unless_quiet():
+    many = [*COMMAND, "-n", "3", "hi"]
+    assert b"of 3 done" in on_a_terminal(many, TERMINAL)
+    assert b"done" not in on_a_terminal([*many, "--quiet"], TERMINAL)
