@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import threading
 import time
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import astuple
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from queue import SimpleQueue
 
 from processors.base import Env
 from processors.errors import GrammarError
 from processors.grammar.backend import Backend, Grammar, load_backend
 from processors.grammar.constraint import Constraint
+from processors.grammar.lane import Lane
 from processors.grammar.limits import check_size, is_small
+from processors.grammar.messages import Portable, Reply, Setup
 from processors.grammar.process import CompileProcess
 from processors.grammar.store import GrammarStore
 from processors.grammar.vocabulary import GrammarVocabulary
-from processors.grammar.worker import Portable, Reply, Setup
 
 __all__ = ["GrammarCompiler"]
 
 _REMEMBERED = 256  # grammars in memory
-_THREADS = 2
 _CHEAP = 3.0  # seconds that may be spent a second time, to save dumping and loading
 
 
@@ -35,7 +35,8 @@ class GrammarCompiler:
 
     What may take long, much memory or the whole stack is tried in a process of its own: it has
     `timeout` seconds and `memory` bytes. Only what went well there is done here too, or brought over.
-    With `cache_dir` that trial is made once for all runs. Any thread may call it.
+    With `cache_dir` that trial is made once for all runs. Any thread may call it. `close()` ends threads
+    and processes; so does the end of the program.
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class GrammarCompiler:
         self._backends: dict[str, Backend] = {}
         self._known: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
         self._idle: dict[str, list[CompileProcess]] = {}
-        self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._threads = 0
         self._vocabulary_digest = ""
+        # What is small never waits behind what may take its whole time.
+        self._lanes = {small: Lane(threads=2) for small in (True, False)}
+        self.close = weakref.finalize(self, _close, self._idle, list(self._lanes.values()))
 
     def backend(self, name: str) -> Backend:
         """The one instance of a back end for this vocabulary."""
@@ -70,28 +72,15 @@ class GrammarCompiler:
             future = self._known.get(constraint)
             if future is None:
                 future = self._known[constraint] = Future()
-                self._tasks.put(lambda: self._fulfil(future, constraint))
-                self._add_thread()
+                self._lanes[is_small(constraint)].put(partial(self._fulfil, future, constraint))
             self._known.move_to_end(constraint)
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
             return future
 
-    def close(self) -> None:
-        """End the idle processes; those that are at work end with their task or with this process."""
-        with self._lock:
-            idle = [process for processes in self._idle.values() for process in processes]
-            self._idle.clear()
-        for process in idle:
-            process.close()
-
-    def _add_thread(self) -> None:
-        # Daemons, unlike those of ThreadPoolExecutor: the end of a program waits for no grammar.
-        if self._threads < _THREADS:
-            self._threads += 1
-            threading.Thread(target=_work, args=(self._tasks,), daemon=True).start()
-
     def _fulfil(self, future: Future[Grammar], constraint: Constraint) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
         begin = time.perf_counter()
         try:
             grammar = self._compile(constraint)
@@ -139,9 +128,7 @@ class GrammarCompiler:
             if self._idle.get(name):
                 return self._idle[name].pop()
         tokens = GrammarVocabulary(self.env).token_bytes
-        return CompileProcess(
-            Setup(name, self.env.width, tokens, self.env.eos_ids, self.memory, _CHEAP)
-        )
+        return CompileProcess(Setup(name, self.env.width, tokens, self.env.eos_ids, self.memory, _CHEAP))
 
     def _key(self, constraint: Constraint) -> str:
         """Names all that a compiled grammar depends on."""
@@ -152,6 +139,8 @@ class GrammarCompiler:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _work(tasks: SimpleQueue[Callable[[], None]]) -> None:
-    while True:
-        tasks.get()()
+def _close(idle: dict[str, list[CompileProcess]], lanes: list[Lane]) -> None:
+    for lane in lanes:
+        lane.close()
+    for process in chain.from_iterable(idle.values()):
+        process.close()

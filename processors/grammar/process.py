@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.constraint import Constraint
-from processors.grammar.worker import Reply, Setup
+from processors.grammar.messages import Reply, Setup
 
 __all__ = ["CompileProcess"]
 
 _START = 120.0  # seconds to import torch and the back end on a busy machine
+_FREE_START = 2.0
 
 
 class CompileProcess:
@@ -37,12 +39,15 @@ class CompileProcess:
     def compile(self, constraint: Constraint, timeout: float) -> Reply:
         """Let it compile. GrammarTimeout after so many seconds, GrammarError if it dies; it is then gone.
 
-        The time that the process needs to start does not count.
+        Of the time that the process takes to start, two seconds do not count.
         """
+        begin = time.perf_counter()
         if not self._is_ready:
             self._answer(self._setup, _START, "start")
             self._is_ready = True
-        return self._answer(constraint, timeout, f"compile this {constraint.kind}")
+        left = timeout + _FREE_START - (time.perf_counter() - begin)
+        purpose = f"compile this {constraint.kind}"
+        return self._answer(constraint, max(min(left, timeout), timeout / 2), purpose)
 
     @property
     def is_alive(self) -> bool:
@@ -58,7 +63,9 @@ class CompileProcess:
                 pipe.close()
 
     def _answer(self, question: Setup | Constraint, timeout: float, purpose: str) -> Reply:
-        assert self._process.stdin and self._process.stdout
+        source, target = self._process.stdout, self._process.stdin
+        assert source is not None
+        assert target is not None
         late = threading.Event()
 
         def give_up() -> None:
@@ -69,14 +76,14 @@ class CompileProcess:
         timer.daemon = True
         timer.start()
         try:
-            pickle.dump(question, self._process.stdin)
-            self._process.stdin.flush()
-            reply: Reply = pickle.load(self._process.stdout)
+            pickle.dump(question, target)
+            target.flush()
+            reply: Reply = pickle.load(source)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             self.close()
             if late.is_set():
                 raise GrammarTimeout(
-                    f"{self._setup.backend} did not {purpose} within the time limit of {timeout:g} seconds."
+                    f"{self._setup.backend} did not {purpose} within its time limit of {timeout:.3g} seconds."
                 ) from error
             raise GrammarError(self._obituary(purpose)) from error
         finally:

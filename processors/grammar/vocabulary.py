@@ -21,8 +21,7 @@ class GrammarVocabulary:
         known, ends = env.vocabulary.token_bytes, frozenset(env.eos_ids)
         padding = repeat(b"", env.width - len(known))
         self.token_bytes = tuple(
-            b"" if token in ends else data
-            for token, data in enumerate((*islice(known, env.width), *padding))
+            b"" if token in ends else data for token, data in enumerate((*islice(known, env.width), *padding))
         )
         self.words = -(-env.width // 32)
         flags = torch.zeros(self.words, 32, dtype=torch.int64)

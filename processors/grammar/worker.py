@@ -14,51 +14,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from queue import SimpleQueue
+from typing import Any, BinaryIO
 
 from processors.base import Env
 from processors.errors import GrammarError
-from processors.grammar.backend import Backend, Grammar, load_backend
+from processors.grammar.backend import Backend, load_backend
 from processors.grammar.constraint import Constraint
+from processors.grammar.lane import start_thread
+from processors.grammar.messages import Portable, Reply, Setup
 
-__all__ = ["Portable", "Reply", "Setup"]
+__all__: list[str] = []
 
-
-@runtime_checkable
-class Portable(Protocol):
-    """A back end whose grammars can be written to a file."""
-
-    def dump(self, grammar: Any) -> bytes:
-        """A grammar as bytes."""
-        ...
-
-    def load(self, data: bytes) -> Grammar:
-        """The grammar of the bytes. GrammarError if they are none."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What the process is to be: `memory` bytes may be taken in addition to what it starts with.
-
-    A grammar that took more than `dump_after` seconds comes back as bytes, if the back end can do that.
-    """
-
-    backend: str
-    width: int
-    token_bytes: tuple[bytes, ...]
-    eos_ids: tuple[int, ...]
-    memory: int
-    dump_after: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """How it went: `error` is "" if the grammar compiles. `data` is the grammar, or b""."""
-
-    error: str = ""
-    seconds: float = 0.0
-    data: bytes = b""
+_STACK = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +46,17 @@ class _Vocabulary:
 
 
 def _main(source: BinaryIO, target: BinaryIO) -> None:
-    setup: Setup = pickle.load(source)
+    """Read constraints here, compile them on a thread: the end of the input ends that at once."""
+    questions: SimpleQueue[Setup | Constraint] = SimpleQueue()
+    start_thread(lambda: _answer(questions, target), _STACK)
+    with suppress(EOFError):
+        while True:
+            questions.put(pickle.load(source))
+    os._exit(0)
+
+
+def _answer(questions: SimpleQueue[Any], target: BinaryIO) -> None:
+    setup: Setup = questions.get()
     env = Env(setup.width, _Vocabulary(setup.token_bytes), setup.eos_ids)
     try:
         backend = load_backend(setup.backend, env)
@@ -86,9 +64,8 @@ def _main(source: BinaryIO, target: BinaryIO) -> None:
         return _send(target, Reply(error=f"The back end {setup.backend} does not start: {error}"))
     _limit_memory(setup.memory)
     _send(target, Reply())
-    with suppress(EOFError):
-        while True:
-            _send(target, _compile(backend, pickle.load(source), setup.dump_after))
+    while True:
+        _send(target, _compile(backend, questions.get(), setup.dump_after))
 
 
 def _compile(backend: Backend, constraint: Constraint, dump_after: float) -> Reply:

@@ -75,13 +75,14 @@ _EBNF: dict[str, str] = {
     "nested repeats": 'root ::= ((("a"{0,100}){0,100}){0,100}){0,100}',
     "ambiguous": 'root ::= root root | root root root | "a"',
     "deep groups": "root ::= " + _nested("(", '"a"', ")"),
-    "long chain": "root ::= r0\n" + "".join(f'r{n} ::= "a" r{n + 1} | "b"\n' for n in range(50_000)) + 'r50000 ::= "c"',
+    "long chain": "root ::= r0\n"
+    + "".join(f'r{n} ::= "a" r{n + 1} | "b"\n' for n in range(50_000))
+    + 'r50000 ::= "c"',
 }
 
 _SCHEMAS: dict[str, Callable[[], str]] = {
     "deep schema": lambda: _nested('{"type": "array", "items": ', '{"type": "null"}', "}"),
-    "deep constant": lambda: _nested('{"const": [', "1", "]}", 1)
-    .replace("1", _nested("[", "1", "]")),
+    "deep constant": lambda: _nested('{"const": [', "1", "]}", 1).replace("1", _nested("[", "1", "]")),
     "recursive schema": lambda: _schema(type="array", items={"$ref": "#"}),
     "itself": lambda: _schema(**{"$ref": "#"}),
     "cycle of references": lambda: _schema(
