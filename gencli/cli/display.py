@@ -45,9 +45,10 @@ def open_writers(
     settings: Settings, sink: Sink, results: Results, info: RunInfo, voice: Voice, stack: ExitStack
 ) -> list[Writer]:
     """The writer of the result, and a bar where the result does not show by itself how far it is."""
-    is_text, is_streaming = settings["format"] == "text", settings["stream"] is not False
+    is_text, is_checked = settings["format"] == "text", info.job.structure is not None
+    is_streaming = settings["stream"] is not False and not is_checked
     is_one = len(results.rows) == info.job.n == 1
-    if is_text and is_streaming and not is_one and sink.has_control:
+    if is_text and settings["stream"] is not False and not is_one and sink.has_control:
         return [_live(sink, results, info, voice, stack)]
     writers = [_writer(settings["format"], sink, results, info, is_streaming=is_streaming)]
     is_seen = is_text and is_streaming and not sink.is_file

@@ -38,8 +38,9 @@ class TextWriter:
 
     def close(self) -> None:
         """Write what is missing."""
-        text = self._results.rows[0].texts[0]
-        self._sink.write(_rest("" if not self._is_streaming else text, text))
+        text = self._results.rows[0].shown(0)
+        if text is not None:
+            self._sink.write(_rest("" if not self._is_streaming else text, text))
 
 
 class BlockWriter:
@@ -71,7 +72,9 @@ class BlockWriter:
         """All blocks are written by then."""
 
     def _write(self, row: Row, sample: int, *, is_done: bool) -> None:
-        text = row.texts[sample]
+        text = row.shown(sample) if is_done else row.texts[sample]
+        if text is None:
+            return
         head = ""
         if self._written is None:
             head = ("" if self._is_first else "\n") + label(row, sample) + "\n"
@@ -123,7 +126,8 @@ def label(row: Row, sample: int) -> str:
 
 def block(row: Row, sample: int) -> str:
     """A finished text under its label."""
-    return label(row, sample) + "\n" + _rest("", row.texts[sample])
+    text = row.shown(sample)
+    return "" if text is None else label(row, sample) + "\n" + _rest("", text)
 
 
 def _rest(written: str, text: str) -> str:

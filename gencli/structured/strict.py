@@ -16,13 +16,12 @@ _NUM_SHOWN = 12
 def plan_notices(plan: Plan) -> Iterator[str]:
     """Which back end, why, and what its mask does not enforce: keyword by keyword."""
     first = plan.variants[0]
-    yield f"Grammar: {first.constraint.backend}. {plan.reason}"
-    if not first.audit.open:
+    if first.constraint.kind != "json_schema":
         return
-    yield from (f"  {line(finding)}" for finding in first.audit.open[:_NUM_SHOWN])
-    if more := len(first.audit.open) - _NUM_SHOWN:
-        if more > 0:
-            yield f"  and {more} more; gencli schema audit lists all."
+    found = [line(finding) for finding in first.audit.open]
+    more = len(found) - _NUM_SHOWN
+    rest = [f"and {more} more; gencli schema audit lists all"] if more > 0 else []
+    yield "\n  ".join([f"{first.constraint.backend}: {plan.reason}", *found[:_NUM_SHOWN], *rest])
 
 
 def refuse_open(plan: Plan, *, said: str) -> None:

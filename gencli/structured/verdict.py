@@ -36,7 +36,7 @@ class Verdict:
 
 
 class Judge:
-    """Judges the texts of a run; without a structure it knows no more than whether a grammar was left open."""
+    """Judges the texts of a run; without a structure it knows only whether a grammar was left open."""
 
     def __init__(self, structure: Structure | None) -> None:
         self._structure = structure
@@ -44,7 +44,7 @@ class Judge:
 
     def __call__(self, finish: Finish) -> Finish:
         """The end of a sample with its verdict; as it is where nothing was asked of it."""
-        if finish.document is None:
+        if finish.document is None and self._structure is None:
             return finish
         after = self._structure.after if self._structure else ""
         pieces = split_thinking(finish.text, after) if after else None
@@ -86,13 +86,12 @@ def _written(value: Any, text: str, structure: Structure) -> str:
 
 def _cut(finish: Finish, structure: Structure | None) -> str:
     """Why the text ends before the grammar says so; empty if it does not."""
-    if finish.document not in ("open", "free"):
+    if finish.document not in (None, "open", "free"):
         return ""
-    place = "in the middle of the document"
-    if finish.document == "free":
-        marker = structure.after if structure else "the marker"
-        place = f"before {marker!r}, behind which the document begins"
+    place = "before it was complete"
+    if structure and structure.after and finish.document != "open":
+        place = f"before {structure.after!r}, behind which the result begins"
     if finish.reason != "length":
-        return f"It ended ({finish.reason}) {place}."
-    limits = {"max_tokens": "--max-tokens ends it", "max_time": "--max-time ends it"}
-    return f"{limits.get(str(finish.matched), 'The end of the context ends it')} {place}; raise it."
+        return f"it ended {place} ({finish.reason})"
+    flag = {"max_tokens": "--max-tokens", "max_time": "--max-time"}.get(str(finish.matched))
+    return f"{flag} cut it {place}; raise it" if flag else f"the context ended {place}; shorten the prompt"

@@ -1,4 +1,4 @@
-"""What structure a run's settings ask for: one kind at most, read, checked and planned before a model loads."""
+"""What structure a run's settings ask for: one kind at most, read, checked and planned."""
 
 from __future__ import annotations
 
