@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from urllib.parse import urljoin
 
 from gencli.structured.errors import SchemaError
 
@@ -25,18 +26,13 @@ class Draft:
 
         return getattr(jsonschema, self.class_name)
 
-    def pieces(self) -> dict[str, Any]:
-        """What the meta-schema says of each keyword's value."""
-        return _pieces(self)
+    def described(self) -> dict[str, str]:
+        """The keywords of the meta-schema, each with the URI of what that says of its value."""
+        return _described(self)
 
     def judged(self) -> frozenset[str]:
         """The keywords that the final check acts on; all others are remarks, those of other drafts too."""
-        found = set(self.validator().VALIDATORS)
-        if "if" in found:
-            found |= {"then", "else"}
-        if "dependentRequired" in found:
-            found |= {"minContains", "maxContains"}
-        return frozenset(found)
+        return _judged(self)
 
 
 DRAFTS = (
@@ -66,12 +62,25 @@ def _plain(uri: str) -> str:
 
 
 @cache
-def _pieces(draft: Draft) -> dict[str, Any]:
+def _described(draft: Draft) -> dict[str, str]:
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
-    meta = draft.validator().META_SCHEMA
-    resolver = REGISTRY.resolver(draft.uri.removesuffix("#"))
-    parts = [resolver.lookup(part["$ref"]).contents for part in meta.get("allOf", ())]
-    return {
-        keyword: piece for part in (meta, *parts) for keyword, piece in part.get("properties", {}).items()
-    }
+    root = draft.uri.removesuffix("#")
+    parts = [part["$ref"] for part in draft.validator().META_SCHEMA.get("allOf", ())]
+    found = {}
+    for uri in (root, *(urljoin(root, part) for part in parts)):
+        for keyword in REGISTRY.contents(uri).get("properties", {}):
+            found[keyword] = f"{uri}#/properties/{keyword}"
+    return found
+
+
+@cache
+def _judged(draft: Draft) -> frozenset[str]:
+    found = set(draft.validator().VALIDATORS)
+    if draft.name == "4":
+        found |= {"exclusiveMinimum", "exclusiveMaximum"}
+    if "if" in found:
+        found |= {"then", "else"}
+    if "dependentRequired" in found:
+        found |= {"minContains", "maxContains"}
+    return frozenset(found)

@@ -17,7 +17,7 @@ from typing import Any
 from gencli.structured.drafts import Draft
 from gencli.structured.patterns import searches
 
-__all__ = ["canonical", "time_limit", "validator_class"]
+__all__ = ["canonical", "exact", "time_limit", "unique_items", "validator_class"]
 
 _DEADLINE: ContextVar[float] = ContextVar("deadline")
 
@@ -51,7 +51,7 @@ def validator_class(draft: Draft) -> Any:
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
         "unevaluatedProperties": _unevaluated_properties,
-        "uniqueItems": _unique_items,
+        "uniqueItems": unique_items,
         "multipleOf": _multiple_of,
         "enum": _enum(),
         "required": _required,
@@ -173,17 +173,18 @@ def _required(validator: Any, keys: Any, instance: Any, schema: Any) -> Iterator
         yield _error(f"{', '.join(map(repr, missing))} {'is' if len(missing) == 1 else 'are'} missing")
 
 
-def _unique_items(validator: Any, is_unique: Any, instance: Any, schema: Any) -> Iterator[Any]:
+def unique_items(validator: Any, is_unique: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """The keyword uniqueItems, in linear time."""
     if is_unique and isinstance(instance, list) and len(set(map(canonical, instance))) < len(instance):
         yield _error("has equal items")
 
 
 def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    if validator.is_type(instance, "number") and (_exact(instance) / _exact(step)).denominator != 1:
+    if validator.is_type(instance, "number") and (exact(instance) / exact(step)).denominator != 1:
         yield _error("is no multiple")
 
 
-def _exact(number: int | float | Decimal) -> Fraction:
+def exact(number: int | float | Decimal) -> Fraction:
     """The number as it is written, not as two's powers hold it."""
     return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
 

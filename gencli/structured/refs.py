@@ -6,7 +6,7 @@ Knows drafts 4 to 2020-12 at once: a keyword that holds schemas in any of them i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from gencli.structured.errors import SchemaError
 from gencli.structured.pointers import child, descend, keys_of
 
-__all__ = ["References", "find_cycle", "refs_in", "resolve", "walk"]
+__all__ = ["References", "find_cycle", "find_loop", "refs_in", "resolve", "walk"]
 
 _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
 _ONE = frozenset(
@@ -166,21 +166,27 @@ class References:
 def find_cycle(root: Any) -> str | None:
     """The pointer of a schema that comes back to itself without going into the value, if there is one."""
     references = References(root)
+    starts = (pointer for pointer, _ in walk(root))
+    return find_loop(starts, lambda pointer: _same_value(references, pointer))
+
+
+def find_loop(starts: Iterable[str], next_of: Callable[[str], Iterable[str]]) -> str | None:
+    """The first pointer from which `next_of` leads back to it, among those that are reached from `starts`."""
     done: set[str] = set()
-    for start, _ in walk(root):
-        path: dict[str, None] = {}  # the pointers from `start` down to where the search is
+    for start in starts:
+        path: set[str] = set()  # from `start` down to where the search is
         stack = [(start, False)]
         while stack:
             pointer, is_left = stack.pop()
             if is_left:
-                del path[pointer]
+                path.remove(pointer)
                 done.add(pointer)
             elif pointer in path:
                 return pointer
             elif pointer not in done:
-                path[pointer] = None
+                path.add(pointer)
                 stack.append((pointer, True))
-                stack.extend((target, False) for target in _same_value(references, pointer))
+                stack.extend((target, False) for target in next_of(pointer))
     return None
 
 
