@@ -36,7 +36,7 @@ class Rule:
 
 
 def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
-    """ConfigError for a missing or empty root, a rule that does not exist, or one that never comes to an end."""
+    """ConfigError for a missing or empty root, and a rule that does not exist or never comes to an end."""
     if root not in rules:
         raise ConfigError(
             f"The grammar has no rule {root!r}, where it would begin.", hint=nearest(root, rules)
@@ -52,8 +52,9 @@ def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
     ending = _closure(rules, _ends)
     for name in _reachable(rules, root):
         if name not in ending:
+            where = place(text, rules[name].offset)
             raise ConfigError(
-                f"Rule {name!r}, at {place(text, rules[name].offset)} of the grammar, can never come to an end.",
+                f"Rule {name!r}, at {where} of the grammar, can never come to an end.",
                 hint="Give it an alternative that does not need the rule itself.",
             )
     if root not in _closure(rules, has_letters):

@@ -1,4 +1,4 @@
-"""`--grammar` (GBNF or xgrammar's EBNF) and `--lark` (llguidance's Lark): what to run, and what is refused."""
+"""`--grammar` (GBNF or xgrammar's EBNF), `--lark` (llguidance's Lark): what to run, and what is refused."""
 
 from __future__ import annotations
 
@@ -54,11 +54,9 @@ def _rewritten(kind: str, text: str, backend: str) -> Variant:
 
 
 def _llguidance_fault(text: str) -> str:
-    """What llguidance itself says, on one line; tokens by name are looked up later, with the tokenizer."""
+    """What llguidance itself says, on one line."""
     from llguidance import LLMatcher
 
     fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(text))
-    if not fault or "special token" in fault:
-        return ""
     first = re.split(r"\n|⟦", fault)[0].strip().rstrip(".")
     return re.sub(r"^(?:at )?(\d+)\((\d+)\)", r"line \1, column \2", first)

@@ -58,7 +58,7 @@ class _Token:
 
 
 def read_lark(text: str) -> dict[str, Rule]:
-    """The rules and terminals of a grammar. ConfigError names what llguidance does not have, with its place."""
+    """The rules and terminals of a grammar. ConfigError names what llguidance does not have, and where."""
     if len(text) > _MOST_LETTERS:
         raise ConfigError(f"The grammar has {len(text)} characters; at most {_MOST_LETTERS} are read.")
     return _Reader(text, _tokens(text)).rules()
@@ -222,12 +222,15 @@ class _Reader:
             self._check_regex(token)
         elif token.kind == "string" and self._accept(".."):
             self._take()
+        elif token.kind == "token":
+            what = f"{token.text} names a token, which an output of text has not"
+            raise self._fail(what, token, "Write the text of the token.")
         elif token.kind == "grammar":
             raise self._fail(f"There is no grammar {token.text} beside this one", token, "Write it inside.")
         elif token.text in ("{", "::"):
             what = "templates" if token.text == "{" else "parameters of rules here"
             raise self._fail(f"llguidance does not have {what}", token)
-        elif token.kind not in ("string", "token", "directive", "json"):
+        elif token.kind not in ("string", "directive", "json"):
             raise self._fail(f"{token.text!r} is not understood", token)
         return EMPTY if token.text in ('""', '""i') else Verbatim(token.text)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-import regex
+import regex  # type: ignore[import-untyped]
 
 from gencli.errors import ConfigError
 from gencli.structured.syntax import EMPTY, LAST, Chars, Choice, Node, Ref, Repeat, Sequence, unite

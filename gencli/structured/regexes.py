@@ -1,9 +1,9 @@
 """`--regex`: an expression that the whole output matches.
 
 The dialect is what the `regex` package and both back ends can agree on: groups, alternatives, classes,
-greedy and lazy quantifiers, the flags i and s, Unicode properties; \\d, \\w and \\s are ASCII. The back ends
-differ in what a dot, \\w, \\s, a brace or a class means, so each gets the pattern with its classes written out,
-which both read alike.
+greedy and lazy quantifiers, flags i and s, Unicode properties; \\d, \\w, \\s and case are ASCII. What a dot,
+\\w, \\s, a brace or a class means differs between the back ends. So each gets the pattern with its classes
+written out, which both read alike.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import regex
+import regex  # type: ignore[import-untyped]
 
 from gencli.errors import ConfigError
 from gencli.structured.plan import Audit, Finding, Plan, Variant

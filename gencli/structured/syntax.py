@@ -25,7 +25,7 @@ __all__ = [
     "unite",
 ]
 
-Range = tuple[int, int]
+_Range = tuple[int, int]
 LAST = 0x10FFFF
 _SURROGATES = (0xD800, 0xDFFF)
 
@@ -34,7 +34,7 @@ _SURROGATES = (0xD800, 0xDFFF)
 class Chars:
     """One character out of ranges of code points, both ends included. No text has surrogates."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[_Range, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,12 @@ def has_letters(node: Node, known: Callable[[str], bool]) -> bool:
     return isinstance(node, Chars | Verbatim) or any(has_letters(part, known) for part in below(node))
 
 
-def unite(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def unite(ranges: Iterable[_Range]) -> tuple[_Range, ...]:
     """The same code points in ascending ranges that do not touch, without surrogates."""
     pieces = []
     for low, high in ranges:
         pieces += [(low, min(high, _SURROGATES[0] - 1)), (max(low, _SURROGATES[1] + 1), high)]
-    united: list[Range] = []
+    united: list[_Range] = []
     for low, high in sorted(piece for piece in pieces if piece[0] <= piece[1]):
         if united and low <= united[-1][1] + 1:
             united[-1] = (united[-1][0], max(high, united[-1][1]))
@@ -109,7 +109,7 @@ def unite(ranges: Iterable[Range]) -> tuple[Range, ...]:
     return tuple(united)
 
 
-def complement(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def complement(ranges: Iterable[_Range]) -> tuple[_Range, ...]:
     """All other code points."""
     gaps, start = [], 0
     for low, high in unite(ranges):

@@ -1,0 +1,55 @@
+"""What goes through a batch: a record of the input, the row made of it, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Failure", "Outcome", "Record", "Row"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a row has no result: the type of the error and its message."""
+
+    type: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of the input: its index over all files, where it stands, and its columns.
+
+    A line that cannot be read has a `failure` in place of columns; the records after it are not touched.
+    """
+
+    index: int
+    place: str  # file and line, for messages
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is generated for a record: its id, the prompt or messages, and the options that it overrides."""
+
+    record: Record
+    id: str
+    prompt: str | None = None
+    messages: tuple[Mapping[str, str], ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished row as it is written: `result` holds the fields of `gencli run --format json`.
+
+    A failed row has the same fields as far as they are known, and an `error`.
+    """
+
+    index: int
+    id: str
+    result: Mapping[str, Any]
+    is_error: bool = False
