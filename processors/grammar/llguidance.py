@@ -5,6 +5,7 @@ Source: https://github.com/guidance-ai/llguidance
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, cast
@@ -87,12 +88,23 @@ class LLGuidanceBackend:
         return LLGuidanceGrammar(start, self.vocabulary, tuple(said))
 
     def _text(self, constraint: Constraint) -> str:
-        text = constraint.text
-        if constraint.kind == "regex":
-            return self._matcher.grammar_from_regex(text)
-        if constraint.kind == "lark":
-            return self._matcher.grammar_from_lark(text)
-        schema = "{}" if text.strip() == "true" else text  # it takes options beside an object only
+        """The grammar in llguidance's JSON, under one that turns forcing off.
+
+        With forcing the mask would allow only one way to cut a text without a choice into tokens.
+        """
+        grammar: dict[str, Any]
+        if constraint.kind == "json_schema":
+            grammar = json.loads(self._json_schema(constraint))["grammars"][0]
+        elif constraint.kind == "regex":
+            grammar = json.loads(self._matcher.grammar_from_regex(constraint.text))["grammars"][0]
+        else:
+            grammar = {"lark_grammar": constraint.text}
+        top = {"lark_grammar": '%llguidance {"no_forcing": true}\nstart: @main'}
+        return json.dumps({"grammars": [top, {**grammar, "name": "main"}]})
+
+    def _json_schema(self, constraint: Constraint) -> str:
+        # It takes options beside an object only.
+        schema = "{}" if constraint.text.strip() == "true" else constraint.text
         options: Any = {
             "item_separator": ",",
             "key_separator": ":",

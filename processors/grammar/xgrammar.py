@@ -150,7 +150,10 @@ class XGrammarMatcher:
 
     def forced(self) -> bytes:
         """See Matcher."""
-        return cast(bytes, self.state.find_jump_forward_string().encode())
+        try:
+            return cast(bytes, self.state.find_jump_forward_string().encode())
+        except UnicodeDecodeError as error:  # it begins or ends inside a character
+            return error.object
 
     def fork(self) -> XGrammarMatcher:
         """See Matcher."""
