@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from gencli.admission import admission, check_request, effective_chain, stop_rules
-from gencli.draft import Drafter
+from gencli.drafters.base import Drafter
+from gencli.drafters.first import FirstDrafter
+from gencli.drafters.jump import JumpDrafter
 from gencli.events import Event
 from gencli.models.base import ModelRunner
 from gencli.plugins.safety import DraftGuard
@@ -53,7 +55,7 @@ class Engine:
         # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
         device = torch.device("cpu") if spec.device.type == "mps" else spec.device
         self.eos_ids = tuple(sorted({*spec.eos_ids, *tokenizer.eos_ids}))
-        self._runner, self._tokenizer, self._drafter = runner, tokenizer, drafter
+        self._runner, self._tokenizer = runner, tokenizer
         self._registry = registry or builtin_registry()
         self._scheduler = Scheduler(
             max_batch=max_batch,
@@ -64,6 +66,9 @@ class Engine:
         self._history = History(device, slots=max_batch + 1)
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
         self._pipeline = Pipeline(env, self._registry)
+        jump = JumpDrafter(self._pipeline)
+        self._drafter = FirstDrafter([jump, drafter]) if drafter else jump
+        self._drafting: set[int] = set()  # slots that the drafter knows
         self._guard = DraftGuard(self._registry)
         self.notices: list[str] = []
         self._sampler = Sampler()
@@ -85,7 +90,7 @@ class Engine:
         check_request(request, self._runner.spec)
         self._pipeline.admit(self._spare_slot, request.chain, admission(request))
         self._pipeline.release(self._spare_slot)
-        if self._drafter is not None:
+        if self._drafter.handles(request):
             self._guard_drafts(request)
         rules, now = stop_rules(request, self.eos_ids), time.monotonic()
         for sample in range(request.n):
@@ -113,7 +118,7 @@ class Engine:
     def _step(self) -> list[Event]:
         events = self._end_late()
         self._admit()
-        step = self._scheduler.plan(self._drafter, barred=self._sequential_slots())
+        step = self._scheduler.plan(self._drafter, drafting=self._drafting_slots())
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.keep(fork.target, fork.length)
@@ -143,12 +148,13 @@ class Engine:
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
             self._pipeline.admit(slot, request.chain, admission(request))
             self._sampler.admit(slot, request.draw)
+            if self._drafter.handles(request):
+                self._drafter.admit(slot, request)
+                self._drafting.add(slot)
 
-    def _sequential_slots(self) -> list[int]:
-        if self._drafter is None:
-            return []
-        slots = [sequence.slot for sequence in self._scheduler.running]
-        return [slot for slot in slots if self._pipeline.is_sequential(slot)]
+    def _drafting_slots(self) -> set[int]:
+        """Where drafts are welcome: a plugin may turn out to be unfit for them at any time."""
+        return {slot for slot in self._drafting if not self._pipeline.is_sequential(slot)}
 
     def _decide(self, choosing: Choosing, logits: Tensor, rows: Rows) -> list[Event]:
         """From a step's logits to committed tokens and events."""
@@ -158,6 +164,8 @@ class Engine:
         kept: list[tuple[Sequence, Taken]] = []
         row, now = 0, time.monotonic()
         for (sequence, run), (count, *tokens_chosen) in zip(choosing, chosen, strict=True):
+            if run:
+                self._drafter.observe(sequence.slot, proposed=len(run), accepted=count - 1)
             good = [token for token in tokens_chosen[:count] if token >= 0]
             followed = self._pipeline.follow(sequence.slot, good)
             taken, error = sequence.take(good, followed, context=self._runner.spec.context, now=now)
@@ -185,6 +193,9 @@ class Engine:
     def _release(self, sequence: Sequence) -> None:
         for lane in self._scheduler.release(sequence):
             self._runner.release(lane)
+        if sequence.slot in self._drafting:
+            self._drafting.remove(sequence.slot)
+            self._drafter.release(sequence.slot)
         self._pipeline.release(sequence.slot)
         self._history.release(sequence.slot)
 

@@ -139,9 +139,9 @@ class Processor(ABC, Generic[P]):
         """Where the output would stand after each of these tokens; () from a stage without a grammar."""
         return ()
 
-    def forced(self, slot: int) -> bytes:
-        """Text that has to come next, whatever the logits say; b"" if there is a choice."""
-        return b""
+    def forced(self, slot: int) -> tuple[int, ...]:
+        """Text that has to come next, whatever the logits say, in tokens; () if there is a choice."""
+        return ()
 
     def fork(self, source: int, target: int) -> None:
         """The target slot becomes an independent copy of the source."""

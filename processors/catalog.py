@@ -120,6 +120,9 @@ class GrammarParams(Params):
         "xgrammar", "What compiles it; trie is for choices."
     )
     whitespace: int = param(8, "At most this much white space in one place of a JSON document.", ge=0)
+    canonical: bool = param(
+        True, "Text that the grammar forces is cut into tokens as the tokenizer would, without a choice."
+    )
     after: str = param("", "The output is free up to the end of this text; then the grammar begins.")
 
 

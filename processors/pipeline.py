@@ -83,9 +83,9 @@ class Pipeline:
         found = (self.stage(name).follow(slot, tokens) for name in self._orders[slot])
         return next(filter(None, found), ())
 
-    def forced(self, slot: int) -> bytes:
-        """The text that has to come next in the slot, whatever the logits say; b"" if there is a choice."""
-        return next(filter(None, (self.stage(name).forced(slot) for name in self._orders[slot])), b"")
+    def forced(self, slot: int) -> tuple[int, ...]:
+        """The text that has to come next in the slot, whatever the logits say, in tokens; () for a choice."""
+        return next(filter(None, (self.stage(name).forced(slot) for name in self._orders[slot])), ())
 
     def is_sequential(self, slot: int) -> bool:
         """Whether the slot's chain needs every outcome before the next position (so no drafts)."""

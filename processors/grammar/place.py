@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from processors.base import Followed, Vocabulary
 from processors.grammar.backend import Ask, Matcher
+from processors.grammar.canonical import Speller
 
 __all__ = ["Marker", "Place"]
 
@@ -35,14 +36,16 @@ class Marker:
 class Place:
     """A slot's state. `tail` is the text so far while the marker is awaited, else None.
 
-    `is_done` says that the text has ended, or holds a token that the grammar does not allow; nothing that
+    `before` is the end of the document so far, `speller` what writes forced text in tokens. `is_done` says that the text has ended, or holds a token that the grammar does not allow; nothing that
     comes then is used.
     """
 
     matcher: Matcher
     ends: frozenset[int]
+    speller: Speller
     marker: Marker | None = None
     tail: bytes | None = None
+    before: bytes = b""
     is_done: bool = False
 
     def fork(self) -> Place:
@@ -77,6 +80,26 @@ class Place:
             self.tail = self.marker.step(self.tail, token)
         elif token in self.ends or not self.matcher.accept(token):
             self.is_done = True
+        else:
+            self.before = self.speller.join(self.before, token)
+
+    def forced(self, drafts: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
+        """The tokens that have to come after none, one, two ... of the drafts inside the document.
+
+        Shorter than the drafts ask for, if one of them is not legal.
+        """
+        found: list[tuple[int, ...]] = []
+        before = self.before
+        try:
+            for token in (*drafts, None):
+                text = b"" if self.matcher.is_complete() else self.matcher.forced()
+                found.append(self.speller.spell(before, text))
+                if token is None or token in self.ends or not self.matcher.accept(token):
+                    break
+                before = self.speller.join(before, token)
+        finally:
+            self.matcher.rollback(len(found) - 1)
+        return found
 
     def follow(self, tokens: tuple[int, ...]) -> tuple[Followed, ...]:
         """Where the text would stand after each of the tokens; the matcher is afterwards what it was."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["apply_bitmask", "count_allowed", "set_ids", "words"]
+__all__ = ["allow_only", "allows", "apply_bitmask", "count_allowed", "set_ids", "words"]
 
 
 def words(width: int) -> int:
@@ -41,6 +41,17 @@ def set_ids(masks: Tensor, ids: Sequence[int], allowed: Tensor) -> None:
         word, bit = token // 32, torch.tensor(1 << token % 32, dtype=torch.int64).to(torch.int32)
         column = masks[:, word]
         masks[:, word] = torch.where(allowed, column | bit, column & ~bit)
+
+
+def allows(mask: Tensor, token: int) -> bool:
+    """Whether a row of masks [W] allows this id."""
+    return bool(int(mask[token // 32]) >> token % 32 & 1)
+
+
+def allow_only(mask: Tensor, token: int) -> None:
+    """Forbid all ids but this one in a row of masks [W], in place."""
+    mask.zero_()
+    mask[token // 32] = torch.tensor(1 << token % 32, dtype=torch.int64).to(torch.int32)
 
 
 def count_allowed(masks: Tensor) -> Tensor:
