@@ -1,22 +1,20 @@
 """Regular expressions as parts: what both back ends can enforce, and a name for all that they cannot.
 
-Groups, alternatives, classes and counted repeats are read here. What a class, an escape or a letter without
-case stands for is asked of the `regex` package, so that the mask and the final check mean the same.
+Groups, alternatives, where a class ends, and counted repeats are read here.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 import regex  # type: ignore[import-untyped]
 
 from gencli.errors import ConfigError
-from gencli.structured.syntax import EMPTY, LAST, Chars, Choice, Node, Ref, Repeat, Sequence, unite
+from gencli.structured.regex_letters import NEGATED, chars_of
+from gencli.structured.syntax import EMPTY, Chars, Choice, Node, Ref, Repeat, Sequence
 
-__all__ = ["FLAGS", "MOST_LETTERS", "MOST_NESTED", "MOST_REPEATS", "read_regex"]
+__all__ = ["MOST_LETTERS", "MOST_NESTED", "MOST_REPEATS", "read_regex"]
 
-FLAGS = regex.ASCII | regex.V0
 MOST_LETTERS = 10_000
 MOST_NESTED = 100
 MOST_REPEATS = 100_000
@@ -61,18 +59,6 @@ def read_regex(pattern: str) -> Node:
     if len(pattern) > MOST_LETTERS:
         raise ConfigError(f"The regex has {len(pattern)} characters; at most {MOST_LETTERS} are read.")
     return _Reader(pattern).read()
-
-
-@lru_cache(maxsize=1024)
-def _chars(source: str, flags: str) -> Chars:
-    """What a class, an escape or a character matches, with these inline flags."""
-    found = regex.compile(f"(?{flags}:{source})+" if flags else f"(?:{source})+", FLAGS).finditer(_all())
-    return Chars(unite((ord(run[0][0]), ord(run[0][-1])) for run in found))
-
-
-@lru_cache(maxsize=1)
-def _all() -> str:
-    return "".join(chr(point) for low, high in unite([(0, LAST)]) for point in range(low, high + 1))
 
 
 class _Reader:
@@ -173,7 +159,7 @@ class _Reader:
         self.at += 1
         if letter in "^$":
             return Ref(letter, column)
-        if letter == "." or ("i" in flags and letter.isascii()):
+        if letter == "." or ("i" in flags and _has_case(letter)):
             return self._ranges(letter if letter == "." else regex.escape(letter), flags, column)
         if "\ud800" <= letter <= "\udfff":
             raise self._fail("The pattern is not valid UTF-8", column)
@@ -181,7 +167,7 @@ class _Reader:
 
     def _ranges(self, source: str, flags: str, column: int) -> Chars:
         try:
-            chars = _chars(source, flags)
+            chars = chars_of(source, flags)
         except regex.error as error:
             raise self._fail(f"{source} is not understood ({error.msg})", column) from None
         if not chars.ranges:
@@ -224,16 +210,18 @@ class _Reader:
         while not self._looking_at("]"):
             if self.at >= len(self.pattern):
                 raise self._fail("The class is not closed", start)
-            self._class_member()
+            self._class_member(flags)
         self.at += 1
         return self._ranges(self.pattern[start : self.at], flags, start)
 
-    def _class_member(self) -> None:
+    def _class_member(self, flags: str) -> None:
         if self.pattern[self.at : self.at + 2] in _SET_OPERATORS:
             raise self._refuse("a set operation", self.pattern[self.at : self.at + 2])
         named = re.compile(r"\[:\^?\w+:\]").match(self.pattern, self.at)
         if self._looking_at("[") and not named:
             raise self._refuse("a set within a set", "[")
+        if "i" in flags and self._looking_at("\\") and self.pattern[self.at + 1 : self.at + 2] in NEGATED:
+            raise self._refuse("a negated shorthand in a class without case", self.pattern[self.at :][:2])
         self.at = named.end() if named else self.at + (2 if self._looking_at("\\") else 1)
 
     def _escape(self, flags: str) -> Node:
@@ -281,3 +269,7 @@ class _Reader:
 
 def _short(pattern: str) -> str:
     return repr(pattern if len(pattern) <= 60 else pattern[:57] + "...")
+
+
+def _has_case(letter: str) -> bool:
+    return not letter == letter.lower() == letter.upper() == letter.title() == letter.casefold()

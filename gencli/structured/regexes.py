@@ -1,9 +1,9 @@
 """`--regex`: an expression that the whole output matches.
 
 The dialect is what the `regex` package and both back ends can agree on: groups, alternatives, classes,
-greedy and lazy quantifiers, flags i and s, Unicode properties; \\d, \\w, \\s and case are ASCII. What a dot,
-\\w, \\s, a brace or a class means differs between the back ends. So each gets the pattern with its classes
-written out, which both read alike.
+greedy and lazy quantifiers, flags i and s, Unicode properties; \\d, \\w and \\s are ASCII. What a dot, \\w,
+\\s, a brace or a class means differs between the back ends. So each gets the pattern with its classes written
+out, which both read alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import regex  # type: ignore[import-untyped]
 
 from gencli.errors import ConfigError
 from gencli.structured.plan import Audit, Finding, Plan, Variant
-from gencli.structured.regex_reader import FLAGS, read_regex
+from gencli.structured.regex_reader import read_regex
 from gencli.structured.syntax import Chars, Choice, Node, Repeat, Sequence, code_point, has_letters
 from processors.grammar.constraint import Constraint
 
@@ -26,14 +26,15 @@ _SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RegexCheck:
-    """Matches the finished text against the pattern as it was given."""
+    """Matches the finished text against the pattern as it was written out."""
 
     pattern: str
+    written: str
 
     def faults(self, text: str) -> tuple[str, ...]:
         """See TextCheck. A pattern that backtracks for more than ten seconds is a fault, too."""
         try:
-            matches = _compiled(self.pattern).fullmatch(text, timeout=_SECONDS)
+            matches = _compiled(self.written).fullmatch(text, timeout=_SECONDS)
         except TimeoutError:
             return (f"The regex {self.pattern!r} could not be checked in {_SECONDS:g} s.",)
         return () if matches else (f"The text does not match the regex {self.pattern!r}.",)
@@ -50,7 +51,7 @@ def plan_regex(pattern: str) -> Plan:
         Variant(Constraint("regex", text, backend), Audit(backend, notes))
         for backend in ("xgrammar", "llguidance")
     )
-    return Plan(variants, "Both back ends enforce all of it.", check=RegexCheck(pattern))
+    return Plan(variants, "Both back ends enforce all of it.", check=RegexCheck(pattern, text))
 
 
 def regex_text(node: Node) -> str:
@@ -84,7 +85,7 @@ def count_text(node: Repeat) -> str:
 
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> regex.Pattern[str]:
-    return regex.compile(pattern, FLAGS)
+    return regex.compile(pattern, regex.V0)
 
 
 def _short(text: str) -> str:

@@ -1,6 +1,7 @@
 """`--regex`: both back ends and the final check mean the same, and the rest is refused by name."""
 
 import random
+import re
 
 import pytest
 import regex
@@ -60,13 +61,16 @@ def texts(pattern):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_back_ends_and_check_accept_the_same_texts(pattern):
+def test_back_ends_and_check_accept_the_texts_of_the_pattern(pattern):
     plan = plan_regex(pattern)
+    ascii_only = 0 if re.search(r"\\[pP]|\(\?i|\[:", pattern) else regex.ASCII  # a flag for properties, too
+    compiled = regex.compile(pattern, ascii_only)
     backends = all_accept(plan)
     assert all(variant.audit.is_exact for variant in plan.variants)
     accepted = 0
     for text in texts(pattern):
-        expected = not plan.check.faults(text)
+        expected = compiled.fullmatch(text) is not None
+        assert (not plan.check.faults(text)) == expected, repr(text)
         assert [accept(text) for accept in backends] == [expected, expected], repr(text)
         accepted += expected
     assert accepted
@@ -112,6 +116,7 @@ def test_why_patterns_are_written_out(pattern, text, wrong):
         ("(?|a|b)", "a branch reset", 1),
         ("(*FAIL)", "a control verb", 1),
         ("[a--b]", "a set operation", 3),
+        (r"(?i)[\W]", "a negated shorthand in a class without case", 6),
         ("[a[b]]", "a set within a set", 3),
         (r"\X", "a grapheme", 1),
         ("a^b", "an anchor", 2),
@@ -154,5 +159,23 @@ def test_a_regex_has_a_limited_size():
         plan_regex("a" * (MOST_LETTERS + 1))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "right", "wrong"),
+    [
+        (r"(?i)é\W", "É\u212a", "Ék"),
+        (r"[\w\p{Greek}]+", "aλ", "é"),
+        (r"(?i)[a-z]", "\u212a", "é"),
+        (r"\p{L}\d", "é3", "é٣"),
+        ("(?-s:.)", "\r", "\n"),
+    ],
+)
+def test_shorthands_are_ascii_and_properties_are_unicode(pattern, right, wrong):
+    plan = plan_regex(pattern)
+    assert [accept(right) for accept in all_accept(plan)] == [True, True]
+    assert [accept(wrong) for accept in all_accept(plan)] == [False, False]
+    assert plan.check.faults(right) == ()
+    assert plan.check.faults(wrong)
+
+
 def test_a_check_says_what_does_not_match():
-    assert RegexCheck("[ab]+").faults("abc") == ("The text does not match the regex '[ab]+'.",)
+    assert RegexCheck("[ab]+", "[ab]+").faults("abc") == ("The text does not match the regex '[ab]+'.",)
