@@ -52,7 +52,7 @@ class Job:
     def on(self, constraint: Constraint) -> Job:
         """The same job, held inside this grammar."""
         after = self.structure.after if self.structure else ""
-        chain = self.assembly.chain.with_stage("grammar", self.registry, **grammar_fields(constraint, after))
+        chain = self.assembly.chain.with_stage("grammar", self.registry, **_grammar_fields(constraint, after))
         return replace(self, assembly=replace(self.assembly, chain=chain))
 
     @property
@@ -91,7 +91,7 @@ def make_job(settings: Settings) -> Job:
     )
 
 
-def grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
+def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
     """What the stage `grammar` is told."""
     return {
         "text": constraint.text,
@@ -105,7 +105,7 @@ def grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
 def _first_grammar(structure: Structure | None) -> dict[str, Any] | None:
     if structure is None:
         return None
-    return grammar_fields(structure.plan.variants[0].constraint, structure.after)
+    return _grammar_fields(structure.plan.variants[0].constraint, structure.after)
 
 
 def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
@@ -142,6 +142,8 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
         )
     if job.structure is not None:
         yield from plan_notices(job.structure.plan)
+        if job.structure.notice:
+            yield job.structure.notice
     yield from plugin_notices(job.assembly.chain, job.registry)
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
@@ -154,5 +156,6 @@ def _encode(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
     if not job.is_chat:
         return tuple(tokenizer.encode(prompt))
     system = [{"role": "system", "content": job.system}] if job.system is not None else []
-    text = tokenizer.render_chat([*system, {"role": "user", "content": prompt}])
+    told = {"tools": list(job.structure.tools)} if job.structure and job.structure.tools else {}
+    text = tokenizer.render_chat([*system, {"role": "user", "content": prompt}], **told)
     return tuple(tokenizer.encode(text, special=False))

@@ -7,10 +7,11 @@ from typing import Literal
 from gencli.option import Option, Section
 from processors.params import Bounds
 
-__all__ = ["KINDS", "STRUCTURE"]
+__all__ = ["DOCUMENTS", "KINDS", "STRUCTURE"]
 
 # Keys of the options that say what an output has to be; a request has one of them at most.
 KINDS = ("json", "json_schema", "pydantic", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
+DOCUMENTS = ("json", "json_schema", "pydantic")  # the kinds whose outputs are JSON and nothing else
 
 _HERE: Section = "Structure"
 
@@ -30,6 +31,8 @@ STRUCTURE: tuple[Option, ...] = (
            "xgrammar's JSON.", _HERE, metavar="FILE"),
     Option(("--tools",), str, "The output may call these functions, a file of OpenAI tool definitions, in "
            "the form that the model knows.", _HERE, metavar="FILE"),
+    Option(("--tool-choice",), str, "auto lets the model call or not, required has it call, a name is the "
+           "function to call.", _HERE, "auto", metavar="CHOICE"),
     Option(("--constrain-after",), str, "The output is free up to the end of this text, as in '</think>'; "
            "what follows it is the result.", _HERE, metavar="MARKER"),
     Option(("--grammar-backend",), Literal["auto", "xgrammar", "llguidance"],

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gencli.errors import ConfigError
 from gencli.structured.plan import Finding, Plan
 
-__all__ = ["plan_notices", "refuse_open"]
+__all__ = ["line", "plan_notices", "refuse_open"]
 
 _MEANING = {"check": "left to the check at the end", "unknown": "not understood"}
 _NUM_SHOWN = 12
@@ -21,7 +21,7 @@ def plan_notices(plan: Plan) -> Iterator[str]:
     found = [line(finding) for finding in first.audit.open]
     more = len(found) - _NUM_SHOWN
     rest = [f"and {more} more; gencli schema audit lists all"] if more > 0 else []
-    yield "\n  ".join([f"{first.constraint.backend}: {plan.reason}", *found[:_NUM_SHOWN], *rest])
+    yield "\n  ".join([plan.reason, *found[:_NUM_SHOWN], *rest])
 
 
 def refuse_open(plan: Plan, *, said: str) -> None:

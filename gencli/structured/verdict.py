@@ -8,7 +8,7 @@ from typing import Any
 
 from gencli.errors import GencliError
 from gencli.events import Finish
-from gencli.structured.document import parse
+from gencli.structured.options import DOCUMENTS
 from gencli.structured.select import compact, select
 from gencli.structured.thinking import split_thinking
 from gencli.structured.wanted import Structure
@@ -58,20 +58,18 @@ class Judge:
         structure = self._structure
         if structure is None:
             return Verdict(written=text)
-        if structure.plan.check is not None:
-            return Verdict(structure.plan.check.faults(text), written=text)
-        if not structure.is_document:
-            return Verdict(written=text)
         try:
-            value = parse(text)
-            verdict = Verdict(self._faults(value), value, text)
-            return verdict if verdict.faults else replace(verdict, written=_written(value, text, structure))
+            value = structure.read(text) if structure.read else None
+            faults = self._faults(value)
+            if not faults and structure.plan.check is not None:
+                faults = structure.plan.check.faults(text)
+            return Verdict(faults, value, text if faults else _written(value, text, structure))
         except GencliError as error:
             return Verdict((error.message,), written=text)
 
 
 def _value_check(structure: Structure | None) -> Callable[[Any], tuple[str, ...]]:
-    if structure is None or not structure.is_document:
+    if structure is None or structure.kind not in DOCUMENTS:
         return lambda value: ()
     from gencli.structured.validate import Validator
 

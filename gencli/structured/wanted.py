@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +10,14 @@ from gencli.errors import UsageError
 from gencli.option import Option
 from gencli.options import option
 from gencli.settings import Settings
-from gencli.structured.options import KINDS
+from gencli.structured.options import DOCUMENTS, KINDS
 from gencli.structured.plan import Plan
-from gencli.structured.planning import Choosing, make_plan
+from gencli.structured.planning import Asked, make_plan
 from gencli.structured.strict import refuse_open
 
 __all__ = ["Structure", "wanted"]
 
-_DOCUMENTS = ("json", "json_schema", "pydantic")
+_VALUES = (*DOCUMENTS, "tools")
 _SCHEMAS = ("json_schema", "pydantic")
 # Options that mean something with some kinds only, and which these are.
 _NEEDS: dict[str, tuple[str, ...]] = {
@@ -25,12 +26,13 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "grammar_timeout": KINDS,
     "schema_strict": _SCHEMAS,
     "extra_properties": _SCHEMAS,
-    "json_whitespace": _DOCUMENTS,
+    "json_whitespace": DOCUMENTS,
     "formats": _SCHEMAS,
     "partial": KINDS,
     "retries": KINDS,
-    "parsed": _DOCUMENTS,
-    "select": _DOCUMENTS,
+    "parsed": _VALUES,
+    "select": _VALUES,
+    "tool_choice": ("tools",),
 }
 _NUM_SHOWN = 60  # characters of a source
 
@@ -39,14 +41,18 @@ _NUM_SHOWN = 60  # characters of a source
 class Structure:
     """What every output has to be, the plan that sees to it, and what is made of the text.
 
-    `kind` is the key of the option that asked for it, `source` what that said, in short. Up to the end of
-    `after` the output is free. `retries` more draws are made of what is not valid.
+    `kind` is the key of the option that asked for it, `source` what that said, in short. `read` gives the
+    value of a text; `tools` are told to the chat template. Up to the end of `after` the output is free.
+    `retries` more draws are made of what is not valid.
     """
 
     kind: str
     source: str
     origin: str
     plan: Plan
+    read: Callable[[str], Any] | None = None
+    notice: str = ""
+    tools: tuple[Any, ...] = ()
     after: str = ""
     timeout: float = 30.0
     has_formats: bool = False
@@ -54,11 +60,6 @@ class Structure:
     is_partial: bool = False
     is_parsed: bool = False
     select: str | None = None
-
-    @property
-    def is_document(self) -> bool:
-        """Whether the output is JSON."""
-        return self.kind in _DOCUMENTS
 
 
 def wanted(settings: Settings) -> Structure | None:
@@ -77,20 +78,24 @@ def wanted(settings: Settings) -> Structure | None:
     if not kind:
         return None
     _refuse_pairs(settings, kind)
-    choosing = Choosing(
+    asked = Asked(
         backend=settings["grammar_backend"],
         whitespace=settings["json_whitespace"],
         extra=settings["extra_properties"] or kind == "json",
         model=settings["model"],
+        tool_choice=settings["tool_choice"],
     )
-    plan = make_plan(kind, settings[kind], choosing, said=settings.name(kind))
+    planned = make_plan(kind, settings[kind], asked, said=settings.name(kind))
     if settings["schema_strict"]:
-        refuse_open(plan, said=settings.name("schema_strict"))
+        refuse_open(planned.plan, said=settings.name("schema_strict"))
     return Structure(
         kind=kind,
         source=_short(option(kind), settings[kind]),
         origin=settings.where(kind),
-        plan=plan,
+        plan=planned.plan,
+        read=planned.read,
+        notice=planned.notice,
+        tools=planned.tools,
         after=settings["constrain_after"] or "",
         timeout=settings["grammar_timeout"],
         has_formats=settings["formats"],
