@@ -6,7 +6,7 @@ Plain words mean what YAML 1.2 says: only true and false are switches, so `no` i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,9 +58,26 @@ class Node:
             return {key: value.plain() for key, (_, value) in self.value.items()}
         return self.value
 
-    def fault(self, text: str) -> Fault:
-        """A fault at this place."""
-        return Fault(text, self.line, self.column)
+    def at(self, path: Sequence[int]) -> Node:
+        """The item at these indexes, or as near to it as the tree goes; a mapping is a list of pairs."""
+        found = self
+        parts: Sequence[Any] = self._parts()
+        for index in path:
+            if index >= len(parts):
+                break
+            part = parts[index]
+            found, parts = (part, part._parts()) if isinstance(part, Node) else (part[0], part)
+        return found
+
+    def fault(self, text: str, path: Sequence[int] = ()) -> Fault:
+        """A fault at this place, or at the item of the value that the path leads to."""
+        node = self.at(path)
+        return Fault(text, node.line, node.column)
+
+    def _parts(self) -> Sequence[Any]:
+        if isinstance(self.value, Mapping):
+            return tuple(self.value.values())
+        return self.value if isinstance(self.value, tuple) else ()
 
 
 class _Loader(yaml.SafeLoader):
