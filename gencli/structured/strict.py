@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gencli.errors import ConfigError
-from gencli.structured.plan import Finding, Plan
+from gencli.structured.plan import Finding, Plan, Verdict
 
-__all__ = ["line", "plan_notices", "refuse_open"]
+__all__ = ["line", "meaning", "plan_notices", "refuse_open"]
 
-_MEANING = {"check": "left to the check at the end", "unknown": "not understood"}
+_MEANINGS: dict[Verdict, str] = {"mask": "mask", "check": "final check", "unknown": "not understood"}
 _NUM_SHOWN = 12
 
 
@@ -38,4 +38,9 @@ def line(finding: Finding) -> str:
     """A finding in one line."""
     place = finding.pointer or "/"
     reason = f" ({finding.reason})" if finding.reason else ""
-    return f"{finding.keyword} at {place}: {_MEANING.get(finding.verdict, finding.verdict)}{reason}"
+    return f"{finding.keyword} at {place}: {meaning(finding.verdict)}{reason}"
+
+
+def meaning(verdict: Verdict) -> str:
+    """A verdict in words."""
+    return _MEANINGS[verdict]
