@@ -19,6 +19,15 @@ __all__ = ["KEYS", "OptionWalk", "Verdict"]
 SEEDS = 40
 KEYS = [entry.key for entry in OPTIONS]
 TIMES = re.compile(r"\d[\d.]*(?= (?:tok/s|s\b|threads))|(?<=, )first token after .*|\"timings\": ?\{[^}]*\}")
+MODEL = """
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Digits = Annotated[list[Literal[0, 1, 2, 3]], Field(min_length=2, max_length=8)]
+"""
+TAG = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "[a-p][a-p][a-p][a-p][a-p]+"}}'
+TOOLS = '[{"name": "beep", "parameters": {"properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}}]'
 BASE = {
     "--model": ("fake",),
     "--max-tokens": ("20",),
@@ -42,6 +51,9 @@ class OptionWalk:
         (folder / "prompt.txt").write_text("a dog ran\n")
         # Of two values at least one stands beside any other option, none of which sets both.
         (folder / "preset.yaml").write_text("stages:\n  bias: [[100, 2.5]]\n  presence: 2.0\n")
+        (folder / "walked_model.py").write_text(MODEL)
+        (folder / "tag.json").write_text(TAG)
+        (folder / "tools.json").write_text(TOOLS)
         self._output = folder / "out.txt"
         self._seen = {}
 

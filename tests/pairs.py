@@ -23,6 +23,14 @@ def feature(own, **setup):
 
 
 PLUGIN = Path(__file__).parent.parent / "examples" / "plugin_minimal" / "gencli_max_run.py"
+# What JSON is written with, digits and a few letters; and what makes a text of them show when it is cut.
+JSON_IDS = ",".join(map(str, (10, 32, *b'{}[]":,-/', *b"0123456789", *b"abcdefghimnoprsuy", 257)))
+JSON = {"allow_ids": (JSON_IDS,), "partial": None}
+DIGITS = '{"type": "array", "items": {"enum": [0, 1, 2, 3, 4, 5]}, "minItems": 2, "maxItems": 9}'
+POINTER = '{"type": "string", "format": "json-pointer", "minLength": 1, "maxLength": 4}'
+OPEN = '{"type": "object", "properties": {"a": {"enum": [1, 2]}}}'
+# It may end after an early letter only, so that some texts are cut before they are complete.
+LETTERS = "[a-p][a-p][a-p][a-p][a-p][a-p]+[a-e]"
 IDS = "1,6,97,98,99,100,101,102,103,104,105,257"  # a to i, and the ids that end a text
 
 FEATURES = {
@@ -58,6 +66,27 @@ FEATURES = {
     "stop_regex": feature({"--stop-regex": ("[gh]",)}),
     "include_stop": feature({"--include-stop": None}, stop=("ab", "c")),
     "loop": feature({"--loop": ("2",)}),
+    "json": feature({"--json": None}, **JSON),
+    "json_schema": feature({"--json-schema": (DIGITS,)}, **JSON),
+    "pydantic": feature({"--pydantic": ("walked_model:Digits",)}, **JSON),
+    "regex": feature({"--regex": (LETTERS,)}),
+    "grammar": feature({"--grammar": ('root ::= [a-p] [a-p] [a-p] [a-p] ([a-p] "b"?)+',)}),
+    "lark": feature({"--lark": ("start: /[a-p][a-p][a-p][a-p][a-p]+/",)}),
+    "choice": feature({"--choice": ("abed", "bead", "cabbage", "deed", "edge", "facade", "headache", "idea", "nappe", "opal")}),
+    "structural_tag": feature({"--structural-tag": ("tag.json",)}),
+    "tools": feature({"--tools": ("tools.json",)}, **JSON),
+    "tool_choice": feature({"--tool-choice": ("required",)}, tools=("tools.json",), **JSON),
+    "constrain_after": feature({"--constrain-after": ("a",)}, regex=(LETTERS,)),
+    "grammar_backend": feature({"--grammar-backend": ("llguidance",)}, json_schema=(DIGITS,), **JSON),
+    "grammar_timeout": feature({"--grammar-timeout": ("60",)}, regex=(LETTERS,)),
+    "schema_strict": feature({"--schema-strict": None}, json_schema=(POINTER,), **JSON),
+    "extra_properties": feature({"--extra-properties": None}, json_schema=(OPEN,), **JSON),
+    "json_whitespace": feature({"--json-whitespace": ("0",)}, json_schema=(DIGITS,), **JSON),
+    "formats": feature({"--formats": None}, json_schema=(POINTER,), **JSON),
+    "partial": feature({"--partial": None}, regex=(LETTERS,)),
+    "retries": feature({"--retries": ("2",)}, regex=(LETTERS,)),
+    "parsed": feature({"--parsed": None}, json_schema=(DIGITS,), **JSON),
+    "select": feature({"--select": ("/0",)}, json_schema=(DIGITS,), **JSON),
     "preset": feature({"--preset": ("./preset.yaml",)}),
     # Text shows only a prompt's last token, which a template decides; JSON has the prompt and its length.
     "file": feature({"--file": ("prompt.txt",)}, format=("json",)),
@@ -89,12 +118,14 @@ NEUTRAL = {
     "max_batch": "The text must not depend on what runs side by side.",
     "trust_remote_code": "The model brings no code that it could allow.",
     "stream": "Whether text is shown early changes none of it.",
+    "grammar_timeout": "Nothing here takes that long.",
     "debug": "It speaks up only when something fails.",
 }
 
 # Options beside which others need not show: why.
 HIDING = {
     "max_time": "Which token is the last is the clock's affair; here none is generated.",
+    "schema_strict": "It refuses this schema, and with it the run.",
     "show_chain": "It generates nothing, so only what is part of the chain could show.",
 }
 
