@@ -13,6 +13,7 @@ from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
 from gencli.request import Limits, Request, Stops
 from gencli.settings import Settings
+from gencli.structured.options import DOCUMENTS
 from gencli.structured.strict import plan_notices
 from gencli.structured.wanted import Structure, wanted
 from gencli.text.patterns import check_pattern
@@ -144,12 +145,24 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
         yield from plan_notices(job.structure.plan)
         if job.structure.notice:
             yield job.structure.notice
+        yield from _idle_stops(job)
     yield from plugin_notices(job.assembly.chain, job.registry)
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
     if job.is_greedy and idle:
         yield f"The draw is greedy, so these stages change nothing: {', '.join(idle)}."
+
+
+def _idle_stops(job: Job) -> Iterator[str]:
+    """Stop texts are not looked for inside a document, and nothing follows one."""
+    if job.structure is None or job.structure.kind not in DOCUMENTS:
+        return
+    stops = job.stops
+    asked = {"--stop": stops.strings, "--stop-id": stops.ids, "--stop-regex": stops.patterns}
+    named = [*(flag for flag, found in asked.items() if found), *(["--include-stop"] if stops.include else [])]
+    if named:
+        yield f"A document ends by itself, and nothing in it stops it: {', '.join(named)} hardly matters."
 
 
 def _encode(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:

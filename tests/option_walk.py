@@ -5,12 +5,14 @@ Both act: taking either of them away changes what the run prints. The input is c
 
 import io
 import re
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from gencli.cli.app import main
+from gencli.errors import GencliError
 from gencli.options import OPTIONS
 from tests.pairs import ENDING, FEATURES, HIDING, IDS, NEUTRAL
 
@@ -24,9 +26,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-Digits = Annotated[list[Literal[0, 1, 2, 3]], Field(min_length=2, max_length=8)]
+Digits = Annotated[int, Field(ge=10, le=9999)] | list[Literal[0, 1, "a", "b", "c", "d"]]
 """
-TAG = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "[a-p][a-p][a-p][a-p][a-p]+"}}'
+TAG = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "[a-p][a-p][a-p]+"}}'
 TOOLS = '[{"name": "beep", "parameters": {"properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}}]'
 BASE = {
     "--model": ("fake",),
@@ -88,11 +90,20 @@ class OptionWalk:
         if line not in self._seen:
             self._output.unlink(missing_ok=True)
             with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-                code = main(line)
+                code = _code(line)
             file = self._output.read_text() if self._output.exists() else ""
             texts = (out.getvalue(), err.getvalue(), file)
             self._seen[line] = (code, *(TIMES.sub("#", text) for text in texts))
         return self._seen[line]
+
+
+def _code(line):
+    """The exit code, also where --debug lets an error through."""
+    try:
+        return main(line)
+    except GencliError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def merged(seed, keys, without=()):

@@ -23,15 +23,44 @@ def feature(own, **setup):
 
 
 PLUGIN = Path(__file__).parent.parent / "examples" / "plugin_minimal" / "gencli_max_run.py"
-# What JSON is written with, digits and a few letters; and what makes a text of them show when it is cut.
+IDS = "1,6,97,98,99,100,101,102,103,104,105,257"  # a to i, and the ids that end a text
+# With letters that the prompt lacks, so that a penalty's scope shows.
+LETTERS = {"allow_ids": (IDS + ",109,110",)}
+# It may end after an early letter only, so that some texts are cut before they are complete.
+REGEX = "[a-p][a-p]+[a-e]"
+CHOICES = (
+    *("a", "ab", "aba", "ad", "b", "ba", "bab", "bad", "c", "ca", "cab", "cad", "d", "da", "dab", "dad"),
+    *(
+        "e",
+        "ed",
+        "f",
+        "fa",
+        "fad",
+        "g",
+        "ga",
+        "gad",
+        "gag",
+        "h",
+        "ha",
+        "had",
+        "hah",
+        "mmmmmm",
+        "mmmnnn",
+        "mnmnmn",
+        "nnnnnn",
+        "nnnmmm",
+    ),
+)
+# What JSON is written with, and what lets a text show that is cut.
 JSON_IDS = ",".join(map(str, (10, 32, *b'{}[]":,-/', *b"0123456789", *b"abcdefghimnoprsuy", 257)))
 JSON = {"allow_ids": (JSON_IDS,), "partial": None}
-DIGITS = '{"type": "array", "items": {"enum": [0, 1, 2, 3, 4, 5]}, "minItems": 2, "maxItems": 9}'
-POINTER = '{"type": "string", "format": "json-pointer", "minLength": 1, "maxLength": 4}'
-OPEN = '{"type": "object", "properties": {"a": {"enum": [1, 2]}}}'
-# It may end after an early letter only, so that some texts are cut before they are complete.
-LETTERS = "[a-p][a-p][a-p][a-p][a-p][a-p]+[a-e]"
-IDS = "1,6,97,98,99,100,101,102,103,104,105,257"  # a to i, and the ids that end a text
+# Its first character is a choice, its letters are those that are banned and biased, its format is
+# something that only the check knows.
+SCHEMA = """{"anyOf": [
+    {"type": "array", "items": {"enum": [0, "a", "ab", "b", "bc", "c", "d"]}, "minItems": 3, "maxItems": 5},
+    {"type": "object", "properties": {"a": {"enum": [1, 2]}}},
+    {"type": "string", "format": "regex", "minLength": 1, "maxLength": 3}
+]}"""
 
 FEATURES = {
     "temperature": feature({"--temperature": ("0.3",)}),
@@ -66,27 +95,27 @@ FEATURES = {
     "stop_regex": feature({"--stop-regex": ("[gh]",)}),
     "include_stop": feature({"--include-stop": None}, stop=("ab", "c")),
     "loop": feature({"--loop": ("2",)}),
-    "json": feature({"--json": None}, **JSON),
-    "json_schema": feature({"--json-schema": (DIGITS,)}, **JSON),
+    "json": feature({"--json": None}, format=("json",), **JSON),
+    "json_schema": feature({"--json-schema": (SCHEMA,)}, **JSON),
     "pydantic": feature({"--pydantic": ("walked_model:Digits",)}, **JSON),
-    "regex": feature({"--regex": (LETTERS,)}),
-    "grammar": feature({"--grammar": ('root ::= [a-p] [a-p] [a-p] [a-p] ([a-p] "b"?)+',)}),
-    "lark": feature({"--lark": ("start: /[a-p][a-p][a-p][a-p][a-p]+/",)}),
-    "choice": feature({"--choice": ("abed", "bead", "cabbage", "deed", "edge", "facade", "headache", "idea", "nappe", "opal")}),
-    "structural_tag": feature({"--structural-tag": ("tag.json",)}),
+    "regex": feature({"--regex": (REGEX,)}, **LETTERS),
+    "grammar": feature({"--grammar": ('root ::= [a-p] [a-p] ([a-p] "b"?)+',)}, **LETTERS),
+    "lark": feature({"--lark": ("start: /[a-p][a-p][a-p]+/",)}, **LETTERS),
+    "choice": feature({"--choice": CHOICES}, **LETTERS),
+    "structural_tag": feature({"--structural-tag": ("tag.json",)}, **LETTERS),
     "tools": feature({"--tools": ("tools.json",)}, **JSON),
     "tool_choice": feature({"--tool-choice": ("required",)}, tools=("tools.json",), **JSON),
-    "constrain_after": feature({"--constrain-after": ("a",)}, regex=(LETTERS,)),
-    "grammar_backend": feature({"--grammar-backend": ("llguidance",)}, json_schema=(DIGITS,), **JSON),
-    "grammar_timeout": feature({"--grammar-timeout": ("60",)}, regex=(LETTERS,)),
-    "schema_strict": feature({"--schema-strict": None}, json_schema=(POINTER,), **JSON),
-    "extra_properties": feature({"--extra-properties": None}, json_schema=(OPEN,), **JSON),
-    "json_whitespace": feature({"--json-whitespace": ("0",)}, json_schema=(DIGITS,), **JSON),
-    "formats": feature({"--formats": None}, json_schema=(POINTER,), **JSON),
-    "partial": feature({"--partial": None}, regex=(LETTERS,)),
-    "retries": feature({"--retries": ("2",)}, regex=(LETTERS,)),
-    "parsed": feature({"--parsed": None}, json_schema=(DIGITS,), **JSON),
-    "select": feature({"--select": ("/0",)}, json_schema=(DIGITS,), **JSON),
+    "constrain_after": feature({"--constrain-after": ("a",)}, regex=(REGEX,), **LETTERS),
+    "grammar_backend": feature({"--grammar-backend": ("llguidance",)}, json_schema=(SCHEMA,), **JSON),
+    "grammar_timeout": feature({"--grammar-timeout": ("60",)}, regex=(REGEX,), **LETTERS),
+    "schema_strict": feature({"--schema-strict": None}, json_schema=(SCHEMA,), **JSON),
+    "extra_properties": feature({"--extra-properties": None}, json_schema=(SCHEMA,), **JSON),
+    "json_whitespace": feature({"--json-whitespace": ("0",)}, json_schema=(SCHEMA,), **JSON),
+    "formats": feature({"--formats": None}, json_schema=(SCHEMA,), **JSON),
+    "partial": feature({"--partial": None}, regex=(REGEX,), **LETTERS),
+    "retries": feature({"--retries": ("2",)}, regex=(REGEX,), **LETTERS),
+    "parsed": feature({"--parsed": None}, json_schema=(SCHEMA,), **JSON),
+    "select": feature({"--select": ("/0",)}, json_schema=(SCHEMA,), **JSON),
     "preset": feature({"--preset": ("./preset.yaml",)}),
     # Text shows only a prompt's last token, which a template decides; JSON has the prompt and its length.
     "file": feature({"--file": ("prompt.txt",)}, format=("json",)),

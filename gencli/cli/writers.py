@@ -10,7 +10,7 @@ from gencli.cli.report import RunInfo, record
 from gencli.cli.results import Results, Row
 from gencli.events import Event, Token
 
-__all__ = ["BlockWriter", "JsonLinesWriter", "JsonWriter", "TextWriter", "Writer", "block", "label"]
+__all__ = ["BlockWriter", "JsonLinesWriter", "JsonWriter", "LineWriter", "TextWriter", "Writer", "block", "label"]
 
 
 class Writer(Protocol):
@@ -83,6 +83,25 @@ class BlockWriter:
         if head + new:
             self._sink.write(head + new)
         self._written = text
+
+
+class LineWriter:
+    """Results alone, each with its newline, in the order of the prompts and as they become complete."""
+
+    def __init__(self, sink: Sink, results: Results) -> None:
+        self._sink = sink
+        self._open = [(row, sample) for row in results.rows for sample in range(len(row.texts))]
+
+    def add(self, event: Event) -> None:
+        """Write the results that nothing stands before."""
+        while self._open and self._open[0][0].outcomes[self._open[0][1]] is not None:
+            row, sample = self._open.pop(0)
+            text = row.shown(sample)
+            if text is not None:
+                self._sink.write(_rest("", text))
+
+    def close(self) -> None:
+        """All results are written by then."""
 
 
 class JsonLinesWriter:

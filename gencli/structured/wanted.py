@@ -61,6 +61,11 @@ class Structure:
     is_parsed: bool = False
     select: str | None = None
 
+    @property
+    def is_data(self) -> bool:
+        """Whether results are for programs: written one after the other, without labels."""
+        return self.is_parsed or self.select is not None
+
 
 def wanted(settings: Settings) -> Structure | None:
     """The structure, or None if the text is free.
