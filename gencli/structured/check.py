@@ -16,10 +16,12 @@ from gencli.structured.patterns import check_pattern
 from gencli.structured.pointers import child, shown
 from gencli.structured.refs import References, find_cycle, refs_in, walk
 
-__all__ = ["MAX_BYTES", "MAX_FAULTS", "check_schema", "check_size"]
+__all__ = ["MAX_BYTES", "MAX_FAULTS", "MAX_PATTERNS", "MAX_SUBSCHEMAS", "check_schema", "check_size"]
 
 MAX_BYTES = 4 * 1024 * 1024
+MAX_SUBSCHEMAS = 20_000
 MAX_FAULTS = 5  # that are named at once
+MAX_PATTERNS = 300_000  # characters of all patterns, each counted with 100 more for its own sake
 
 _Fault = tuple[str, str]
 
@@ -34,8 +36,15 @@ def check_schema(schema: Any) -> None:
         raise SchemaError(f"A schema is an object, true or false, not {json.dumps(schema)[:40]}.")
     _check_depth(schema)
     check_size(len(json.dumps(schema)))
+    if any(True for _ in islice(walk(schema), MAX_SUBSCHEMAS, None)):
+        raise SchemaError(f"The schema has more than {MAX_SUBSCHEMAS} schemas in it, which is the limit.")
     draft = draft_of(schema)
-    for faults in (_written(schema, draft), _referring(schema), find_contradictions(schema)):
+    for faults in (
+        _written(schema, draft),
+        _patterns(schema),
+        _referring(schema),
+        find_contradictions(schema),
+    ):
         found = list(islice(faults, MAX_FAULTS + 1))
         if found:
             raise _error(found)
@@ -78,7 +87,6 @@ def _written(root: Any, draft: Draft) -> Iterator[_Fault]:
                 child(pointer, "$schema"),
                 f"it is another draft than the whole schema, which is {draft.name}",
             )
-        yield from ((pointer + below, text) for below, text in _patterns(schema))
 
 
 def _is_of_other_draft(schema: dict[str, Any], draft: Draft) -> bool:
@@ -88,16 +96,26 @@ def _is_of_other_draft(schema: dict[str, Any], draft: Draft) -> bool:
         return True
 
 
-def _patterns(schema: dict[str, Any]) -> Iterator[_Fault]:
-    named = schema.get("patternProperties")
-    patterns = [(child("", "patternProperties", key), key) for key in named or () if isinstance(named, dict)]
-    if isinstance(schema.get("pattern"), str):
-        patterns.append(("/pattern", schema["pattern"]))
-    for pointer, pattern in patterns:
+def _patterns(root: Any) -> Iterator[_Fault]:
+    cost = 0
+    for pointer, pattern in _patterns_in(root):
+        cost += len(pattern) + 100
+        if cost > MAX_PATTERNS:
+            yield pointer, f"the schema has too many patterns: the limit is {MAX_PATTERNS} characters of them"
+            return
         try:
             check_pattern(pattern)
         except ValueError as error:
             yield pointer, f"the pattern {pattern[:60]!r} is no regular expression: {error}"
+
+
+def _patterns_in(root: Any) -> Iterator[tuple[str, str]]:
+    for pointer, schema in walk(root):
+        if isinstance(schema, dict) and "pattern" in schema:
+            yield child(pointer, "pattern"), schema["pattern"]
+        if isinstance(schema, dict):
+            named = schema.get("patternProperties", ())
+            yield from ((child(pointer, "patternProperties", key), key) for key in named)
 
 
 def _referring(root: Any) -> Iterator[_Fault]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, lru_cache
+from itertools import groupby
 from typing import Any
 
 from gencli.structured.drafts import DRAFTS, Draft
@@ -75,25 +76,27 @@ def _judge(draft: Draft, keyword: str) -> Any:
     return judge({"$ref": draft.described()[keyword]}, registry=Registry())
 
 
-@cache
+@lru_cache(maxsize=4096)
 def likely_keyword(word: str) -> str | None:
     """The keyword that a word is one letter away from, unless it is one, or a remark."""
-    if word in _keywords() or word in _REMARKS or word.startswith(("x-", "X-")):
+    by_length = _keywords()
+    near = [keyword for n in (-1, 0, 1) for keyword in by_length.get(len(word) + n, ())]
+    if word in near or word in _REMARKS or word.startswith(("x-", "X-")):
         return None
-    return next((keyword for keyword in sorted(_keywords()) if _is_near(word, keyword)), None)
+    return next((keyword for keyword in near if _is_near(word, keyword)), None)
 
 
 @cache
-def _keywords() -> frozenset[str]:
-    return frozenset(keyword for draft in DRAFTS for keyword in draft.described())
+def _keywords() -> dict[int, list[str]]:
+    """All drafts' keywords by their length."""
+    found = sorted({keyword for draft in DRAFTS for keyword in draft.described()}, key=len)
+    return {length: sorted(group) for length, group in groupby(found, key=len)}
 
 
 def _is_near(word: str, keyword: str) -> bool:
     """One letter more, less, other or changed places, or other case, or without its dollar."""
     if word.lower() == keyword.lower() or word == keyword.removeprefix("$"):
         return True
-    if abs(len(word) - len(keyword)) > 1:
-        return False
     at = next((n for n, pair in enumerate(zip(word, keyword, strict=False)) if pair[0] != pair[1]), -1)
     at = min(len(word), len(keyword)) if at < 0 else at
     if word[at : at + 2] == keyword[at : at + 2][::-1] and word[at + 2 :] == keyword[at + 2 :]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.structured.check import MAX_BYTES, check_schema
+from gencli.structured.check import MAX_BYTES, MAX_PATTERNS, MAX_SUBSCHEMAS, check_schema
 from gencli.structured.document import MAX_DEPTH
 from gencli.structured.drafts import DRAFTS
 from gencli.structured.errors import SchemaError
@@ -142,8 +142,21 @@ def test_size_and_depth_have_limits_that_are_named():
     check_schema(schema["not"])
 
 
+@pytest.mark.parametrize(
+    ("schema", "limit"),
+    [
+        ({"allOf": [{}] * MAX_SUBSCHEMAS}, MAX_SUBSCHEMAS),
+        ({"patternProperties": {f"a{n}": {} for n in range(3000)}}, MAX_PATTERNS),
+    ],
+    ids=["schemas", "patterns"],
+)
+def test_numbers_have_limits_that_are_named(schema, limit):
+    with pytest.raises(SchemaError, match=str(limit)):
+        check_schema(schema)
+
+
 def test_a_long_enum_of_objects_is_checked_quickly():
-    check_schema({"$schema": DRAFT["4"], "enum": [{"a": n} for n in range(100_000)]})
+    check_schema({"$schema": DRAFT["4"], "enum": [{"a": n} for n in range(20_000)]})
 
 
 @pytest.mark.parametrize("schema", [5, "a", [], None])

@@ -147,6 +147,6 @@ def test_recursion_into_the_value_is_no_cycle(schema):
 
 
 def test_a_long_chain_of_references_is_followed_quickly():
-    schema = {"$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(20_000)}}
-    schema["$defs"]["20000"] = {}
+    schema = {"$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(5_000)}}
+    schema["$defs"]["5000"] = {}
     assert find_cycle(schema) is None
