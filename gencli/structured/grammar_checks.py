@@ -71,9 +71,13 @@ def refuse_left_recursion(text: str, rules: dict[str, Rule]) -> None:
         names = list(reversed(error.args[1]))
         raise ConfigError(
             f"Rule {names[0]!r}, at {place(text, rules[names[0]].offset)} of the grammar, is left-recursive "
-            f"({' -> '.join(names)}).",
+            f"({_path(names)}).",
             hint='Write a repetition: instead of  a ::= a "x" | "y"  write  a ::= "y" "x"*',
         ) from None
+
+
+def _path(names: list[str]) -> str:
+    return " -> ".join(names if len(names) <= 8 else [*names[:4], "...", *names[-3:]])
 
 
 def find_recursion(rules: dict[str, Rule]) -> bool:

@@ -14,6 +14,8 @@ from processors.grammar.constraint import Constraint
 
 __all__ = ["plan_grammar", "plan_lark"]
 
+_MOST_RULES = 500
+
 
 def plan_grammar(text: str) -> Plan:
     """How to enforce a grammar whose root is `root`.
@@ -40,8 +42,10 @@ def plan_lark(text: str) -> Plan:
     xgrammar reads nearly the same notation, but its terminals may match less than they can, so the same text
     would allow other outputs; it is not tried. ConfigError, with line and column, for what llguidance lacks.
     """
-    check_rules(text, read_lark(text), "start")
-    fault = _llguidance_fault(text)
+    rules = read_lark(text)
+    check_rules(text, rules, "start")
+    # It descends from rule to rule on the stack; large grammars are tried in a process of their own, later.
+    fault = _llguidance_fault(text) if len(rules) <= _MOST_RULES else ""
     if fault:
         raise ConfigError(f"llguidance does not take the Lark grammar: {fault}.")
     variant = Variant(Constraint("lark", text, "llguidance"), Audit("llguidance"))

@@ -15,7 +15,7 @@ __all__ = ["FORMATS", "TOKEN_FORMATS", "Field", "check_format"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a field holds: text, texts, bool, count, schema, format, formats, tags, ends, rules, style."""
+    """What a field holds: text, texts, bool, count, size, limit, schema, format, formats, tags, ends, rules, style."""
 
     kind: str
     is_required: bool = True
@@ -32,7 +32,7 @@ FORMATS: Mapping[str, Mapping[str, Field]] = {
     "const_string": {"value": Field("text")},
     "json_schema": {
         "json_schema": Field("schema"),
-        **_optional(style="style", any_order="bool", max_whitespace_cnt="count", excludes="texts"),
+        **_optional(style="style", any_order="bool", max_whitespace_cnt="size", excludes="texts"),
     },
     "any_text": _optional(excludes="texts", max_chars="count"),
     "grammar": {"grammar": Field("text")},
@@ -45,16 +45,19 @@ FORMATS: Mapping[str, Mapping[str, Field]] = {
     "optional": _CONTENT,
     "plus": _CONTENT,
     "star": _CONTENT,
-    "repeat": {"min": Field("count"), "max": Field("count"), **_CONTENT},
+    "repeat": {"min": Field("count"), "max": Field("limit"), **_CONTENT},
     "dispatch": {"rules": Field("rules"), **_optional(loop="bool", excludes="texts")},
 }
 TOKEN_FORMATS = ("token", "exclude_token", "any_tokens", "token_triggered_tags", "token_dispatch")
 
+_LEAST = {"limit": -1, "count": 0, "size": 1}
 _WORDS = {
     "text": "a text",
     "texts": "a list of texts",
     "bool": "true or false",
-    "count": "a whole number",
+    "count": "a whole number from 0",
+    "size": "a whole number from 1",
+    "limit": "a whole number from 0, or -1 for no limit,",
     "schema": "a JSON schema",
     "format": "a format (an object with a type)",
     "formats": "a list of at least one format",
@@ -103,8 +106,8 @@ def _fits(value: Any, kind: str) -> bool:
         return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
     if kind == "bool":
         return isinstance(value, bool)
-    if kind == "count":
-        return isinstance(value, int) and not isinstance(value, bool) and value >= -1
+    if kind in _LEAST:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= _LEAST[kind]
     if kind == "schema":
         return isinstance(value, bool | dict)
     if kind == "style":

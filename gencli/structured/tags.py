@@ -54,7 +54,7 @@ def plan_structural_tag(text: str, schemas: Schemas) -> Plan:
     try:
         document = parse(text)
     except DocumentError as error:
-        raise SchemaError(f"The structural tag is no JSON document: {error.message}.") from None
+        raise SchemaError(f"The structural tag is no JSON document: {error.message}") from None
     if not isinstance(document, dict) or document.get("type") != "structural_tag" or "format" not in document:
         hint = 'It has the form {"type": "structural_tag", "format": {...}}.'
         raise SchemaError("This is no structural tag.", hint=hint)
@@ -110,7 +110,7 @@ class _Builder:
         if found is None:
             raise SchemaError(f"xgrammar cannot enforce the schema at {place}.", pointer=place)
         self.findings += found.findings
-        return {"max_whitespace_cnt": found.whitespace, **value, "json_schema": found.schema}
+        return {"max_whitespace_cnt": max(1, found.whitespace), **value, "json_schema": found.schema}
 
     def _rewritten(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
         name, plan = ("pattern", plan_regex) if value["type"] == "regex" else ("grammar", plan_grammar)

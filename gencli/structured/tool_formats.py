@@ -125,7 +125,7 @@ def _parse_list(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[st
     try:
         values = parse(rest)
     except DocumentError as error:
-        return (), (f"The list of calls is no JSON: {error.message}.",)
+        return (), (f"The list of calls is no JSON: {error.message}",)
     found = (
         [_call(value, form) for value in values] if isinstance(values, list) else ["The calls are no list."]
     )
@@ -137,7 +137,7 @@ def _read(text: str, form: ToolFormat) -> Call | str:
     try:
         return _call(parse(text), form)
     except DocumentError as error:
-        return f"A call is no JSON: {error.message}."
+        return f"A call is no JSON: {error.message}"
 
 
 def _call(value: Any, form: ToolFormat) -> Call | str:

@@ -63,7 +63,7 @@ def _structural(form: ToolFormat, parts: _Parts, choice: str) -> dict[str, Any]:
             "content": {
                 "type": "json_schema",
                 "json_schema": part.schema,
-                "max_whitespace_cnt": part.whitespace,
+                "max_whitespace_cnt": max(1, part.whitespace),  # none is not to be had
             },
             "end": form.end,
         }

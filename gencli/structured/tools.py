@@ -96,7 +96,7 @@ def read_tools(text: str) -> tuple[Tool, ...]:
     try:
         values = parse(text)
     except DocumentError as error:
-        raise SchemaError(f"The list of tools is no JSON document: {error.message}.") from None
+        raise SchemaError(f"The list of tools is no JSON document: {error.message}") from None
     if not isinstance(values, list) or not values:
         hint = 'It has the form [{"type": "function", "function": {"name": ..., "parameters": {...}}}].'
         raise SchemaError("A list of at least one tool is expected.", hint=hint)

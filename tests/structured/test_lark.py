@@ -78,3 +78,8 @@ def test_a_grammar_goes_to_llguidance_as_it_is(grammar, right, wrong):
 def test_what_llguidance_lacks_is_named(grammar, message):
     with pytest.raises(ConfigError, match=message):
         plan_lark(grammar)
+
+
+def test_a_long_chain_of_rules_is_left_to_the_compile():
+    rules = "".join(f"r{number}: r{number + 1}\n" for number in range(2000))
+    assert plan_lark(f'start: r0\n{rules}r2000: "b"').variants

@@ -83,6 +83,7 @@ def test_findings_name_the_place_of_the_schema():
         ),
         ({"type": "grammar", "grammar": "root ::= x"}, "/format/grammar", "no rule 'x'"),
         ({"type": "repeat", "min": 2, "max": 1, "content": A}, "/format", "minimum is above the maximum"),
+        ({**NUMBER, "max_whitespace_cnt": 0}, "/format/max_whitespace_cnt", "whole number from 1"),
         ({**NUMBER, "style": "glm_xml"}, "/format/style", '"json"'),
     ],
 )
