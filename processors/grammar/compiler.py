@@ -122,6 +122,8 @@ class GrammarCompiler:
             if process.is_alive:
                 with self._lock:
                     self._idle.setdefault(constraint.backend, []).append(process)
+            else:
+                process.close()
 
     def _take(self, name: str) -> CompileProcess:
         with self._lock:

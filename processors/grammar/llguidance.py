@@ -6,6 +6,7 @@ Source: https://github.com/guidance-ai/llguidance
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, cast
@@ -212,5 +213,6 @@ def _named(reason: str) -> str:
     """The reason in one short piece, with the limits by the names and numbers of this file."""
     limits = {"initial lexer configuration": "initial_lexer_fuel", "schema too large": "max_grammar_size"}
     found = next((limit for words, limit in limits.items() if words in reason), None)
-    short = reason if len(reason) <= 500 else reason[:500] + " ..."
+    reason = re.sub(r"(.)\1{30,}", r"\1\1\1...", reason)  # it repeats the text that was wrong
+    short = reason if len(reason) <= 500 else f"{reason[:200]} ... {reason[-300:]}"
     return f"{short} (limit {found}: {LIMITS[found]:,})" if found else short

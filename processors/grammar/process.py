@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+from typing import IO, cast
 
 from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.constraint import Constraint
-from processors.grammar.messages import Reply, Setup
+from processors.grammar.messages import OUT_OF_MEMORY, Reply, Setup
 
 __all__ = ["CompileProcess"]
 
@@ -43,10 +45,10 @@ class CompileProcess:
         """
         begin = time.perf_counter()
         if not self._is_ready:
-            self._answer(self._setup, _START, "start")
+            self._answer(self._setup, _START, f"start within {_START:g} s")
             self._is_ready = True
         left = timeout + _FREE_START - (time.perf_counter() - begin)
-        purpose = f"compile this {constraint.kind}"
+        purpose = f"compile this {constraint.kind} within the time limit of {timeout:g} s"
         return self._answer(constraint, max(min(left, timeout), timeout / 2), purpose)
 
     @property
@@ -59,8 +61,8 @@ class CompileProcess:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                pipe.close()
+            with suppress(OSError):  # what was not read is lost
+                cast(IO[bytes], pipe).close()
 
     def _answer(self, question: Setup | Constraint, timeout: float, purpose: str) -> Reply:
         source, target = self._process.stdout, self._process.stdin
@@ -82,22 +84,18 @@ class CompileProcess:
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             self.close()
             if late.is_set():
-                raise GrammarTimeout(
-                    f"{self._setup.backend} did not {purpose} within its time limit of {timeout:.3g} seconds."
-                ) from error
+                raise GrammarTimeout(f"{self._setup.backend} did not {purpose}.") from error
             raise GrammarError(self._obituary(purpose)) from error
         finally:
             timer.cancel()
-        if reply.error in ("MemoryError", "std::bad_alloc"):
-            raise GrammarError(self._obituary(purpose))
         if reply.error:
             raise GrammarError(reply.error)
         return reply
 
     def _obituary(self, purpose: str) -> str:
-        code = self._process.poll()
-        died = f" ({signal.Signals(-code).name})" if code and code < 0 else ""
-        return (
-            f"{self._setup.backend} could not {purpose} within the memory limit of "
-            f"{self._setup.memory >> 20} MiB and the depth that its stack allows{died}."
-        )
+        code = self._process.returncode
+        memory = f"the memory limit of {self._setup.memory >> 20} MiB"
+        if code == OUT_OF_MEMORY:
+            return f"{self._setup.backend} could not {purpose} and {memory}."
+        died = f" ({signal.Signals(-code).name})" if code < 0 else ""
+        return f"{self._setup.backend} could not {purpose}, {memory} and the depth of its stack{died}."

@@ -6,6 +6,7 @@ constraints, and answers each with a Reply on standard output. It ends when its 
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import sys
@@ -22,11 +23,15 @@ from processors.errors import GrammarError
 from processors.grammar.backend import Backend, load_backend
 from processors.grammar.constraint import Constraint
 from processors.grammar.lane import start_thread
-from processors.grammar.messages import Portable, Reply, Setup
+from processors.grammar.messages import OUT_OF_MEMORY, Portable, Reply, Setup
+from processors.grammar.trial import try_steps
+from processors.grammar.vocabulary import GrammarVocabulary
 
 __all__: list[str] = []
 
 _STACK = 8 << 20
+_NO_MEMORY = ("bad_alloc", os.strerror(errno.EAGAIN))  # the latter where a thread gets no stack
+_STATUS = Path("/proc/self/status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +67,27 @@ def _answer(questions: SimpleQueue[Any], target: BinaryIO) -> None:
         backend = load_backend(setup.backend, env)
     except Exception as error:
         return _send(target, Reply(error=f"The back end {setup.backend} does not start: {error}"))
+    vocabulary = GrammarVocabulary(env)
     _limit_memory(setup.memory)
     _send(target, Reply())
     while True:
-        _send(target, _compile(backend, questions.get(), setup.dump_after))
+        _send(target, _compile(backend, vocabulary, questions.get(), setup.dump_after))
 
 
-def _compile(backend: Backend, constraint: Constraint, dump_after: float) -> Reply:
+def _compile(backend: Backend, vocabulary: GrammarVocabulary, constraint: Constraint, limit: float) -> Reply:
     begin = time.perf_counter()
     try:
         grammar = backend.compile(constraint)
         seconds = time.perf_counter() - begin
-        if seconds > dump_after and isinstance(backend, Portable):
+        try_steps(backend, grammar, vocabulary)
+        if seconds > limit and isinstance(backend, Portable):
             return Reply(seconds=seconds, data=backend.dump(grammar))
-    except (GrammarError, MemoryError) as error:
-        return Reply(error=str(error) or "MemoryError")
+    except GrammarError as error:
+        if any(words in str(error) for words in _NO_MEMORY):  # who knows what is left of the back end
+            os._exit(OUT_OF_MEMORY)
+        return Reply(error=str(error))
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
     return Reply(seconds=seconds)
 
 
@@ -86,13 +97,28 @@ def _send(target: BinaryIO, reply: Reply) -> None:
 
 
 def _limit_memory(more: int) -> None:
-    """Let the process take this many bytes more than now, where the system can limit that: on Linux."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        import resource
+    """Let the process take this many bytes more than now, where the system tells and limits that: on Linux.
 
-        used = next(int(line.split()[1]) for line in status.read_text().splitlines() if "VmData" in line)
-        resource.setrlimit(resource.RLIMIT_DATA, (used * 1024 + more, resource.RLIM_INFINITY))
+    Out of memory on one of its threads, xgrammar waits for ever. So the process ends shortly before.
+    """
+    if not _STATUS.exists():
+        return
+    import resource
+
+    most = _memory() + more
+    resource.setrlimit(resource.RLIMIT_DATA, (most + more // 8, resource.RLIM_INFINITY))
+    start_thread(lambda: _watch_memory(most), 1 << 20)
+
+
+def _watch_memory(most: int) -> None:
+    while _memory() < most:
+        time.sleep(0.02)
+    os._exit(OUT_OF_MEMORY)
+
+
+def _memory() -> int:
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmData:"))
+    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, cast
@@ -22,10 +23,11 @@ from processors.grammar.constraint import Constraint
 from processors.grammar.filling import allows_text, fill_by_position
 from processors.grammar.vocabulary import GrammarVocabulary
 
-__all__ = ["XGrammarBackend", "XGrammarGrammar", "XGrammarMatcher"]
+__all__ = ["MAX_STEP_SECONDS", "XGrammarBackend", "XGrammarGrammar", "XGrammarMatcher"]
 
 # "[07:50:57] /project/cpp/x.cc:1161: Warning: " and "... Check failed: (x) is false: "
 _PLACE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: (?:Check failed: .*? is (?:true|false): )?")
+MAX_STEP_SECONDS = 0.5  # of computing, for one token
 _WARNING = re.compile(_PLACE.pattern + "Warning: ")
 
 
@@ -58,7 +60,7 @@ class XGrammarBackend:
             with caught_lines(lambda line: bool(_WARNING.match(line))) as lines:
                 compiled = self._compile(constraint)
         except Exception as error:  # RuntimeError, ValueError and several of its own
-            reason = _PLACE.sub("", str(error)).strip() or type(error).__name__
+            reason = _PLACE.sub("", str(error)).strip() or "it does not say why"
             raise GrammarError(f"xgrammar cannot compile this {constraint.kind}: {reason}") from error
         warnings = dict.fromkeys(_WARNING.sub("", line) for line in lines)  # one is often said twice
         grammar = XGrammarGrammar(compiled, self, tuple(warnings))
@@ -101,13 +103,18 @@ class XGrammarBackend:
         return self._xgrammar.GrammarMatcher(compiled)
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
-        """See Backend.fill."""
+        """See Backend.fill. Where a grammar has become too slow, no token is left."""
+        return fill_by_position(asks, lambda places: self._fill(places, masks))
 
-        def fill(places: list[tuple[Matcher, int]]) -> None:
-            matchers = [cast(XGrammarMatcher, matcher).state for matcher, _ in places]
-            self._batch.batch_fill_next_token_bitmask(matchers, masks, [row for _, row in places])
-
-        return fill_by_position(asks, fill)
+    def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
+        ours = [(cast(XGrammarMatcher, matcher), row) for matcher, row in places]
+        states = [matcher.state for matcher, _ in ours if not matcher.is_slow]
+        rows = [row for matcher, row in ours if not matcher.is_slow]
+        if rows:
+            self._batch.batch_fill_next_token_bitmask(states, masks, rows)
+        for matcher, row in ours:
+            if matcher.is_slow:
+                masks[row] = 0
 
 
 class XGrammarGrammar:
@@ -122,19 +129,41 @@ class XGrammarGrammar:
 
 
 class XGrammarMatcher:
-    """A matcher of xgrammar's that is never given the end of a text."""
+    """A matcher of xgrammar's that is never given the end of a text.
 
-    def __init__(self, state: Any, vocabulary: GrammarVocabulary) -> None:
+    In some grammars each token costs twice what the one before it did, and nothing can interrupt that.
+    So the first token that costs too much is the last.
+    """
+
+    def __init__(
+        self, state: Any, vocabulary: GrammarVocabulary, count: int = 0, slow_at: int | None = None
+    ) -> None:
         self.state, self._vocabulary = state, vocabulary
+        self._count, self._slow_at = count, slow_at
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it has to stop here."""
+        return self._slow_at is not None
 
     def accept(self, token: int) -> bool:
         """See Matcher."""
-        return self._vocabulary.is_text(token) and bool(self.state.accept_token(token))
+        if self.is_slow or not self._vocabulary.is_text(token):
+            return False
+        begin = time.thread_time()
+        accepted = bool(self.state.accept_token(token))
+        self._count += accepted
+        if accepted and time.thread_time() - begin > MAX_STEP_SECONDS:
+            self._slow_at = self._count
+        return accepted
 
     def rollback(self, count: int) -> None:
         """See Matcher."""
         if count:
             self.state.rollback(count)
+            self._count -= count
+            if self._slow_at is not None and self._slow_at > self._count:
+                self._slow_at = None
 
     def is_complete(self) -> bool:
         """See Matcher."""
@@ -142,14 +171,16 @@ class XGrammarMatcher:
 
     def is_over(self) -> bool:
         """See Matcher. xgrammar knows only by a mask."""
-        if not self.is_complete():
-            return False
+        if self.is_slow or not self.is_complete():
+            return self.is_complete()
         mask = torch.zeros(1, self._vocabulary.words, dtype=torch.int32)
         self.state.fill_next_token_bitmask(mask)
         return not (mask & self._vocabulary.text_mask).any()
 
     def forced(self) -> bytes:
         """See Matcher."""
+        if self.is_slow:
+            return b""
         try:
             return cast(bytes, self.state.find_jump_forward_string().encode())
         except UnicodeDecodeError as error:  # it begins or ends inside a character
@@ -157,4 +188,4 @@ class XGrammarMatcher:
 
     def fork(self) -> XGrammarMatcher:
         """See Matcher."""
-        return XGrammarMatcher(self.state.fork(), self._vocabulary)
+        return XGrammarMatcher(self.state.fork(), self._vocabulary, self._count, self._slow_at)
