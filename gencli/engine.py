@@ -86,9 +86,9 @@ class Engine:
     @torch.inference_mode()
     def submit(self, request: Request) -> None:
         """Queue a request. What cannot run is refused here, before anything is generated."""
-        request = self.effective(request)
-        check_request(request, self._runner.spec)
-        self._pipeline.admit(self._spare_slot, request.chain, admission(request))
+        request, spec = self.effective(request), self._runner.spec
+        check_request(request, spec)
+        self._pipeline.admit(self._spare_slot, request.chain, admission(request, spec.context))
         self._pipeline.release(self._spare_slot)
         if self._drafter.handles(request):
             self._guard_drafts(request)
@@ -146,7 +146,8 @@ class Engine:
             else:
                 self._runner.release(slot)  # of what a session may have left there
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
-            self._pipeline.admit(slot, request.chain, admission(request))
+            told = admission(request, self._runner.spec.context)
+            self._pipeline.admit(slot, request.chain, told)
             self._sampler.admit(slot, request.draw)
             if self._drafter.handles(request):
                 self._drafter.admit(slot, request)
@@ -169,6 +170,8 @@ class Engine:
             good = [token for token in tokens_chosen[:count] if token >= 0]
             followed = self._pipeline.follow(sequence.slot, good)
             taken, error = sequence.take(good, followed, context=self._runner.spec.context, now=now)
+            if sequence.cut:
+                sequence.end_cut(self._closing(sequence, taken.ids))
             if error is None and sequence.finish is None and len(good) < count:
                 error = self._pipeline.explain_failure(logits, rows, row + len(good))
             events += sequence.drain(now, error)
@@ -179,6 +182,11 @@ class Engine:
             row += 1 + len(run)
         self._keep(kept)
         return events
+
+    def _closing(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """What completes a cut document behind these tokens, if that is wanted and it is open."""
+        is_open = sequence.request.finish_open and sequence.document == "open"
+        return self._pipeline.closing(sequence.slot, tokens) if is_open else ()
 
     def _keep(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Make the tokens of the sequences that go on part of the committed state."""
@@ -212,7 +220,10 @@ class Engine:
     def _end(self, sequences: list[Sequence], reason: str, matched: str | None = None) -> list[Event]:
         events = []
         for sequence in sequences:
-            sequence.close(reason, matched)
+            if reason == "length" and (closing := self._closing(sequence)):
+                sequence.end_cut(closing, matched)
+            else:
+                sequence.close(reason, matched)
             events += sequence.drain(time.monotonic())
             if sequence.slot >= 0:
                 self._release(sequence)

@@ -55,3 +55,4 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     session: str = ""
     jump: Jump = "auto"
+    finish_open: bool = False

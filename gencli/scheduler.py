@@ -130,7 +130,7 @@ class Scheduler:
         return Step(StepPlan(feeds), tuple(sequence for sequence, _ in spans), forks)
 
     def _propose(self, sequences: list[Sequence], drafter: Drafter | None) -> dict[int, tuple[int, ...]]:
-        """Drafts by slot, cut to what the limits of tokens and context leave beside the token chosen anyway."""
+        """Drafts by slot, cut to what the limits leave beside the token that is chosen anyway."""
         if drafter is None or not self._can_rollback:
             return {}
         asks = [DraftAsk(s.slot, s.tokens(), most) for s in sequences if (most := self._room(s)) > 0]

@@ -124,6 +124,7 @@ class GrammarParams(Params):
     canonical: bool = param(
         True, "Text that the grammar forces is cut into tokens as the tokenizer would, without a choice."
     )
+    in_budget: bool = param(True, "Near the limit of tokens, allow only what can still be completed.")
     after: str = param("", "The output is free up to the end of this text; then the grammar begins.")
 
 

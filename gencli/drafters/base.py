@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,22 +19,22 @@ class DraftAsk:
     most: int
 
 
-class Drafter(ABC):
+class Drafter:
     """Guesses how texts go on. What it keeps of a sample is indexed by the sample's slot.
 
     Between admit and release a slot is one sample's; samples of one request have a slot each.
     """
 
     def handles(self, request: Request) -> bool:
-        """Whether it may have drafts for this request; a request that it does not handle, it never hears of."""
+        """Whether it may have drafts for this request; of one that it does not handle it never hears."""
         return True
 
     def admit(self, slot: int, request: Request) -> None:
         """A sample takes the slot; whatever an earlier one left there is overwritten."""
 
-    @abstractmethod
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
         """For each ask at most `most` tokens, in the order of the asks; none is a fine answer."""
+        raise NotImplementedError
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         """Of the tokens proposed last, so many were accepted. Not called if none were."""

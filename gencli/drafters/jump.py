@@ -1,4 +1,4 @@
-"""Jump-forward: text that a grammar forces is a draft."""
+"""Jump-forward: text that a grammar forces, but for white space, is a draft."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ class JumpDrafter(Drafter):
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[tuple[int, ...]]:
         """See Drafter. A slot without forced text has no drafts."""
-        return [self._pipeline.forced(ask.slot)[: min(ask.most, _MOST)] for ask in asks]
+        return [self._pipeline.likely(ask.slot)[: min(ask.most, _MOST)] for ask in asks]

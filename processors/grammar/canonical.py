@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from processors.base import Vocabulary
+if TYPE_CHECKING:
+    from processors.base import Vocabulary
 
-__all__ = ["Speller"]
+__all__ = ["ANCHOR", "PROBES", "Speller"]
 
-_ANCHOR = 16  # bytes of text before that the tokenizer sees: more than its tokens look back
+_KEPT = 256  # bytes of text that are known of what came before
+ANCHOR = 16  # of them the tokenizer sees these: more than its tokens look back
 _LONGEST = 256  # bytes of forced text that are spelled at a time
 _REMEMBERED = 4096
 # What may follow. A token that stands before all of them is taken to stand before everything.
-_PROBES = ("a", "T", " a", "0", '"', "\n", ",", "}", "é")
+PROBES = ("a", "T", " a", "0", '"', "\n", ",", "}", "é")
 
 
 class Speller:
@@ -21,19 +24,21 @@ class Speller:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._bytes = vocabulary.token_bytes
+        self.token_bytes = vocabulary.token_bytes
+        # The ids of single bytes, of which some vocabularies lack a few.
+        self.byte_ids = {data[0]: token for token, data in enumerate(self.token_bytes) if len(data) == 1}
         self._remembered = lru_cache(maxsize=_REMEMBERED)(self._spell)
 
     def join(self, before: bytes, token: int) -> bytes:
         """The end of the text, one token later."""
-        return (before + self._bytes[token])[-_ANCHOR:]
+        return (before + self.token_bytes[token])[-_KEPT:]
 
     def spell(self, before: bytes, forced: bytes) -> tuple[int, ...]:
         """The tokens that `forced` begins with, behind the text `before`.
 
         Empty if the tokenizer would join the two, or if more text could change the first token.
         """
-        return self._remembered(before, forced[:_LONGEST]) if forced else ()
+        return self._remembered(before[-ANCHOR:], forced[:_LONGEST]) if forced else ()
 
     def _spell(self, before: bytes, forced: bytes) -> tuple[int, ...]:
         anchors = (before.decode(errors="ignore"), "") if before else ("",)
@@ -41,11 +46,11 @@ class Speller:
         return next(filter(None, (self._stable(anchor, text) for anchor in anchors)), ())
 
     def _stable(self, anchor: str, text: str) -> tuple[int, ...]:
-        spelled = [self._behind(anchor, text + probe) for probe in _PROBES]
+        spelled = [self._behind(anchor, text + probe) for probe in PROBES]
         size = len(text.encode())
         kept = []
         for column in zip(*spelled, strict=False):
-            size -= len(self._bytes[column[0]])
+            size -= len(self.token_bytes[column[0]])
             if size < 0 or any(token != column[0] for token in column):
                 break
             kept.append(column[0])
@@ -54,8 +59,8 @@ class Speller:
     def _behind(self, anchor: str, text: str) -> tuple[int, ...]:
         """The tokens behind the anchor; () if none begins just there."""
         ids = self._vocabulary.encode(anchor + text, special=False)
-        ends = list(accumulate((len(self._bytes[token]) for token in ids), initial=0))
+        ends = list(accumulate((len(self.token_bytes[token]) for token in ids), initial=0))
         # From the end, as some tokenizers put a space before every text.
         start = ends[-1] - len(text.encode())
         behind = ids[ends.index(start) :] if start in ends else []
-        return tuple(behind) if b"".join(self._bytes[token] for token in behind) == text.encode() else ()
+        return tuple(behind) if b"".join(self.token_bytes[token] for token in behind) == text.encode() else ()

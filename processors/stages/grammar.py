@@ -12,13 +12,16 @@ from processors.base import Admission, Env, Followed, Processor
 from processors.catalog import GrammarParams, Phase
 from processors.errors import GrammarError
 from processors.grammar.backend import Ask, Backend, load_backend
-from processors.grammar.constraint import Constraint
+from processors.grammar.bits import apply_bitmask, count_allowed, set_ids, words
 from processors.grammar.canonical import Speller
-from processors.grammar.place import Marker, Place
+from processors.grammar.closing import Closer
+from processors.grammar.constraint import Constraint
+from processors.grammar.place import Marker, Place, Rules
 from processors.rows import Rows
-from processors.stages.bitmask import allow_only, allows, apply_bitmask, count_allowed, set_ids, words
 
 __all__ = ["GrammarStage"]
+
+_CLOSING = 4096  # tokens that an open document may be completed with
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,12 +51,11 @@ class GrammarStage(Processor[GrammarParams]):
         self._backend_of: dict[int, Backend] = {}
         self._backends: dict[str, Backend] = {}
         self._ahead: dict[int, _Ahead] = {}
-        self._speller = Speller(env.vocabulary) if env.vocabulary else None
-        self._canonical: set[int] = set()
+        self._closer = Closer(Speller(env.vocabulary), env.width) if env.vocabulary else None
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
         """Compile the grammar, unless another request had it before."""
-        if self.env.vocabulary is None or self._speller is None:
+        if self.env.vocabulary is None or self._closer is None:
             raise GrammarError("A grammar works on texts, but there is no tokenizer.")
         super().admit(slot, params, request)
         backend = self._backend(params.backend)
@@ -61,12 +63,18 @@ class GrammarStage(Processor[GrammarParams]):
             raise GrammarError(f"The back end {backend.name} does not take a grammar of kind {params.kind}.")
         constraint = Constraint(params.kind, params.text, params.backend, params.whitespace)
         grammar = (self.env.grammars or backend).compile(constraint)
-        marker = Marker.of(params.after, self.env.vocabulary) if params.after else None
-        ends = frozenset((*self.env.eos_ids, *request.stop_ids))
-        self._places[slot] = Place(grammar.matcher(), ends, self._speller, marker, b"" if marker else None)
+        rules = Rules(
+            speller=self._closer.speller,
+            closer=self._closer,
+            ends=frozenset((*self.env.eos_ids, *request.stop_ids)),
+            marker=Marker.of(params.after, self.env.vocabulary) if params.after else None,
+            is_json=params.kind == "json_schema",
+            is_canonical=params.canonical,
+            budget=request.max_tokens if params.in_budget else None,
+        )
+        self._places[slot] = Place.start(grammar.matcher(), rules)
         self._backend_of[slot] = backend
         self._ahead.pop(slot, None)
-        (self._canonical.add if params.canonical else self._canonical.discard)(slot)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Go on in the grammar."""
@@ -77,7 +85,6 @@ class GrammarStage(Processor[GrammarParams]):
         """Let go of the matcher."""
         for kept in (self._places, self._backend_of, self._ahead):
             kept.pop(slot, None)
-        self._canonical.discard(slot)
 
     def fork(self, source: int, target: int) -> None:
         """Copy the matcher; the grammar is shared."""
@@ -85,7 +92,6 @@ class GrammarStage(Processor[GrammarParams]):
         self._places[target] = self._places[source].fork()
         self._backend_of[target] = self._backend_of[source]
         self._ahead.pop(target, None)
-        (self._canonical.add if source in self._canonical else self._canonical.discard)(target)
 
     def prepare(self, rows: Rows) -> Tensor | None:
         """Fill all masks of the step; returns which drafts were the only choice [R, K] bool."""
@@ -106,10 +112,13 @@ class GrammarStage(Processor[GrammarParams]):
         stands = self._places[slot].follow(tokens)
         return tuple(Followed(stand.document, flag) for stand, flag in zip(stands, flags, strict=False))
 
-    def forced(self, slot: int) -> tuple[int, ...]:
-        """What the grammar has come next, if it leaves no choice, in the tokenizer's tokens."""
-        place = self._places[slot]
-        return () if place.is_done or place.tail is not None else place.forced()[0]
+    def likely(self, slot: int) -> tuple[int, ...]:
+        """What the grammar has come next, if it leaves no choice, or none but white space."""
+        return self._places[slot].ahead()
+
+    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+        """What completes the document behind these tokens, with little more; () if it is not open."""
+        return self._places[slot].closing(tuple(tokens), _CLOSING)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Logits [A, V]: what no back end row speaks of stays as it is."""
@@ -178,18 +187,12 @@ class GrammarStage(Processor[GrammarParams]):
             free = 0 if place.is_done else min(place.free(drafts), len(drafts) + 1)
             may_end = [False] * free + list(complete[slot])
             mine = masks[row : row + len(may_end)]
-            set_ids(mine, sorted(place.ends), torch.tensor(may_end, dtype=torch.bool))
-            if slot in self._canonical and complete[slot]:
-                self._spell(place, mine[free:], drafts[free:])
+            set_ids(mine, sorted(place.rules.ends), torch.tensor(may_end, dtype=torch.bool))
+            if complete[slot]:
+                place.refine(mine[free:], drafts[free:], free)
             forced = (count_allowed(mine) == 1).tolist()
             self._ahead[slot] = _Ahead(drafts, mine, tuple(forced))
             row += len(drafts) + 1
-
-    def _spell(self, place: Place, masks: Tensor, drafts: tuple[int, ...]) -> None:
-        """Where the text leaves no choice, leave none in how it is cut into tokens."""
-        for mask, run in zip(masks, place.forced(drafts), strict=False):
-            if run and allows(mask, run[0]):
-                allow_only(mask, run[0])
 
 
 def _longest(rows: Rows) -> dict[int, tuple[int, ...]]:

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["allow_only", "allows", "apply_bitmask", "count_allowed", "set_ids", "words"]
+__all__ = [
+    "allow_only",
+    "allowed_ids",
+    "allows",
+    "apply_bitmask",
+    "count_allowed",
+    "forbid",
+    "pack",
+    "set_ids",
+    "words",
+]
 
 
 def words(width: int) -> int:
@@ -52,6 +62,25 @@ def allow_only(mask: Tensor, token: int) -> None:
     """Forbid all ids but this one in a row of masks [W], in place."""
     mask.zero_()
     mask[token // 32] = torch.tensor(1 << token % 32, dtype=torch.int64).to(torch.int32)
+
+
+def allowed_ids(mask: Tensor, width: int) -> Tensor:
+    """The ids below `width` that a row of masks [W] allows, in order, [n] int64."""
+    octets = mask.view(torch.uint8).to(torch.int32)
+    blocked = _blocked(mask.device).index_select(0, octets).view(torch.bool)
+    return (~blocked[:width]).nonzero().flatten()
+
+
+def forbid(mask: Tensor, ids: Tensor) -> None:
+    """Forbid these ids [n] int64 in a row of masks [W], in place."""
+    mask &= ~pack(ids, len(mask))
+
+
+def pack(ids: Tensor, size: int) -> Tensor:
+    """A row of masks [size] that allows these ids [n] int64 and no others."""
+    flags = torch.zeros(size, 32, dtype=torch.int64)
+    flags.view(-1)[ids] = 1
+    return (flags << torch.arange(32)).sum(-1).to(torch.int32)
 
 
 def count_allowed(masks: Tensor) -> Tensor:
