@@ -15,11 +15,17 @@ Spelled = tuple[Any, dict[str, frozenset[str]]]  # a plain schema, and the place
 
 # Where one of two keywords has to go, the first of these.
 _ORDER = (
-    *("unevaluatedProperties", "unevaluatedItems", "uniqueItems", "maxContains", "minContains", "contains"),
+    *("unevaluatedProperties", "unevaluatedItems", "uniqueItems", "contains", "minContains", "maxContains"),
     *("dependencies", "dependentRequired", "dependentSchemas", "propertyNames", "minProperties", "maxProperties"),
     *("if", "then", "else", "not", "$dynamicRef", "$recursiveRef", "patternProperties", "multipleOf", "format"),
     *("pattern", "minLength", "maxLength", "additionalItems", "allOf", "oneOf", "anyOf"),
 )
+
+
+_TOGETHER = {
+    "if": ("if", "then", "else"),
+    "contains": ("contains", "minContains", "maxContains"),
+}
 
 
 def spell(schema: Schema, pointer: str = "") -> Spelled:
@@ -65,7 +71,7 @@ def _refused(schema: Any, backend: str) -> list[Graded]:
 
 
 def _is_below(place: str, other: Graded) -> bool:
-    return place.startswith(other.pointer + "/")
+    return (place + "/").startswith(other.pointer + "/")
 
 
 def _rank(one: Graded) -> int:
@@ -82,4 +88,5 @@ def _remove(schema: Any, one: Graded) -> None:
     elif keyword == "oneOf" and "anyOf" not in node:
         node["anyOf"] = node.pop("oneOf")
     else:
-        del node[keyword]
+        for name in _TOGETHER.get(keyword, (keyword,)):
+            node.pop(name, None)

@@ -56,6 +56,7 @@ def _single():
         for count in ("minProperties", "maxProperties"):
             bounds = {"properties": AB, "additionalProperties": False, count: 1}
             yield judged(f"{count}:optional{mark}", {**typed, **bounds}, *POOL)
+            yield judged(f"{count}:optional{mark}", {**typed, "properties": AB, count: 2}, *POOL)
             yield judged(f"{count}{mark}", {**typed, **bounds, "required": ["a", "b"]}, *POOL)
 
 
@@ -82,16 +83,23 @@ def _names():
 
 
 def _pairs():
+    counts = {"maxProperties", "minProperties"}
     for first, second in combinations(sorted(SAMPLES), 2):
+        if "properties" in (first, second) and counts & {first, second}:
+            whole = {**O, "properties": AB, "required": ["a", "b"], "additionalProperties": S}
+            count = 2 if first == "maxProperties" else 3
+            values = {"a": 1, "b": "x"}, {"a": 1, "b": "x", "c": "y"}, {"a": 1}, {"a": 1, "b": "x", "c": "y", "d": "z"}
+            yield judged(f"{first}+{second}", {**whole, first: count}, *values)
+            continue
         yield judged(f"{first}+{second}", {**O, first: SAMPLES[first], second: SAMPLES[second]}, *POOL)
-    for first in sorted(set(SAMPLES) - {"properties", "additionalProperties"}):
+    for first in sorted(set(SAMPLES) - {"properties", "additionalProperties", *counts}):
         closed = {**O, "properties": AB, "additionalProperties": False, first: SAMPLES[first]}
         for other in ("additionalProperties", "properties"):
             yield judged("+".join(sorted((first, other))), closed, *POOL)
-    for first in ("minProperties", "maxProperties"):
-        closed = {**O, "properties": AB, "additionalProperties": False, first: 2, "required": ["a"]}
+    for first in sorted(counts):
+        closed = {**O, "properties": {"a": I}, "required": ["a"], first: 2}
         yield judged(f"{first}+required", closed, *POOL)
-    both = {**O, "properties": AB, "additionalProperties": False, "minProperties": 1, "maxProperties": 1}
+    both = {**O, "additionalProperties": I, "minProperties": 1, "maxProperties": 2}
     yield judged("maxProperties+minProperties", both, *POOL)
     for other in ("properties", "required", "additionalProperties", "minProperties"):
         value = {"additionalProperties": False, "properties": AB}.get(other, SAMPLES[other])
