@@ -131,6 +131,8 @@ def make_request(
         stops=job.stops,
         limits=job.limits,
         session=session,
+        jump=job.structure.jump if job.structure else "auto",
+        finish_open=job.structure is not None and job.structure.finish_open,
     )
 
 
@@ -160,7 +162,10 @@ def _idle_stops(job: Job) -> Iterator[str]:
         return
     stops = job.stops
     asked = {"--stop": stops.strings, "--stop-id": stops.ids, "--stop-regex": stops.patterns}
-    named = [*(flag for flag, found in asked.items() if found), *(["--include-stop"] if stops.include else [])]
+    named = [
+        *(flag for flag, found in asked.items() if found),
+        *(["--include-stop"] if stops.include else []),
+    ]
     if named:
         yield f"A document ends by itself, and nothing in it stops it: {', '.join(named)} hardly matters."
 

@@ -20,7 +20,9 @@ __all__ = ["KEYS", "OptionWalk", "Verdict"]
 
 SEEDS = 40
 KEYS = [entry.key for entry in OPTIONS]
-TIMES = re.compile(r"\d[\d.]*(?= (?:tok/s|s\b|threads))|(?<=, )first token after .*|\"timings\": ?\{[^}]*\}")
+TIMES = re.compile(
+    r"\d[\d.]*(?= (?:tok/s|s\b|threads))|(?<=, )first token after .*|\"(?:timings|grammar)\": ?\{[^}]*\}"
+)
 MODEL = """
 from typing import Annotated, Literal
 

@@ -86,12 +86,18 @@ def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
         for variant, cell in zip(plan.variants, cells, strict=True):
             if cell and cell.reason:
                 reasons.setdefault(cell.reason, []).append(variant.audit.backend)
-        yield pointer, keyword, *(meaning(cell.verdict) if cell else "-" for cell in cells), _why(reasons, plan)
+        yield (
+            pointer,
+            keyword,
+            *(meaning(cell.verdict) if cell else "-" for cell in cells),
+            _why(reasons, plan),
+        )
 
 
 def _why(reasons: Mapping[str, Sequence[str]], plan: Plan) -> str:
     """The reasons, with the back end before one that does not go for all."""
     several = len(plan.variants) > 1
     return "; ".join(
-        f"{names[0]}: {reason}" if several and len(names) == 1 else reason for reason, names in reasons.items()
+        f"{names[0]}: {reason}" if several and len(names) == 1 else reason
+        for reason, names in reasons.items()
     )

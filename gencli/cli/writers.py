@@ -10,7 +10,16 @@ from gencli.cli.report import RunInfo, record
 from gencli.cli.results import Results, Row
 from gencli.events import Event, Token
 
-__all__ = ["BlockWriter", "JsonLinesWriter", "JsonWriter", "LineWriter", "TextWriter", "Writer", "block", "label"]
+__all__ = [
+    "BlockWriter",
+    "JsonLinesWriter",
+    "JsonWriter",
+    "LineWriter",
+    "TextWriter",
+    "Writer",
+    "block",
+    "label",
+]
 
 
 class Writer(Protocol):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gencli.engine import Engine
-from gencli.events import Event, Finish
+from gencli.events import Error, Event, Finish, Token
 from gencli.request import Request
-from gencli.structured.verdict import Judge, Verdict
+from gencli.structured.verdict import Judge
 from gencli.structured.wanted import Structure
 from processors.rng import derive
 
@@ -51,19 +51,18 @@ class Attempts:
             event = replace(event, request=draw.request.id, sample=draw.sample)
             if isinstance(event, Finish):
                 event = self._judge(event)
-                if self._draw_again(event, draw):
-                    continue
                 if event.verdict is not None:
                     event = replace(event, verdict=replace(event.verdict, attempts=draw.attempt))
-            yield event
+            if isinstance(event, Token) or not _may_differ(event) or not self._draw_again(event, draw):
+                yield event
 
-    def _draw_again(self, end: Finish, draw: _Draw) -> bool:
+    def _draw_again(self, end: Finish | Error, draw: _Draw) -> bool:
         """Whether there is another attempt; it is queued then."""
-        verdict, request = end.verdict or Verdict(), draw.request
-        if verdict.is_valid or draw.attempt == self._most or end.reason == "interrupted":
+        if draw.attempt == self._most:
             return False
-        seconds = draw.seconds + end.timings.first_token + end.timings.decode
-        limits = request.limits
+        request, limits, seconds = draw.request, draw.request.limits, draw.seconds
+        if isinstance(end, Finish):
+            seconds += end.timings.first_token + end.timings.decode
         if limits.max_time is not None:
             if seconds >= limits.max_time:
                 return False
@@ -73,3 +72,10 @@ class Attempts:
         self._again[name] = _Draw(request, draw.sample, draw.attempt + 1, seconds)
         self._engine.submit(replace(request, id=name, seed=seed, n=1, limits=limits))
         return True
+
+
+def _may_differ(end: Finish | Error) -> bool:
+    """Whether there is no result, and another draw may have one."""
+    if isinstance(end, Error):
+        return end.type == "EmptySupport"
+    return end.verdict is not None and not end.verdict.is_valid and end.reason != "interrupted"

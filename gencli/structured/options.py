@@ -50,6 +50,10 @@ STRUCTURE: tuple[Option, ...] = (
            _HERE, False),
     Option(("--retries",), int, "Draw an output that is not valid again, up to this many times.", _HERE, 0,
            Bounds(ge=0)),
+    Option(("--finish-open",), bool, "Complete a document that --max-tokens cuts, by the shortest text that "
+           "does; the reason is then closed.", _HERE, False),
+    Option(("--jump-forward",), Literal["auto", "off"], "Whether text without a choice is drafted, to take "
+           "fewer forwards; the text is the same.", _HERE, "auto"),
     Option(("--parsed",), bool, "Write the document as compact JSON, in one line.", _HERE, False),
     Option(("--select",), str, "Write a part of the document: a string as its text, anything else as compact "
            "JSON.", _HERE, metavar="POINTER"),

@@ -9,6 +9,7 @@ from typing import Any
 from gencli.errors import UsageError
 from gencli.option import Option
 from gencli.options import option
+from gencli.request import Jump
 from gencli.settings import Settings
 from gencli.structured.options import DOCUMENTS, KINDS
 from gencli.structured.plan import Plan
@@ -30,6 +31,8 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "formats": _SCHEMAS,
     "partial": KINDS,
     "retries": KINDS,
+    "finish_open": KINDS,
+    "jump_forward": KINDS,
     "parsed": _VALUES,
     "select": _VALUES,
     "tool_choice": ("tools",),
@@ -58,6 +61,8 @@ class Structure:
     has_formats: bool = False
     retries: int = 0
     is_partial: bool = False
+    finish_open: bool = False
+    jump: Jump = "auto"
     is_parsed: bool = False
     select: str | None = None
 
@@ -106,6 +111,8 @@ def wanted(settings: Settings) -> Structure | None:
         has_formats=settings["formats"],
         retries=settings["retries"],
         is_partial=settings["partial"],
+        finish_open=settings["finish_open"],
+        jump=settings["jump_forward"],
         is_parsed=settings["parsed"],
         select=settings["select"],
     )
