@@ -26,11 +26,11 @@ PLUGIN = Path(__file__).parent.parent / "examples" / "plugin_minimal" / "gencli_
 IDS = "1,6,97,98,99,100,101,102,103,104,105,257"  # a to i, and the ids that end a text
 # With letters that the prompt lacks, so that a penalty's scope shows.
 LETTERS = {"allow_ids": (IDS + ",109,110",)}
-# Behind an m there has to be a z, which no run allows: some texts fail.
-REGEX = "[a-l][a-l]+([a-e]|mz)"
+# Behind one of f, g and h there has to be a z, which no run allows: some texts fail.
+REGEX = "[a-ei-p][a-ei-p][a-ei-p][a-ei-p][a-ei-p][a-ei-p]+([a-e]|[f-h]z)"
 CHOICES = tuple(
-    "a ab aba ad ag b ba bab bad bag c ca cab cad d da dab dad e ed eh f fa fad g ga gag gah h ha had hah "
-    "mmmmmm mmmnnn mnmnmn nnnnnn nnnmmm".split()
+    "aaaa aaan aana aann anaa anan anna annn naaa naan nana nann nnaa nnan nnna nnnn nnnnnnnn anananan "
+    "b ba c d e ed f fe fg g h hi".split()
 )
 # What JSON is written with, and what lets a text show that is cut.
 JSON_IDS = ",".join(map(str, (10, 32, *b'{}[]":,-/', *b"0123456789", *b"abcdefghimnoprsuy", 257)))
@@ -38,7 +38,7 @@ JSON = {"allow_ids": (JSON_IDS,), "partial": None}
 # Its first character is a choice, its letters are those that are banned and biased, its format is
 # something that only the check knows.
 SCHEMA = """{"anyOf": [
-    {"type": "array", "items": {"type": "string", "format": "regex", "minLength": 1, "maxLength": 3}},
+    {"type": "array", "items": {"type": "string", "format": "idn-email", "maxLength": 3}, "minItems": 3},
     {"type": "object", "properties": {"a": {"enum": [1, 2]}}}
 ]}"""
 
@@ -53,10 +53,10 @@ FEATURES = {
     "penalty_scope": feature({"--penalty-scope": ("prompt",)}, repetition_penalty=("3",)),
     "penalty_window": feature({"--penalty-window": ("2",)}, repetition_penalty=("3",)),
     "logit_bias": feature({"--logit-bias": ("97=3", "98=3")}),
-    "allow_ids": feature({"--allow-ids": (IDS + ",110,111,112",)}),
+    "allow_ids": feature({"--allow-ids": (IDS + ",109,110,111,112",)}),
     "suppress_ids": feature({"--suppress-ids": ("99,100",)}),
     "ban": feature({"--ban": ("a", "bc")}),
-    "min_tokens": feature({"--min-tokens": ("6",)}, stop_regex=("[a-z]",)),
+    "min_tokens": feature({"--min-tokens": ("9",)}, stop_regex=("[a-z]",)),
     "ignore_eos": feature({"--ignore-eos": None}),
     "stage": feature({"--stage": ("bias=[[98,3]]",)}),
     # In one word, so that it stands beside the values of the option --stage.
@@ -95,7 +95,7 @@ FEATURES = {
     "partial": feature({"--partial": None}, regex=(REGEX,), **LETTERS),
     "retries": feature({"--retries": ("2",)}, regex=(REGEX,), **LETTERS),
     "jump_forward": feature({"--jump-forward": ("off",)}, regex=(REGEX,), **LETTERS),
-    "finish_open": feature({"--finish-open": None}, regex=("[a-e]" * 24,), **LETTERS),
+    "finish_open": feature({"--finish-open": None}, regex=(REGEX,), max_tokens=("4",), **LETTERS),
     "parsed": feature({"--parsed": None}, json_schema=(SCHEMA,), **JSON),
     "select": feature({"--select": ("/0",)}, json_schema=(SCHEMA,), **JSON),
     "preset": feature({"--preset": ("./preset.yaml",)}),
