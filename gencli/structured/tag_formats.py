@@ -15,7 +15,7 @@ __all__ = ["FORMATS", "TOKEN_FORMATS", "Field", "check_format"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a field holds: text, texts, bool, count, size, limit, schema, format, formats, tags, ends, rules, style."""
+    """What a field holds (a key of _WORDS), and whether it has to be there."""
 
     kind: str
     is_required: bool = True
