@@ -10,6 +10,7 @@ Linux only: it reads the memory of this process and its workers from /proc.
 import argparse
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 
@@ -18,7 +19,7 @@ import torch
 from gencli.tokenizer import HFTokenizer
 from processors.base import Env
 from processors.errors import GrammarError
-from processors.grammar.backend import Ask, load_backend
+from processors.grammar.backend import Ask
 from processors.grammar.compiler import GrammarCompiler
 from processors.grammar.constraint import Constraint
 from processors.testing import ToyVocabulary
@@ -32,37 +33,34 @@ def main():
     print(
         "| kind | grammar | back end | outcome | s | process MB | worker MB |\n|---|---|---|---|---|---|---|"
     )
+    compiler = GrammarCompiler(env, timeout=options.timeout)
     for backend in ("xgrammar", "llguidance"):
         for (kind, name), make in HOSTILE.items():
-            if kind in load_backend(backend, env).kinds and options.only in name:
-                cells = _row(env, Constraint(kind, make(), backend), options.timeout)
+            if kind in compiler.backend(backend).kinds and options.only in name:
+                cells = _row(compiler, Constraint(kind, make(), backend))
                 print("|", " | ".join((kind, name, backend, *cells)), "|", flush=True)
 
 
-def _row(env, constraint, timeout):
-    compiler = GrammarCompiler(env, timeout=timeout)
-    compiler.compile(_first(constraint.backend))  # starts the worker
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+def _row(compiler, constraint):
+    # Harmless, but not known to be: afterwards a worker runs.
+    harmless = json.dumps({"const": "a" * (4000 + len(compiler.timings))})
+    compiler.compile(Constraint("json_schema", harmless, constraint.backend))
+    for process in ("self", *_workers()):
+        Path(f"/proc/{process}/clear_refs").write_text("5")  # peaks count from here
     with _Watch() as watch:
         begin = time.perf_counter()
         try:
-            outcome = "compiles; " + _first_steps(compiler, constraint, env)
+            outcome = "compiles; " + _first_steps(compiler, constraint)
         except GrammarError as error:
             outcome = f"{type(error).__name__}: {_short(str(error))}"
         seconds = time.perf_counter() - begin
-    compiler.close()
-    return outcome, f"{seconds:.1f}", f"{_peak('self'):.0f}", f"{watch.peak:.0f}" if watch.peak else ""
+    return outcome, f"{seconds:.1f}", f"{_peak('self'):.0f}", f"{watch.peak:.0f}"
 
 
-def _first(backend):
-    """Harmless, but not known to be."""
-    return Constraint("json_schema", json.dumps({"const": "a" * 4000}), backend)
-
-
-def _first_steps(compiler, constraint, env):
+def _first_steps(compiler, constraint):
     """Ten tokens, each the highest of the legal ids."""
     matcher = compiler.compile(constraint).matcher()
-    mask = torch.zeros(1, -(-env.width // 32), dtype=torch.int32)
+    mask = torch.zeros(1, -(-compiler.env.width // 32), dtype=torch.int32)
     for step in range(10):
         compiler.backend(constraint.backend).fill([Ask(matcher, (), 0)], mask)
         ids = ((mask[0][:, None] >> torch.arange(32)) & 1).view(-1).nonzero().view(-1).tolist()
@@ -90,11 +88,12 @@ class _Watch:
             self._see()
 
     def _see(self):
-        for children in Path("/proc/self/task").glob("*/children"):
-            try:
-                self.peak = max([self.peak, *map(_peak, children.read_text().split())])
-            except OSError:
-                continue  # gone meanwhile
+        with suppress(OSError):  # a worker that is gone meanwhile
+            self.peak = max([self.peak, *map(_peak, _workers())])
+
+
+def _workers():
+    return " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).split()
 
 
 def _peak(process):

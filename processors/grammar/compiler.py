@@ -35,8 +35,7 @@ class GrammarCompiler:
 
     What may take long, much memory or the whole stack is tried in a process of its own: it has
     `timeout` seconds and `memory` bytes. Only what went well there is done here too, or brought over.
-    With `cache_dir` that trial is made once for all runs. Any thread may call it. `close()` ends threads
-    and processes; so does the end of the program.
+    With `cache_dir` that trial is made once for all runs. Any thread may call it.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class GrammarCompiler:
         self._vocabulary_digest = ""
         # What is small never waits behind what may take its whole time.
         self._lanes = {small: Lane(threads=2) for small in (True, False)}
-        self.close = weakref.finalize(self, _close, self._idle, list(self._lanes.values()))
+        weakref.finalize(self, _close, self._idle, list(self._lanes.values()))
 
     def backend(self, name: str) -> Backend:
         """The one instance of a back end for this vocabulary."""
@@ -77,6 +76,11 @@ class GrammarCompiler:
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
             return future
+
+    def close(self) -> None:
+        """End idle threads and processes; those at work end with their task, or with the program."""
+        with self._lock:
+            _close(self._idle, list(self._lanes.values()))
 
     def _fulfil(self, future: Future[Grammar], constraint: Constraint) -> None:
         if not future.set_running_or_notify_cancel():
@@ -146,3 +150,4 @@ def _close(idle: dict[str, list[CompileProcess]], lanes: list[Lane]) -> None:
         lane.close()
     for process in chain.from_iterable(idle.values()):
         process.close()
+    idle.clear()

@@ -44,9 +44,10 @@ class Lane:
             start_thread(lambda: _work(tasks), self._STACK)
 
     def close(self) -> None:
-        """Let the threads end when they have done their tasks."""
+        """Let the threads end when they have done their tasks. A task after that starts them again."""
         for _ in range(self._started):
             self._tasks.put(None)
+        self._to_start, self._started = self._to_start + self._started, 0
 
 
 def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:

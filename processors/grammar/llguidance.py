@@ -86,6 +86,11 @@ class LLGuidanceBackend:
                 raise
         if is_error or start.is_error():
             raise GrammarError(said[0] if is_error else start.get_error())
+        first = start.deep_copy()
+        first.compute_bitmask()
+        # NoExtension is for allows_text; the reason to stop is InternalError for all of them.
+        if first.is_error() and not first.get_error().startswith("NoExtension"):
+            raise GrammarError(first.get_error().replace("<non-verbose/>", "").strip())
         return LLGuidanceGrammar(start, self.vocabulary, tuple(said))
 
     def _text(self, constraint: Constraint) -> str:
@@ -211,7 +216,11 @@ class _Tokenizer:
 
 def _named(reason: str) -> str:
     """The reason in one short piece, with the limits by the names and numbers of this file."""
-    limits = {"initial lexer configuration": "initial_lexer_fuel", "schema too large": "max_grammar_size"}
+    limits = {
+        "initial lexer configuration": "initial_lexer_fuel",
+        "schema too large": "max_grammar_size",
+        "Too many items": "step_max_items",
+    }
     found = next((limit for words, limit in limits.items() if words in reason), None)
     reason = re.sub(r"(.)\1{30,}", r"\1\1\1...", reason)  # it repeats the text that was wrong
     short = reason if len(reason) <= 500 else f"{reason[:200]} ... {reason[-300:]}"

@@ -19,7 +19,6 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from processors.base import Env
-from processors.errors import GrammarError
 from processors.grammar.backend import Backend, load_backend
 from processors.grammar.constraint import Constraint
 from processors.grammar.lane import start_thread
@@ -30,7 +29,7 @@ from processors.grammar.vocabulary import GrammarVocabulary
 __all__: list[str] = []
 
 _STACK = 8 << 20
-_NO_MEMORY = ("bad_alloc", os.strerror(errno.EAGAIN))  # the latter where a thread gets no stack
+_NO_MEMORY = ("MemoryError", "bad_alloc", os.strerror(errno.EAGAIN))  # the last where a thread gets no stack
 _STATUS = Path("/proc/self/status")
 
 
@@ -82,12 +81,11 @@ def _compile(backend: Backend, vocabulary: GrammarVocabulary, constraint: Constr
         try_steps(backend, grammar, vocabulary)
         if seconds > limit and isinstance(backend, Portable):
             return Reply(seconds=seconds, data=backend.dump(grammar))
-    except GrammarError as error:
-        if any(words in str(error) for words in _NO_MEMORY):  # who knows what is left of the back end
+    except Exception as error:
+        said = str(error) or type(error).__name__
+        if any(words in said for words in _NO_MEMORY):  # who knows what is left of the back end
             os._exit(OUT_OF_MEMORY)
-        return Reply(error=str(error))
-    except MemoryError:
-        os._exit(OUT_OF_MEMORY)
+        return Reply(error=said)
     return Reply(seconds=seconds)
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from processors.errors import GrammarError
+from processors.grammar import llguidance
 from processors.grammar.backend import Ask
 from processors.grammar.constraint import Constraint
 from tests.processors.grammar.kit import (
@@ -216,10 +217,31 @@ def test_a_schema_without_conditions_takes_any_json(name, schema):
     assert matcher.is_complete()
 
 
-def test_a_step_over_a_limit_leaves_no_token_and_the_matcher_as_it_was(monkeypatch):
-    from processors.grammar import llguidance
+def test_a_step_over_a_limit_has_no_next_token_and_can_be_taken_back(monkeypatch):
+    monkeypatch.setitem(llguidance.LIMITS, "step_max_items", 220)
+    backend = llguidance.LLGuidanceBackend(env_of("toy"))
+    rules = "\n".join(f'r{n}: "y" r{n} | "z" r{n} "w"' for n in range(60))
+    lark = f'start: "x" ({" | ".join(f"r{n}" for n in range(60))})\n{rules}'
+    matcher = backend.compile(Constraint("lark", lark, "llguidance")).matcher()
+    (x,) = env_of("toy").vocabulary.encode("x", special=False)
+    masks = torch.full((2, vocabulary_of().words), UNTOUCHED, dtype=torch.int32)
 
+    def fill():
+        masks.fill_(UNTOUCHED)
+        return backend.fill([Ask(matcher, (), 0)], masks)
+
+    assert fill() == [[False]]
+    before = masks.clone()
+    assert matcher.accept(x)
+    assert fill() == [[False]]
+    assert not masks[0].any()
+    matcher.rollback(1)
+    assert fill() == [[False]]
+    assert torch.equal(masks, before)
+
+
+def test_a_first_step_over_a_limit_is_not_taken_for_an_empty_grammar(monkeypatch):
     monkeypatch.setitem(llguidance.LIMITS, "step_max_items", 1)
     backend = llguidance.LLGuidanceBackend(env_of("toy"))
-    with pytest.raises(GrammarError):
+    with pytest.raises(GrammarError, match="step_max_items"):
         backend.compile(Constraint("lark", 'start: start start | "a" | "b" start', "llguidance"))

@@ -142,3 +142,10 @@ SMALL = [
 @pytest.mark.parametrize(("constraint", "small"), SMALL)
 def test_only_what_is_surely_cheap_is_compiled_without_a_trial(constraint, small):
     assert is_small(constraint) is small
+
+
+def test_a_closed_compiler_opens_again(compilers):
+    compiler = compilers()
+    compiler.compile(schema(SMALL_SCHEMA))
+    compiler.close()
+    assert compiler.compile(schema("{}")).matcher()
