@@ -65,8 +65,8 @@ class Engine:
         )
         self._history = History(device, slots=max_batch + 1)
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
-        self._pipeline = Pipeline(env, self._registry)
-        jump = JumpDrafter(self._pipeline)
+        self.pipeline = Pipeline(env, self._registry)
+        jump = JumpDrafter(self.pipeline)
         self._drafter = FirstDrafter([jump, drafter]) if drafter else jump
         self._drafting: set[int] = set()  # slots that the drafter knows
         self._guard = DraftGuard(self._registry)
@@ -88,8 +88,8 @@ class Engine:
         """Queue a request. What cannot run is refused here, before anything is generated."""
         request, spec = self.effective(request), self._runner.spec
         check_request(request, spec)
-        self._pipeline.admit(self._spare_slot, request.chain, admission(request, spec.context))
-        self._pipeline.release(self._spare_slot)
+        self.pipeline.admit(self._spare_slot, request.chain, admission(request, spec.context))
+        self.pipeline.release(self._spare_slot)
         if self._drafter.handles(request):
             self._guard_drafts(request)
         rules, now = stop_rules(request, self.eos_ids), time.monotonic()
@@ -101,7 +101,7 @@ class Engine:
     def _guard_drafts(self, request: Request) -> None:
         """No drafts for a plugin that would give other text with them."""
         for name, fault in self._guard.faults(request.chain):
-            self._pipeline.run_stepwise(name)
+            self.pipeline.run_stepwise(name)
             self.notices.append(f"The stage {name} runs without drafts, as it fails with them: {fault}")
 
     def run(self) -> Iterator[Event]:
@@ -135,7 +135,7 @@ class Engine:
     def _rows(self, choosing: Choosing) -> Rows:
         """The rows of the step, and all that the stages can do before the model runs."""
         slots, drafts = [sequence.slot for sequence, _ in choosing], [run for _, run in choosing]
-        return self._pipeline.prepare(Rows.build(self._history, slots, drafts))
+        return self.pipeline.prepare(Rows.build(self._history, slots, drafts))
 
     def _admit(self) -> None:
         for sequence in self._scheduler.admit():
@@ -147,7 +147,7 @@ class Engine:
                 self._runner.release(slot)  # of what a session may have left there
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
             told = admission(request, self._runner.spec.context)
-            self._pipeline.admit(slot, request.chain, told)
+            self.pipeline.admit(slot, request.chain, told)
             self._sampler.admit(slot, request.draw)
             if self._drafter.handles(request):
                 self._drafter.admit(slot, request)
@@ -155,11 +155,11 @@ class Engine:
 
     def _drafting_slots(self) -> set[int]:
         """Where drafts are welcome: a plugin may turn out to be unfit for them at any time."""
-        return {slot for slot in self._drafting if not self._pipeline.is_sequential(slot)}
+        return {slot for slot in self._drafting if not self.pipeline.is_sequential(slot)}
 
     def _decide(self, choosing: Choosing, logits: Tensor, rows: Rows) -> list[Event]:
         """From a step's logits to committed tokens and events."""
-        tokens, counts = verify(self._sampler(self._pipeline(logits, rows), rows), rows)
+        tokens, counts = verify(self._sampler(self.pipeline(logits, rows), rows), rows)
         chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()  # the one wait for the device
         events: list[Event] = []
         kept: list[tuple[Sequence, Taken]] = []
@@ -168,12 +168,12 @@ class Engine:
             if run:
                 self._drafter.observe(sequence.slot, proposed=len(run), accepted=count - 1)
             good = [token for token in tokens_chosen[:count] if token >= 0]
-            followed = self._pipeline.follow(sequence.slot, good)
+            followed = self.pipeline.follow(sequence.slot, good)
             taken, error = sequence.take(good, followed, context=self._runner.spec.context, now=now)
             if sequence.cut:
                 sequence.end_cut(self._closing(sequence, taken.ids))
             if error is None and sequence.finish is None and len(good) < count:
-                error = self._pipeline.explain_failure(logits, rows, row + len(good))
+                error = self.pipeline.explain_failure(logits, rows, row + len(good))
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:
                 self._release(sequence)
@@ -186,14 +186,14 @@ class Engine:
     def _closing(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
         """What completes a cut document behind these tokens, if that is wanted and it is open."""
         is_open = sequence.request.finish_open and sequence.document == "open"
-        return self._pipeline.closing(sequence.slot, tokens) if is_open else ()
+        return self.pipeline.closing(sequence.slot, tokens) if is_open else ()
 
     def _keep(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Make the tokens of the sequences that go on part of the committed state."""
         slots = [sequence.slot for sequence, _ in kept]
         self._history.append(slots, [taken.ids for _, taken in kept], [taken.forced for _, taken in kept])
         for sequence, taken in kept:
-            self._pipeline.commit(sequence.slot, taken.ids)
+            self.pipeline.commit(sequence.slot, taken.ids)
             if sequence.fed > len(sequence) - 1:  # rejected drafts
                 sequence.fed = len(sequence) - 1
                 self._runner.keep(sequence.slot, sequence.fed)
@@ -204,7 +204,7 @@ class Engine:
         if sequence.slot in self._drafting:
             self._drafting.remove(sequence.slot)
             self._drafter.release(sequence.slot)
-        self._pipeline.release(sequence.slot)
+        self.pipeline.release(sequence.slot)
         self._history.release(sequence.slot)
 
     def _end_late(self) -> list[Event]:

@@ -29,6 +29,7 @@ COMMANDS = {
     "completion": "Print the shell's completion script.",
     "stages": "List, show and check the stages of the chain.",
     "config": "Show, check, compare and write presets.",
+    "bench": "Measure what parts of gencli cost here.",
 }
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())

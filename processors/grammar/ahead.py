@@ -57,18 +57,18 @@ class _Walk:
 
 def _guess(walk: _Walk, text: bytes) -> bytes:
     """Between two parts of the structure: white space and the one part that may come next."""
-    last = text[-1:]
-    if not last or walk.allows(b"Z"):  # inside a string
+    done = text.rstrip()
+    last = done[-1:]
+    if not last or last.isdigit() or walk.allows(b"Z"):  # inside a number or a string
         return b""
-    space = _space_after(text[:-1], last) if last in _USUAL else b""
+    space = _space_after(done[:-1], last) if last in _USUAL and done == text else b""
     parts = (b'"', b"{", b"[") if last in _USUAL else (b":", b",", b"}", b"]")
-    if last.isdigit():
-        return b""
     legal = [part for part in parts if walk.allows(space + part)]
     return space + legal[0] if len(legal) == 1 else space
 
 
 def _space_after(text: bytes, last: bytes) -> bytes:
-    """The white space that came after this sign the last time, or usually does."""
+    """Nothing or a new line, if that came after this sign the last time, else what usually comes."""
     _, found, rest = text.rpartition(last)
-    return rest[: len(rest) - len(rest.lstrip())] if found and rest.strip() else _USUAL[last]
+    space = rest[: len(rest) - len(rest.lstrip())]
+    return space if found and rest.strip() and (not space or b"\n" in space) else _USUAL[last]

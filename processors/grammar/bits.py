@@ -1,4 +1,4 @@
-"""Bit masks over tokens: reading them into logits, and setting single ids in them."""
+"""Bit masks over tokens: rows of 32-bit words, in which bit i of word w is token 32 w + i."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from processors.kernels.bitmask import blocked_bits
+
 __all__ = [
     "allow_only",
     "allowed_ids",
     "allows",
-    "apply_bitmask",
     "count_allowed",
     "forbid",
     "pack",
@@ -24,25 +25,6 @@ __all__ = [
 def words(width: int) -> int:
     """Number of 32-bit words that hold a bit for each of `width` ids."""
     return (width + 31) // 32
-
-
-def apply_bitmask(logits: Tensor, masks: Tensor) -> Tensor:
-    """Mask in logits [R, V] every id whose bit in masks [R, ceil(V / 32)] int32 is 0, in place.
-
-    Eight bits at a time are looked up as eight bools, so [R, V] bools are made once.
-    """
-    octets = masks.view(torch.uint8).flatten().to(torch.int32)
-    blocked = (
-        _blocked(logits.device).index_select(0, octets).view(torch.bool).view(len(masks), 32 * masks.shape[1])
-    )
-    return logits.masked_fill_(blocked[:, : logits.shape[1]], -torch.inf)
-
-
-@functools.cache
-def _blocked(device: torch.device) -> Tensor:
-    """For each octet the eight bools that its zeros are, packed into an int64 [256]."""
-    bits = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
-    return (bits == 0).view(torch.int64).flatten().to(device)
 
 
 def set_ids(masks: Tensor, ids: Sequence[int], allowed: Tensor) -> None:
@@ -67,7 +49,7 @@ def allow_only(mask: Tensor, token: int) -> None:
 def allowed_ids(mask: Tensor, width: int) -> Tensor:
     """The ids below `width` that a row of masks [W] allows, in order, [n] int64."""
     octets = mask.view(torch.uint8).to(torch.int32)
-    blocked = _blocked(mask.device).index_select(0, octets).view(torch.bool)
+    blocked = blocked_bits(mask.device).index_select(0, octets).view(torch.bool)
     return (~blocked[:width]).nonzero().flatten()
 
 

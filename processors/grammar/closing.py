@@ -1,4 +1,4 @@
-"""How an open document can be ended soon, and which tokens leave room for that in what is left of a budget."""
+"""How an open document can be ended soon, and which tokens leave room for that in a budget."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Kinds:
 
 
 class Closer:
-    """Looks for short ends of documents: the forced text, and where there is a choice the first legal byte."""
+    """Looks for short ends of documents: forced text, and where there is a choice the first legal byte."""
 
     def __init__(self, speller: Speller, width: int) -> None:
         self.speller, self._width = speller, width

@@ -12,11 +12,12 @@ from processors.base import Admission, Env, Followed, Processor
 from processors.catalog import GrammarParams, Phase
 from processors.errors import GrammarError
 from processors.grammar.backend import Ask, Backend, load_backend
-from processors.grammar.bits import apply_bitmask, count_allowed, set_ids, words
+from processors.grammar.bits import count_allowed, set_ids, words
 from processors.grammar.canonical import Speller
 from processors.grammar.closing import Closer
 from processors.grammar.constraint import Constraint
 from processors.grammar.place import Marker, Place, Rules
+from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
 
 __all__ = ["GrammarStage"]

@@ -98,7 +98,7 @@ def test_a_session_jumps_in_every_turn():
 def test_forced_text_at_the_start_needs_no_pass_of_its_own():
     choice = GrammarParams(json.dumps(["always this text"]), kind="choice", backend="trie")
     one = replace(request("Say"), chain=Chain((("grammar", choice),)))
-    ids, ends, passes = tokens_of([one])
+    _, ends, passes = tokens_of([one])
     assert (ends["Say", 0], passes) == (("always this text", "grammar", "over"), 1)
 
 
