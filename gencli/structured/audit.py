@@ -18,7 +18,7 @@ from gencli.structured.support import SUPPORT, Grade
 
 __all__ = ["Graded", "audit", "audit_json", "finding", "graded"]
 
-_WORST: tuple[Grade, ...] = ("unknown", "refused", "loose", "tight", "exact")
+_WORST: tuple[Grade, ...] = ("refused", "unknown", "loose", "tight", "exact")
 _VERDICTS: dict[Grade, tuple[Verdict, str]] = {
     "exact": ("mask", ""),
     "tight": ("mask", "the mask also refuses some valid values"),
@@ -57,7 +57,8 @@ def audit(schema: Any, backend: str) -> Audit:
 def finding(one: Graded) -> Finding:
     """What is said of a graded keyword."""
     if one.shape.startswith("?"):
-        return Finding(one.pointer, one.keyword, "unknown", "not a keyword of JSON Schema")
+        what = "format" if one.keyword == "format" else "keyword"
+        return Finding(one.pointer, one.keyword, "unknown", f"not a {what} of JSON Schema: nothing checks it")
     verdict, reason = _VERDICTS[one.grade]
     shape = f" ({one.shape})" if reason and one.shape != one.keyword else ""
     return Finding(one.pointer, one.keyword, verdict, reason + shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gencli.structured.audit import Graded, finding, graded
@@ -82,7 +82,7 @@ def candidate(schema: Any, backend: str, *, whitespace: int = 8, extra: bool = F
     if form is None:
         return _as_it_stands(schema, backend, whitespace)
     if form.schema is False:
-        if form.tight:
+        if form.tight or form.left:
             return _as_it_stands(schema, backend, whitespace)
         raise SchemaError("Nothing satisfies this schema.", pointer="", hint="Look for bounds that exclude each other.")
     spelled, at = spell(form.schema)
@@ -94,16 +94,16 @@ def candidate(schema: Any, backend: str, *, whitespace: int = 8, extra: bool = F
     for one in graded(spelled, backend):
         for place in at.get(one.pointer, ()):
             carriers.setdefault(place, []).append(one)
-    findings = tuple(_told(graded(schema, backend), carriers, left, form))
     inside = [one for one in graded(spelled, backend) if one.grade != "exact"]
-    loose = sum(one.verdict != "mask" and one.reason != _FOREIGN for one in findings)
-    loose = max(loose, len(gone) + sum(one.grade != "tight" for one in inside))
+    homeless = [finding(replace(one, pointer="")) for one in inside if not at.get(one.pointer)]
+    findings = (*_told(graded(schema, backend), carriers, left, form), *homeless)
+    loose = sum(one.verdict != "mask" and not one.reason.startswith("not a ") for one in findings)
+    loose = max(loose, len(left), len(gone) + sum(one.grade != "tight" for one in inside))
     tight = len(form.tight) + sum(one.grade == "tight" for one in inside)
     constraint = Constraint("json_schema", json.dumps(spelled, ensure_ascii=False), backend, whitespace)
     return Candidate(Variant(constraint, Audit(backend, findings)), loose, tight)
 
 
-_FOREIGN = "not a keyword of JSON Schema"
 _LOST = "the rewriting lost it"
 
 
@@ -126,7 +126,7 @@ def _told(
     for one in keywords:
         note = form.tight.get(one.pointer) or form.notes.get(one.pointer, "")
         if one.shape.startswith("?"):
-            yield Finding(one.pointer, one.keyword, "unknown", _FOREIGN)
+            yield finding(one)
         elif one.pointer in left:
             yield Finding(one.pointer, one.keyword, "check", left[one.pointer])
         elif one.pointer in carriers:
@@ -135,6 +135,8 @@ def _told(
             yield Finding(one.pointer, one.keyword, worst.verdict, worst.reason or note)
         elif note:
             yield Finding(one.pointer, one.keyword, "mask", note)
+        elif one.pointer in form.never:
+            yield Finding(one.pointer, one.keyword, "mask", "rewritten: left out, for nothing satisfies it")
         elif one.pointer in form.seen:
             yield Finding(one.pointer, one.keyword, "unknown", _LOST)
 

@@ -64,14 +64,10 @@ def _refused(schema: Any, backend: str) -> list[Graded]:
     """Of each place the one keyword that has to go first."""
     found: dict[str, Graded] = {}
     for one in graded(schema, backend):
-        if one.grade == "refused":
+        if one.grade == "refused" or one.shape == "?format":
             place = one.pointer.rpartition("/")[0]
             found[place] = min(found.get(place, one), one, key=_rank)
-    return [one for place, one in found.items() if not any(_is_below(place, other) for other in found.values())]
-
-
-def _is_below(place: str, other: Graded) -> bool:
-    return (place + "/").startswith(other.pointer + "/")
+    return [one for place, one in found.items() if not any(place.startswith(other + "/") for other in found)]
 
 
 def _rank(one: Graded) -> int:

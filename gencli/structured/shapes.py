@@ -59,7 +59,9 @@ def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(schema, dict):
         return
     for keyword in schema:
-        if keyword in _GROUP:
+        if keyword == "format" and schema["format"] not in FORMATS:
+            yield keyword, "?format"
+        elif keyword in _GROUP:
             yield from ((keyword, shape) for shape in _grouped(schema, keyword))
         elif keyword in APPLICATORS:
             yield from ((keyword, shape) for shape in _applied(schema, keyword))
@@ -97,7 +99,7 @@ def _string_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     if keyword == "pattern":
         yield from pattern_forms(value)
     elif keyword == "format":
-        yield f":{value}" if value in FORMATS else ":other"
+        yield f":{value}"
     else:
         yield ""
 
@@ -117,8 +119,12 @@ def pattern_forms(text: str) -> list[str]:
     found = [] if _is_anchored(node) else [":search"]
     if any(escapes_needed(tree) for tree in trees):
         found.append(":escapes")
-    if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]|[^\x00-\x7f]", text):
+    if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text):
         found.append(":unicode")
+    if r"\p{" in text:
+        found.append(":property")
+    if not text.isascii():
+        found.append(":wide")
     return found or [""]
 
 

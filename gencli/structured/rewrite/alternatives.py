@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gencli.structured.rewrite.meet import meet
+from gencli.structured.rewrite.meet import is_empty, meet
 from gencli.structured.rewrite.modern import modern
 from gencli.structured.rewrite.negate import negate
 from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, key_of, without
@@ -40,7 +40,10 @@ def alternatives(schema: Schema, scope: Scope, *, strict: bool = False, path: tu
         if keyword not in _APART and not is_own_done:
             is_own_done = True
             own = without(node, *_APART)
-            parts.append([own] if meet(own, {AT: {}}) is not None else [])
+            parts.append([own])
+            if is_empty(own):
+                scope.never.update(place for places in own[AT].values() for place in places)
+                return []
         elif keyword in _APART - set(_UNEVALUATED) - {"then", "else"}:
             parts.extend(spread.keyword(node, keyword))
     return spread.unevaluated(node, spread.product(parts))
@@ -126,7 +129,7 @@ class _Spread:
         met = meet(a, b)
         if met is None or self._has_no_value(met):
             for one in (a, b):
-                self.scope.note((place for places in one[AT].values() for place in places), _NEVER)
+                self.scope.never.update(place for places in one[AT].values() for place in places)
             return []
         return [met]
 
@@ -145,18 +148,14 @@ class _Spread:
 
     def one_of(self, branches: list[Schema]) -> list[Flat]:
         """The branches, each without what another allows too."""
-        kept = [self.below(branch) for branch in branches]
+        exact = [self.below(branch, strict=True) for branch in branches]
         found: list[Flat] = []
-        for index, flats in enumerate(kept):
-            rivals = [flat for other, there in enumerate(kept) if other != index for flat in there]
+        for index, branch in enumerate(branches):
+            flats = self.below(branch)
+            rivals = [flat for other, there in enumerate(exact) if other != index for flat in there]
             rivals = [rival for rival in rivals if any(self.meets(flat, rival) for flat in flats)]
-            found.extend(self.product([flats, *(self.refusal(rival) for rival in rivals)]))
+            found.extend(self.product([flats, *(negate(rival) for rival in rivals)]))
         return distinct(found)
-
-    def refusal(self, flat: Flat) -> list[Flat]:
-        if "$ref" in flat:
-            return self.product([negate(one) for one in self.target(flat["$ref"])])
-        return negate(flat)
 
     def negation(self, schema: Schema) -> list[Flat]:
         return self.product([negate(flat) for flat in self.below(schema, strict=True)])
@@ -207,7 +206,6 @@ def distinct(flats: list[Flat]) -> list[Flat]:
     return list(found.values())
 
 
-_NEVER = "rewritten: left out where nothing satisfies it"
 _NOTES = {
     "$ref": "rewritten: merged with what stands beside it",
     "allOf": "rewritten: merged",

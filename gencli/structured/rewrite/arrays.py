@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, perm
 from itertools import permutations
 
 from gencli.structured.rewrite.meet import both
@@ -10,21 +11,27 @@ from gencli.structured.rewrite.node import AT, Flat, Scope, put, without
 __all__ = ["rewrite_array"]
 
 _PLACES = 8  # where the item that `contains` asks for may be
-_DISTINCT = 4  # values that are listed in all orders
+_LISTED = 500  # arrays of values that differ, listed in all orders
 
 
 def rewrite_array(flat: Flat, scope: Scope) -> list[Flat]:
     """Flat schemas of which one has to hold."""
-    return [_unique(one, scope) for one in _contains(_bounded(flat, scope), scope)]
+    bounded = _bounded(flat)
+    if bounded.get("minItems", 0) > bounded.get("maxItems", inf):
+        return []
+    return [_unique(one, scope) for one in _contains(bounded, scope)]
 
 
-def _bounded(flat: Flat, scope: Scope) -> Flat:
-    """items: false is a bound of the number."""
+def _bounded(flat: Flat) -> Flat:
+    """An item that can have no value is a bound of their number."""
     heads = flat.get("prefixItems", [])
-    most = flat.get("maxItems")
-    if flat.get("items") is False and (most is None or most > len(heads)):
-        return put(flat, "maxItems", len(heads), flat[AT].get("items", ()))
-    return flat
+    kept = heads.index(False) if False in heads else len(heads)
+    is_end = kept < len(heads) or flat.get("items") is False
+    if not is_end or flat.get("maxItems", inf) <= kept:
+        return flat
+    keyword = "prefixItems" if kept < len(heads) else "items"
+    flat = put(flat, "maxItems", kept, flat[AT].get(keyword, ()))
+    return put(flat, "prefixItems", heads[:kept]) if kept < len(heads) else flat
 
 
 def _unique(flat: Flat, scope: Scope) -> Flat:
@@ -35,9 +42,11 @@ def _unique(flat: Flat, scope: Scope) -> Flat:
     if flat.get("maxItems", 2) <= 1:
         scope.note(places, "rewritten: with at most one item there is nothing to compare")
         return without(flat, "uniqueItems")
-    if values is None or len(values) > _DISTINCT or flat.get("type") != ["array"] or "prefixItems" in flat:
+    if values is None or flat.get("type") != ["array"] or "prefixItems" in flat:
         return flat
     counts = range(flat.get("minItems", 0), min(len(values), flat.get("maxItems", len(values))) + 1)
+    if sum(perm(len(values), count) for count in counts) > _LISTED:
+        return flat
     listed = [list(order) for count in counts for order in permutations(values, count)]
     scope.note(places, "rewritten: all arrays that it allows, listed")
     places |= frozenset(place for key in ("items", "minItems", "maxItems") for place in flat[AT].get(key, ()))

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import lcm
 from typing import Any
 
-from gencli.structured.rewrite.node import ALSO, AT, FRACTION, Flat, GiveUp, Schema
+from gencli.structured.rewrite.node import ALSO, AT, FRACTION, Flat, GiveUp, Schema, origins
 
 __all__ = ["both", "equal", "is_empty", "meet"]
 
@@ -32,6 +32,9 @@ def meet(a: Flat, b: Flat) -> Flat | None:
         if any(key in a for key in keywords) and any(key in b for key in keywords):
             found.update(merge(a, b))
             done.update(keywords)
+            for key in keywords:
+                if lost := _lost(key, a, b, found):
+                    at[key] = at.get(key, frozenset()) | lost
     for key in (*a, *(key for key in b if key not in a)):
         if key in done:
             continue
@@ -48,6 +51,16 @@ def meet(a: Flat, b: Flat) -> Flat | None:
         else:
             found[key] = a[key] if key in a else b[key]
     return None if is_empty(found) else found
+
+
+def _lost(keyword: str, a: Flat, b: Flat, found: Flat) -> frozenset[str]:
+    """The places of subschemas of which nothing is left."""
+    merged = found.get(keyword)
+    if merged is False:
+        return origins(a.get(keyword)) | origins(b.get(keyword))
+    names = merged.items() if isinstance(merged, dict) and AT not in merged else ()
+    void = [name for name, below in names if below is False]
+    return frozenset(place for one in (a, b) for name in void for place in origins(one.get(keyword, {}).get(name)))
 
 
 def both(a: Schema, b: Schema) -> Schema:

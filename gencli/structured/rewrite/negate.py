@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gencli.structured.rewrite.meet import equal
-from gencli.structured.rewrite.node import ALSO, AT, FRACTION, Flat, GiveUp
+from gencli.structured.rewrite.node import ALSO, AT, FRACTION, Flat, GiveUp, origins
 from gencli.structured.rewrite.words import others, unlike
 
 __all__ = ["negate"]
@@ -96,7 +96,7 @@ def _required(names: list[str], flat: Flat) -> Iterator[Flat]:
 def _properties(properties: dict[str, Any], flat: Flat) -> Iterator[Flat]:
     for name, below in properties.items():
         if below is not True:
-            refused = {"not": below, AT: {}} if below is not False else True
+            refused = {"not": below, AT: {"not": origins(below)}} if below is not False else True
             yield {"type": ["object"], "required": [name], "properties": {name: refused}}
 
 
@@ -109,7 +109,7 @@ def _items(below: Any, flat: Flat) -> Iterator[Flat]:
 def _prefix_items(heads: list[Any], flat: Flat) -> Iterator[Flat]:
     for index, below in enumerate(heads):
         if below is not True:
-            refused = {"not": below, AT: {}} if below is not False else True
+            refused = {"not": below, AT: {"not": origins(below)}} if below is not False else True
             yield {"type": ["array"], "minItems": index + 1, "prefixItems": [*[True] * index, refused]}
 
 

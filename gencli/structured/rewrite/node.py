@@ -9,7 +9,7 @@ from typing import Any
 
 from gencli.structured.pointers import child
 from gencli.structured.refs import References
-from gencli.structured.shapes import APPLICATORS, GROUPS
+from gencli.structured.shapes import APPLICATORS, FORMATS, GROUPS
 
 __all__ = ["ALSO", "AT", "FRACTION", "Flat", "GiveUp", "Schema", "Scope", "key_of", "mark", "origins", "plain", "put", "without"]
 
@@ -43,6 +43,7 @@ class Scope:
     extra: bool
     references: References
     notes: dict[str, str] = field(default_factory=dict)  # pointer -> how it was rewritten
+    never: set[str] = field(default_factory=set)  # pointers of what nothing satisfies
     left: dict[str, str] = field(default_factory=dict)  # pointer -> why it is left to the final check
     tight: dict[str, str] = field(default_factory=dict)  # pointer -> what is valid, but not generated
     budget: int = 20_000  # nodes that may yet be made
@@ -54,7 +55,7 @@ class Scope:
             self.notes.setdefault(pointer, text)
 
     def leave(self, pointers: Iterable[str], text: str) -> None:
-        for pointer in pointers:
+        for pointer in list(pointers) or [""]:  # a keyword that a rewrite made has no place of its own
             self.left.setdefault(pointer, text)
 
     def narrow(self, pointers: Iterable[str], text: str) -> None:
@@ -86,12 +87,16 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
     if depth > _DEPTH:
         raise GiveUp("the schema is too deep")
     scope.spend()
+    given, schema = schema, _followed(schema, scope)
     kept = [keyword for keyword in schema if keyword in _KNOWN]
+    if "format" in kept and schema["format"] not in FORMATS:
+        kept.remove("format")
     if "$ref" in kept and scope.is_old:
         scope.note((child(pointer, key) for key in kept if key != "$ref"), "ignored beside $ref in this draft")
         kept = ["$ref"]
-    node: Flat = {AT: {keyword: frozenset([child(pointer, keyword)]) for keyword in kept}}
-    scope.seen.update(child(pointer, keyword) for keyword in kept)
+    places = {key: "$dynamicRef" if key == "$ref" and "$dynamicRef" in given else key for key in kept}
+    node: Flat = {AT: {key: frozenset([child(pointer, place)]) for key, place in places.items()}}
+    scope.seen.update(child(pointer, place) for place in places.values())
     for keyword in kept:
         value, place = schema[keyword], child(pointer, keyword)
         if keyword == "$ref":
@@ -107,6 +112,22 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
             }
         node[keyword] = value
     return node
+
+
+def _followed(schema: dict[str, Any], scope: Scope) -> dict[str, Any]:
+    """A dynamic reference is a plain one where its name stands once."""
+    name = str(schema.get("$dynamicRef", "")).removeprefix("#")
+    if not name or "$ref" in schema or sum(_anchors(scope.root, name)) > 1:
+        return schema
+    return {"$ref" if key == "$dynamicRef" else key: below for key, below in schema.items()}
+
+
+def _anchors(value: Any, name: str) -> Iterator[int]:
+    if isinstance(value, dict):
+        yield value.get("$dynamicAnchor") == name
+    if isinstance(value, dict | list):
+        for below in value.values() if isinstance(value, dict) else value:
+            yield from _anchors(below, name)
 
 
 def put(node: Flat, keyword: str, value: Any, places: Iterable[str] = ()) -> Flat:

@@ -31,6 +31,7 @@ from gencli.structured.rewrite.node import (
 from gencli.structured.rewrite.numbers import rewrite_number
 from gencli.structured.rewrite.objects import rewrite_object
 from gencli.structured.rewrite.strings import rewrite_string
+from gencli.structured.rewrite.void import without_void
 from gencli.structured.shapes import GROUPS
 
 __all__ = ["Rewritten", "rewrite"]
@@ -48,6 +49,7 @@ class Rewritten:
     left: dict[str, str]
     tight: dict[str, str]
     seen: set[str]
+    never: set[str]
 
 
 def rewrite(schema: Any, backend: str, *, extra: bool = False) -> Rewritten:
@@ -57,7 +59,7 @@ def rewrite(schema: Any, backend: str, *, extra: bool = False) -> Rewritten:
         found = _Normal(scope).whole(mark(schema, "", scope))
     except RecursionError:
         raise GiveUp("the schema is too deep") from None
-    return Rewritten(found, scope.notes, scope.left, scope.tight, scope.seen)
+    return Rewritten(found, scope.notes, scope.left, scope.tight, scope.seen, scope.never)
 
 
 class _Normal:
@@ -76,7 +78,10 @@ class _Normal:
             return found
         if found is False or found is True:
             return found
-        return {**found, "$defs": self.defs}
+        found = {**found, "$defs": self.defs}
+        kept = without_void(found)
+        self.scope.never.update(origins(found) - origins(kept))
+        return kept
 
     def schema(self, schema: Schema) -> Schema:
         """A schema that stands below another; with references in it, it gets a name in $defs."""
@@ -103,10 +108,11 @@ class _Normal:
         if isinstance(schema, bool):
             return schema
         flats = self.whole_numbers(alternatives(schema, self.scope))
-        places = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))
+        own = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))
+        places = own or frozenset(place for each in schema[AT].values() for place in each)
         found = self.joined([one for flat in flats for one in self.finished(flat)])
         if len(found) == 1:
-            self.scope.note(places, "rewritten: one branch is left")
+            self.scope.note(own, "rewritten: one branch is left")
             return found[0]
         return {"anyOf": found, AT: {"anyOf": places}} if found else False
 
@@ -148,8 +154,12 @@ class _Normal:
             return [found] if isinstance(found, dict) else []
         if "enum" in flat:
             values = filtered(flat, self.scope)
-            return [values] if values is not None else []
-        return [self.children(one) for single in self.typed(flat) for one in self.by_type(single)]
+            singles = [values] if values is not None else []
+        else:
+            singles = [self.children(one) for single in self.typed(flat) for one in self.by_type(single)]
+        if not singles:
+            self.scope.never.update(origins(flat))
+        return singles
 
     def typed(self, flat: Flat) -> list[Flat]:
         """One flat schema for each type that has keywords; the rest of the types in one."""
@@ -196,7 +206,7 @@ class _Normal:
         if "prefixItems" in flat:
             found["prefixItems"] = [self.schema(below) for below in flat["prefixItems"]]
         if "enum" in found and "type" in found:
-            return without(found, "type")
+            return without(put(found, "enum", found["enum"], found[AT].get("type", ())), "type")
         return found
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from math import ceil, floor
-from typing import Any
 
 from gencli.structured.rewrite.node import AT, Flat, Scope, put, without
 
 __all__ = ["rewrite_number"]
 
-_FEW = 1_000  # multiples between two bounds that are listed
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
@@ -22,10 +20,7 @@ def rewrite_number(flat: Flat, scope: Scope) -> Flat:
         flat = put(put(flat, "type", ["integer"]), "multipleOf", int(step))
     if flat.get("type") != ["integer"] or not any(key in flat for key in _BOUNDS):
         return flat
-    flat = _whole_bounds(flat)
-    if "multipleOf" in flat and scope.backend == "xgrammar":
-        return _listed(flat, scope)
-    return flat
+    return _whole_bounds(flat)
 
 
 def _whole_bounds(flat: Flat) -> Flat:
@@ -40,15 +35,3 @@ def _whole_bounds(flat: Flat) -> Flat:
         places = flat[AT].get(keyword, frozenset())
         flat = put(without(flat, keyword), plain, max(bounds) if side > 0 else min(bounds), places)
     return flat
-
-
-def _listed(flat: Flat, scope: Scope) -> Flat:
-    low, high, step = flat.get("minimum"), flat.get("maximum"), flat["multipleOf"]
-    if low is None or high is None or step != int(step) or (high - low) // step > _FEW:
-        return flat
-    step = int(step)
-    values: list[Any] = list(range(-(-low // step) * step, high + 1, step))
-    keys = ("multipleOf", "minimum", "maximum")
-    places = [place for key in keys for place in flat[AT].get(key, ())]
-    scope.note(places, "rewritten: the multiples between the bounds, listed")
-    return put(without(flat, *keys), "enum", values, places)

@@ -38,6 +38,7 @@ _BOUNDS = re.compile(r"\{([0-9]{1,6})(,)?([0-9]{1,6})?\}")
 _NAME = re.compile(r"\?P?<[A-Za-z_$][\w$]*>")
 _HEX = {"x": re.compile("([0-9A-Fa-f]{2})"), "u": re.compile("([0-9A-Fa-f]{4})")}
 _BRACED = re.compile(r"\{([0-9A-Fa-f]{1,6})\}")
+_PROPERTY = re.compile(r"\\p\{(?:L|N|Nd)\}")
 _LOW = re.compile(r"\\u([dD][c-fC-F][0-9A-Fa-f]{2})")
 _LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 
@@ -221,6 +222,10 @@ class _Reader:
         ranges: list[tuple[int, int]] = []
         but = ""
         while not self.take("]"):
+            if negated and (name := _PROPERTY.match(self.text, self.at)):
+                self.at = name.end()
+                but += name[0]
+                continue
             low = self._member()
             if isinstance(low, Chars):
                 if low.negated and len(everything := self._everything(low)) == 1:

@@ -17,11 +17,10 @@ _PLAIN = r'[^"\\\x00-\x1f\x7f]'  # characters that JSON writes as they are
 
 def rewrite_string(flat: Flat, scope: Scope) -> Flat:
     """The flat schema with its string keywords rewritten."""
-    singles = [flat, *flat.get(ALSO, ())]
+    singles = [without(flat, ALSO), *flat.get(ALSO, ())]
     rewritten = [_pattern(_format(single, scope), scope) for single in singles]
-    also = [one for single in rewritten for one in [without(single, ALSO), *single.get(ALSO, ())]][1:]
+    flat, *also = [one for single in rewritten for one in [without(single, ALSO), *single.get(ALSO, ())]]
     also = [one for one in also if one.keys() - {AT}]
-    flat = without(rewritten[0], ALSO)
     if also and "pattern" not in flat and scope.backend == "xgrammar":
         flat, also = {**flat, **also[0], AT: {**flat[AT], **also[0][AT]}}, also[1:]
     flat = _length(flat, scope) if scope.backend == "xgrammar" else flat
@@ -72,9 +71,13 @@ def safe_patterns(text: str) -> list[str]:
     node = parse_regex(text)
     items = list(node.items) if isinstance(node, Seq) else [node]
     refused: list[str] = []
-    while len(items) > 1 and items[0] == Anchor("^") and isinstance(look := items[1], Look) and look.kind == "?!":
-        refused.append(refusal(look.body))
-        del items[1]
+    at = 1
+    while items[:1] == [Anchor("^")] and at < len(items) and isinstance(look := items[at], Look):
+        if look.kind == "?!":
+            refused.append(refusal(look.body))
+            del items[at]
+        else:
+            at += 1
     return [*(f"^(?:{show(tree)})$" for tree in whole(Seq(tuple(items)))), *refused]
 
 

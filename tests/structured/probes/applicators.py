@@ -38,8 +38,14 @@ APPLIED = {
 def _single():
     yield judged("anyOf", {"anyOf": [I, S]}, *POOL)
     yield judged("anyOf", {"anyOf": [{"type": "integer", "minimum": 3}, {**O, "properties": {"a": I}}, N]}, *POOL)
-    yield judged("anyOf", {"anyOf": [{**O, **HAS_A}, {**O, **HAS_B}]}, *POOL)
-    yield judged("anyOf", {"anyOf": [{"minimum": 3}, {"maxLength": 2}]}, *POOL)
+    only_a, only_b = (
+        {**O, "properties": {name: I}, "required": [name], "additionalProperties": False} for name in "ab"
+    )
+    both = {**only_b, "properties": {"a": I, "b": S}, "required": ["a", "b"]}
+    yield judged("anyOf", {"anyOf": [only_a, only_b, both]}, *POOL)
+    yield judged("anyOf", {"anyOf": [{"type": "integer", "maximum": 2}, {"type": "integer", "minimum": 6}]}, *POOL)
+    yield judged("anyOf", {"anyOf": [{"enum": [1, "a"]}, {"type": "string", "pattern": "^b$"}, N]}, *POOL)
+    yield judged("anyOf", {"anyOf": [{"type": "array", "items": I}, {"type": "array", "items": S, "minItems": 1}]}, *POOL)
     for schema in APPLIED["not"]:
         yield judged("not", schema, *POOL)
     yield judged("not", {"not": {}}, *POOL)

@@ -56,8 +56,6 @@ def _old():
     yield judged("additionalItems", {**tuple_, "additionalItems": I}, *POOL)
     yield judged("additionalItems:alone", {"$schema": OLD, **A, "items": I, "additionalItems": False}, *POOL)
     yield judged("additionalItems+items", {**tuple_, "additionalItems": False}, *POOL)
-    yield judged("items+maxItems", {**tuple_, "maxItems": 2}, *POOL)
-    yield judged("items+minItems", {**tuple_, "minItems": 2}, *POOL)
     yield judged("additionalItems+minItems", {**tuple_, "additionalItems": False, "minItems": 2}, *POOL)
     yield judged("additionalItems+maxItems", {**tuple_, "additionalItems": I, "maxItems": 3}, *POOL)
 

@@ -85,13 +85,14 @@ def _names():
 def _pairs():
     counts = {"maxProperties", "minProperties"}
     for first, second in combinations(sorted(SAMPLES), 2):
-        if "properties" in (first, second) and counts & {first, second}:
+        if {"properties", "required"} & {first, second} and counts & {first, second}:
             whole = {**O, "properties": AB, "required": ["a", "b"], "additionalProperties": S}
             count = 2 if first == "maxProperties" else 3
             values = {"a": 1, "b": "x"}, {"a": 1, "b": "x", "c": "y"}, {"a": 1}, {"a": 1, "b": "x", "c": "y", "d": "z"}
             yield judged(f"{first}+{second}", {**whole, first: count}, *values)
             continue
-        yield judged(f"{first}+{second}", {**O, first: SAMPLES[first], second: SAMPLES[second]}, *POOL)
+        base = {**O, "properties": AB} if "required" in (first, second) else O
+        yield judged(f"{first}+{second}", {**base, first: SAMPLES[first], second: SAMPLES[second]}, *POOL)
     for first in sorted(set(SAMPLES) - {"properties", "additionalProperties", *counts}):
         closed = {**O, "properties": AB, "additionalProperties": False, first: SAMPLES[first]}
         for other in ("additionalProperties", "properties"):

@@ -38,7 +38,8 @@ PATTERNS = [
     (":escapes", "^.{2}$", ("ab", 'a"', "\\\\", "a", "aé")),
     (":escapes", "^[^a]$", ("b", '"', "\\", "\n", "a", "é")),
     (":escapes", r"^\s$", (" ", "\t", "a")),
-    (":unicode", "^[α-ω]+$", ("αβ", "ab", "")),
+    (":wide", "^[α-ω]+$", ("αβ", "ab", "")),
+    (":wide", "^[^\n\u2028]{2}$".encode().decode("unicode_escape"), ("ab", "é😀", "a", "a\n")),
     (":unicode", r"^\W$", ("-", "é", "a")),
     (":unicode", r"^[^\d]$", ("a", "٣", "3")),
     (":unicode", r"^\S$", ("a", "\xa0", " ")),
@@ -50,6 +51,16 @@ PATTERNS = [
     (":anchors", "a(^b|c)*$", ("ac", "b")),
 ]
 SHAPED = [judged(f"pattern{form}", {**S, "pattern": text}, *words) for form, text, words in PATTERNS]
+
+# Classes that Python has no words for.
+PROPERTIES = [
+    _texts(f"pattern:property{mark}", {**typed, "pattern": pattern}, good, bad)
+    for mark, typed in (("", S), (":union", {"type": ["string", "null"]}), (":untyped", {}))
+    for pattern, good, bad in (
+        (r"^[^0-9A-Z_a-z\p{L}\p{N}]$", ["-", " ", "€"], ["a", "é", "中", "٣", "_", "--"]),
+        (r"^[^0-9\p{Nd}]{2}$", ["ab", "é-"], ["a1", "٣a", "a"]),
+    )
+]
 
 # Format: texts that are of it, texts that are not.
 FORMATS = {
@@ -101,7 +112,7 @@ def _standings():
         yield judged(f"{keyword}:union", {"type": ["string", "null"], keyword: value}, "ab", "a", "abc", None, 3)
         yield judged(f"{keyword}:foreign", {"type": "integer", keyword: value}, 1, 234, "ab")
     for form, text, words in PATTERNS:
-        if form in (":search", ":escapes", ":unicode"):
+        if form in (":search", ":escapes", ":unicode", ":wide"):
             union = {"type": ["string", "null"], "pattern": text}
             yield judged(f"pattern{form}:union", union, *words, None, 3)
             yield judged(f"pattern{form}:untyped", {"pattern": text}, *words, None, 3)
@@ -111,4 +122,4 @@ def _standings():
         yield _texts(f"format:{name}:untyped", {"format": name}, [*good, None, 3], bad)
 
 
-PROBES = [*LENGTHS, *SHAPED, *FORMATTED, *PAIRS, *_standings()]
+PROBES = [*LENGTHS, *SHAPED, *PROPERTIES, *FORMATTED, *PAIRS, *_standings()]
