@@ -28,17 +28,20 @@ IDS = "1,6,97,98,99,100,101,102,103,104,105,257"  # a to i, and the ids that end
 LETTERS = {"allow_ids": (IDS + ",109,110",)}
 # Behind one of f, g and h there has to be a z, which no run allows: some texts fail.
 REGEX = "[a-ei-p][a-ei-p][a-ei-p][a-ei-p][a-ei-p][a-ei-p]+([a-e]|[f-h]z)"
+# The fake model likes an f behind the prompt.
 CHOICES = tuple(
-    "aaaa aaan aana aann anaa anan anna annn naaa naan nana nann nnaa nnan nnna nnnn nnnnnnnn anananan "
-    "b ba c d e ed f fe fg g h hi".split()
+    "f fbbbb fbbbe fbbeb fbbee fbebb fbebe fbeeb fbeee febbb febbe febeb febee feebb feebe feeeb feeee "
+    "fbebebebebebebe feeeeeeeeee febbaebbaebba fba fc fd fg fh fi b bc c d e g h".split()
 )
 # What JSON is written with, and what lets a text show that is cut.
 JSON_IDS = ",".join(map(str, (10, 32, *b'{}[]":,-/', *b"0123456789", *b"abcdefghimnoprsuy", 257)))
+# With these, most strings are no regular expressions.
+BRACKETS = "10,32,34,40,44,91,93,97,98,99,100,101,257"
 JSON = {"allow_ids": (JSON_IDS,), "partial": None}
 # Its first character is a choice, its letters are those that are banned and biased, its format is
 # something that only the check knows.
 SCHEMA = """{"anyOf": [
-    {"type": "array", "items": {"type": "string", "format": "idn-email", "maxLength": 3}, "minItems": 3},
+    {"type": "array", "items": {"type": "string", "format": "regex", "minLength": 1, "maxLength": 3}, "minItems": 3},
     {"type": "object", "properties": {"a": {"enum": [1, 2]}}}
 ]}"""
 
@@ -50,10 +53,10 @@ FEATURES = {
     "repetition_penalty": feature({"--repetition-penalty": ("1.5",)}),
     "frequency_penalty": feature({"--frequency-penalty": ("3",)}),
     "presence_penalty": feature({"--presence-penalty": ("3",)}),
-    "penalty_scope": feature({"--penalty-scope": ("prompt",)}, repetition_penalty=("3",)),
+    "penalty_scope": feature({"--penalty-scope": ("output",)}, repetition_penalty=("3",)),
     "penalty_window": feature({"--penalty-window": ("2",)}, repetition_penalty=("3",)),
     "logit_bias": feature({"--logit-bias": ("97=3", "98=3")}),
-    "allow_ids": feature({"--allow-ids": (IDS + ",109,110,111,112",)}),
+    "allow_ids": feature({"--allow-ids": ("1,6,97,98,99,100,102,103,104,105,109,110,257",)}),
     "suppress_ids": feature({"--suppress-ids": ("99,100",)}),
     "ban": feature({"--ban": ("a", "bc")}),
     "min_tokens": feature({"--min-tokens": ("9",)}, stop_regex=("[a-z]",)),
@@ -70,7 +73,7 @@ FEATURES = {
     "n": feature({"-n": ("2",)}),
     "max_tokens": feature({"--max-tokens": ("5",)}),
     "max_time": feature({"--max-time": ("0.000001",)}),
-    "stop": feature({"--stop": ("ab", "d")}),
+    "stop": feature({"--stop": ("ab", "e")}),
     "stop_id": feature({"--stop-id": ("101", "105")}),
     "stop_regex": feature({"--stop-regex": ("[gh]",)}),
     "include_stop": feature({"--include-stop": None}, stop=("ab", "c")),
@@ -91,8 +94,8 @@ FEATURES = {
     "schema_strict": feature({"--schema-strict": None}, json_schema=(SCHEMA,), **JSON),
     "extra_properties": feature({"--extra-properties": None}, json_schema=(SCHEMA,), **JSON),
     "json_whitespace": feature({"--json-whitespace": ("0",)}, json_schema=(SCHEMA,), **JSON),
-    "formats": feature({"--formats": None}, json_schema=(SCHEMA,), **JSON),
-    "partial": feature({"--partial": None}, regex=(REGEX,), **LETTERS),
+    "formats": feature({"--formats": None}, json_schema=(SCHEMA,), partial=None, allow_ids=(BRACKETS,)),
+    "partial": feature({"--partial": None}, json_schema=(SCHEMA,), formats=None, allow_ids=(BRACKETS,)),
     "retries": feature({"--retries": ("2",)}, regex=(REGEX,), **LETTERS),
     "jump_forward": feature({"--jump-forward": ("off",)}, regex=(REGEX,), **LETTERS),
     "finish_open": feature({"--finish-open": None}, regex=(REGEX,), max_tokens=("4",), **LETTERS),
