@@ -19,6 +19,7 @@ from processors.grammar.backend import Ask, Matcher
 from processors.grammar.capture import caught_lines
 from processors.grammar.constraint import Constraint
 from processors.grammar.filling import allows_text, fill_by_position
+from processors.grammar.pace import Pace
 from processors.grammar.vocabulary import GrammarVocabulary
 
 __all__ = ["LIMITS", "LLGuidanceBackend", "LLGuidanceGrammar", "LLGuidanceMatcher"]
@@ -128,10 +129,13 @@ class LLGuidanceBackend:
 
     def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
         rows, words = masks.shape
-        states = [(cast(LLGuidanceMatcher, matcher).state, row) for matcher, row in places]
-        self._threads.unsafe_compute_mask_ptr(states, masks.data_ptr(), words * masks.element_size(), rows)
-        for matcher, row in places:
-            if cast(LLGuidanceMatcher, matcher).mend():
+        ours = [(cast(LLGuidanceMatcher, matcher), row) for matcher, row in places]
+        states = [(matcher.state, row) for matcher, row in ours if not matcher.pace.is_slow]
+        if states:
+            size = words * masks.element_size()
+            self._threads.unsafe_compute_mask_ptr(states, masks.data_ptr(), size, rows)
+        for matcher, row in ours:
+            if matcher.pace.is_slow or matcher.mend():
                 masks[row] = 0
             elif self._lent_end is not None:
                 masks[row] &= self.vocabulary.text_mask
@@ -145,18 +149,23 @@ class LLGuidanceGrammar:
 
     def matcher(self) -> LLGuidanceMatcher:
         """See Grammar."""
-        return LLGuidanceMatcher(self, self.start.deep_copy())
+        return LLGuidanceMatcher(self, self.start.deep_copy(), Pace())
 
 
 class LLGuidanceMatcher:
     """A matcher of llguidance's that is never given the end of a text, and never stays in its error state."""
 
-    def __init__(self, grammar: LLGuidanceGrammar, state: Any, tokens: Sequence[int] = ()) -> None:
-        self.state, self._grammar, self._tokens = state, grammar, list(tokens)
+    def __init__(
+        self, grammar: LLGuidanceGrammar, state: Any, pace: Pace, tokens: Sequence[int] = ()
+    ) -> None:
+        self.state, self.pace = state, pace
+        self._grammar, self._tokens = grammar, list(tokens)
 
     def accept(self, token: int) -> bool:
         """See Matcher."""
-        if not self._grammar.vocabulary.is_text(token) or self.state.try_consume_tokens([token]) != 1:
+        if not self._grammar.vocabulary.is_text(token):
+            return False
+        if not self.pace.step(lambda: self.state.try_consume_tokens([token]) == 1):
             self.mend()
             return False
         self._tokens.append(token)
@@ -167,6 +176,7 @@ class LLGuidanceMatcher:
         if count:
             del self._tokens[-count:]
             self.state.rollback(count)
+            self.pace.rollback(count)
             self.mend()
 
     def mend(self) -> bool:
@@ -183,15 +193,15 @@ class LLGuidanceMatcher:
 
     def is_over(self) -> bool:
         """See Matcher."""
-        return self.is_complete() and bool(self.state.is_stopped())
+        return self.is_complete() and (self.pace.is_slow or bool(self.state.is_stopped()))
 
     def forced(self) -> bytes:
         """See Matcher."""
-        return bytes(self.state.compute_ff_bytes())
+        return b"" if self.pace.is_slow else bytes(self.state.compute_ff_bytes())
 
     def fork(self) -> LLGuidanceMatcher:
         """See Matcher."""
-        return LLGuidanceMatcher(self._grammar, self.state.deep_copy(), self._tokens)
+        return LLGuidanceMatcher(self._grammar, self.state.deep_copy(), self.pace.fork(), self._tokens)
 
 
 class _Tokenizer:

@@ -9,11 +9,11 @@ import torch
 
 from processors.errors import GrammarError
 from processors.grammar.backend import Ask, Backend, Grammar
+from processors.grammar.pace import MAX_STEP_SECONDS
 from processors.grammar.vocabulary import GrammarVocabulary
 
-__all__ = ["MAX_STEP_SECONDS", "try_steps"]
+__all__ = ["try_steps"]
 
-MAX_STEP_SECONDS = 0.5
 _WALKS, _STEPS = 4, 16
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, cast
@@ -21,13 +20,13 @@ from processors.grammar.backend import Ask, Matcher
 from processors.grammar.capture import caught_lines
 from processors.grammar.constraint import Constraint
 from processors.grammar.filling import allows_text, fill_by_position
+from processors.grammar.pace import Pace
 from processors.grammar.vocabulary import GrammarVocabulary
 
-__all__ = ["MAX_STEP_SECONDS", "XGrammarBackend", "XGrammarGrammar", "XGrammarMatcher"]
+__all__ = ["XGrammarBackend", "XGrammarGrammar", "XGrammarMatcher"]
 
 # "[07:50:57] /project/cpp/x.cc:1161: Warning: " and "... Check failed: (x) is false: "
 _PLACE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: (?:Check failed: .*? is (?:true|false): )?")
-MAX_STEP_SECONDS = 0.5  # of computing, for one token
 _WARNING = re.compile(_PLACE.pattern + "Warning: ")
 
 
@@ -108,12 +107,12 @@ class XGrammarBackend:
 
     def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
         ours = [(cast(XGrammarMatcher, matcher), row) for matcher, row in places]
-        states = [matcher.state for matcher, _ in ours if not matcher.is_slow]
-        rows = [row for matcher, row in ours if not matcher.is_slow]
+        states = [matcher.state for matcher, _ in ours if not matcher.pace.is_slow]
+        rows = [row for matcher, row in ours if not matcher.pace.is_slow]
         if rows:
             self._batch.batch_fill_next_token_bitmask(states, masks, rows)
         for matcher, row in ours:
-            if matcher.is_slow:
+            if matcher.pace.is_slow:
                 masks[row] = 0
 
 
@@ -125,45 +124,26 @@ class XGrammarGrammar:
 
     def matcher(self) -> XGrammarMatcher:
         """See Grammar."""
-        return XGrammarMatcher(self.backend.start(self.compiled), self.backend.vocabulary)
+        return XGrammarMatcher(self.backend.start(self.compiled), self.backend.vocabulary, Pace())
 
 
 class XGrammarMatcher:
-    """A matcher of xgrammar's that is never given the end of a text.
+    """A matcher of xgrammar's that is never given the end of a text."""
 
-    In some grammars each token costs twice what the one before it did, and nothing can interrupt that.
-    So the first token that costs too much is the last.
-    """
-
-    def __init__(
-        self, state: Any, vocabulary: GrammarVocabulary, count: int = 0, slow_at: int | None = None
-    ) -> None:
-        self.state, self._vocabulary = state, vocabulary
-        self._count, self._slow_at = count, slow_at
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it has to stop here."""
-        return self._slow_at is not None
+    def __init__(self, state: Any, vocabulary: GrammarVocabulary, pace: Pace) -> None:
+        self.state, self._vocabulary, self.pace = state, vocabulary, pace
 
     def accept(self, token: int) -> bool:
         """See Matcher."""
-        if self.is_slow or not self._vocabulary.is_text(token):
+        if not self._vocabulary.is_text(token):
             return False
-        begin = time.thread_time()
-        accepted = bool(self.state.accept_token(token))
-        self._count += accepted
-        if accepted and time.thread_time() - begin > MAX_STEP_SECONDS:
-            self._slow_at = self._count
-        return accepted
+        return self.pace.step(lambda: bool(self.state.accept_token(token)))
 
     def rollback(self, count: int) -> None:
         """See Matcher."""
         if count:
             self.state.rollback(count)
-            self._count -= count
-            if self._slow_at is not None and self._slow_at > self._count:
-                self._slow_at = None
+            self.pace.rollback(count)
 
     def is_complete(self) -> bool:
         """See Matcher."""
@@ -171,7 +151,7 @@ class XGrammarMatcher:
 
     def is_over(self) -> bool:
         """See Matcher. xgrammar knows only by a mask."""
-        if self.is_slow or not self.is_complete():
+        if self.pace.is_slow or not self.is_complete():
             return self.is_complete()
         mask = torch.zeros(1, self._vocabulary.words, dtype=torch.int32)
         self.state.fill_next_token_bitmask(mask)
@@ -179,7 +159,7 @@ class XGrammarMatcher:
 
     def forced(self) -> bytes:
         """See Matcher."""
-        if self.is_slow:
+        if self.pace.is_slow:
             return b""
         try:
             return cast(bytes, self.state.find_jump_forward_string().encode())
@@ -188,4 +168,4 @@ class XGrammarMatcher:
 
     def fork(self) -> XGrammarMatcher:
         """See Matcher."""
-        return XGrammarMatcher(self.state.fork(), self._vocabulary, self._count, self._slow_at)
+        return XGrammarMatcher(self.state.fork(), self._vocabulary, self.pace.fork())

@@ -6,7 +6,7 @@ import resource
 import pytest
 
 from processors.errors import GrammarError, GrammarTimeout
-from processors.grammar import trial, xgrammar
+from processors.grammar import pace, trial
 from processors.grammar.compiler import GrammarCompiler
 from processors.grammar.constraint import Constraint
 from processors.testing.grammars import HOSTILE
@@ -98,12 +98,13 @@ def test_a_grammar_whose_steps_take_too_long_is_refused(monkeypatch):
         trial.try_steps(backend_of("xgrammar"), grammar, vocabulary_of())
 
 
-def test_a_matcher_that_became_too_slow_stops_there_until_it_is_taken_back(monkeypatch):
-    monkeypatch.setattr(xgrammar, "MAX_STEP_SECONDS", -1.0)
-    matcher = compiled("xgrammar", "regex", "ab*").matcher()
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_a_matcher_that_became_too_slow_stops_there_until_it_is_taken_back(backend, monkeypatch):
+    monkeypatch.setattr(pace, "MAX_STEP_SECONDS", -1.0)
+    matcher = compiled(backend, "regex", "ab*").matcher()
     a, b = (env_of("toy").vocabulary.encode(text, special=False)[0] for text in "ab")
     assert matcher.accept(a)
-    assert (legal("xgrammar", matcher), matcher.is_complete(), matcher.is_over()) == ([], True, True)
+    assert (legal(backend, matcher), matcher.is_complete(), matcher.is_over()) == ([], True, True)
     assert (matcher.accept(b), matcher.fork().accept(b), matcher.forced()) == (False, False, b"")
     matcher.rollback(1)
-    assert a in legal("xgrammar", matcher)
+    assert a in legal(backend, matcher)
