@@ -75,7 +75,12 @@ def audit_json(plan: Plan) -> dict[str, Any]:
                 "backend": variant.audit.backend,
                 "exact": variant.audit.is_exact,
                 "findings": [
-                    {"pointer": one.pointer, "keyword": one.keyword, "verdict": one.verdict, "reason": one.reason}
+                    {
+                        "pointer": one.pointer,
+                        "keyword": one.keyword,
+                        "verdict": one.verdict,
+                        "reason": one.reason,
+                    }
                     for one in variant.audit.findings
                 ],
             }

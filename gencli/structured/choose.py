@@ -18,7 +18,7 @@ from processors.grammar.constraint import Constraint
 
 __all__ = ["Candidate", "candidate", "choose"]
 
-BACKENDS = ("xgrammar", "llguidance")
+_BACKENDS = ("xgrammar", "llguidance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def choose(
     `extra` allows additional properties where the schema is silent; `rewrite=False` gives the schema to the
     back ends as it stands, without what they refuse. SchemaError if nothing satisfies the schema.
     """
-    names = BACKENDS if backend == "auto" else (backend,)
+    names = _BACKENDS if backend == "auto" else (backend,)
     found = [candidate(schema, name, whitespace=whitespace, extra=extra, rewrite=rewrite) for name in names]
     if backend != "auto":
         return Plan((found[0].variant,), f"{backend} was asked for.", schema)
@@ -69,14 +69,18 @@ def choose(
 def _why(one: Candidate) -> str:
     """What is not exact, in a few words."""
     findings = one.variant.audit.findings
-    told = [each for each in findings if each.verdict != "mask"] or [each for each in findings if "valid" in each.reason]
+    told = [each for each in findings if each.verdict != "mask"] or [
+        each for each in findings if "valid" in each.reason
+    ]
     if not told:
         return "some valid values are not generated"
     more = f", and {len(told) - 1} more" if len(told) > 1 else ""
     return f"{told[0].keyword} at {told[0].pointer} ({told[0].reason}){more}"
 
 
-def candidate(schema: Any, backend: str, *, whitespace: int = 8, extra: bool = False, rewrite: bool = True) -> Candidate:
+def candidate(
+    schema: Any, backend: str, *, whitespace: int = 8, extra: bool = False, rewrite: bool = True
+) -> Candidate:
     """One back end's variant of a schema, with its grades."""
     form = _rewritten(schema, backend, extra) if rewrite else None
     if form is None:
@@ -84,17 +88,19 @@ def candidate(schema: Any, backend: str, *, whitespace: int = 8, extra: bool = F
     if form.schema is False:
         if form.tight or form.left:
             return _as_it_stands(schema, backend, whitespace)
-        raise SchemaError("Nothing satisfies this schema.", pointer="", hint="Look for bounds that exclude each other.")
+        raise SchemaError(
+            "Nothing satisfies this schema.", pointer="", hint="Look for bounds that exclude each other."
+        )
     spelled, at = spell(form.schema)
-    spelled, gone = relax(spelled, backend)
+    spelled, grades, gone = relax(spelled, backend)
     left = dict(form.left)
     for one in gone:
         left.update(dict.fromkeys(_places(at, one.pointer), "no grammar can be made of it"))
     carriers: dict[str, list[Graded]] = {}
-    for one in graded(spelled, backend):
+    for one in grades:
         for place in at.get(one.pointer, ()):
             carriers.setdefault(place, []).append(one)
-    inside = [one for one in graded(spelled, backend) if one.grade != "exact"]
+    inside = [one for one in grades if one.grade != "exact"]
     homeless = [finding(replace(one, pointer="")) for one in inside if not at.get(one.pointer)]
     findings = (*_told(graded(schema, backend), carriers, left, form), *homeless)
     loose = sum(one.verdict != "mask" and not one.reason.startswith("not a ") for one in findings)
@@ -116,7 +122,12 @@ def _rewritten(schema: Any, backend: str, extra: bool) -> Rewritten | None:
 
 def _places(at: dict[str, frozenset[str]], pointer: str) -> set[str]:
     """The places that a keyword and all below it come from."""
-    return {place for key, places in at.items() if key == pointer or key.startswith(pointer + "/") for place in places}
+    return {
+        place
+        for key, places in at.items()
+        if key == pointer or key.startswith(pointer + "/")
+        for place in places
+    }
 
 
 def _told(
@@ -131,7 +142,9 @@ def _told(
             yield Finding(one.pointer, one.keyword, "check", left[one.pointer])
         elif one.pointer in carriers:
             told = [finding(each) for each in carriers[one.pointer]]
-            worst = next((each for each in told if each.verdict != "mask"), None) or max(told, key=lambda each: each.reason)
+            worst = next((each for each in told if each.verdict != "mask"), None) or max(
+                told, key=lambda each: each.reason
+            )
             yield Finding(one.pointer, one.keyword, worst.verdict, worst.reason or note)
         elif note:
             yield Finding(one.pointer, one.keyword, "mask", note)
@@ -142,11 +155,12 @@ def _told(
 
 
 def _as_it_stands(schema: Any, backend: str, whitespace: int) -> Candidate:
-    relaxed, gone = relax(schema, backend)
+    relaxed, grades, gone = relax(schema, backend)
     dropped = {one.pointer for one in gone}
-    grades = list(graded(relaxed, backend))
     findings = [finding(one) for one in (*gone, *grades) if one in gone or one.pointer not in dropped]
-    loose = sum(one.grade not in ("exact", "tight") and not one.shape.startswith("?") for one in (*gone, *grades))
+    loose = sum(
+        one.grade not in ("exact", "tight") and not one.shape.startswith("?") for one in (*gone, *grades)
+    )
     tight = sum(one.grade == "tight" for one in grades)
     constraint = Constraint("json_schema", json.dumps(relaxed, ensure_ascii=False), backend, whitespace)
     return Candidate(Variant(constraint, Audit(backend, tuple(findings))), loose, tight)

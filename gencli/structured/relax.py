@@ -16,8 +16,25 @@ Spelled = tuple[Any, dict[str, frozenset[str]]]  # a plain schema, and the place
 # Where one of two keywords has to go, the first of these.
 _ORDER = (
     *("unevaluatedProperties", "unevaluatedItems", "uniqueItems", "contains", "minContains", "maxContains"),
-    *("dependencies", "dependentRequired", "dependentSchemas", "propertyNames", "minProperties", "maxProperties"),
-    *("if", "then", "else", "not", "$dynamicRef", "$recursiveRef", "patternProperties", "multipleOf", "format"),
+    *(
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "propertyNames",
+        "minProperties",
+        "maxProperties",
+    ),
+    *(
+        "if",
+        "then",
+        "else",
+        "not",
+        "$dynamicRef",
+        "$recursiveRef",
+        "patternProperties",
+        "multipleOf",
+        "format",
+    ),
     *("pattern", "minLength", "maxLength", "additionalItems", "allOf", "oneOf", "anyOf"),
 )
 
@@ -49,21 +66,25 @@ def _spell(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> Any:
     return found
 
 
-def relax(schema: Any, backend: str) -> tuple[Any, list[Graded]]:
-    """The schema without what the back end refuses, and what had to go."""
-    schema = json.loads(json.dumps(schema))
+def relax(schema: Any, backend: str) -> tuple[Any, list[Graded], list[Graded]]:
+    """The schema without what the back end refuses, the grades of what is left, and what had to go."""
     gone: list[Graded] = []
-    while refused := _refused(schema, backend):
+    grades = list(graded(schema, backend))
+    if refused := _refused(grades):
+        schema = json.loads(json.dumps(schema))
+    while refused:
         for one in refused:
             _remove(schema, one)
         gone.extend(refused)
-    return schema, gone
+        grades = list(graded(schema, backend))
+        refused = _refused(grades)
+    return schema, grades, gone
 
 
-def _refused(schema: Any, backend: str) -> list[Graded]:
+def _refused(grades: list[Graded]) -> list[Graded]:
     """Of each place the one keyword that has to go first."""
     found: dict[str, Graded] = {}
-    for one in graded(schema, backend):
+    for one in grades:
         if one.grade == "refused" or one.shape == "?format":
             place = one.pointer.rpartition("/")[0]
             found[place] = min(found.get(place, one), one, key=_rank)

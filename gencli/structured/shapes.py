@@ -13,10 +13,19 @@ from collections.abc import Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
-from gencli.structured.rewrite.anchors import escapes_needed, whole
-from gencli.structured.rewrite.regex import Anchor, Look, Node, RegexError, Repeat, Seq, parse_regex
+from gencli.structured.pattern_forms import pattern_forms
 
-__all__ = ["ANNOTATIONS", "APPLICATORS", "FORMATS", "GROUPS", "TYPES", "declared_types", "shapes_of"]
+__all__ = [
+    "ANNOTATIONS",
+    "APPLICATORS",
+    "FORMATS",
+    "GROUPS",
+    "TYPES",
+    "declared_types",
+    "is_of",
+    "pattern_forms",
+    "shapes_of",
+]
 
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -42,6 +51,7 @@ FORMATS = frozenset(
     "date date-time duration email hostname idn-email idn-hostname ipv4 ipv6 iri iri-reference json-pointer"
     " regex relative-json-pointer time uri uri-reference uri-template uuid".split()
 )
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
 
 
@@ -104,41 +114,6 @@ def _string_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         yield ""
 
 
-def pattern_forms(text: str) -> list[str]:
-    """What is special about a pattern: it searches, needs escapes, looks around, is not regular."""
-    try:
-        node = parse_regex(text)
-    except RegexError:
-        return [":irregular"]
-    if _looks(node):
-        return [":lookaround"]
-    try:
-        trees = whole(node)
-    except RegexError:
-        return [":anchors"]
-    found = [] if _is_anchored(node) else [":search"]
-    if any(escapes_needed(tree) for tree in trees):
-        found.append(":escapes")
-    if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text):
-        found.append(":unicode")
-    if r"\p{" in text:
-        found.append(":property")
-    if not text.isascii():
-        found.append(":wide")
-    return found or [""]
-
-
-def _looks(node: Node) -> bool:
-    if isinstance(node, Repeat):
-        return _looks(node.body)
-    return isinstance(node, Look) or any(_looks(item) for item in getattr(node, "items", ()))
-
-
-def _is_anchored(node: Node) -> bool:
-    ends = Anchor("^"), Anchor("$")
-    return isinstance(node, Seq) and node.items[:1] == ends[:1] and node.items[-1:] == ends[1:]
-
-
 def _number_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     value = schema[keyword]
     kind = ":integer" if declared_types(schema) == {"integer"} else ""
@@ -158,9 +133,9 @@ def _array_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         yield ":list"
     elif keyword == "additionalItems" and not isinstance(schema.get("items"), list):
         yield ":alone"
-    elif keyword in ("items", "additionalItems") and value is False:
-        yield ":false"
-    elif keyword == "uniqueItems" and value is False:
+    elif (keyword in ("items", "additionalItems") and value is False) or (
+        keyword == "uniqueItems" and value is False
+    ):
         yield ":false"
     else:
         yield ""
@@ -194,7 +169,11 @@ def _start_apart(patterns: Iterable[str]) -> bool:
     """Whether no text can match two of the patterns, for they begin with different characters."""
     starts = [match[1] if (match := re.match(r"\^\\?([A-Za-z0-9_$/-])", text)) else "" for text in patterns]
     clear = all(starts) and not any("|" in text or re.match(r"\^\\?.[*?{]", text) for text in patterns)
-    return clear and len(set(starts)) == len(starts) and not any(re.match(r"\^\\[a-z]", text) for text in patterns)
+    return (
+        clear
+        and len(set(starts)) == len(starts)
+        and not any(re.match(r"\^\\[a-z]", text) for text in patterns)
+    )
 
 
 def _matches(pattern: str, name: str) -> bool:
@@ -215,7 +194,7 @@ def _listed(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     types = declared_types(schema)
     if others:
         yield f"{keyword}+keywords"
-    if types and any(not _is_of(value, types) for value in values):
+    if types and any(not is_of(value, types) for value in values):
         yield f"{keyword}+type"
 
 
@@ -229,12 +208,13 @@ def _kind(value: Any) -> str:
     if isinstance(value, float):
         return "number:huge" if "e" in repr(value) or str(value) == "-0.0" else "number"
     if isinstance(value, str):
-        return "string" if json.dumps(value, ensure_ascii=False) == f'"{value}"' else "string:escaped"
+        return "string:escaped" if _ESCAPED.search(value) else "string"
     inner = {_kind(item) for item in (value.values() if isinstance(value, dict) else value)}
     return ("object" if isinstance(value, dict) else "array") + (":huge" if "number:huge" in inner else "")
 
 
-def _is_of(value: Any, types: frozenset[str]) -> bool:
+def is_of(value: Any, types: frozenset[str]) -> bool:
+    """Whether a value is of one of the types."""
     kind = _kind(value).partition(":")[0]
     if kind == "integer":
         return bool(types & {"integer", "number"})

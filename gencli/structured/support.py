@@ -44,5 +44,7 @@ def keyword_of(shape: str) -> str:
 
 SUPPORT: dict[str, Support] = {
     name: Support(**entry)
-    for name, entry in json.loads(Path(__file__).with_name("support.json").read_text(encoding="utf-8")).items()
+    for name, entry in json.loads(
+        Path(__file__).with_name("support.json").read_text(encoding="utf-8")
+    ).items()
 }

@@ -17,7 +17,10 @@ from tests.structured.random_schemas import VALUES, drawn, is_valid
 PERSON = {
     "type": "object",
     "title": "A person",
-    "properties": {"name": {"type": "string", "minLength": 1}, "tags": {"type": "array", "uniqueItems": True}},
+    "properties": {
+        "name": {"type": "string", "minLength": 1},
+        "tags": {"type": "array", "uniqueItems": True},
+    },
     "required": ["name"],
 }
 
@@ -42,7 +45,10 @@ def test_each_keyword_has_a_verdict_at_its_pointer():
 
 def test_what_is_too_tight_is_said():
     found = findings({"type": "string", "pattern": "b"}, "xgrammar")["/pattern"]
-    assert (found.verdict, found.reason) == ("mask", "the mask also refuses some valid values (pattern:search)")
+    assert (found.verdict, found.reason) == (
+        "mask",
+        "the mask also refuses some valid values (pattern:search)",
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,25 @@ NAMED = {"if": {"properties": {"a": {"const": 1}}, "required": ["a"]}, "then": {
 # name: back end, schema, valid values, invalid ones
 CASES = {
     "all readings of a class": ("llguidance", {**S, "pattern": r"^\W$"}, ["-", " "], ["a", "é"]),
-    "a negative lookahead": ("llguidance", {**S, "pattern": "^(?!ab)[a-z]+$"}, ["ac", "b"], ["abc", "ab", "A"]),
-    "lookaheads": ("llguidance", {**S, "pattern": r"^(?=.*\d)(?=.*[a-z]).{3,}$"}, ["a12", "12b"], ["abc", "123", "a1"]),
+    "a negative lookahead": (
+        "llguidance",
+        {**S, "pattern": "^(?!ab)[a-z]+$"},
+        ["ac", "b"],
+        ["abc", "ab", "A"],
+    ),
+    "lookaheads": (
+        "llguidance",
+        {**S, "pattern": r"^(?=.*\d)(?=.*[a-z]).{3,}$"},
+        ["a12", "12b"],
+        ["abc", "123", "a1"],
+    ),
     "a format as a pattern": ("llguidance", {**S, "format": "json-pointer"}, ["/a/0", ""], ["a", "/~2"]),
-    "a format with IPv4 in it": ("llguidance", {**S, "format": "ipv6"}, ["::ffff:1.2.3.4", "::1"], ["1::2::3", "x"]),
+    "a format with IPv4 in it": (
+        "llguidance",
+        {**S, "format": "ipv6"},
+        ["::ffff:1.2.3.4", "::1"],
+        ["1::2::3", "x"],
+    ),
     "bytes of an address": ("xgrammar", {**S, "format": "ipv4"}, ["1.2.3.4"], ["01.2.3.4", "256.1.1.1"]),
     "allOf of objects": ("xgrammar", {"allOf": [A, B]}, [{"a": 1, "b": "x"}], [{"a": 1}, {"a": 1, "b": 2}]),
     "allOf of numbers": ("xgrammar", {**I, "allOf": [{"minimum": 3}, {"maximum": 5}]}, [3, 5], [2, 6]),
@@ -41,12 +56,27 @@ CASES = {
     ),
     "$ref with siblings": ("xgrammar", {"$ref": "#/$defs/i", "minimum": 3, "$defs": {"i": I}}, [3], [2, "a"]),
     "$anchor": ("xgrammar", {"$ref": "#n", "$defs": {"n": {"$anchor": "n", **I}}}, [1], ["a"]),
-    "a dynamic reference": ("llguidance", {"$dynamicRef": "#n", "$defs": {"n": {"$dynamicAnchor": "n", **I}}}, [1], ["a"]),
+    "a dynamic reference": (
+        "llguidance",
+        {"$dynamicRef": "#n", "$defs": {"n": {"$dynamicAnchor": "n", **I}}},
+        [1],
+        ["a"],
+    ),
     "enum and type": ("xgrammar", {**S, "enum": ["a", 1]}, ["a"], [1]),
     "enum and the rest": ("xgrammar", {"enum": [1, 5, "x"], "minimum": 3}, [5, "x"], [1]),
     "oneOf of constants": ("llguidance", {"oneOf": [{"const": 1}, {"const": 2}]}, [1, 2], [3]),
-    "oneOf that overlaps": ("llguidance", {"oneOf": [{**I, "minimum": 3}, {**I, "maximum": 5}]}, [1, 9], [3, 5]),
-    "oneOf of required": ("llguidance", {**O, "properties": AB, "oneOf": [A, B]}, [{"a": 1}, {"b": "x"}], [{"a": 1, "b": "x"}, {}]),
+    "oneOf that overlaps": (
+        "llguidance",
+        {"oneOf": [{**I, "minimum": 3}, {**I, "maximum": 5}]},
+        [1, 9],
+        [3, 5],
+    ),
+    "oneOf of required": (
+        "llguidance",
+        {**O, "properties": AB, "oneOf": [A, B]},
+        [{"a": 1}, {"b": "x"}],
+        [{"a": 1, "b": "x"}, {}],
+    ),
     "anyOf beside properties": (
         "xgrammar",
         {**O, "properties": AB, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
@@ -57,39 +87,99 @@ CASES = {
     "no type": ("xgrammar", {"minimum": 3}, [3, "a", None, {}], [2]),
     "not a type": ("llguidance", {"type": ["integer", "string"], "not": S}, [1], ["a"]),
     "not a number": ("llguidance", {**I, "not": {"const": 13}}, [12, 14, -1], [13]),
-    "not these texts": ("llguidance", {**S, "not": {"enum": ["ab", "c"]}}, ["a", "abc", "", "é"], ["ab", "c"]),
-    "not a pattern": ("llguidance", {**S, "not": {"pattern": "^x-"}}, ["x", "y-"], ["x-", "x-a"]),
-    "not required": ("llguidance", {**O, "properties": AB, "not": {"required": ["a"]}}, [{"b": "x"}, {}], [{"a": 1}]),
-    "if and then": ("llguidance", {**O, "properties": AB, **NAMED}, [{"a": 1, "b": "x"}, {"a": 2}, {}], [{"a": 1}]),
-    "dependentRequired": ("llguidance", {**O, "properties": AB, "dependentRequired": {"a": ["b"]}}, [{"b": "x"}, {}], [{"a": 1}]),
-    "dependentSchemas": ("llguidance", {**O, "properties": AB, "dependentSchemas": {"a": B}}, [{"b": "x"}, {}], [{"a": 1}]),
-    "dependencies": (
+    "not these texts": (
         "llguidance",
-        {"$schema": "http://json-schema.org/draft-07/schema#", **O, "properties": AB, "dependencies": {"a": ["b"]}},
+        {**S, "not": {"enum": ["ab", "c"]}},
+        ["a", "abc", "", "é"],
+        ["ab", "c"],
+    ),
+    "not a pattern": ("llguidance", {**S, "not": {"pattern": "^x-"}}, ["x", "y-"], ["x-", "x-a"]),
+    "not required": (
+        "llguidance",
+        {**O, "properties": AB, "not": {"required": ["a"]}},
         [{"b": "x"}, {}],
         [{"a": 1}],
     ),
-    "propertyNames": ("llguidance", {**O, "propertyNames": {"pattern": "^[ab]$"}}, [{"a": 1}, {}], [{"c": 1}]),
+    "if and then": (
+        "llguidance",
+        {**O, "properties": AB, **NAMED},
+        [{"a": 1, "b": "x"}, {"a": 2}, {}],
+        [{"a": 1}],
+    ),
+    "dependentRequired": (
+        "llguidance",
+        {**O, "properties": AB, "dependentRequired": {"a": ["b"]}},
+        [{"b": "x"}, {}],
+        [{"a": 1}],
+    ),
+    "dependentSchemas": (
+        "llguidance",
+        {**O, "properties": AB, "dependentSchemas": {"a": B}},
+        [{"b": "x"}, {}],
+        [{"a": 1}],
+    ),
+    "dependencies": (
+        "llguidance",
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            **O,
+            "properties": AB,
+            "dependencies": {"a": ["b"]},
+        },
+        [{"b": "x"}, {}],
+        [{"a": 1}],
+    ),
+    "propertyNames": (
+        "llguidance",
+        {**O, "propertyNames": {"pattern": "^[ab]$"}},
+        [{"a": 1}, {}],
+        [{"c": 1}],
+    ),
     "some property": ("llguidance", {**CLOSED, "minProperties": 2}, [{"a": 1, "b": "x"}], [{}, {"a": 1}]),
-    "unevaluatedProperties": ("llguidance", {**A, "allOf": [B], "unevaluatedProperties": False}, [{"a": 1, "b": "x"}], [{"a": 1, "b": "x", "c": 1}]),
-    "contains": ("llguidance", {"type": "array", "contains": {"const": 1}, "maxItems": 3}, [[1], ["a", 1]], [[], ["a"]]),
-    "uniqueItems": ("llguidance", {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True}, [[], [2, 1]], [[1, 1]]),
+    "unevaluatedProperties": (
+        "llguidance",
+        {**A, "allOf": [B], "unevaluatedProperties": False},
+        [{"a": 1, "b": "x"}],
+        [{"a": 1, "b": "x", "c": 1}],
+    ),
+    "contains": (
+        "llguidance",
+        {"type": "array", "contains": {"const": 1}, "maxItems": 3},
+        [[1], ["a", 1]],
+        [[], ["a"]],
+    ),
+    "uniqueItems": (
+        "llguidance",
+        {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True},
+        [[], [2, 1]],
+        [[1, 1]],
+    ),
     "old tuples": (
         "xgrammar",
-        {"$schema": "http://json-schema.org/draft-07/schema#", "type": "array", "items": [I, S], "additionalItems": False},
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "array",
+            "items": [I, S],
+            "additionalItems": False,
+        },
         [[1, "a"], [1]],
         [["a"], [1, "a", 2]],
     ),
     "old bounds": (
         "xgrammar",
-        {"$schema": "http://json-schema.org/draft-04/schema#", "type": "number", "minimum": 3, "exclusiveMinimum": True},
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "type": "number",
+            "minimum": 3,
+            "exclusiveMinimum": True,
+        },
         [3.5, 4],
         [3, 2],
     ),
     "bounds of whole numbers": ("xgrammar", {**I, "minimum": 0.5, "exclusiveMaximum": 2.5}, [1, 2], [0, 3]),
     "whole multiples": ("xgrammar", {"type": "number", "multipleOf": 5}, [5, -10, 0], [2.5, 7]),
     "an empty branch": ("xgrammar", {"anyOf": [{**A, "properties": {"a": False}}, I]}, [1], [{"a": 1}]),
-}  # fmt: skip
+}
 
 
 def verdict(backend, schema, valid, invalid):
@@ -113,7 +203,9 @@ def test_the_back_end_is_wrong_without_it_and_right_with_it(name):
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"all readings of a class"}))  # its \\p is not Python's
 def test_the_values_are_the_same(name):
     backend, schema, valid, invalid = CASES[name]
-    kind = Draft202012Validator(plain(rewrite(schema, backend, extra=True).schema), format_checker=FormatChecker())
+    kind = Draft202012Validator(
+        plain(rewrite(schema, backend, extra=True).schema), format_checker=FormatChecker()
+    )
     assert all(map(kind.is_valid, valid))
     assert not any(map(kind.is_valid, invalid))
 
@@ -129,14 +221,22 @@ def test_a_pattern_searches_where_the_back_end_anchors():
 def test_lengths_are_never_too_long_for_xgrammar_nor_raw():
     found = candidate({**S, "maxLength": 2}, "xgrammar")
     accepts = acceptor("xgrammar", json.loads(found.variant.constraint.text))
-    assert [accepts(text) for text in ('"ab"', '"é😀"', '"abc"', '"\t"', '"\\"')] == [True, True, False, False, False]
+    assert [accepts(text) for text in ('"ab"', '"é😀"', '"abc"', '"\t"', '"\\"')] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert (found.loose, found.is_exact) == (0, False)  # "\n" is valid, and not generated
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
 def test_additional_properties_are_generated_only_on_request(backend):
     schema = {**O, "properties": {"a": I}}
-    closed, opened = (candidate(schema, backend, extra=extra).variant.constraint.text for extra in (False, True))
+    closed, opened = (
+        candidate(schema, backend, extra=extra).variant.constraint.text for extra in (False, True)
+    )
     assert not acceptor(backend, json.loads(closed))('{"a":1,"z":1}')
     assert acceptor(backend, json.loads(opened))('{"a":1,"z":1}')
     assert acceptor(backend, {**O})('{"z":1}')
@@ -144,7 +244,9 @@ def test_additional_properties_are_generated_only_on_request(backend):
 
 @pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
 def test_properties_come_in_the_order_of_the_schema(backend):
-    schema = {"allOf": [{**O, "properties": {"z": I, "b": I}}, {"properties": {"a": I}, "required": ["a", "z"]}]}
+    schema = {
+        "allOf": [{**O, "properties": {"z": I, "b": I}}, {"properties": {"a": I}, "required": ["a", "z"]}]
+    }
     accepts = acceptor(backend, json.loads(candidate(schema, backend).variant.constraint.text))
     assert accepts('{"z":1,"b":2,"a":3}')
     assert not accepts('{"a":3,"z":1,"b":2}')
@@ -159,7 +261,10 @@ def test_white_space_is_capped():
 
 def test_recursion_stays_finite():
     node = {**O, "properties": {"next": {"$ref": "#/$defs/n"}, "v": I}}
-    schema = {"$defs": {"n": node}, "allOf": [{"$ref": "#/$defs/n"}, {"properties": {"next": {"required": ["v"]}}}]}
+    schema = {
+        "$defs": {"n": node},
+        "allOf": [{"$ref": "#/$defs/n"}, {"properties": {"next": {"required": ["v"]}}}],
+    }
     found = candidate(schema, "llguidance")
     accepts = acceptor("llguidance", json.loads(found.variant.constraint.text))
     assert accepts('{"next":{"next":{},"v":1}}')
@@ -175,7 +280,19 @@ def test_what_is_too_deep_is_left_as_it_is():
         rewrite(schema, "llguidance")
 
 
-PATTERNS = ["b", "^a|b$", "(^a|b)c$", r"^[\w.-]+@\w+$", "^a{2}b?$", "^$", "", r"^[^\s,]+$", r"a\.b", "^(a|b)*$", "[^b]"]
+PATTERNS = [
+    "b",
+    "^a|b$",
+    "(^a|b)c$",
+    r"^[\w.-]+@\w+$",
+    "^a{2}b?$",
+    "^$",
+    "",
+    r"^[^\s,]+$",
+    r"a\.b",
+    "^(a|b)*$",
+    "[^b]",
+]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -203,7 +320,15 @@ def test_lookaheads_at_the_start_become_patterns(pattern):
 
 def test_all_texts_but_a_few():
     pattern = re.compile(others(["ab", "a", "xyz"]))
-    assert [bool(pattern.search(text)) for text in ("a", "ab", "xyz", "", "abc", "xy", "b\n")] == [False] * 3 + [True] * 4
-    assert [bool(re.search(unlike("^ab"), text)) for text in ("ab", "abc", "a", "b", "")] == [False, False, True, True, True]
+    assert [bool(pattern.search(text)) for text in ("a", "ab", "xyz", "", "abc", "xy", "b\n")] == [
+        False
+    ] * 3 + [True] * 4
+    assert [bool(re.search(unlike("^ab"), text)) for text in ("ab", "abc", "a", "b", "")] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
     with pytest.raises(GiveUp):
         unlike("a.*b")

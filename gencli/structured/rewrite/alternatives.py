@@ -13,14 +13,16 @@ from gencli.structured.shapes import APPLICATORS
 
 __all__ = ["alternatives"]
 
-LIMIT = 48  # flat schemas that one schema may become
+_LIMIT = 48  # flat schemas that one schema may become
 _DEPENDENT = ("dependentRequired", "dependentSchemas")
 _HARD = ("not", "if", "oneOf", *_DEPENDENT, "$dynamicRef", "$recursiveRef")
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _APART = frozenset((*APPLICATORS, *_DEPENDENT, *_UNEVALUATED))
 
 
-def alternatives(schema: Schema, scope: Scope, *, strict: bool = False, path: tuple[str, ...] = ()) -> list[Flat]:
+def alternatives(
+    schema: Schema, scope: Scope, *, strict: bool = False, path: tuple[str, ...] = ()
+) -> list[Flat]:
     """The flat schemas; none if nothing satisfies it.
 
     What cannot be said is left to the final check, and noted in the scope; with `strict`, or where it
@@ -58,7 +60,12 @@ class _Spread:
         self.path = path
 
     def keyword(self, node: Flat, keyword: str) -> list[list[Flat]]:
-        places = [place for key in (keyword, "then", "else") if keyword in (key, "if") for place in node[AT].get(key, ())]
+        places = [
+            place
+            for key in (keyword, "then", "else")
+            if keyword in (key, "if")
+            for place in node[AT].get(key, ())
+        ]
         try:
             found = self._spell(node, keyword)
         except GiveUp as error:
@@ -86,7 +93,10 @@ class _Spread:
         if keyword == "dependentRequired":
             return [self.dependent(name, {"required": [name, *more]}, node) for name, more in value.items()]
         if keyword == "dependentSchemas":
-            wanted = {name: {"allOf": [{"required": [name], AT: {}}, below], AT: {}} for name, below in value.items()}
+            wanted = {
+                name: {"allOf": [{"required": [name], AT: {}}, below], AT: {}}
+                for name, below in value.items()
+            }
             return [self.dependent(name, below, node) for name, below in wanted.items()]
         raise GiveUp(keyword)
 
@@ -97,22 +107,26 @@ class _Spread:
         return [distinct([flat for branch in node["oneOf"] for flat in self.below(branch)])]
 
     def below(self, schema: Schema, *, strict: bool | None = None) -> list[Flat]:
-        return alternatives(schema, self.scope, strict=self.strict if strict is None else strict, path=self.path)
+        return alternatives(
+            schema, self.scope, strict=self.strict if strict is None else strict, path=self.path
+        )
 
     def target(self, pointer: str) -> list[Flat]:
         if pointer in self.path:
             raise GiveUp("a reference in a circle")
-        return alternatives(self.scope.target(pointer), self.scope, strict=self.strict, path=(*self.path, pointer))
+        return alternatives(
+            self.scope.target(pointer), self.scope, strict=self.strict, path=(*self.path, pointer)
+        )
 
     def product(self, parts: list[list[Flat]]) -> list[Flat]:
         """One flat schema of each part at once."""
         found: list[Flat] = [{AT: {}}]
         for part in parts:
-            if len(found) * len(part) > LIMIT * 4:
+            if len(found) * len(part) > _LIMIT * 4:
                 raise GiveUp("too many combinations")
             pairs = [(a, b) for a in found for b in part]
             found = distinct([flat for pair in pairs for flat in self.meets(*pair)])
-        if len(found) > LIMIT:
+        if len(found) > _LIMIT:
             raise GiveUp("too many combinations")
         return found
 
@@ -122,7 +136,9 @@ class _Spread:
         if len(a) == 1 or len(b) == 1:
             return [b if len(a) == 1 else a]
         if "$ref" in a or "$ref" in b:
-            self.scope.note((a if "$ref" in a else b)[AT]["$ref"], "rewritten: merged with what stands beside it")
+            self.scope.note(
+                (a if "$ref" in a else b)[AT]["$ref"], "rewritten: merged with what stands beside it"
+            )
             firsts = self.target(a["$ref"]) if "$ref" in a else [a]
             seconds = self.target(b["$ref"]) if "$ref" in b else [b]
             return [flat for first in firsts for second in seconds for flat in self.meets(first, second)]
@@ -137,8 +153,14 @@ class _Spread:
         """Whether a property that has to be there can have no value."""
         if len(self.path) > 8 or flat.get("type") != ["object"]:
             return False
-        below = [flat["properties"][name] for name in flat.get("required", ()) if name in flat.get("properties", {})]
-        return any(isinstance(schema, dict) and "allOf" in schema and self._is_void(schema) for schema in below)
+        below = [
+            flat["properties"][name]
+            for name in flat.get("required", ())
+            if name in flat.get("properties", {})
+        ]
+        return any(
+            isinstance(schema, dict) and "allOf" in schema and self._is_void(schema) for schema in below
+        )
 
     def _is_void(self, schema: Schema) -> bool:
         try:
@@ -199,7 +221,9 @@ def distinct(flats: list[Flat]) -> list[Flat]:
         key = key_of(flat)
         if key in found:
             at, more = found[key][AT], flat[AT]
-            joined = {name: at.get(name, frozenset()) | more.get(name, frozenset()) for name in {**at, **more}}
+            joined = {
+                name: at.get(name, frozenset()) | more.get(name, frozenset()) for name in {**at, **more}
+            }
             found[key] = {**found[key], AT: joined}
         else:
             found[key] = flat

@@ -112,7 +112,8 @@ def _show_chars(node: Chars) -> str:
     if not node.negated and len(node.ranges) == 1 and node.ranges[0][0] == node.ranges[0][1]:
         return _show_code(node.ranges[0][0])
     inside = "".join(
-        _show_code(low) if low == high else f"{_show_code(low)}-{_show_code(high)}" for low, high in node.ranges
+        _show_code(low) if low == high else f"{_show_code(low)}-{_show_code(high)}"
+        for low, high in node.ranges
     )
     return f"[{'^' if node.negated else ''}{inside}{node.but}]"
 

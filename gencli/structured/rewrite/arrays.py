@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from math import inf, perm
 from itertools import permutations
+from math import inf, perm
 
 from gencli.structured.rewrite.meet import both
 from gencli.structured.rewrite.node import AT, Flat, Scope, put, without
@@ -72,6 +72,8 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
     for index in range(most):
         here = [*heads[: index + 1], *[rest] * (index + 1 - len(heads))]
         here[index] = both(here[index], wanted)
-        branch = put(bare, "prefixItems", [*here, *heads[index + 1 :]], (*places, *flat[AT].get("prefixItems", ())))
+        branch = put(
+            bare, "prefixItems", [*here, *heads[index + 1 :]], (*places, *flat[AT].get("prefixItems", ()))
+        )
         found.append(put(branch, "minItems", max(index + 1, flat.get("minItems", 0)), places))
     return found

@@ -9,6 +9,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 from gencli.structured.rewrite.node import ALSO, AT, Flat, Scope, origins, plain, without
+from gencli.structured.shapes import is_of
 
 __all__ = ["filtered"]
 
@@ -23,6 +24,9 @@ def filtered(flat: Flat, scope: Scope) -> Flat | None:
     if rest.keys() != {AT}:
         scope.note(origins(rest), "rewritten: the values that it refuses are left out")
         places |= origins(rest)
+        types = frozenset(rest.get("type", ()))
+        values = [value for value in values if not types or is_of(value, types)]
+    if rest.keys() - {AT, "type"}:
         registry = Registry().with_resource(_ROOT, DRAFT202012.create_resource(scope.root))
         validator = Draft202012Validator(_absolute(plain(rest)), registry=registry)
         values = [value for value in values if validator.is_valid(value)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from gencli.structured.rewrite.node import ALSO, AT, FRACTION, Flat, GiveUp, Schema, origins
 
-__all__ = ["both", "equal", "is_empty", "meet"]
+__all__ = ["both", "identity", "is_empty", "meet"]
 
 _LARGER = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
 _SMALLER = ("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum")
@@ -60,7 +60,9 @@ def _lost(keyword: str, a: Flat, b: Flat, found: Flat) -> frozenset[str]:
         return origins(a.get(keyword)) | origins(b.get(keyword))
     names = merged.items() if isinstance(merged, dict) and AT not in merged else ()
     void = [name for name, below in names if below is False]
-    return frozenset(place for one in (a, b) for name in void for place in origins(one.get(keyword, {}).get(name)))
+    return frozenset(
+        place for one in (a, b) for name in void for place in origins(one.get(keyword, {}).get(name))
+    )
 
 
 def both(a: Schema, b: Schema) -> Schema:
@@ -69,18 +71,33 @@ def both(a: Schema, b: Schema) -> Schema:
         return b
     if b is True or b == {} or b == {AT: {}}:
         return a
-    return False if False in (a, b) else {"allOf": [a, b], AT: {}}
+    if a is False or b is False or _are_apart(a, b):
+        return False
+    return {"allOf": [a, b], AT: {}}
 
 
-def equal(a: Any, b: Any) -> bool:
-    """Equality of JSON values: 1 is 1.0, but not true."""
-    if isinstance(a, bool) or isinstance(b, bool):
-        return a is b
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(equal, a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
-    return type(a) is type(b) and a == b if isinstance(a, str | list | dict) else a == b and not isinstance(b, str)
+def _are_apart(a: Flat | bool, b: Flat | bool) -> bool:
+    """Whether it shows at once, by listed values, that nothing satisfies both."""
+    lists = [_values(one) for one in (a, b) if isinstance(one, dict)]
+    return len(lists) == 2 and all(lists) and not (lists[0] & lists[1])
+
+
+def _values(schema: Flat) -> frozenset[str]:
+    values = [schema["const"]] if "const" in schema else schema.get("enum", ())
+    return frozenset(map(identity, values)) if len(values) < 100 else frozenset()
+
+
+def identity(value: Any) -> str:
+    """A text that equal JSON values share: 1 is 1.0, but not true."""
+    return json.dumps(_whole(value), sort_keys=True)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(below) for key, below in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list) else value
 
 
 def is_empty(flat: Flat) -> bool:
@@ -139,7 +156,9 @@ def _objects(a: Flat, b: Flat) -> Flat:
     if patterns:
         found["patternProperties"] = patterns
     if "additionalProperties" in a or "additionalProperties" in b:
-        found["additionalProperties"] = both(a.get("additionalProperties", True), b.get("additionalProperties", True))
+        found["additionalProperties"] = both(
+            a.get("additionalProperties", True), b.get("additionalProperties", True)
+        )
     return found
 
 
@@ -182,8 +201,15 @@ def _types(a: list[str], b: list[str]) -> list[str]:
 
 def _multiple(a: float, b: float) -> float:
     x, y = Fraction(str(a)), Fraction(str(b))
-    found = Fraction(lcm(x.numerator * y.denominator, y.numerator * x.denominator), x.denominator * y.denominator)
+    found = Fraction(
+        lcm(x.numerator * y.denominator, y.numerator * x.denominator), x.denominator * y.denominator
+    )
     return int(found) if found.denominator == 1 else float(found)
+
+
+def _common(a: list[Any], b: list[Any]) -> list[Any]:
+    there = set(map(identity, b))
+    return [value for value in a if identity(value) in there]
 
 
 def _same(a: Any, b: Any) -> Any:
@@ -200,7 +226,7 @@ _RULES: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(_LARGER, max),
     **dict.fromkeys(_SMALLER, min),
     "type": _types,
-    "enum": lambda a, b: [value for value in a if any(equal(value, other) for other in b)],
+    "enum": _common,
     "multipleOf": _multiple,
     "required": lambda a, b: [*a, *(name for name in b if name not in a)],
     "pattern": _text,

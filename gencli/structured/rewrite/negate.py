@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gencli.structured.rewrite.meet import equal
 from gencli.structured.rewrite.node import ALSO, AT, FRACTION, Flat, GiveUp, origins
 from gencli.structured.rewrite.words import others, unlike
 
@@ -28,22 +27,33 @@ def negate(flat: Flat) -> list[Flat]:
     return found
 
 
+_MANY = 200
 _NUMBERS = ("integer", FRACTION)
 _COMPLEMENT = ("null", "boolean", *_NUMBERS, "string", "array", "object")
 
 
 def _type(value: list[str], flat: Flat) -> Iterator[Flat]:
-    if left := [kind for kind in _COMPLEMENT if kind not in value and not ("number" in value and kind in _NUMBERS)]:
+    if left := [
+        kind for kind in _COMPLEMENT if kind not in value and not ("number" in value and kind in _NUMBERS)
+    ]:
         yield {"type": left}
 
 
 def _enum(values: list[Any], flat: Flat) -> Iterator[Flat]:
     if any(isinstance(value, list | dict) for value in values):
         raise GiveUp("the complement of a list or an object")
+    if len(values) > _MANY:
+        raise GiveUp(f"the complement of more than {_MANY} values")
     texts = [value for value in values if isinstance(value, str)]
-    numbers = sorted({value for value in values if isinstance(value, int | float) and not isinstance(value, bool)})
-    flags = [flag for flag in (True, False) if not any(equal(flag, value) for value in values)]
-    whole = [kind for kind in ("null", "boolean", "number", "string", "array", "object") if not _meets(kind, values)]
+    numbers = sorted(
+        {value for value in values if isinstance(value, int | float) and not isinstance(value, bool)}
+    )
+    flags = [flag for flag in (True, False) if not any(flag is value for value in values)]
+    whole = [
+        kind
+        for kind in ("null", "boolean", "number", "string", "array", "object")
+        if not _meets(kind, values)
+    ]
     if whole:
         yield {"type": whole}
     if len(flags) == 1:

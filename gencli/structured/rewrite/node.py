@@ -11,7 +11,21 @@ from gencli.structured.pointers import child
 from gencli.structured.refs import References
 from gencli.structured.shapes import APPLICATORS, FORMATS, GROUPS
 
-__all__ = ["ALSO", "AT", "FRACTION", "Flat", "GiveUp", "Schema", "Scope", "key_of", "mark", "origins", "plain", "put", "without"]
+__all__ = [
+    "ALSO",
+    "AT",
+    "FRACTION",
+    "Flat",
+    "GiveUp",
+    "Schema",
+    "Scope",
+    "key_of",
+    "mark",
+    "origins",
+    "plain",
+    "put",
+    "without",
+]
 
 Schema = dict[str, Any] | bool
 Flat = dict[str, Any]  # a schema without anyOf and the like: all of it holds at once
@@ -19,7 +33,9 @@ Flat = dict[str, Any]  # a schema without anyOf and the like: all of it holds at
 AT = "\0at"  # {keyword: frozenset of the JSON pointers that it comes from}
 ALSO = "\0also"  # flats with one pattern or format each, which have to hold too
 FRACTION = "fraction"  # a type for numbers that are not whole, on the way only
-_KNOWN = frozenset(("type", "enum", "const", *APPLICATORS, *(key for keys in GROUPS.values() for key in keys)))
+_KNOWN = frozenset(
+    ("type", "enum", "const", *APPLICATORS, *(key for keys in GROUPS.values() for key in keys))
+)
 _ONE = frozenset(
     "additionalItems additionalProperties contains else if items not propertyNames then unevaluatedItems"
     " unevaluatedProperties".split()
@@ -46,7 +62,7 @@ class Scope:
     never: set[str] = field(default_factory=set)  # pointers of what nothing satisfies
     left: dict[str, str] = field(default_factory=dict)  # pointer -> why it is left to the final check
     tight: dict[str, str] = field(default_factory=dict)  # pointer -> what is valid, but not generated
-    budget: int = 20_000  # nodes that may yet be made
+    budget: int = 100_000  # nodes that may yet be made
     seen: set[str] = field(default_factory=set)  # pointers of the keywords that something leads to
     marked: dict[str, Schema] = field(default_factory=dict)  # pointer -> what a reference to it leads to
 
@@ -92,7 +108,9 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
     if "format" in kept and schema["format"] not in FORMATS:
         kept.remove("format")
     if "$ref" in kept and scope.is_old:
-        scope.note((child(pointer, key) for key in kept if key != "$ref"), "ignored beside $ref in this draft")
+        scope.note(
+            (child(pointer, key) for key in kept if key != "$ref"), "ignored beside $ref in this draft"
+        )
         kept = ["$ref"]
     places = {key: "$dynamicRef" if key == "$ref" and "$dynamicRef" in given else key for key in kept}
     node: Flat = {AT: {key: frozenset([child(pointer, place)]) for key, place in places.items()}}
@@ -171,5 +189,3 @@ def plain(value: Any) -> Any:
 def key_of(value: Any) -> str:
     """A text that two schemas share if they say the same in the same words."""
     return json.dumps(plain(value), sort_keys=True)
-
-

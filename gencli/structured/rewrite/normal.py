@@ -12,8 +12,8 @@ from typing import Any
 from gencli.structured.refs import References
 from gencli.structured.rewrite.alternatives import alternatives, distinct
 from gencli.structured.rewrite.arrays import rewrite_array
-from gencli.structured.rewrite.meet import both
 from gencli.structured.rewrite.listed import filtered
+from gencli.structured.rewrite.meet import both
 from gencli.structured.rewrite.node import (
     ALSO,
     AT,
@@ -66,14 +66,14 @@ class _Normal:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.names: dict[str, str] = {}  # a schema as text -> its name in $defs
-        self.pending: list[tuple[str, Schema]] = []
+        self.pending: list[tuple[str, Schema, bool]] = []  # name, schema, whether it stays as it is
         self.defs: dict[str, Schema] = {}
 
     def whole(self, schema: Schema) -> Schema:
         found = self.schema(schema)
         while self.pending:
-            name, below = self.pending.pop()
-            self.defs[name] = self.spelled(below)
+            name, below, is_kept = self.pending.pop()
+            self.defs[name] = self.kept(below) if is_kept else self.spelled(below)
         if not self.defs:
             return found
         if found is False or found is True:
@@ -89,14 +89,17 @@ class _Normal:
             return schema
         if not _refers(schema):
             return self.spelled(schema)
-        key = key_of(schema)
+        return self.named(schema, is_kept=False)
+
+    def named(self, schema: Flat, *, is_kept: bool) -> Flat:
+        """A reference to the schema, which gets a name."""
+        key = key_of(schema) + " as it is" * is_kept
         if key in self.names:
             self.scope.note(origins(schema), "rewritten: merged, as in another place")
         else:
             self.names[key] = f"{_name(schema)}{len(self.names) + 1}"
-            self.pending.append((self.names[key], self.followed(schema)))
-        places = schema[AT].get("$ref", frozenset())
-        return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": places}}
+            self.pending.append((self.names[key], self.followed(schema), is_kept))
+        return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": schema[AT].get("$ref", frozenset())}}
 
     def followed(self, schema: Flat) -> Schema:
         """What a reference that stands alone leads to."""
@@ -107,7 +110,11 @@ class _Normal:
     def spelled(self, schema: Schema) -> Schema:
         if isinstance(schema, bool):
             return schema
-        flats = self.whole_numbers(alternatives(schema, self.scope))
+        try:
+            flats = self.whole_numbers(alternatives(schema, self.scope))
+        except GiveUp:
+            kept: Schema = self.kept(schema)
+            return kept
         own = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))
         places = own or frozenset(place for each in schema[AT].values() for place in each)
         found = self.joined([one for flat in flats for one in self.finished(flat)])
@@ -116,8 +123,22 @@ class _Normal:
             return found[0]
         return {"anyOf": found, AT: {"anyOf": places}} if found else False
 
+    def kept(self, schema: Any) -> Any:
+        """The schema in its own words, but for the names of references."""
+        if isinstance(schema, list):
+            return [self.kept(item) for item in schema]
+        if not isinstance(schema, dict):
+            return schema
+        found = {
+            key: below if key in (AT, "enum", "const") else self.kept(below) for key, below in schema.items()
+        }
+        if AT in schema and "$ref" in schema:
+            alone = {"$ref": schema["$ref"], AT: {"$ref": schema[AT].get("$ref", frozenset())}}
+            found["$ref"] = self.named(alone, is_kept=True)["$ref"]
+        return found
+
     def whole_numbers(self, flats: list[Flat]) -> list[Flat]:
-        """No back end can be told to write only numbers with a fraction: they are left out where they may be."""
+        """Numbers with a fraction are left out where they may be: no back end can write only those."""
         found = []
         for flat in flats:
             kinds = flat.get("type", ())
@@ -172,7 +193,9 @@ class _Normal:
         found = []
         for kind in kinds:
             keep = GROUPS.get(_group(kind), ())
-            foreign = [key for keywords in GROUPS.values() for key in keywords if key in flat and key not in keep]
+            foreign = [
+                key for keywords in GROUPS.values() for key in keywords if key in flat and key not in keep
+            ]
             self.scope.note((place for key in foreign for place in flat[AT].get(key, ())), "of another type")
             found.append(put(without(flat, *foreign, *([] if kind == "string" else [ALSO])), "type", [kind]))
         bare = [one for one in found if one.keys() == {"type", AT}]

@@ -29,7 +29,9 @@ def _whole_bounds(flat: Flat) -> Flat:
         values = [flat[key] for key in (keyword, plain) if key in flat]
         if not values:
             continue
-        bounds = [floor(flat[keyword]) + 1 if side > 0 else ceil(flat[keyword]) - 1] if keyword in flat else []
+        bounds = (
+            [floor(flat[keyword]) + 1 if side > 0 else ceil(flat[keyword]) - 1] if keyword in flat else []
+        )
         if plain in flat:
             bounds.append(ceil(flat[plain]) if side > 0 else floor(flat[plain]))
         places = flat[AT].get(keyword, frozenset())

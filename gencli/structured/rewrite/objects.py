@@ -38,10 +38,13 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     flat = without(flat, "propertyNames")
     if pattern is None:
         return flat
-    inner = places | frozenset(place for at in [names.get(AT, {})] if isinstance(names, dict) for place in _all(at))
+    inner = places | frozenset(
+        place for at in [names.get(AT, {})] if isinstance(names, dict) for place in _all(at)
+    )
     rest = flat.get("additionalProperties", True)
     properties = {
-        name: below if re.search(pattern, name) else False for name, below in flat.get("properties", {}).items()
+        name: below if re.search(pattern, name) else False
+        for name, below in flat.get("properties", {}).items()
     }
     flat = put(flat, "properties", properties, places) if properties else flat
     more = (*inner, *flat[AT].get("additionalProperties", ()))
@@ -68,7 +71,11 @@ def _name_pattern(names: Schema) -> str | None:
     values = [names["const"]] if keys == {"const"} else names["enum"] if keys == {"enum"} else None
     if values is not None:
         return f"^(?:{'|'.join(re.escape(value) for value in values if isinstance(value, str))})$"
-    if keys == {"not"} and isinstance(names["not"], dict) and names["not"].keys() <= {AT, "enum", "const", "type"}:
+    if (
+        keys == {"not"}
+        and isinstance(names["not"], dict)
+        and names["not"].keys() <= {AT, "enum", "const", "type"}
+    ):
         return others(names["not"].get("enum", [names["not"].get("const")]))
     raise GiveUp("such propertyNames")
 
@@ -78,7 +85,9 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
     properties = dict(flat.get("properties", {}))
     for name in flat.get("required", ()):
         if name not in properties:
-            matching = [below for key, below in flat.get("patternProperties", {}).items() if re.search(key, name)]
+            matching = [
+                below for key, below in flat.get("patternProperties", {}).items() if re.search(key, name)
+            ]
             below: Schema = True if matching else flat.get("additionalProperties", True)
             for one in matching:
                 below = both(below, one)
@@ -133,7 +142,10 @@ def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], l
         branches = [([name], optional[:index]) for index, name in enumerate(optional)]
         return branches if len(branches) <= _BRANCHES else None
     if least <= 0 and most == 1:
-        return [([], optional), *(([name], [other for other in optional if other != name]) for name in optional)]
+        return [
+            ([], optional),
+            *(([name], [other for other in optional if other != name]) for name in optional),
+        ]
     found: list[tuple[list[str], list[str]]] = []
     if len(optional) > 12:
         return None

@@ -1,4 +1,4 @@
-"""Patterns of JSON Schema, read into a tree: the part of ECMA 262 that is a regular language, and lookarounds.
+"""Patterns of JSON Schema, read into a tree: the regular part of ECMA 262, and lookarounds.
 
 Where ECMA 262, Python and Rust read a class differently, the tree has the characters that all agree on:
 a mask made from it never allows what one of them refuses.
@@ -24,10 +24,10 @@ __all__ = [
     "parse_regex",
 ]
 
-Ranges = tuple[tuple[int, int], ...]
+_Ranges = tuple[tuple[int, int], ...]
 
 TOP = 0x10FFFF
-_SHORT: dict[str, tuple[Ranges, str]] = {
+_SHORT: dict[str, tuple[_Ranges, str]] = {
     "d": (((48, 57),), r"\p{Nd}"),
     "w": (((48, 57), (65, 90), (95, 95), (97, 122)), r"\p{L}\p{N}"),
     "s": (((9, 13), (32, 32)), "\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"),
@@ -40,18 +40,18 @@ _HEX = {"x": re.compile("([0-9A-Fa-f]{2})"), "u": re.compile("([0-9A-Fa-f]{4})")
 _BRACED = re.compile(r"\{([0-9A-Fa-f]{1,6})\}")
 _PROPERTY = re.compile(r"\\p\{(?:L|N|Nd)\}")
 _LOW = re.compile(r"\\u([dD][c-fC-F][0-9A-Fa-f]{2})")
-_LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
+_LINE_ENDS: _Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 
 
 class RegexError(ValueError):
-    """A pattern that is wrong, or not regular: back references, word boundaries, unicode properties, flags."""
+    """A pattern that is wrong, or not regular: back references, word boundaries, properties, flags."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chars:
     """One character: of these ranges, or with `negated` of none of them, nor of the classes in `but`."""
 
-    ranges: Ranges
+    ranges: _Ranges
     negated: bool = False
     but: str = ""
 
@@ -253,18 +253,22 @@ class _Reader:
             return 8
         return self._escape()
 
-    def _everything(self, half: Chars) -> Ranges:
+    def _everything(self, half: Chars) -> _Ranges:
         """All characters, where the class holds both \\s and \\S, say; else nothing."""
         sign = next(sign for sign, (ranges, _) in _SHORT.items() if ranges == half.ranges)
         around = self.text[max(0, self.at - 4) : self.at + 2]
-        return ((0, TOP),) if f"\\{sign}\\{sign.upper()}" in around or f"\\{sign.upper()}\\{sign}" in around else ()
+        return (
+            ((0, TOP),)
+            if f"\\{sign}\\{sign.upper()}" in around or f"\\{sign.upper()}\\{sign}" in around
+            else ()
+        )
 
 
 def _single(code: int) -> Chars:
     return Chars(((code, code),))
 
 
-def joined(ranges: list[tuple[int, int]]) -> Ranges:
+def joined(ranges: list[tuple[int, int]]) -> _Ranges:
     """The same characters in order, without overlap."""
     found: list[tuple[int, int]] = []
     for low, high in sorted(ranges):

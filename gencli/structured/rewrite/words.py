@@ -73,7 +73,11 @@ def _words(node: Node, limit: int = 200) -> list[str]:
         found = [""]
         for item in node.items:
             found = [before + after for before in found for after in _words(item)][: limit + 1]
-    elif isinstance(node, Chars) and not node.negated and sum(high - low + 1 for low, high in node.ranges) <= 64:
+    elif (
+        isinstance(node, Chars)
+        and not node.negated
+        and sum(high - low + 1 for low, high in node.ranges) <= 64
+    ):
         found = [chr(code) for low, high in node.ranges for code in range(low, high + 1)]
     else:
         raise GiveUp("what is no list of words")

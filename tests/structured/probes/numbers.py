@@ -34,7 +34,12 @@ def _numbers():
     yield Probe("multipleOf:fraction", decimal, ("1", "1.5", "-1.25"), ("0.155", "1.001"))
     for keyword in ("exclusiveMinimum", "exclusiveMaximum"):
         plain = "minimum" if keyword == "exclusiveMinimum" else "maximum"
-        old = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "number", plain: 3, keyword: True}
+        old = {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "type": "number",
+            plain: 3,
+            keyword: True,
+        }
         yield judged(f"{keyword}:boolean", old, 2, 3, 4)
         yield judged(f"{keyword}:boolean", {**old, "type": "integer"}, 2, 3, 4)
 
@@ -50,10 +55,14 @@ def _standings():
     others = ("a", None, [1], {"a": 1})
     for keyword, value in VALUES.items():
         yield judged(f"{keyword}:untyped", {keyword: value}, *WHOLE, *BROKEN, *others)
-        yield judged(f"{keyword}:union", {"type": ["number", "null"], keyword: value}, *WHOLE, *BROKEN, *others)
+        yield judged(
+            f"{keyword}:union", {"type": ["number", "null"], keyword: value}, *WHOLE, *BROKEN, *others
+        )
         yield judged(f"{keyword}:union", {"type": ["integer", "string"], keyword: value}, *WHOLE, *others)
         yield judged(f"{keyword}:foreign", {"type": "string", keyword: value}, "a", "13", 4)
-        yield judged(f"{keyword}:fraction:union", {"type": ["number", "null"], keyword: 2.5}, *WHOLE, *BROKEN, None)
+        yield judged(
+            f"{keyword}:fraction:union", {"type": ["number", "null"], keyword: 2.5}, *WHOLE, *BROKEN, None
+        )
         yield judged(f"{keyword}:fraction:untyped", {keyword: 2.5}, *WHOLE, *BROKEN, None)
 
 

@@ -10,7 +10,17 @@ O = {"type": "object"}  # noqa: E741
 I, S = {"type": "integer"}, {"type": "string"}  # noqa: E741
 AB = {"a": I, "b": S}
 POOL = (
-    *({}, {"a": 1}, {"a": "x"}, {"b": "x"}, {"b": 1}, {"a": 1, "b": "x"}, {"a": 1, "b": 2}, {"c": 1}, {"c": "x"}),
+    *(
+        {},
+        {"a": 1},
+        {"a": "x"},
+        {"b": "x"},
+        {"b": 1},
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": 2},
+        {"c": 1},
+        {"c": "x"},
+    ),
     *({"a": 1, "c": 2}, {"a": 1, "b": "x", "c": 3}, {"a": 1, "c": "x"}, {"x1": 1}, {"x1": "x"}, {"1x": 1}),
     *({"a": 1, "x1": 1}, {"a": 1, "x1": "x"}, {"xa": 1, "c": 2}, {"a": 1, "b": "x", "c": "y", "d": 1}),
     *({"ab": 1}, {"ab": "x"}, {"abc": 1}, 3, "a", None, []),
@@ -62,7 +72,13 @@ def _single():
 
 def _names():
     for form, pattern in (
-        *(("", "^x[0-9]+$"), (":search", "^x"), (":search", "b"), (":escapes", "^x.$"), (":unicode", r"^\Wx$")),
+        *(
+            ("", "^x[0-9]+$"),
+            (":search", "^x"),
+            (":search", "b"),
+            (":escapes", "^x.$"),
+            (":unicode", r"^\Wx$"),
+        ),
         *((":lookaround", "^(?!a)x"), (":irregular", r"^(x)\1"), (":anchors", "x(^1|2)*$")),
     ):
         for kind, mark in (("object", ""), (["object", "null"], ":union"), (None, ":untyped")):
@@ -76,7 +92,11 @@ def _names():
         yield judged(f"patternProperties:several{mark}", shared, *POOL)
         overlap = {"properties": {"ab": {}}, "patternProperties": {"^a": I}, "additionalProperties": False}
         yield judged(f"patternProperties:overlap{mark}", {**typed, **overlap}, *POOL)
-        for form, names in (("enum", {"enum": ["a", "c"]}), ("maxLength", {"maxLength": 1}), ("const", {"const": "a"})):
+        for form, names in (
+            ("enum", {"enum": ["a", "c"]}),
+            ("maxLength", {"maxLength": 1}),
+            ("const", {"const": "a"}),
+        ):
             yield judged(f"propertyNames:{form}{mark}", {**typed, "propertyNames": names}, *POOL)
         yield judged(f"propertyNames:minLength{mark}", {**typed, "propertyNames": {"minLength": 2}}, *POOL)
         yield judged(f"propertyNames:{mark}", {**typed, "propertyNames": {"type": "string"}}, *POOL)
@@ -88,7 +108,12 @@ def _pairs():
         if {"properties", "required"} & {first, second} and counts & {first, second}:
             whole = {**O, "properties": AB, "required": ["a", "b"], "additionalProperties": S}
             count = 2 if first == "maxProperties" else 3
-            values = {"a": 1, "b": "x"}, {"a": 1, "b": "x", "c": "y"}, {"a": 1}, {"a": 1, "b": "x", "c": "y", "d": "z"}
+            values = (
+                {"a": 1, "b": "x"},
+                {"a": 1, "b": "x", "c": "y"},
+                {"a": 1},
+                {"a": 1, "b": "x", "c": "y", "d": "z"},
+            )
             yield judged(f"{first}+{second}", {**whole, first: count}, *values)
             continue
         base = {**O, "properties": AB} if "required" in (first, second) else O
@@ -110,9 +135,18 @@ def _pairs():
 
 PROBES = [
     judged("type", O, *POOL),
-    judged("properties", {**O, "properties": {'a"b': I, "é": I, "": I}}, {'a"b': 1}, {"é": 1}, {"": 1}, {"": "x"}),
-    judged("properties", {**O, "properties": {"a": {**O, "properties": AB}}}, {"a": {"a": 1}}, {"a": {"a": "x"}}),
-    Probe("properties", {**O, "properties": AB}, ('{"a":1,"b":"x"}', '{ "a" : 1 }'), ('{"a":1,"a":1}', '{"a":1,}')),
+    judged(
+        "properties", {**O, "properties": {'a"b': I, "é": I, "": I}}, {'a"b': 1}, {"é": 1}, {"": 1}, {"": "x"}
+    ),
+    judged(
+        "properties", {**O, "properties": {"a": {**O, "properties": AB}}}, {"a": {"a": 1}}, {"a": {"a": "x"}}
+    ),
+    Probe(
+        "properties",
+        {**O, "properties": AB},
+        ('{"a":1,"b":"x"}', '{ "a" : 1 }'),
+        ('{"a":1,"a":1}', '{"a":1,}'),
+    ),
     *_single(),
     *_names(),
     *_pairs(),

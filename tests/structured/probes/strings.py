@@ -71,7 +71,10 @@ FORMATS = {
     "email": (["a@b.de", "first.last+tag@sub.example.com"], ["a", "@b.de", "a@"]),
     "hostname": (["example.com", "a-b.c"], ["-a", "a_b", "a..b"]),
     "ipv4": (["1.2.3.4", "255.255.255.255", "0.0.0.0"], ["256.1.1.1", "1.2.3", "01.2.3.4"]),
-    "ipv6": (["::1", "1:2:3:4:5:6:7:8", "fe80::1", "::ffff:1.2.3.4", "::"], ["x", "1:2", "1::2::3", "12345::"]),
+    "ipv6": (
+        ["::1", "1:2:3:4:5:6:7:8", "fe80::1", "::ffff:1.2.3.4", "::"],
+        ["x", "1:2", "1::2::3", "12345::"],
+    ),
     "uuid": (["123e4567-e89b-12d3-a456-426614174000"], ["123e4567", "g23e4567-e89b-12d3-a456-426614174000"]),
     "uri": (["http://a.b/c?d=e#f", "urn:isbn:0451450523", "mailto:a@b.de"], ["a b", "/a", "//a.b"]),
     "uri-reference": (["/a", "a/b?c", "http://a.b", "#f"], ["a b", "\\a", "a#b#c"]),
@@ -96,7 +99,9 @@ def _pair(first, second):
         return judged(shape, schema, "12", "123", "1234567890", "12345678901", "abc", "ab", "abcdefghijk")
     other = second if first == "format" else first
     if other == "pattern":
-        return _texts(shape, {**S, "format": "date", "pattern": "^2"}, ["2024-02-29"], ["1999-12-31", "2", "x"])
+        return _texts(
+            shape, {**S, "format": "date", "pattern": "^2"}, ["2024-02-29"], ["1999-12-31", "2", "x"]
+        )
     short, long = "a@b.de", "abcdefgh@b.de"
     good, bad = ([short], [long, "a"]) if other == "maxLength" else ([long], [short, "abcdefghijk"])
     return _texts(shape, {**S, "format": "email", other: 8}, good, bad)
@@ -109,7 +114,9 @@ def _standings():
     fragments = {"maxLength": 2, "minLength": 2, "pattern": "^[a-c]{2}$"}
     for keyword, value in fragments.items():
         yield judged(f"{keyword}:untyped", {keyword: value}, "ab", "a", "abc", 3, None, [1], {"a": 1})
-        yield judged(f"{keyword}:union", {"type": ["string", "null"], keyword: value}, "ab", "a", "abc", None, 3)
+        yield judged(
+            f"{keyword}:union", {"type": ["string", "null"], keyword: value}, "ab", "a", "abc", None, 3
+        )
         yield judged(f"{keyword}:foreign", {"type": "integer", keyword: value}, 1, 234, "ab")
     for form, text, words in PATTERNS:
         if form in (":search", ":escapes", ":unicode", ":wide"):

@@ -42,7 +42,12 @@ def _listed():
     yield judged("enum:empty", {"enum": []}, 1, "a")
     yield judged("enum+type", {"type": "string", "enum": ["a", 1]}, "a", 1, "b")
     yield judged("const+type", {"type": "string", "const": 1}, "a", 1)
-    for keyword, value in (("minimum", 3), ("maxLength", 2), ("required", ["a"]), ("items", {"type": "integer"})):
+    for keyword, value in (
+        ("minimum", 3),
+        ("maxLength", 2),
+        ("required", ["a"]),
+        ("items", {"type": "integer"}),
+    ):
         listed = [1, 5, "ab", "abc", {"a": 1}, {}, [1], ["a"]]
         yield judged("enum+keywords", {"enum": listed, keyword: value}, *listed)
     yield judged("const+keywords", {"const": 3, "minimum": 5}, 3, 5)

@@ -11,9 +11,7 @@ from tests.structured.probes.probe import Probe
 __all__ = ["PROBES", "is_telling", "shapes", "table", "verdict"]
 
 PROBES: list[Probe] = [
-    probe
-    for module in (values, strings, numbers, arrays, objects, applicators)
-    for probe in module.PROBES
+    probe for module in (values, strings, numbers, arrays, objects, applicators) for probe in module.PROBES
 ]
 _WORST = ("refused", "loose", "tight", "exact")
 
@@ -24,7 +22,7 @@ def is_telling(probe: Probe) -> bool:
 
 
 def verdict(backend: str, probe: Probe) -> str:
-    """exact | loose (accepts what is invalid) | tight (refuses what is valid) | refused (does not compile)."""
+    """exact, loose (accepts what is invalid), tight (refuses what is valid) or refused (no grammar)."""
     try:
         accepts = acceptor(backend, probe.schema)
     except Refused:
