@@ -41,7 +41,8 @@ JSON = {"allow_ids": (JSON_IDS,), "partial": None}
 # Its first character is a choice, its letters are those that are banned and biased, its format is
 # something that only the check knows.
 SCHEMA = """{"anyOf": [
-    {"type": "array", "items": {"type": "string", "format": "regex", "minLength": 1, "maxLength": 3}, "minItems": 3},
+    {"type": "array", "minItems": 3, "items":
+        {"type": "string", "format": "regex", "minLength": 1, "maxLength": 3}},
     {"type": "object", "properties": {"a": {"enum": [1, 2]}}}
 ]}"""
 

@@ -13,9 +13,10 @@ from gencli.cli.jsontext import to_json
 from gencli.cli.page import Page, values_of
 from gencli.cli.render import Sink
 from gencli.cli.tables import size, table
-from gencli.errors import GencliError, ModelError, UsageError
+from gencli.errors import ModelError, UsageError
 from gencli.models.card import Card, kv_bytes, read_card
 from gencli.models.places import BUNDLED, bundled_folder, find_local, hub_cache, hub_models, local_names
+from gencli.models.vocabulary import grammar_support
 from gencli.options import Option
 from processors.params import Bounds
 
@@ -29,8 +30,7 @@ Usage: gencli models list [FOLDER]...
 
 List the models on this machine (bundled, in the hub's cache, and in the folders
 that are given), or show one of them and the memory that it needs. Reads
-config.json and the heads of the weight files; show tries the tokenizer with the
-back ends of grammars, too.
+config.json, tokenizer.json and the heads of the weight files, nothing else.
 """,
     (
         Option(("--batch",), int, "Samples side by side, for the memory.", "Model", 1, Bounds(ge=1)),
@@ -42,6 +42,11 @@ back ends of grammars, too.
     "list|show [NAME]",
     (*_WORDS, *BUNDLED),
 )  # fmt: skip
+_GRAMMARS = {
+    "exact": "yes: xgrammar and llguidance know the bytes of each token",
+    "decoded": "yes, with bytes as they are decoded: its tokens change with their neighbours",
+    "unknown": "not known before it is loaded: there is no tokenizer.json",
+}
 _NUMBERS = {"float32": 4, "bfloat16": 2}
 
 
@@ -166,29 +171,8 @@ def _show(names: Sequence[str], *, batch: int, context: int | None) -> dict[str,
         }
         for dtype, width in _NUMBERS.items()
     ]
-    record = {"name": names[0], **_card_json(card), "grammars": _grammars(names[0], card)}
+    record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
     return {**record, "memory": {"batch": batch, "context": tokens, "of": memory}}
-
-
-def _grammars(name: str, card: Card) -> dict[str, str | None]:
-    """For each back end why it does not take the model's tokenizer; None if it does."""
-    from gencli.models.resolve import load_tokenizer
-    from processors.base import Env
-    from processors.grammar.backend import BACKENDS, load_backend
-
-    try:
-        tokenizer = load_tokenizer(name)
-    except GencliError as error:
-        return dict.fromkeys(BACKENDS, error.message)
-    env = Env(card.vocabulary or tokenizer.vocab_size, tokenizer, tokenizer.eos_ids)
-    found: dict[str, str | None] = {}
-    for backend in BACKENDS:
-        try:
-            load_backend(backend, env)
-            found[backend] = None
-        except Exception as error:  # what a library says of a vocabulary that it cannot use
-            found[backend] = next(iter(str(error).splitlines()), type(error).__name__)
-    return found
 
 
 def _show_text(record: Mapping[str, Any]) -> str:
@@ -209,7 +193,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
         ("vocabulary", str(record["vocabulary"] or "?")),
         ("chat template", "yes" if record["chat_template"] else "no (gencli chat needs --raw)"),
         ("lanes", f"{record['lanes']}: {shared}"),
-        ("grammars", ", ".join(f"{name}: {why or 'yes'}" for name, why in record["grammars"].items())),
+        ("grammars", _GRAMMARS[record["grammars"]]),
         ("rollback", f"{'yes' if record['rollback'] else 'no'}: {back}"),
     ]
     memory = record["memory"]
