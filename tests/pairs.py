@@ -41,7 +41,7 @@ JSON = {"allow_ids": (JSON_IDS,), "partial": None}
 # Its first character is a choice, its letters are those that are banned and biased, its format is
 # something that only the check knows.
 SCHEMA = """{"anyOf": [
-    {"type": "array", "minItems": 3, "items":
+    {"type": "array", "minItems": 1, "items":
         {"type": "string", "format": "regex", "minLength": 1, "maxLength": 3}},
     {"type": "object", "properties": {"a": {"enum": [1, 2]}}}
 ]}"""
@@ -60,7 +60,7 @@ FEATURES = {
     "allow_ids": feature({"--allow-ids": ("1,6,97,98,99,100,102,103,104,105,109,110,257",)}),
     "suppress_ids": feature({"--suppress-ids": ("99,100",)}),
     "ban": feature({"--ban": ("a", "bc")}),
-    "min_tokens": feature({"--min-tokens": ("9",)}, stop_regex=("[a-z]",)),
+    "min_tokens": feature({"--min-tokens": ("12",)}, stop_regex=("[a-c]",)),
     "ignore_eos": feature({"--ignore-eos": None}),
     "stage": feature({"--stage": ("bias=[[98,3]]",)}),
     # In one word, so that it stands beside the values of the option --stage.
@@ -74,7 +74,7 @@ FEATURES = {
     "n": feature({"-n": ("2",)}),
     "max_tokens": feature({"--max-tokens": ("5",)}),
     "max_time": feature({"--max-time": ("0.000001",)}),
-    "stop": feature({"--stop": ("ab", "e")}),
+    "stop": feature({"--stop": ("ab", "d", "e")}),
     "stop_id": feature({"--stop-id": ("101", "105")}),
     "stop_regex": feature({"--stop-regex": ("[gh]",)}),
     "include_stop": feature({"--include-stop": None}, stop=("ab", "c")),
@@ -141,6 +141,8 @@ NEUTRAL = {
 # Options beside which others need not show: why.
 HIDING = {
     "max_time": "Which token is the last is the clock's affair; here none is generated.",
+    "tool_choice": "The call that it requires is longer than these runs may be, so others seldom show.",
+    "finish_open": "It acts where a text is cut early, before others matter.",
     "schema_strict": "It refuses this schema, and with it the run.",
     "show_chain": "It generates nothing, so only what is part of the chain could show.",
 }
