@@ -23,6 +23,8 @@ def pattern_forms(text: str) -> list[str]:
     except RegexError:
         return [":anchors"]
     found = [] if _is_anchored(node) else [":search"]
+    if any(map(_is_nested, trees)):
+        found.append(":nested")
     if any(escapes_needed(tree) for tree in trees):
         found.append(":escapes")
     if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text):
@@ -32,6 +34,13 @@ def pattern_forms(text: str) -> list[str]:
     if not text.isascii():
         found.append(":wide")
     return found or [""]
+
+
+def _is_nested(node: Node, *, inside: bool = False) -> bool:
+    """Whether something repeated stands in something repeated."""
+    if isinstance(node, Repeat):
+        return inside or _is_nested(node.body, inside=True)
+    return any(_is_nested(item, inside=inside) for item in getattr(node, "items", ()))
 
 
 def _looks(node: Node) -> bool:

@@ -89,6 +89,8 @@ def _grouped(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     if suffix == ":foreign":
         yield keyword + suffix
         return
+    if keyword[3:] in ("Length", "Items", "Properties", "Contains") and isinstance(schema[keyword], float):
+        yield keyword + ":decimal"
     for form in _FORMS[group](schema, keyword):
         yield keyword + form + suffix
     for other in GROUPS[group]:
@@ -145,6 +147,8 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     value = schema[keyword]
     names = schema.get("properties", {})
     if keyword == "properties":
+        if any(map(_ESCAPED.search, value)):
+            yield ":escaped"
         yield ":false" if any(below is False or below == {"not": {}} for below in value.values()) else ""
     elif keyword == "required":
         yield ":undeclared" if any(name not in names for name in value) else ""
@@ -152,6 +156,10 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         yield f":{json.dumps(value)}" if isinstance(value, bool) else ":schema"
     elif keyword == "patternProperties":
         yield from sorted({form for pattern in value for form in pattern_forms(pattern)}) or [""]
+        if False in value.values():
+            yield ":false"
+        if schema.get("additionalProperties") is not False:
+            yield ":open"
         if len(value) > 1:
             yield ":apart" if _start_apart(value) else ":several"
         if any(_matches(pattern, name) for pattern in value for name in names):

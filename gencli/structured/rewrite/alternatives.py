@@ -11,7 +11,7 @@ from gencli.structured.rewrite.negate import negate
 from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, key_of, without
 from gencli.structured.shapes import APPLICATORS
 
-__all__ = ["alternatives"]
+__all__ = ["alternatives", "distinct"]
 
 _LIMIT = 48  # flat schemas that one schema may become
 _DEPENDENT = ("dependentRequired", "dependentSchemas")

@@ -7,9 +7,18 @@ from gencli.structured.rewrite.node import AT, Flat, Scope, put, without
 __all__ = ["modern"]
 
 
+_COUNTS = (
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+    *("minContains", "maxContains"),
+)
+
+
 def modern(node: Flat, scope: Scope) -> Flat:
     """The same schema in the words of 2020-12, `const` as `enum`, `type` as a list."""
     node = _items(_dependencies(_exclusive(_values(node)), scope), scope)
+    for keyword in _COUNTS:
+        if isinstance(node.get(keyword), float):
+            node = put(node, keyword, int(node[keyword]))
     for keyword, empty in (("uniqueItems", False), ("required", []), ("minLength", 0), ("minItems", 0)):
         if keyword in node and node[keyword] == empty:
             node = _drop(node, keyword, scope)

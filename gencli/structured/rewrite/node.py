@@ -135,14 +135,14 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
 def _followed(schema: dict[str, Any], scope: Scope) -> dict[str, Any]:
     """A dynamic reference is a plain one where its name stands once."""
     name = str(schema.get("$dynamicRef", "")).removeprefix("#")
-    if not name or "$ref" in schema or sum(_anchors(scope.root, name)) > 1:
+    if not name.isidentifier() or "$ref" in schema or sum(_anchors(scope.root, name)) > 1:
         return schema
     return {"$ref" if key == "$dynamicRef" else key: below for key, below in schema.items()}
 
 
 def _anchors(value: Any, name: str) -> Iterator[int]:
     if isinstance(value, dict):
-        yield value.get("$dynamicAnchor") == name
+        yield (value.get("$dynamicAnchor") == name) + 2 * ("$id" in value)
     if isinstance(value, dict | list):
         for below in value.values() if isinstance(value, dict) else value:
             yield from _anchors(below, name)

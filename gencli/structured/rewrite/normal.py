@@ -86,7 +86,7 @@ class _Normal:
     def schema(self, schema: Schema) -> Schema:
         """A schema that stands below another; with references in it, it gets a name in $defs."""
         if isinstance(schema, bool):
-            return schema
+            return {AT: {}} if schema else False  # not every back end takes `true` everywhere
         if not _refers(schema):
             return self.spelled(schema)
         return self.named(schema, is_kept=False)

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from gencli.structured.rewrite.meet import both
-from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, put, without
+from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, origins, put, without
 from gencli.structured.rewrite.words import others
 
 __all__ = ["rewrite_object"]
@@ -29,6 +29,9 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     if names is None or "patternProperties" in flat:
         return flat
     places = flat[AT].get("propertyNames", frozenset())
+    if names is False:
+        scope.note(places, "rewritten: no property at all")
+        return put(without(flat, "propertyNames"), "maxProperties", 0, places)
     try:
         pattern = _name_pattern(names)
     except GiveUp as error:
@@ -38,9 +41,7 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     flat = without(flat, "propertyNames")
     if pattern is None:
         return flat
-    inner = places | frozenset(
-        place for at in [names.get(AT, {})] if isinstance(names, dict) for place in _all(at)
-    )
+    inner = places | origins(names)
     rest = flat.get("additionalProperties", True)
     properties = {
         name: below if re.search(pattern, name) else False
@@ -53,14 +54,10 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     return put(flat, "additionalProperties", False, more)
 
 
-def _all(at: dict[str, frozenset[str]]) -> list[str]:
-    return [place for places in at.values() for place in places]
-
-
 def _name_pattern(names: Schema) -> str | None:
     """The names that a schema allows, as one pattern; None for all."""
     if isinstance(names, bool):
-        return None if names else "^[^\\s\\S]$"
+        return None
     keys = names.keys() - {AT, "type"}
     if not keys:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gencli.structured.pattern_forms import pattern_forms
 from gencli.structured.rewrite.anchors import show, whole
-from gencli.structured.rewrite.formats import PATTERNS
+from gencli.structured.rewrite.formats import HOST_LENGTH, PATTERNS
 from gencli.structured.rewrite.node import ALSO, AT, Flat, GiveUp, Scope, put, without
 from gencli.structured.rewrite.regex import Anchor, Look, RegexError, Seq, parse_regex
 from gencli.structured.rewrite.words import refusal
@@ -39,6 +39,10 @@ def _format(flat: Flat, scope: Scope) -> Flat:
     if name not in PATTERNS or (scope.backend == "xgrammar" and "pattern" in flat):
         return flat
     places = flat[AT].get("format", frozenset())
+    if name == "hostname":
+        if scope.backend == "xgrammar":  # which knows no length beside a pattern
+            return flat
+        flat = put(flat, "maxLength", min(flat.get("maxLength", HOST_LENGTH), HOST_LENGTH), places)
     scope.note(places, "rewritten: a pattern")
     flat = without(flat, "format")
     if "pattern" not in flat:

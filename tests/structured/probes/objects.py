@@ -45,6 +45,16 @@ FORMS = {
 }
 
 
+NAMED = {"properties": {'a"b': I, "a\nb": I}}
+ESCAPED = [
+    judged(
+        f"properties:escaped{mark}", {**typed, **NAMED, **more}, {'a"b': 1}, {'a"b': "x"}, {"a\nb": None}, {}
+    )
+    for mark, typed in (("", O), (":union", {"type": ["object", "null"]}), (":untyped", {}))
+    for more in ({}, {"additionalProperties": False})
+]
+
+
 def _single():
     for keyword, value in SAMPLES.items():
         shape = keyword + FORMS.get(keyword, "")
@@ -85,11 +95,18 @@ def _names():
             typed = {"type": kind} if kind else {}
             schema = {**typed, "patternProperties": {pattern: I}, "additionalProperties": False}
             yield judged(f"patternProperties{form}{mark}", schema, *POOL, {'x"': 1}, {"-x": 1}, {"éx": 1})
+            if form in ("", ":search"):
+                opened = {**typed, "patternProperties": {pattern: I}}
+                yield judged(f"patternProperties:open{mark}", opened, *POOL)
     for mark, typed in (("", O), (":union", {"type": ["object", "null"]}), (":untyped", {})):
         several = {**typed, "patternProperties": {"^a$": I, "^x1$": S}, "additionalProperties": False}
         yield judged(f"patternProperties:apart{mark}", several, *POOL)
         shared = {**typed, "patternProperties": {"^a": I, "b$": S}, "additionalProperties": False}
         yield judged(f"patternProperties:several{mark}", shared, *POOL)
+        both = {**typed, "patternProperties": {"a*": I, "aaa*": {"type": "integer", "maximum": 20}}}
+        yield judged(
+            f"patternProperties:several{mark}", both, {"a": 21}, {"aaa": 18}, {"aaaa": 31}, {"aaa": "x"}
+        )
         overlap = {"properties": {"ab": {}}, "patternProperties": {"^a": I}, "additionalProperties": False}
         yield judged(f"patternProperties:overlap{mark}", {**typed, **overlap}, *POOL)
         for form, names in (
@@ -135,9 +152,7 @@ def _pairs():
 
 PROBES = [
     judged("type", O, *POOL),
-    judged(
-        "properties", {**O, "properties": {'a"b': I, "é": I, "": I}}, {'a"b': 1}, {"é": 1}, {"": 1}, {"": "x"}
-    ),
+    judged("properties", {**O, "properties": {"é": I, "": I}}, {"é": 1}, {"": 1}, {"": "x"}),
     judged(
         "properties", {**O, "properties": {"a": {**O, "properties": AB}}}, {"a": {"a": 1}}, {"a": {"a": "x"}}
     ),
@@ -147,6 +162,7 @@ PROBES = [
         ('{"a":1,"b":"x"}', '{ "a" : 1 }'),
         ('{"a":1,"a":1}', '{"a":1,}'),
     ),
+    *ESCAPED,
     *_single(),
     *_names(),
     *_pairs(),

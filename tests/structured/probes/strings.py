@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+from gencli.structured.rewrite.formats import PATTERNS as PATTERNS_OF
 from tests.structured.probes.probe import Probe, judged, texts_of
 
 S = {"type": "string"}
@@ -40,6 +41,9 @@ PATTERNS = [
     (":escapes", r"^\s$", (" ", "\t", "a")),
     (":wide", "^[α-ω]+$", ("αβ", "ab", "")),
     (":wide", "^[^\n\u2028]{2}$".encode().decode("unicode_escape"), ("ab", "é😀", "a", "a\n")),
+    (":nested", "^(ab{1,2})*c$", ("c", "abbabc", "abbbc", "ab")),
+    (":nested", PATTERNS_OF["ipv6"], ("::", "1::8", "1:2:3:4:5:6:7:8", ":2:3:4::8", "1::2::3")),
+    (":nested", PATTERNS_OF["uri-reference"], ("a/b", "//a.b/c", "1:b", "//a:b/c", "//a@b@c/")),
     (":unicode", r"^\W$", ("-", "é", "a")),
     (":unicode", r"^[^\d]$", ("a", "٣", "3")),
     (":unicode", r"^\S$", ("a", "\xa0", " ")),
@@ -64,20 +68,32 @@ PROPERTIES = [
 
 # Format: texts that are of it, texts that are not.
 FORMATS = {
-    "date": (["2024-02-29", "1999-12-31"], ["2024-13-01", "2024-1-1", "x"]),
-    "time": (["08:30:06Z", "08:30:06.28+01:30"], ["08:30", "25:00:00Z", "x"]),
-    "date-time": (["2024-02-29T08:30:06Z", "1999-12-31T23:59:59.5-08:00"], ["2024-02-29", "x"]),
+    "date": (
+        ["2024-02-29", "1999-12-31"],
+        ["2024-13-01", "2024-1-1", "2021-02-29", "2023-04-31", "2100-02-29", "x"],
+    ),
+    "time": (["08:30:06Z", "08:30:06.28+01:30"], ["08:30", "25:00:00Z", "22:59:60Z", "x"]),
+    "date-time": (
+        ["2024-02-29T08:30:06Z", "1999-12-31T23:59:59.5-08:00"],
+        ["2024-02-29", "2021-02-29T00:00:00Z", "1998-12-31T22:59:60Z", "x"],
+    ),
     "duration": (["P1D", "PT5M", "P1Y2M3DT4H"], ["P", "1D", "x"]),
     "email": (["a@b.de", "first.last+tag@sub.example.com"], ["a", "@b.de", "a@"]),
-    "hostname": (["example.com", "a-b.c"], ["-a", "a_b", "a..b"]),
+    "hostname": (
+        ["example.com", "a-b.c"],
+        ["-a", "a_b", "a..b", "xn--X", "a" * 64, ".".join(["a" * 60] * 5)],
+    ),
     "ipv4": (["1.2.3.4", "255.255.255.255", "0.0.0.0"], ["256.1.1.1", "1.2.3", "01.2.3.4"]),
     "ipv6": (
         ["::1", "1:2:3:4:5:6:7:8", "fe80::1", "::ffff:1.2.3.4", "::"],
-        ["x", "1:2", "1::2::3", "12345::"],
+        ["x", "1:2", "1::2::3", "12345::", "::1.2.3.04"],
     ),
     "uuid": (["123e4567-e89b-12d3-a456-426614174000"], ["123e4567", "g23e4567-e89b-12d3-a456-426614174000"]),
     "uri": (["http://a.b/c?d=e#f", "urn:isbn:0451450523", "mailto:a@b.de"], ["a b", "/a", "//a.b"]),
-    "uri-reference": (["/a", "a/b?c", "http://a.b", "#f"], ["a b", "\\a", "a#b#c"]),
+    "uri-reference": (
+        ["/a", "a/b?c", "http://a.b", "#f"],
+        ["a b", "\\a", "a#b#c", "//a:b/c", "//a@b@c/", "1:b"],
+    ),
     "json-pointer": (["", "/a/0", "/a~1b~0"], ["a", "/~2", "/a~"]),
     "relative-json-pointer": (["0", "1/a", "2#"], ["/a", "-1", "01"]),
     "iri": (["http://é.b/ü", "http://a.b"], ["a b", "/a"]),
@@ -119,7 +135,7 @@ def _standings():
         )
         yield judged(f"{keyword}:foreign", {"type": "integer", keyword: value}, 1, 234, "ab")
     for form, text, words in PATTERNS:
-        if form in (":search", ":escapes", ":unicode", ":wide"):
+        if form in (":search", ":escapes", ":unicode", ":wide", ":nested"):
             union = {"type": ["string", "null"], "pattern": text}
             yield judged(f"pattern{form}:union", union, *words, None, 3)
             yield judged(f"pattern{form}:untyped", {"pattern": text}, *words, None, 3)
