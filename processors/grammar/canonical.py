@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ _KEPT = 256  # bytes of text that are known of what came before
 ANCHOR = 16  # of them the tokenizer sees these: more than its tokens look back
 _LONGEST = 256  # bytes of forced text that are spelled at a time
 _REMEMBERED = 4096
-# What may follow. A token that stands before all of them is taken to stand before everything.
+# What may follow. A token that stands before all of them, and is no beginning of another, stands.
 PROBES = ("a", "T", " a", "0", '"', "\n", ",", "}", "é")
 
 
@@ -27,6 +28,7 @@ class Speller:
         self.token_bytes = vocabulary.token_bytes
         # The ids of single bytes, of which some vocabularies lack a few.
         self.byte_ids = {data[0]: token for token, data in enumerate(self.token_bytes) if len(data) == 1}
+        self._sorted = sorted(filter(None, self.token_bytes))
         self._remembered = lru_cache(maxsize=_REMEMBERED)(self._spell)
 
     def join(self, before: bytes, token: int) -> bytes:
@@ -50,11 +52,18 @@ class Speller:
         size = len(text.encode())
         kept = []
         for column in zip(*spelled, strict=False):
-            size -= len(self.token_bytes[column[0]])
-            if size < 0 or any(token != column[0] for token in column):
+            if len(self.token_bytes[column[0]]) > size or any(token != column[0] for token in column):
                 break
+            size -= len(self.token_bytes[column[0]])
             kept.append(column[0])
+        if size == 0 and kept and self._may_grow(self.token_bytes[kept[-1]]):
+            kept.pop()
         return tuple(kept)
+
+    def _may_grow(self, data: bytes) -> bool:
+        """Whether a longer token begins with these bytes."""
+        place = bisect_right(self._sorted, data)
+        return place < len(self._sorted) and self._sorted[place].startswith(data)
 
     def _behind(self, anchor: str, text: str) -> tuple[int, ...]:
         """The tokens behind the anchor; () if none begins just there."""

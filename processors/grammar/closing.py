@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from processors.grammar.canonical import Speller
 __all__ = ["SLACK", "Closer"]
 
 SLACK = 48  # tokens beyond the shortest end from which on every token is looked at
+_MAX_SECONDS = 0.5  # of computing; ordinary grammars take a hundredth of it
 _FEW = 32  # so many tokens are tried each for itself
 _STRUCTURE = frozenset(b'"\\{}[],:')
 # A lead byte of n bytes of UTF-8, so far from the end that the character is not complete.
@@ -45,10 +47,12 @@ class Closer:
         It is no search: a shorter end may exist. The matcher is afterwards what it was.
         """
         found: list[int] = []
+        begin = time.thread_time()
         try:
             while not matcher.is_complete():
                 step = self._step(matcher, text)
-                if not step or len(found) + len(step) > most:
+                is_slow = time.thread_time() - begin > _MAX_SECONDS
+                if not step or is_slow or len(found) + len(step) > most:
                     found += step  # which are to be taken back as well
                     return None
                 for token in step:
@@ -115,9 +119,18 @@ class Closer:
 
 def _kind(data: bytes, is_json: bool) -> tuple[bytes, int, int]:
     """What tokens have in common: structure, and how much of a character they begin and end with."""
+    if not data:
+        return b"", -1, 0  # no text
     first = next((place for place, byte in enumerate(data) if byte in _STRUCTURE), len(data))
     ends = next((place for place, byte in enumerate(data) if byte >> 6 != 2), len(data))
-    lacks = (
-        n - back for n, back in _LEADS if back <= len(data) and data[-back] >> (7 - n) == 2 ** (n + 1) - 2
-    )
-    return data[first:] if is_json else data[:1], ends, next(lacks, 0)
+    reach = ((n, back) for n, back in _LEADS if back <= len(data))
+    lacks = (n - back for n, back in reach if data[-back] >> (7 - n) == 2 ** (n + 1) - 2)
+    return (data[first:] or _start(data)) if is_json else data[:1], ends, next(lacks, 0)
+
+
+def _start(data: bytes) -> bytes:
+    """What a value without signs of structure begins or goes on with: a sign of a number, a word, a space."""
+    first = data[:1]
+    if first.isdigit() or first.isspace():
+        return b"0" if first.isdigit() else b" "
+    return first if first in b"tfn-+.eE" else b""

@@ -75,8 +75,10 @@ class Place:
 
     @classmethod
     def start(cls, matcher: Matcher, rules: Rules) -> Place:
-        """At the beginning of the output."""
-        path = rules.closer.path(matcher, b"", rules.budget) if rules.budget is not None else ()
+        """At the beginning of the output. If no short document is known, the budget is left out of view."""
+        path = rules.closer.path(matcher, b"", rules.budget) if rules.budget is not None else None
+        if path is None:
+            rules = replace(rules, budget=None)
         return cls(matcher, rules, b"" if rules.marker else None, reach=len(path or ()))
 
     def fork(self) -> Place:

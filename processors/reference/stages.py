@@ -128,7 +128,13 @@ def canonical(text: bytes, forced: bytes, view: View) -> set[int]:
             borders = [n for n in range(len(ids)) if view.text(ids[:n]) == before.encode()]
             firsts.add(ids[borders[0]] if borders else None)
         (first, *more) = firsts
-        if first is not None and not more and forced.startswith(view.text([first])):
+        if first is None or more:
+            continue
+        data = view.text([first])
+        may_grow = data == forced and any(
+            longer.startswith(data) and longer != data for longer in view.vocabulary.token_bytes
+        )
+        if forced.startswith(data) and not may_grow:
             return {first}
     return set()
 
