@@ -80,7 +80,7 @@ class OptionWalk:
         """What the two options do together, in the first of their setups and seeds in which both show."""
         setups, refused, failed = dict(enumerate(pair_setups(pair))), None, ""
         unseen = {key for key, other in (pair, pair[::-1]) if has_to_show(key, other)}
-        missing = {i: unseen for i in setups}
+        missing = dict.fromkeys(setups, unseen)
         for seed in range(1, SEEDS):
             for i, setup in [*setups.items()]:
                 code, _, err, _ = both = self._outcome(merged(seed, pair, setup))

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-
 Arguments = dict[str, tuple[str, ...] | None]  # from a flag to its values; None is a switch
 
 
 @dataclass(frozen=True)
 class Feature:
-    """An option's crafted use: `own` are its arguments, `setups` what it may need to have something to act on.
+    """An option's crafted use: `own` are its arguments, `setups` what it may need to act on.
 
     Of the setups of two options those are tried that do not contradict each other.
     """
@@ -59,7 +58,7 @@ SCHEMA = """{"anyOf": [
 BY_REGEX = given(regex=(REGEX,)) | LETTERS
 BY_SCHEMA = given(json_schema=(SCHEMA,)) | JSON
 BY_STRINGS = given(json_schema=('{"type": "array", "minItems": 1, "items": {"type": "string"}}',)) | JSON
-OBJECT = '{"type": "object", "properties": {"a": {"type": "string", "format": "regex"}}, "required": ["a"]}'
+OBJECT = '{"type": "object", "properties": {"e": {"type": "string", "format": "regex"}}, "required": ["e"]}'
 OF_BRACKETS = given(json_schema=(OBJECT,), allow_ids=(BRACKETS,), max_tokens=("30",))
 BROKEN = OF_BRACKETS | given(formats=None)
 BY_TOOLS = given(tools=("tools.json",), max_tokens=("60",)) | JSON
@@ -70,8 +69,11 @@ COUNTED = given(frequency_penalty=("0.7",), penalty_scope=("both",))
 SHORT = given(max_tokens=("1",))
 # As short, with a structure from the first token on.
 CALL = SHORT | given(tools=("tools.json",), tool_choice=("required",)) | JSON
-CUT = given(
-    json_schema=('{"type": "array", "minItems": 6, "items": {"enum": [1, 2, "a", "b"]}}',), max_tokens=("10",)
+CUT = JSON | given(
+    json_schema=(
+        '{"type": "array", "minItems": 6, "items": {"type": "string", "minLength": 1, "format": "regex"}}',
+    ),
+    max_tokens=("16",),
 )
 # Too long by the way to its end that is looked for first, so that the limit of tokens cuts it.
 BY_OPEN = given(regex=(",{70}|[a-eg-p]{4}([a-eg-p]{6})*",)) | LETTERS
@@ -88,7 +90,7 @@ FEATURES = {
     "penalty_window": feature({"--penalty-window": ("8",)}, given(repetition_penalty=("3",))),
     "logit_bias": feature({"--logit-bias": ("97=3", "98=3")}),
     "allow_ids": feature(
-        {"--allow-ids": ("32,34,44,49,50,58,91,93,97,98,99,100,102,103,105,109,110,123,125,257",)}
+        {"--allow-ids": ("32,34,44,49,50,58,91,93,97,98,99,100,101,102,103,105,109,110,123,125,257",)}
     ),
     "suppress_ids": feature({"--suppress-ids": ("99,100",)}),
     "ban": feature({"--ban": ("a", "bc")}),
@@ -130,9 +132,9 @@ FEATURES = {
     "constrain_after": feature({"--constrain-after": ("a",)}, BY_REGEX, BY_SCHEMA, {}),
     "grammar_backend": feature(
         {"--grammar-backend": ("llguidance",)},
-        BY_SCHEMA,
+        BY_OBJECT,
+        given(format=("json",)) | BY_OBJECT,
         given(stats=None),
-        given(format=("json",)) | BY_SCHEMA,
     ),
     "grammar_timeout": feature({"--grammar-timeout": ("60",)}, BY_REGEX, {}),
     "schema_strict": feature({"--schema-strict": None}, BY_SCHEMA, {}),
@@ -144,7 +146,7 @@ FEATURES = {
     "partial": feature({"--partial": None}, BROKEN, BY_REGEX, SHORT),
     "retries": feature({"--retries": ("2",)}, BY_REGEX, BROKEN, SHORT | given(format=("json",)), {}),
     "jump_forward": feature({"--jump-forward": ("off",)}, BY_REGEX, {}),
-    "finish_open": feature({"--finish-open": None}, BY_OPEN, JSON | CUT, SHORT, CALL),
+    "finish_open": feature({"--finish-open": None}, BY_OPEN, CUT, SHORT, CALL),
     "parsed": feature({"--parsed": None}, BY_SCHEMA, BY_STRINGS, {}),
     "select": feature({"--select": ("/0",)}, BY_SCHEMA, BY_STRINGS, {}),
     "preset": feature({"--preset": ("./preset.yaml",)}),
@@ -199,7 +201,7 @@ HIDING = {
 # Each has to show with some seed.
 ENDING = {
     *("max_tokens", "stop", "stop_id", "stop_regex", "include_stop", "loop", "min_tokens", "ban"),
-    *("parsed", "select", "formats", "finish_open"),
+    *("parsed", "select", "formats", "finish_open", "partial"),
 }
 
 # Pairs of which the second option need not show beside the first: why.
