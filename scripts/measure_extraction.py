@@ -1,0 +1,86 @@
+"""Extraction by the bundled model: held-out sentences to records, with the schema as a grammar and without.
+
+    python scripts/measure_extraction.py [--sentences 200]
+
+Greedy. A record is right if its JSON is exactly the wanted value; what cannot be parsed is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from tiny_corpus import record_pairs  # noqa: E402
+
+from gencli.engine import Engine  # noqa: E402
+from gencli.errors import GencliError  # noqa: E402
+from gencli.events import Finish  # noqa: E402
+from gencli.models.resolve import ModelChoice, load  # noqa: E402
+from gencli.request import Request  # noqa: E402
+from gencli.structured.choose import choose  # noqa: E402
+from gencli.structured.compiling import compile_plan, grammar_env  # noqa: E402
+from gencli.structured.document import parse  # noqa: E402
+from processors.catalog import GrammarParams  # noqa: E402
+from processors.chain import Chain  # noqa: E402
+from processors.grammar.compiler import GrammarCompiler  # noqa: E402
+
+TYPES = {int: "integer", str: "string"}
+
+
+def schema_of(record: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the records of one kind."""
+    fields = {key: {"type": TYPES[type(value)]} for key, value in record.items()}
+    return {"type": "object", "properties": fields, "required": list(fields)}
+
+
+def is_right(text: str, wanted: Any) -> bool:
+    """Whether the text is the wanted value."""
+    try:
+        return bool(parse(text) == wanted)
+    except GencliError:
+        return False
+
+
+def extract(engine: Engine, requests: Sequence[Request]) -> dict[str, str]:
+    """The texts by request."""
+    for one in requests:
+        engine.submit(one)
+    return {event.request: event.text for event in engine.run() if isinstance(event, Finish)}
+
+
+def main() -> None:
+    """Print both shares."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sentences", type=int, default=200)
+    count = parser.parse_args().sentences
+    loaded = load(ModelChoice(name="tiny", max_batch=16))
+    compiler = GrammarCompiler(grammar_env(loaded))
+    engine = Engine(loaded.runner, loaded.tokenizer, max_batch=16, grammars=compiler)
+    pairs = record_pairs(count, "held-out")
+    wanted = {str(i): json.loads(answer) for i, (_, answer) in enumerate(pairs)}
+    for label in ("with the schema", "without"):
+        requests = []
+        for i, (prompt, _) in enumerate(pairs):
+            chain = Chain()
+            if label != "without":
+                found = compile_plan(choose(schema_of(wanted[str(i)])), compiler).variant.constraint
+                chain = Chain((("grammar", GrammarParams(found.text, found.kind, found.backend)),))
+            ids = tuple(loaded.tokenizer.encode(prompt))
+            requests.append(Request(str(i), ids, chain, draw="greedy"))
+        texts = extract(engine, requests)
+        right = sum(is_right(texts[key], value) for key, value in wanted.items())
+        print(f"{label}: {right} of {count} exactly right ({100 * right / count:.1f} %)")
+    compiler.close()
+
+
+if __name__ == "__main__":
+    main()
