@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python scripts/pair_table.py
 
-The walks are the suite's own, tests/option_walk.py and tests/stage_walk.py; they take two minutes.
+The walks are the suite's own, tests/option_walk.py and tests/stage_walk.py; they take some minutes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ TITLES = {"refused": "Refused by name", "warned": "Acting, with a notice"}
 HEAD = """\
 # Options and stages in pairs
 
-This page is made by scripts/pair_table.py, which runs the suite's walks over all pairs; tests keep it true.
-Two options act together where taking either of them away changes what the run prints. Two stages act
-together where both change the logits of one step, and the result is that of their plain twins.
+This page is made by scripts/pair_table.py, which runs the suite's walks over all pairs. Of the pairs of
+options tests repeat those that are listed here, and every fourth of the others; of the stages all.
+Two options act together where taking either of them away changes what the run prints, times aside: code,
+stdout, stderr and file. Each pair is run on the fake model under every setup of the table below that suits
+both, with seeds 1, 2, 3 and so on, until both show; one that never does is silent. Refused is what ends with
+code 2 and names both, in whatever setup. Two stages act together where both change the logits of one step, and
+the result is that of their plain twins.
 """
 _ROW = re.compile(r"^\| `(\w+)` `(\w+)` \| (.*) \|$", re.MULTILINE)
 

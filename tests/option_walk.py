@@ -72,10 +72,6 @@ class OptionWalk:
         self.folder = folder
         self._seen = {}
 
-    def verdicts(self, key: str) -> dict[str, Verdict]:
-        """What the option does beside each of those that come after it."""
-        return {other: self.verdict((key, other)) for other in KEYS[KEYS.index(key) + 1 :]}
-
     def verdict(self, pair: tuple[str, str]) -> Verdict:
         """What the two options do together, in the first of their setups and seeds in which both show."""
         setups, refused, failed = dict(enumerate(pair_setups(pair))), None, ""

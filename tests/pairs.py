@@ -39,7 +39,7 @@ REGEX = "[a-ei-p,]{3,}([f-h]z)?"
 # Many at the beginning, for what cuts a distribution, and some long ones.
 CHOICES = tuple(
     one + other + rest
-    for one, other in product("abcdefgm", repeat=2)
+    for one, other in product("abcdefhm", repeat=2)
     for rest in ("", "b" + one, "g" + other, "e" + other * 2 + "bebfabeban")
 )
 # What JSON is written with, and what lets a text show that is cut.
@@ -59,7 +59,8 @@ BY_REGEX = given(regex=(REGEX,)) | LETTERS
 BY_SCHEMA = given(json_schema=(SCHEMA,)) | JSON
 BY_STRINGS = given(json_schema=('{"type": "array", "minItems": 1, "items": {"type": "string"}}',)) | JSON
 OBJECT = '{"type": "object", "properties": {"e": {"type": "string", "format": "regex"}}, "required": ["e"]}'
-OF_BRACKETS = given(json_schema=(OBJECT,), allow_ids=(BRACKETS,), max_tokens=("30",))
+OF_BRACKETS = given(json_schema=(OBJECT,), allow_ids=(BRACKETS,), max_tokens=("60",))
+LIST = '{"type": "array", "items": {"type": "string", "format": "regex"}}'
 BROKEN = OF_BRACKETS | given(formats=None)
 BY_TOOLS = given(tools=("tools.json",), max_tokens=("60",)) | JSON
 BY_OBJECT = given(json_schema=('{"type": "object", "properties": {"a": {"enum": [1, 2]}}}',)) | JSON
@@ -139,9 +140,12 @@ FEATURES = {
     "grammar_timeout": feature({"--grammar-timeout": ("60",)}, BY_REGEX, {}),
     "schema_strict": feature({"--schema-strict": None}, BY_SCHEMA, {}),
     "extra_properties": feature({"--extra-properties": None}, BY_SCHEMA, BY_OBJECT, {}),
-    "json_whitespace": feature({"--json-whitespace": ("1",)}, BY_SCHEMA, BY_STRINGS, {}),
+    "json_whitespace": feature({"--json-whitespace": ("0",)}, BY_SCHEMA, BY_STRINGS, {}),
     "formats": feature(
-        {"--formats": None}, given(partial=None) | OF_BRACKETS, given(partial=None, allow_ids=(BRACKETS,))
+        {"--formats": None},
+        given(partial=None) | OF_BRACKETS,
+        given(partial=None, allow_ids=(BRACKETS,)),
+        given(partial=None, allow_ids=(BRACKETS,), json_schema=(LIST,)),
     ),
     "partial": feature({"--partial": None}, BROKEN, BY_REGEX, SHORT),
     "retries": feature({"--retries": ("2",)}, BY_REGEX, BROKEN, SHORT | given(format=("json",)), {}),
@@ -206,5 +210,6 @@ ENDING = {
 
 # Pairs of which the second option need not show beside the first: why.
 IDLE = {
+    ("json_whitespace", "parsed"): "A document without white space is compact already.",
     ("lark", "grammar_backend"): "llguidance is the only back end for Lark; to name it changes nothing.",
 }

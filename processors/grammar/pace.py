@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["MAX_STEP_SECONDS", "Pace"]
+__all__ = ["MAX_STEP_SECONDS", "WATCHED_SECONDS", "Pace"]
 
 MAX_STEP_SECONDS = 0.5  # of computing, for one token
-_WATCHED_SECONDS = 0.01  # by the clock, which is cheap to read; from there on computing is measured
+WATCHED_SECONDS = 0.01  # by the clock, which is cheap to read; from there on computing is measured
 
 
 class Pace:
@@ -37,7 +37,7 @@ class Pace:
         self._count += accepted
         if self._is_watched and accepted and seconds > MAX_STEP_SECONDS:
             self._slow_at = self._count
-        self._is_watched = self._is_watched or seconds > _WATCHED_SECONDS
+        self._is_watched = self._is_watched or seconds > WATCHED_SECONDS
         return accepted
 
     def rollback(self, count: int) -> None:
