@@ -32,8 +32,8 @@ options tests repeat those that are listed here, and every fourth of the others;
 Two options act together where taking either of them away changes what the run prints, times aside: code,
 stdout, stderr and file. Each pair is run on the fake model under every setup of the table below that suits
 both, with seeds 1, 2, 3 and so on, until both show; one that never does is silent. Refused is what ends with
-code 2 and names both, in whatever setup. Two stages act together where both change the logits of one step, and
-the result is that of their plain twins.
+code 2 and names both, in whatever setup. Two stages act together where both change the logits of one step,
+and the result is that of their plain twins.
 """
 _ROW = re.compile(r"^\| `(\w+)` `(\w+)` \| (.*) \|$", re.MULTILINE)
 
