@@ -10,7 +10,7 @@ import numpy as np
 
 from gencli.errors import UsageError
 
-__all__ = ["IdCheck"]
+__all__ = ["IdCheck", "id_hash"]
 
 
 class IdCheck:
@@ -21,7 +21,7 @@ class IdCheck:
 
     def add(self, name: str) -> None:
         """Take note of an id."""
-        self._hashes.append(_hash(name))
+        self._hashes.append(id_hash(name))
 
     def suspects(self) -> frozenset[int]:
         """The hashes that occur more than once: of equal ids, or (seldom) of different ones."""
@@ -38,7 +38,7 @@ class IdCheck:
             return
         places: dict[str, str] = {}
         for name, place in again:
-            if _hash(name) in suspects:
+            if id_hash(name) in suspects:
                 if name in places:
                     raise UsageError(
                         f"The id {name!r} stands at {places[name]} and at {place}, but names one result.",
@@ -47,5 +47,6 @@ class IdCheck:
                 places[name] = place
 
 
-def _hash(name: str) -> int:
+def id_hash(name: str) -> int:
+    """64 bits of an id: the same on every machine."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -23,7 +23,9 @@ def conversation(row: Row, job: Job) -> tuple[Mapping[str, str], ...]:
     if not job.is_chat:
         return ()
     messages = row.messages or ({"role": "user", "content": row.prompt or ""},)
-    return messages if job.system is None or has_system(messages) else (_message("system", job.system), *messages)
+    if job.system is None or has_system(messages):
+        return messages
+    return (_message("system", job.system), *messages)
 
 
 def has_system(messages: Sequence[Mapping[str, str]]) -> bool:

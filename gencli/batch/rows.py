@@ -102,11 +102,12 @@ def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, d
     prompt, messages = (_given(columns.get(key)) for key in ("prompt", "messages"))
     if prompt is None and messages is None and columns.get("prompt") == "":
         raise UsageError("The prompt is empty.")
-    if (prompt is None) == (messages is None):
-        have = "both" if prompt is not None else "neither"
+    if prompt is not None and messages is not None:
+        raise UsageError("The row has both prompt and messages.", hint="Leave one of them out.")
+    if prompt is None and messages is None:
         raise UsageError(
-            f"The row has {have} of prompt and messages. Its columns are: {', '.join(columns) or 'none'}.",
-            hint="--prompt-column or --template says what the prompt is." if have == "neither" else "",
+            f"The row has neither prompt nor messages. It has: {', '.join(columns) or 'no columns'}.",
+            hint="--prompt-column or --template says what the prompt is.",
         )
     return prompt, messages, _flat(columns, options)
 

@@ -31,7 +31,7 @@ def read_json_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
 
 def parse_record(data: bytes) -> dict[str, Any]:
     """The object that the JSON text is; RecordFault if it is none."""
-    value = parse_json(decode(data))
+    value = parse_json(decode(data.rstrip()))
     if not isinstance(value, dict):
         raise RecordFault(f"A record is a JSON object, but this is {_KINDS[type(value)]}.")
     return value
@@ -44,7 +44,8 @@ def parse_json(text: str) -> Any:
         if _HALF.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        raise RecordFault(f"This is not JSON: {error.msg} at column {error.colno}.") from None
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise RecordFault(f"This is not JSON: {error.msg} at {line}column {error.colno}.") from None
     except UnicodeEncodeError:
         raise RecordFault(r"An escape \ud800-\udfff is half a character.") from None
     except RecursionError:

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 from gencli.batch.extras import need_pyarrow
 from gencli.errors import UsageError
 
-__all__ = ["beside", "check_writable", "open_beside", "packing_of"]
+__all__ = ["beside", "check_writable", "open_beside", "packing_of", "sync_folder"]
 
 
 def beside(path: Path) -> Path:
