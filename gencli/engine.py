@@ -127,6 +127,11 @@ class Engine:
         return self._end(list(self._scheduler.waiting), "interrupted")
 
     @property
+    def limit(self) -> int:
+        """How many samples run at once: `max_batch`, or what the memory was found to hold."""
+        return self._scheduler.limit
+
+    @property
     def occupancy(self) -> float:
         """The part of the places that is taken: running sequences of those that may run at once."""
         return len(self._scheduler.running) / self._scheduler.limit
@@ -177,7 +182,7 @@ class Engine:
         self._runner.trim()
         if len(ran) > 1:
             self.notices.append(
-                f"The memory is full with {len(ran)} samples at once; from now on {self._scheduler.limit} run."
+                f"The memory is full with {len(ran)} samples at once; from now on {self.limit} run."
             )
             return []
         events = []
@@ -215,9 +220,7 @@ class Engine:
         events: list[Event] = []
         kept: list[tuple[Sequence, Taken]] = []
         row, now = 0, time.monotonic()
-        for (sequence, run), (count, *tokens_chosen) in zip(
-            chosen.choosing, chosen.tokens, strict=True
-        ):
+        for (sequence, run), (count, *tokens_chosen) in zip(chosen.choosing, chosen.tokens, strict=True):
             good = [token for token in tokens_chosen[:count] if token >= 0]
             followed = self._pipeline.follow(sequence.slot, good)
             taken, error = sequence.take(good, followed, context=self._runner.spec.context, now=now)

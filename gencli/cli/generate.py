@@ -34,8 +34,7 @@ def generate(
     engine = Engine(loaded.runner, loaded.tokenizer, max_batch=settings["max_batch"], registry=job.registry)
     requests = list(make_requests(job, prompts, loaded.tokenizer))
     refused = _submit(engine, requests)
-    for text in engine.notices:
-        voice.say(f"Notice: {text}")
+    num_said = _say_notices(engine, voice)
     spec, results = loaded.runner.spec, Results(prompts, job.n)
     info = RunInfo(settings["model"], engine.effective(requests[0]).chain, job)
     handler.on_first = engine.interrupt
@@ -47,6 +46,7 @@ def generate(
                 writer.add(event)
         for writer in writers:
             writer.close()
+    _say_notices(engine, voice, num_said)
     for error in errors(results):
         say(error)
     for line in summary(results, info):
@@ -55,6 +55,13 @@ def generate(
         for line in stats(results, spec, load_seconds=load_seconds, threads=torch.get_num_threads()):
             voice.say(line)
     return results.exit_code
+
+
+def _say_notices(engine: Engine, voice: Voice, num_said: int = 0) -> int:
+    """Say what the engine has to say beyond what was said; how much that is by now."""
+    for text in engine.notices[num_said:]:
+        voice.say(f"Notice: {text}")
+    return len(engine.notices)
 
 
 def load_model(settings: Settings, voice: Voice) -> tuple[Loaded, float]:

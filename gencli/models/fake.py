@@ -9,8 +9,9 @@ from gencli.models.base import ModelSpec
 from gencli.models.lanes import LaneLengths
 from gencli.plan import StepPlan
 
-__all__ = ["FakeRunner"]
+__all__ = ["CONTEXT", "FakeRunner"]
 
+CONTEXT = 1024  # tokens
 
 _LOW_32 = 0xFFFFFFFF
 
@@ -49,7 +50,7 @@ class FakeRunner:
         seed: int = 0,
         *,
         scale: float = 2.0,
-        context: int = 1024,
+        context: int = CONTEXT,
         max_lanes: int = 64,
         eos_ids: tuple[int, ...] = (),
         memory_lanes: int | None = None,

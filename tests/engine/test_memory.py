@@ -62,10 +62,14 @@ def test_a_limit_that_was_found_is_kept():
     generate(REQUESTS, on=on)
     said = list(on.notices)
     generate([request(f"More {n}") for n in range(9)], on=on)
-    assert on.notices == said == [
-        "The memory is full with 8 samples at once; from now on 4 run.",
-        "The memory is full with 4 samples at once; from now on 2 run.",
-    ]
+    assert (
+        on.notices
+        == said
+        == [
+            "The memory is full with 8 samples at once; from now on 4 run.",
+            "The memory is full with 4 samples at once; from now on 2 run.",
+        ]
+    )
 
 
 def test_what_does_not_fit_alone_fails_alone():
