@@ -146,7 +146,7 @@ def harness(kills: int, rows: int, model: str, seed: int, folder: Path) -> Count
         code = None
         while code is None:
             is_enough = sum(found[place] for place in PLACES) >= kills
-            place = chance.choice(places)
+            place = min(places, key=lambda name: (found[name], chance.random()))
             seconds = chance.uniform(0, length) if place == "any moment" and not is_enough else None
             prepare = (lambda: None) if is_enough else (lambda name=place: PLACES[name](chance, rows))
             chance.random()  # the child's draws are not the parent's
