@@ -15,12 +15,12 @@ from gencli.batch.formats.base import MAX_BYTES, Lines, RecordFault, Unfit
 from gencli.batch.formats.jsonarray import read_array
 from gencli.batch.records import Failure
 
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | FLOATS | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=4,
-)  # fmt: skip
+)
 RECORDS = st.lists(st.dictionaries(st.text(max_size=8), VALUES, max_size=4), max_size=5)
 
 

@@ -52,15 +52,15 @@ def test_messages_are_a_list_or_its_json(value):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({}, "The row has neither prompt nor messages. It has: no columns."),
+        ({}, "The row has neither prompt nor messages."),
         ({"text": "a"}, "--prompt-column or --template says what the prompt is."),
         ({"prompt": "a", "messages": MESSAGES}, "The row has both prompt and messages."),
         ({"prompt": ""}, "The prompt is empty."),
         ({"prompt": Cell("")}, "The prompt is empty."),
         ({"prompt": 5}, "The prompt is 5, but has to be a text."),
-        ({"prompt": "a", "temprature": 1}, "There is no option 'temprature'. Did you mean 'temperature'?"),
+        ({"prompt": "a", "temprature": 1}, "no option 'temprature'. Did you mean 'temperature'?"),
         ({"prompt": "a", "promt": 1}, "Did you mean 'prompt'?"),
-        ({"prompt": "a", "label": 1}, "Columns that are data need --template, --prompt-column or --keep-input."),
+        ({"prompt": "a", "label": 1}, "Columns that are data need --template, --prompt-column or --keep"),
         ({"prompt": "a", "id": 1}, "--id-column id names the results by it."),
         ({"prompt": "a", "model": "x"}, "model is set for the whole run, not by a row: one model serves all"),
         ({"prompt": "a", "device": "cpu"}, "device is set for the whole run"),
@@ -140,8 +140,9 @@ def test_kept_columns_may_be_data_but_options_stay_options():
 
 
 def test_cells_are_read_as_what_the_option_takes():
-    made = row(cells(prompt="5", seed="7", temperature="0.5", max_time="", stop="[", ban='["a", "b"]',
-                     stop_id="3", ignore_eos="True", sampler="multinomial", stages='{"top_k": 3}'))  # fmt: skip
+    first = cells(prompt="5", seed="7", temperature="0.5", max_time="", stop="[", ban='["a", "b"]')
+    more = cells(stop_id="3", ignore_eos="True", sampler="multinomial", stages='{"top_k": 3}')
+    made = row({**first, **more})
     assert made.failure is None
     assert made.prompt == "5"
     assert made.options == {

@@ -1,4 +1,4 @@
-"""Where input comes from: files, folders, patterns, packed ones, URLs, stdin; and what is said when it fails."""
+"""Where input comes from: files, folders, patterns, URLs, stdin; and what is said when it fails."""
 
 import gzip
 import io
@@ -140,8 +140,9 @@ def test_parquet_is_read_as_json_has_its_values(tmp_path):
         "prompt": "a", "n": 2, "at": datetime.date(2026, 1, 2), "price": decimal.Decimal("1.50"),
         "raw": b"\xff", "nan": float("nan"), "list": [{"role": "user", "content": "x"}], "none": None,
     }  # fmt: skip
-    pa.parquet = __import__("pyarrow.parquet").parquet
-    pa.parquet.write_table(pa.Table.from_pylist([row] * 2500), tmp_path / "a.parquet", row_group_size=700)
+    from pyarrow import parquet
+
+    parquet.write_table(pa.Table.from_pylist([row] * 2500), tmp_path / "a.parquet", row_group_size=700)
     packed = tmp_path / "b.parquet.gz"
     packed.write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
     for name in ("a.parquet", "b.parquet.gz"):
