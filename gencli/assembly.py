@@ -41,9 +41,9 @@ def assemble(settings: Settings, registry: Registry | None = None) -> Assembly:
     chosen: _Chosen = {}
     for rank, layer in enumerate(settings.layers):
         for entry in (*_from_options(layer, registry), *_from_stages(layer, registry), *layer.stages):
-            _choose(chosen, replace(entry, rank=rank))
+            _choose(chosen, replace(entry, rank=rank), registry)
     for entry in list(_from_penalty_options(settings, chosen)):
-        _choose(chosen, entry)
+        _choose(chosen, entry, registry)
     values = tuple(chosen.values())
     # A bare name, as in --stage top_k, puts a stage in with its defaults.
     named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
@@ -53,13 +53,15 @@ def assemble(settings: Settings, registry: Registry | None = None) -> Assembly:
     return Assembly(_arranged(Chain.of(fields, registry), settings, registry), values)
 
 
-def _choose(chosen: _Chosen, entry: Assigned) -> None:
+def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
     """Let the entry have its field, unless a stronger layer has it."""
     before = chosen.get((entry.stage, entry.field))
     if before and before.rank == entry.rank:
+        params = registry.spec(entry.stage).params
+        is_list = entry.field == params.main() and params.is_list()
         raise UsageError(
             f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}.",
-            hint="Leave one of them out.",
+            hint="Put them into one list." if is_list else "Leave one of them out.",
         )
     if not before or before.rank < entry.rank:
         chosen[entry.stage, entry.field] = entry

@@ -11,8 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from gencli.errors import ModelError, UsageError
+from gencli.errors import ModelError
 from gencli.settings import Layer
+from processors.errors import ParamError
 
 __all__ = ["GENERATION_CONFIG", "model_layer"]
 
@@ -100,6 +101,6 @@ def _checked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         try:
             values[key] = checked(key, value)
-        except UsageError as error:
-            raise ModelError(f"{path}: {error.message}", hint=error.hint) from None
+        except ParamError as error:
+            raise ModelError(f"{path}: {error}") from None
     return values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gencli.environment import environment_layer
@@ -11,7 +11,7 @@ from gencli.plugins.registry import make_registry
 from gencli.settings import FLAG, Layer, Settings, resolve
 from processors.registry import Registry
 
-__all__ = ["gather", "gather_presets"]
+__all__ = ["gather", "gather_presets", "plugin_texts"]
 
 
 def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
@@ -22,10 +22,15 @@ def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     return _with_model((*_presets(names, registry), environment, flags), registry)
 
 
-def gather_presets(*names: str) -> Settings:
+def gather_presets(*names: str, registry: Registry | None = None) -> Settings:
     """The settings of presets alone, whatever the environment says."""
-    registry = make_registry()
+    registry = registry or make_registry()
     return _with_model(tuple(_presets(names, registry)), registry)
+
+
+def plugin_texts(given: Iterable[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What --plugin was given in a command that is no run; without the flag, what GENCLI_PLUGIN says."""
+    return tuple(given or environment_layer(environ).values.get("plugin", ()))
 
 
 def _presets(names: tuple[str, ...], registry: Registry) -> list[Layer]:

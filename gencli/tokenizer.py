@@ -75,14 +75,14 @@ class Tokenizer(Protocol):
 
 
 class ByteTokenizer:
-    """Ids 0-255 are bytes, 256 is <bos>, 257 is <eos>. It adds no BOS and has no chat template."""
+    """Ids 0-255 are bytes, 256 is <bos>, 257 is <eos>. It adds no BOS; its chat template is plain lines."""
 
     name = "bytes"
     vocab_size = 258
     eos_ids = (257,)
     bos_id = 256
     special_ids = frozenset({256, 257})
-    has_chat_template = False
+    has_chat_template = True
     token_bytes: Sequence[bytes] = (*(bytes([byte]) for byte in range(256)), b"", b"")
 
     def __init__(self) -> None:
@@ -102,8 +102,13 @@ class ByteTokenizer:
         return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
-        """Raises ModelError: there is no template."""
-        raise _no_template(self.name)
+        """A line for each message, as in "user: hi", and a last one that begins the answer.
+
+        `add_generation_prompt=False` leaves the last line out; other arguments mean nothing here.
+        """
+        lines = [f"{message['role']}: {message['content']}" for message in messages]
+        begun = ["assistant:"] if kwargs.get("add_generation_prompt", True) else []
+        return "\n".join([*lines, *begun])
 
 
 class HFTokenizer:

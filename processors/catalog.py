@@ -90,7 +90,8 @@ class BanParams(Params):
     def __post_init__(self) -> None:
         Params.__post_init__(self)
         if "" in self.texts:
-            raise ParamError("texts has an empty text, which would ban everything. Remove it.")
+            path = (self.texts.index(""),)
+            raise ParamError("texts has an empty text, which would ban everything. Remove it.", path)
         size = sum(len(text.encode(errors="surrogatepass")) for text in self.texts)
         if size > BAN_LIMIT:
             raise ParamError(f"texts are {size} bytes together, but the limit is {BAN_LIMIT}.")

@@ -46,7 +46,14 @@ class ProcessorsError(Exception):
 
 
 class ParamError(ProcessorsError, ValueError):
-    """A parameter's name, type or value is not one that the stage takes."""
+    """A parameter's name, type or value is not one that the stage takes.
+
+    `path` holds the indexes that lead to the fault in a value that is a list; empty for the whole value.
+    """
+
+    def __init__(self, message: str, path: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class UnknownStage(ProcessorsError, LookupError):

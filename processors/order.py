@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from processors.catalog import Phase
 from processors.chain import Chain
 from processors.errors import ChainError, nearest
-from processors.registry import Registry, builtin_registry
+from processors.registry import Registry, builtin_registry, twice
 
 __all__ = ["GROUPS", "check_order", "doubts", "expand", "reorder", "temperature_last"]
 
@@ -17,8 +17,7 @@ GROUPS = {"penalties": ("repetition", "frequency", "presence")}
 def expand(names: Sequence[str], registry: Registry | None = None) -> tuple[str, ...]:
     """Stage names for a list in which a group (penalties) or a phase (truncate) stands for its stages.
 
-    ChainError for a name that is neither, and for a stage that is named twice: it has one set of values,
-    so a second place would only repeat it.
+    ChainError for a name that is neither, and for a stage that is named twice.
     """
     registry = registry or builtin_registry()
     phases = {phase.name.lower(): phase for phase in Phase}
@@ -33,7 +32,7 @@ def expand(names: Sequence[str], registry: Registry | None = None) -> tuple[str,
                 known = [*registry.names(), *GROUPS, *phases]
                 raise ChainError(f"There is no stage {stage!r} to order. {nearest(stage, known)}")
             if stage in found:
-                raise ChainError(f"The stage {stage} stands twice in the order. Name it once.")
+                raise twice(stage, "order", registry)
             found.append(stage)
     return tuple(found)
 

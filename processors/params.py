@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -84,6 +84,12 @@ class Params:
         return dataclasses.fields(cls)[0].name
 
     @classmethod
+    def is_list(cls) -> bool:
+        """Whether the main value is a list, so that two of them can be one."""
+        hint = _hints(cls)[cls.main()]
+        return any(get_origin(entry) is tuple for entry in (hint, *get_args(hint)))
+
+    @classmethod
     def default(cls, name: str) -> Any:
         """Default value of a field."""
         return next(field.default for field in dataclasses.fields(cls) if field.name == name)
@@ -98,7 +104,7 @@ class Params:
         try:
             return cls(**mapping)
         except ParamError as error:
-            raise ParamError(f"{stage}: {error}" if stage else str(error)) from None
+            raise ParamError(f"{stage}: {error}" if stage else str(error), error.path) from None
 
     def to_mapping(self) -> dict[str, Any]:
         """The values that differ from the defaults, as plain lists, numbers and strings."""
@@ -138,17 +144,38 @@ def _converted(owner: type[Params], field: dataclasses.Field[Any], value: Any) -
         return convert(value, hint, bounds, finite=finite)
     except ParamError as error:
         tail = f" {field.metadata['hint']}" if field.metadata["hint"] else ""
-        raise ParamError(f"{field.name} {error}{tail}") from None
+        raise ParamError(f"{field.name} {error}{tail}", error.path) from None
+
+
+class _Wrong(Exception):
+    """What was wanted of a value, and where that stands in the whole."""
+
+    def __init__(self, wanted: str, path: tuple[int, ...] = ()) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+        self.path = path
 
 
 def convert(value: Any, hint: Any, bounds: Bounds = _ANY, *, finite: bool = True) -> Any:
-    """The value as the type hint and the bounds want it; ParamError: `is "x", but has to be a number.`"""
+    """The value as the type hint and the bounds want it.
+
+    ParamError: `is "x", but has to be a number.`, or, for an item of a list with its path, `has "x" in it,
+    where there has to be a number.`
+    """
     try:
         converted = _convert(value, hint)
         _check_numbers(converted, bounds, finite)
-    except (TypeError, ValueError) as error:
-        raise ParamError(f"is {_shown(value)}, but has to be {error}.") from None
+    except _Wrong as wrong:
+        given = _shown(_item(value, wrong.path))
+        said = f"has {given} in it, where there has" if wrong.path else f"is {given}, but has"
+        raise ParamError(f"{said} to be {wrong.wanted}.", wrong.path) from None
     return converted
+
+
+def _item(value: Any, path: tuple[int, ...]) -> Any:
+    for index in path:
+        value = (list(value.items()) if isinstance(value, Mapping) else value)[index]
+    return value
 
 
 def _shown(value: Any) -> str:
@@ -158,34 +185,43 @@ def _shown(value: Any) -> str:
         return repr(value)
 
 
+def _each(values: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[Any]:
+    """The call's results; what is wrong with an item gets the item's place."""
+    for index, value in enumerate(values):
+        try:
+            yield call(value)
+        except _Wrong as wrong:
+            raise _Wrong(wrong.wanted, (index, *wrong.path)) from None
+
+
 def _check_numbers(value: Any, bounds: Bounds, finite: bool) -> None:
     if isinstance(value, tuple):
-        for item in value:
-            _check_numbers(item, bounds, finite)
+        for _ in _each(value, lambda item: _check_numbers(item, bounds, finite)):
+            pass
     elif isinstance(value, int | float) and not isinstance(value, bool):
         if isinstance(value, float) and (math.isnan(value) or value == math.inf):
-            raise ValueError("a finite number")
+            raise _Wrong("a finite number")
         if isinstance(value, float) and value == -math.inf and finite:
-            raise ValueError("a finite number")
+            raise _Wrong("a finite number")
         if not bounds.allow(value):
-            raise ValueError(f"a number {bounds}")
+            raise _Wrong(f"a number {bounds}")
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """The value as the type hint wants it, or TypeError/ValueError with what was expected."""
+    """The value as the type hint wants it; _Wrong says what was expected."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return _convert_union(value, get_args(hint))
     if origin is Literal:
         if value in get_args(hint) and isinstance(value, str):
             return value
-        raise ValueError("one of " + ", ".join(get_args(hint)))
+        raise _Wrong("one of " + ", ".join(get_args(hint)))
     if origin is tuple:
         return _convert_tuple(value, get_args(hint))
     if hint is type(None):
         if value is None:
             return None
-        raise TypeError("null")
+        raise _Wrong("null")
     return _convert_scalar(value, hint)
 
 
@@ -200,26 +236,27 @@ def _convert_scalar(value: Any, hint: type) -> Any:
     if hint is int and is_number and (isinstance(value, int) or value.is_integer()):
         return int(value)
     names = {bool: "true or false", str: "a text", float: "a number", int: "a whole number"}
-    raise TypeError(names[hint])
+    raise _Wrong(names[hint])
 
 
 def _convert_union(value: Any, hints: tuple[Any, ...]) -> Any:
-    wanted = []
+    found = []
     for hint in hints:
         try:
             return _convert(value, hint)
-        except (TypeError, ValueError, OverflowError) as error:
-            wanted.append(str(error))
-    raise TypeError(" or ".join(wanted))
+        except _Wrong as wrong:
+            found.append(wrong)
+    deepest = max(found, key=lambda wrong: len(wrong.path))
+    raise deepest if deepest.path else _Wrong(" or ".join(wrong.wanted for wrong in found))
 
 
 def _convert_tuple(value: Any, hints: tuple[Any, ...]) -> tuple[Any, ...]:
     if isinstance(value, Mapping):  # {42: 1.5, " word": -2}: pairs; a key of digits is an id
         value = [(int(key) if str(key).isdecimal() else key, item) for key, item in value.items()]
     if not isinstance(value, list | tuple):
-        raise TypeError("a list")
+        raise _Wrong("a list")
     if len(hints) == 2 and hints[1] is Ellipsis:
-        return tuple(_convert(item, hints[0]) for item in value)
+        return tuple(_each(value, lambda item: _convert(item, hints[0])))
     if len(value) != len(hints):
-        raise TypeError(f"a list of {len(hints)} values")
-    return tuple(_convert(item, hint) for item, hint in zip(value, hints, strict=True))
+        raise _Wrong(f"a list of {len(hints)} values")
+    return tuple(_each(zip(value, hints, strict=True), lambda pair: _convert(*pair)))

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from processors.base import Admission, Env, Followed, Processor
 from processors.chain import Chain
-from processors.errors import ChainError, EmptySupport, NonFiniteLogits, RowError, StageFailure
-from processors.registry import Registry, builtin_registry
+from processors.errors import EmptySupport, NonFiniteLogits, RowError, StageFailure
+from processors.registry import Registry, builtin_registry, twice
 from processors.rows import Rows
 
 __all__ = ["Pipeline", "StageCall"]
@@ -41,8 +41,9 @@ class Pipeline:
         """A request takes the slot; only stages that are on hear of it."""
         stages = chain.active().stages
         names = tuple(name for name, _ in stages)
-        if len(set(names)) != len(names):
-            raise ChainError(f"A stage stands twice in the chain {', '.join(names)}.")
+        for name in names:
+            if names.count(name) > 1:
+                raise twice(name, "chain", self.registry)
         for name, params in stages:
             self.stage(name).admit(slot, params, request)
         self._orders[slot] = names

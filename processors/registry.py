@@ -12,7 +12,7 @@ from processors.errors import ChainError, UnknownStage
 if TYPE_CHECKING:
     from processors.base import Processor
 
-__all__ = ["Registry", "builtin_registry"]
+__all__ = ["Registry", "builtin_registry", "twice"]
 
 
 class Registry:
@@ -63,6 +63,16 @@ class Registry:
     def phase(self, name: str) -> Phase:
         """The phase that a stage belongs to."""
         return self.spec(name).phase
+
+
+def twice(name: str, where: str, registry: Registry) -> ChainError:
+    """What to say of a stage that stands twice: it has one set of values, by which it is addressed."""
+    params = registry.spec(name).params
+    advice = "with all its values in one list" if params.is_list() else "with one set of values"
+    return ChainError(
+        f"The stage {name} stands twice in the {where}. Name it once, {advice}; to run it once more with "
+        "other values, give those to a subclass with a name of its own (docs/plugins.md)."
+    )
 
 
 @functools.cache

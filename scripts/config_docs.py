@@ -21,6 +21,7 @@ PRESETS = """\
 This page is made by scripts/config_docs.py from the table of options; a test keeps it true. The same
 table gives [preset.schema.json](preset.schema.json): with the line
 `# yaml-language-server: $schema=PATH/preset.schema.json` an editor completes and checks a preset.
+`gencli config schema` prints it with the stages of installed plugins and of `--plugin`.
 
 ## Where a value comes from
 
@@ -60,8 +61,8 @@ chain:                     # only for another order than the default
 
 Files are UTF-8, at most 256 KiB. Only `true` and `false` are switches, so `no` is a text. Tags are refused,
 a key stands once, aliases count as often as they are used. Nothing is substituted, and nothing names code:
-that is for flags alone. A fault is named as `file:line:column`, with exit code 3; `gencli config lint
-FILES` names all of them, and refuses what does not stand together.
+that is for flags alone. A fault is named as `file:line:column`, of a list the item's, with exit code 3;
+`gencli config lint FILES` names all of them, and refuses what does not stand together.
 
 | Key | Meaning |
 |---|---|

@@ -1,4 +1,7 @@
-"""What each option of `gencli run` is tried with in the walk over all pairs, and why some show no mark."""
+"""What each option of `gencli run` is tried with in the walk over all pairs, and why some show no mark.
+
+`option_walk` runs them.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +59,10 @@ FEATURES = {
     "include_stop": feature({"--include-stop": None}, stop=("ab", "c")),
     "loop": feature({"--loop": ("2",)}),
     "preset": feature({"--preset": ("./preset.yaml",)}),
-    "file": feature({"--file": ("prompt.txt",)}),
+    # Text shows only a prompt's last token, which a template decides; JSON has the prompt and its length.
+    "file": feature({"--file": ("prompt.txt",)}, format=("json",)),
     "chat": feature({"--chat": None}),
-    "system": feature({"--system": ("You tell sad stories.",)}, chat=None),
+    "system": feature({"--system": ("You tell sad stories.",)}, chat=None, format=("json",)),
     "format": feature({"--format": ("jsonl",)}),
     "output": feature({"--output": ("out.txt",)}),
     "quiet": feature({"--quiet": None}),
@@ -92,12 +96,6 @@ NEUTRAL = {
 HIDING = {
     "max_time": "Which token is the last is the clock's affair; here none is generated.",
     "show_chain": "It generates nothing, so only what is part of the chain could show.",
-}
-
-# Options that are not walked: why.
-SKIPPED = {
-    "chat": "It changes the prompt and nothing else, through a template, which the fake model lacks.",
-    "system": "It is a part of --chat.",
 }
 
 # Options that end a text: of two, the one that is met first shows. Each has to show with some seed.

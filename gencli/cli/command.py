@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,12 +13,18 @@ from gencli.cli.page import RUN, Page
 from gencli.cli.render import Sink
 from gencli.models.places import local_names
 from gencli.options import Option
+from gencli.plugins.discovery import installed_plugins
 from processors.registry import builtin_registry
 
-__all__ = ["make_command"]
+__all__ = ["Plugins", "make_command"]
 
 _KIND = inspect.Parameter.KEYWORD_ONLY
 _Run = Callable[[list[str], Mapping[str, Any]], int]
+# --plugin in commands that are no run.
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option("--plugin", metavar="PLUGIN", help="A stage from path.py[:Class] or module:Class."),
+]
 
 
 def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
@@ -59,12 +65,17 @@ def _parameter(entry: Option) -> inspect.Parameter:
 
 def _completion(entry: Option) -> Callable[[], list[str]] | None:
     if entry.key == "stage":
-        return lambda: list(builtin_registry().names())
+        return _stage_names
     if entry.key == "model":
         return local_names
     if entry.key == "preset":
         return _preset_names
     return (lambda: list(entry.choices)) if entry.choices else None
+
+
+def _stage_names() -> list[str]:
+    """Of plugins the names alone, which the packages' metadata have: no plugin is imported."""
+    return [*builtin_registry().names(), *(plugin.name for plugin in installed_plugins())]
 
 
 def _preset_names() -> list[str]:

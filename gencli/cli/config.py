@@ -9,17 +9,22 @@ from typing import Any, Literal
 
 import typer
 
-from gencli.cli.command import make_command
+from gencli.cli.command import Plugins, make_command
 from gencli.cli.config_view import config_json, config_table, differences, lint_report, preset_table
 from gencli.cli.page import Page
+from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink, say
 from gencli.errors import UsageError
 from gencli.job import make_job
+from gencli.jsontext import to_json
 from gencli.options import OPTIONS
+from gencli.plugins.listing import list_stages
+from gencli.plugins.registry import PluginRegistry, make_registry
 from gencli.presets.find import folders
-from gencli.presets.write import preset_text
+from gencli.presets.schema import json_schema
+from gencli.presets.write import needs, preset_text
 from gencli.settings import Settings
-from gencli.sources import gather, gather_presets
+from gencli.sources import gather, gather_presets, plugin_texts
 
 __all__ = ["command"]
 
@@ -55,6 +60,7 @@ def command() -> typer.Typer:
     app.command("show", help="Print every value and its origin.", add_help_option=False)(show)
     app.command("lint", help="Check preset files; all faults at once.")(_lint)
     app.command("diff", help="Print what differs between two presets.")(_diff)
+    app.command("schema", help="Print the JSON Schema of a preset, with the stages of plugins.")(_schema)
     export = make_command(_export, Page(_EXPORT, OPTIONS, "PROMPT"))
     app.command("export", help="Write a command line as a preset.", add_help_option=False)(export)
     app.command("path", help="Print the folders in which presets are looked for.")(_path)
@@ -80,8 +86,8 @@ def _show(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     return _noticed(settings)
 
 
-def _lint(files: list[str]) -> int:
-    faults = lint_report(files)
+def _lint(files: list[str], plugins: Plugins = None) -> int:
+    faults = lint_report(files, _registry(plugins))
     for line in faults:
         say(line)
     if not faults:
@@ -89,17 +95,35 @@ def _lint(files: list[str]) -> int:
     return 3 if faults else 0
 
 
-def _diff(a: str, b: str) -> int:
-    Sink().write(differences(gather_presets(a), gather_presets(b), names=(a, b)))
+def _diff(a: str, b: str, plugins: Plugins = None) -> int:
+    registry = _registry(plugins)
+    one, other = (gather_presets(name, registry=registry) for name in (a, b))
+    Sink().write(differences(one, other, names=(a, b)))
     return 0
+
+
+def _schema(plugins: Plugins = None) -> int:
+    with quiet_libraries():
+        registry = _registry(plugins)
+        broken = [stage for stage in list_stages(registry=registry) if stage.error]
+    Sink().write(to_json(json_schema(registry), indent=2) + "\n")
+    for stage in broken:
+        say(f"Notice: {stage.error}")
+    return 0
+
+
+def _registry(plugins: Sequence[str] | None) -> PluginRegistry:
+    return make_registry(plugin_texts(plugins, os.environ))
 
 
 def _export(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     _refuse_prompts(arguments)
     settings = gather(given, os.environ)
-    text = preset_text(settings, make_job(settings))
+    job = make_job(settings)
     with Sink(settings["output"]) as sink:
-        sink.write(text)
+        sink.write(preset_text(settings, job))
+    for text in needs(settings, job):
+        say(f"Notice: {text}")
     return _noticed(settings)
 
 

@@ -11,12 +11,13 @@ from gencli.errors import GencliError
 from gencli.job import Job, make_job
 from gencli.jsontext import to_json
 from gencli.options import OPTIONS, Option
-from gencli.plugins.registry import PluginRegistry
+from gencli.plugins.registry import make_registry
 from gencli.presets.find import find_preset, list_presets
 from gencli.presets.read import shown
 from gencli.presets.stack import expand_preset
 from gencli.settings import Settings, resolve
 from processors.errors import ProcessorsError
+from processors.registry import Registry
 
 __all__ = ["config_json", "config_table", "differences", "lint_report", "preset_table"]
 
@@ -52,28 +53,28 @@ def differences(one: Settings, other: Settings, *, names: tuple[str, str]) -> st
     return table([("value", *names), *rows]) if rows else f"{names[0]} and {names[1]} give the same run.\n"
 
 
-def lint_report(files: Sequence[str]) -> list[str]:
+def lint_report(files: Sequence[str], registry: Registry | None = None) -> list[str]:
     """What is wrong with the files, and with those that they extend: a line for each fault, once."""
+    registry = registry or make_registry()
     lines: dict[str, None] = {}
     for name in files:
         try:
-            found = list(_faults(name))
+            found = list(_faults(name, registry))
         except (GencliError, ProcessorsError) as error:
             found = [f"{name}: {error}"]
         lines.update(dict.fromkeys(found))
     return list(lines)
 
 
-def _faults(name: str) -> Iterator[str]:
-    presets = expand_preset(
-        find_preset(name) if not Path(name).is_file() else Path(name).resolve(), PluginRegistry()
-    )
+def _faults(name: str, registry: Registry) -> Iterator[str]:
+    path = Path(name).resolve() if Path(name).is_file() else find_preset(name)
+    presets = expand_preset(path, registry)
     messages = [message for preset in presets for message in preset.messages()]
     yield from messages
     if messages:
         return
     try:  # each key is right; do they stand together?
-        make_job(resolve(*(preset.layer() for preset in presets)))
+        make_job(resolve(*(preset.layer() for preset in presets), registry=registry))
     except (GencliError, ProcessorsError) as error:
         yield f"{shown(presets[-1].path)}: {error}"
 

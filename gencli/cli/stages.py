@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
+from gencli.cli.command import Plugins
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink
 from gencli.cli.stage_views import page, stage_table
 from gencli.plugins.listing import list_stages
 from gencli.plugins.registry import PluginRegistry, make_registry
+from gencli.sources import plugin_texts
 
 __all__ = ["command"]
 
-_Plugins = Annotated[
-    list[str] | None,
-    typer.Option("--plugin", metavar="PLUGIN", help="A stage from path.py[:Class] or module:Class."),
-]
 _Values = Annotated[
     list[str] | None,
     typer.Option("--stage", metavar="STAGE", help="Values to try, as in name:key=value. (repeatable)"),
@@ -37,16 +36,16 @@ def command() -> typer.Typer:
     return made
 
 
-def _list(plugins: _Plugins = None) -> int:
+def _list(plugins: Plugins = None) -> int:
     with quiet_libraries():
-        stages = list_stages(plugins or ())
+        stages = list_stages(plugin_texts(plugins, os.environ))
     Sink().write(stage_table(stages))
     return 0
 
 
-def _show(name: _Name, plugins: _Plugins = None) -> int:
+def _show(name: _Name, plugins: Plugins = None) -> int:
     with quiet_libraries():
-        registry = make_registry(plugins or ())
+        registry = make_registry(plugin_texts(plugins, os.environ))
         text = page(registry, name)
     Sink().write(text)
     return 0

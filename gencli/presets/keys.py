@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from gencli.errors import UsageError
 from gencli.options import OPTIONS, Option, option
 from processors.catalog import StageSpec
 from processors.errors import ParamError
 from processors.params import convert, describe
-from processors.registry import builtin_registry
+from processors.registry import Registry, builtin_registry
 
 __all__ = ["KEYS", "LATER", "STRUCTURE", "checked", "hint_of", "stage_specs", "unknown_key"]
 
@@ -30,7 +29,7 @@ LATER = ("draft", "guidance", "grammar")
 
 
 def checked(key: str, value: Any) -> Any:
-    """The value of an option as YAML or JSON gives it; UsageError says what was expected."""
+    """The value of an option as YAML or JSON gives it; ParamError says what was expected, and where in it."""
     entry = option(key)
     is_one = entry.many and not isinstance(value, list | tuple | Mapping)
     value = [value] if is_one and value is not None else value
@@ -42,7 +41,7 @@ def checked(key: str, value: Any) -> Any:
     except ParamError as error:
         text = f"{key} {str(error).removeprefix(f'{entry.field} ')}"
         tail = f" {entry.hint}" if entry.hint and entry.hint not in text else ""
-        raise UsageError(text + tail) from None
+        raise ParamError(text + tail, error.path) from None
 
 
 def hint_of(entry: Option) -> Any:
@@ -52,9 +51,9 @@ def hint_of(entry: Option) -> Any:
     return tuple[entry.type, ...] if entry.many else entry.type  # type: ignore[name-defined]
 
 
-def stage_specs() -> tuple[StageSpec, ...]:
+def stage_specs(registry: Registry | None = None) -> tuple[StageSpec, ...]:
     """The stages that a preset may name, in default order; the tail is set from the model."""
-    registry = builtin_registry()
+    registry = registry or builtin_registry()
     return tuple(registry.spec(name) for name in registry.names() if name != "tail")
 
 

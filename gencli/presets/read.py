@@ -10,7 +10,7 @@ from typing import Any
 
 from gencli.errors import ConfigError, UsageError
 from gencli.presets.keys import KEYS, checked, unknown_key
-from gencli.presets.tree import MAX_BYTES, Fault, Node, node_of, parse
+from gencli.presets.tree import PRESET_BOUNDS, Fault, Node, node_of, parse
 from gencli.settings import PRESET, Assigned, Layer
 from gencli.text.patterns import check_pattern
 from processors.chain import fields_of
@@ -52,7 +52,7 @@ def read_preset(path: Path, registry: Registry) -> Preset:
     """Read and check a file. Faults are in the result; ConfigError only for a file that cannot be read."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(PRESET_BOUNDS.max_bytes + 1)
     except OSError as error:
         raise ConfigError(f"The preset {shown(path)} cannot be read: {error.strerror or error}.") from None
     preset = Preset(path)
@@ -111,10 +111,13 @@ class _Reader:
     def _option(self, key: str, key_node: Node, node: Node) -> None:
         try:
             value = checked(key, node.plain())
-            for pattern in value if key == "stop_regex" else ():
+        except ParamError as error:
+            raise node.fault(str(error), error.path) from None
+        for index, pattern in enumerate(value if key == "stop_regex" else ()):
+            try:
                 check_pattern(pattern)
-        except UsageError as error:
-            raise node.fault(error.message) from None
+            except UsageError as error:
+                raise node.fault(error.message, (index,)) from None
         self._preset.values[key] = value
         self._preset.places[key] = self._place(key_node)
         if KEYS[key].stage:
@@ -161,6 +164,8 @@ class _Reader:
             return [name_node.fault(str(error))]
         if name == "tail":
             return [name_node.fault("The stage tail is set from the model's tokenizer.")]
+        if node.value == {}:
+            return [node.fault(f"The stage {name} is given no value. Give one, or leave the stage out.")]
         faults = []
         for key, value in fields_of(name, node.plain(), self._registry).items():
             key_node, value_node = _nodes_of(key, node, name_node)
@@ -169,7 +174,7 @@ class _Reader:
                 self._claim(name, key, key_node)
             except ParamError as error:
                 at = value_node if key in params.__dataclass_fields__ else key_node
-                faults.append(at.fault(str(error)))
+                faults.append(at.fault(str(error), error.path))
             except Fault as fault:
                 faults.append(fault)
             else:

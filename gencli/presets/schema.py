@@ -10,6 +10,7 @@ from gencli.presets.keys import KEYS, STRUCTURE, hint_of, stage_specs
 from processors.catalog import Phase, StageSpec
 from processors.order import GROUPS
 from processors.params import Bounds, describe
+from processors.registry import Registry
 
 __all__ = ["json_schema"]
 
@@ -17,9 +18,10 @@ _KINDS = {int: "integer", float: "number", str: "string", bool: "boolean", type(
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 
 
-def json_schema() -> dict[str, Any]:
-    """The whole schema."""
-    names = [spec.name for spec in stage_specs()]
+def json_schema(registry: Registry | None = None) -> dict[str, Any]:
+    """The whole schema; without a registry, with the built-in stages."""
+    specs = stage_specs(registry)
+    names = [spec.name for spec in specs]
     text = {"type": "string", "minLength": 1}
     stages = {name: {"$ref": f"#/$defs/{name}"} for name in names}
     places = [*names, *GROUPS, *(phase.name.lower() for phase in Phase)]
@@ -40,7 +42,7 @@ def json_schema() -> dict[str, Any]:
         "type": "object",
         "properties": {**structure, **{key: _option(entry) for key, entry in KEYS.items()}},
         "additionalProperties": False,
-        "$defs": {spec.name: _stage(spec) for spec in stage_specs()},
+        "$defs": {spec.name: _stage(spec) for spec in specs},
     }
 
 
@@ -57,7 +59,7 @@ def _stage(spec: StageSpec) -> dict[str, Any]:
         for name, about in describe(spec.params).items()
     }
     main = {key: value for key, value in fields[spec.params.main()].items() if key != "description"}
-    whole = {"type": "object", "properties": fields, "additionalProperties": False}
+    whole = {"type": "object", "properties": fields, "additionalProperties": False, "minProperties": 1}
     return {"description": (spec.params.__doc__ or "").strip(), "anyOf": [main, whole]}
 
 

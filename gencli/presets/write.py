@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,15 +14,16 @@ from gencli.job import Job
 from gencli.options import PENALTY_OPTIONS
 from gencli.presets.keys import KEYS
 from gencli.settings import Settings
+from processors.params import Params
 
-__all__ = ["preset_text", "scalar"]
+__all__ = ["needs", "preset_text", "scalar"]
 
 _IN_STAGES = {entry.key for entry in PENALTY_OPTIONS}  # their values stand with each penalty that is on
 
 
 def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> str:
     """The run as a preset, flat, with its seed. `is_complete` adds the defaults, and every origin."""
-    lines = [*_comments(settings)]
+    lines = [f"# {text}" for text in needs(settings, job)]
     for key, entry in KEYS.items():
         if entry.stage or key in _IN_STAGES or key == "seed":
             continue
@@ -37,20 +40,37 @@ def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> s
     return "\n".join([*lines, *(["stages:"] if stages else []), *stages]) + "\n"
 
 
-def _comments(settings: Settings) -> Iterator[str]:
-    """What the run has and a preset cannot have."""
+def needs(settings: Settings, job: Job) -> Iterator[str]:
+    """What the run has and a preset cannot have, in sentences."""
     if settings["trust_remote_code"]:
-        yield "# The run had --trust-remote-code, which only a flag can give."
+        yield "The run had --trust-remote-code, which only a flag can give."
+    for name, _ in job.assembly.chain:
+        spec = job.registry.spec(name)
+        if spec.source in settings["plugin"]:
+            yield f"The stage {name} needs --plugin {shlex.quote(spec.source)}, which only a flag can give."
+        elif not job.registry.is_builtin(name):
+            yield f"The stage {name} needs the package {spec.source}."
 
 
 def _stages(job: Job, is_complete: bool) -> Iterator[str]:
-    for name, _ in job.assembly.chain:
-        said = job.assembly.of_stage(name)
-        if said:  # a bare --stage name has its defaults, which are off
+    for name, params in job.assembly.chain:
+        said = [
+            (entry.field, entry.value, f"{entry.origin} {entry.said}")
+            for entry in job.assembly.of_stage(name)
+        ]
+        values = said or [(field, value, f"flag --stage {name}") for field, value in _switched_on(params)]
+        if values:
             yield f"  {name}:"
-        for entry in said:
-            line = f"    {entry.field}: {scalar(entry.value)}"
-            yield _noted(line, f"{entry.origin} {entry.said}", is_complete)
+        for field, value, origin in values:
+            yield _noted(f"    {field}: {scalar(value)}", origin, is_complete)
+
+
+def _switched_on(params: Params) -> Iterator[tuple[str, Any]]:
+    """What a bare --stage name sets: nothing, but for an adapted stage, which is on once it is named."""
+    for field in dataclasses.fields(params):
+        value = getattr(params, field.name)
+        if value != field.default:
+            yield field.name, value
 
 
 def _noted(line: str, origin: str, is_complete: bool) -> str:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -114,6 +115,17 @@ def test_stdin_tells_its_format_by_its_first_character_and_is_read_twice(monkeyp
     assert copy.exists()
     del source
     assert not copy.exists()
+
+
+def test_a_pipe_is_read_twice_too(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=pipe.write_bytes, args=(LINES,))
+    thread.start()
+    source = open_input([str(pipe)])
+    thread.join()
+    assert prompts(source) == prompts(source) == ["a", "b"]
+    assert [record.place for record in source] == [f"{pipe}:1", f"{pipe}:2"]
 
 
 def test_stdin_is_refused_twice_and_packed(monkeypatch):

@@ -7,15 +7,9 @@ from gencli.chat.state import open_chat
 from tests.cli.test_requests import MarkedTokenizer
 
 
-class Talking(MarkedTokenizer):
-    """A tokenizer whose template is readable."""
-
-    has_chat_template = True
-
-
 @pytest.fixture
 def tokenizer():
-    return Talking()
+    return MarkedTokenizer()
 
 
 @pytest.fixture

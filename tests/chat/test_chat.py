@@ -59,7 +59,6 @@ def test_a_line_with_two_slashes_is_a_turn_and_empty_lines_are_none(talk):
         (["x " * 1100], (), 6, "/undo"),
         ([], ("--system", "x", "--raw"), 2, "--system"),
         ([], ("-n", "2"), 2, "-n"),
-        (["Hi"], ("--model", "fake"), 5, "--raw"),
         (["/edit"], (), 2, "no turn yet"),
         (["/load none.json", "Hi"], (), 2, "none.json"),
     ],
@@ -76,8 +75,9 @@ def test_what_a_setting_makes_of_the_others_is_noticed(talk):
     assert "The draw is greedy, so these stages change nothing: top_k." in result.err
 
 
-def test_a_raw_chat_needs_no_template(talk):
-    result = talk(["ab", "cd"], "--raw", "--model", "fake", "--allow-ids", "97,98", "--max-tokens", "4")
+@pytest.mark.parametrize("form", [("--raw",), ()], ids=["raw", "template"])
+def test_the_fake_model_talks_raw_and_in_its_template(talk, form):
+    result = talk(["ab", "cd"], *form, "--model", "fake", "--allow-ids", "97,98", "--max-tokens", "4")
     assert result.code == 0
     assert [len(line) for line in result.out.splitlines()] == [4, 4]
 

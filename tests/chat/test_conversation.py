@@ -49,10 +49,14 @@ def test_a_full_context_names_the_ways_out(tokenizer):
     assert "/clear" in caught.value.hint
 
 
+class Untaught(ByteTokenizer):
+    has_chat_template = False
+
+
 def test_a_model_without_a_template_is_refused_unless_raw():
-    require_template(ByteTokenizer(), is_raw=True)
+    require_template(Untaught(), is_raw=True)
     with pytest.raises(ModelError, match="no chat template") as caught:
-        require_template(ByteTokenizer(), is_raw=False)
+        require_template(Untaught(), is_raw=False)
     assert "--raw" in caught.value.hint
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from gencli.cli.prompts import read_prompts
 from gencli.errors import UsageError
+from gencli.models.places import bundled_folder
 
 JSON = ("--format", "json", "--seed", "1", "--max-tokens", "4")
 
@@ -66,10 +67,20 @@ def test_a_raw_prompt_that_ends_with_a_space_is_told(run):
     assert run("hi ", "--max-tokens", "2", "--quiet").err == ""
 
 
-def test_chat_without_a_template_is_an_error_of_the_model(run):
-    result = run("--chat", "hi")
-    assert result.code == 5
+def test_a_chat_prompt_ends_where_the_answer_begins(run):
+    assert run("--chat", "hi", "--seed", "3").out == run("user: hi\nassistant:", "--seed", "3").out
+
+
+@pytest.mark.parametrize(("command", "said"), [("run", "--chat"), ("chat", "--quiet")])
+def test_chat_without_a_template_is_an_error_of_the_model(gencli, tmp_path, command, said):
+    folder = bundled_folder("tiny")
+    for path in folder.iterdir():
+        if path.name != "chat_template.jinja":
+            (tmp_path / path.name).symlink_to(path)
+    result = gencli(command, "--model", tmp_path, said, *(["hi"] if command == "run" else []), stdin=b"hi\n")
+    assert (result.code, result.out) == (5, "")
     assert "no chat template" in result.err
+    assert "raw" in result.err
 
 
 def test_a_model_that_is_nowhere_names_the_nearest(gencli):

@@ -9,7 +9,7 @@ from processors.rng import derive
 
 
 class MarkedTokenizer(ByteTokenizer):
-    """Puts a BOS before a text, and has a chat template."""
+    """Puts a BOS before a text, and has a chat template with one."""
 
     def encode(self, text, *, special=True):
         return [self.bos_id] * special + super().encode(text)

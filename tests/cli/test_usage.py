@@ -18,6 +18,14 @@ CONFLICTS = {
     ),
     "field said twice": (["--top-p", "0.9", "--stage", "top_p=0.8"], ["--top-p", "--stage 'top_p=0.8'"]),
     "stage said twice": (["--stage", "top_p=0.9", "--stage", "top_p:p=1.0"], ["top_p=0.9", "top_p:p=1.0"]),
+    "list said twice": (
+        ["--ban", "a", "--stage", 'ban=["b"]'],
+        ["--ban and --stage", "of the stage ban", "Put them into one list"],
+    ),
+    "stage twice in the order": (
+        ["--top-k", "5", "--chain", "top_k,temperature,top_k"],
+        ["--chain: The stage top_k stands twice", "a name of its own"],
+    ),
     "include-stop without a stop": (["--include-stop"], ["--include-stop", "--stop-regex"]),
     "system without chat": (["--system", "be kind"], ["--system", "--chat"]),
     "chat and raw": (["--chat", "--raw"], ["--chat", "--raw"]),

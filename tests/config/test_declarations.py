@@ -83,7 +83,8 @@ BEYOND = """alias_bomb broken_pattern chain_leaves_out_a_stage chat_and_raw circ
     mask_after_a_cut no_allowed_ids not_a_number not_utf8 open_bracket penalty_window_without_a_penalty
     recursive_alias stage_twice_in_chain tab_as_indent two_documents undefined_alias python_tag own_tag
     date_tag deep_nesting endless_digits half_a_character word_with_a_number_tag
-    merge_key endless_bias switch_in_words number_key several_at_once""".split()
+    merge_key endless_bias switch_in_words number_key several_at_once
+    item_that_is_banned_empty item_that_is_a_broken_pattern""".split()
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.stem not in BEYOND], ids=lambda path: path.stem)

@@ -2,9 +2,14 @@
 
 import pytest
 
+from processors.base import Admission
+from processors.catalog import BUILTIN
 from processors.chain import Chain
 from processors.errors import ChainError
 from processors.order import check_order, doubts, expand, reorder, temperature_last
+from processors.pipeline import Pipeline
+from processors.testing.bench import toy_env
+from processors.testing.examples import examples
 
 FULL = Chain.parse("suppress=[1] | repetition=1.2 | temperature=0.7 | min_p=0.1 | top_k=5")
 
@@ -39,6 +44,19 @@ def test_a_named_order_is_taken_and_unnamed_masks_come_first():
 def test_an_order_that_makes_no_sense_is_refused(order, message):
     with pytest.raises(ChainError, match=message):
         reorder(FULL, order)
+
+
+@pytest.mark.parametrize("spec", BUILTIN, ids=lambda spec: spec.name)
+def test_a_stage_that_stands_twice_is_refused_by_name_with_a_way_out(spec):
+    chain = Chain(tuple((spec.name, params) for params in examples(spec.params)[:1]) * 2)
+    with pytest.raises(ChainError, match=f"The stage {spec.name} stands twice in the chain") as in_chain:
+        Pipeline(toy_env()).admit(0, chain, Admission())
+    with pytest.raises(ChainError, match=f"The stage {spec.name} stands twice in the order") as in_order:
+        expand([spec.name, spec.name])
+    is_list = spec.name in ("allowed", "suppress", "ban", "bias")
+    for caught in (in_chain, in_order):
+        assert ("all its values in one list" in str(caught.value)) == is_list
+        assert "a subclass with a name of its own" in str(caught.value)
 
 
 def test_the_temperature_may_come_last():

@@ -43,6 +43,27 @@ def test_a_wrong_value_says_what_was_expected(make, message):
         make()
 
 
+@pytest.mark.parametrize(
+    ("make", "path", "message"),
+    [
+        (lambda: TopPParams(p="x"), (), 'p is "x", but has to be a number'),
+        (
+            lambda: AllowedParams(ids=[1, "x"]),
+            (1,),
+            'ids has "x" in it, where there has to be a whole number',
+        ),
+        (lambda: BanParams(texts=["a", ""]), (1,), "empty text"),
+        (lambda: BiasParams(bias=[[3, 1], [4, "x"]]), (1, 1), 'bias has "x" in it'),
+        (lambda: BiasParams(bias={3: 1, "a": "x"}), (1, 1), 'bias has "x" in it'),
+        (lambda: BiasParams(bias=[[3, 1], [4]]), (1,), r"bias has \[4\] in it, where there has to be a list"),
+    ],
+)
+def test_a_wrong_item_of_a_list_is_named_with_its_place(make, path, message):
+    with pytest.raises(ParamError, match=message) as caught:
+        make()
+    assert caught.value.path == path
+
+
 def test_every_default_is_off_and_every_field_has_one_sentence():
     for spec in BUILTIN:
         assert spec.params().is_off(), spec.name

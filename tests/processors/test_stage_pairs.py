@@ -1,67 +1,10 @@
-"""Any two stages of the registry act together: both leave their mark, and the result is that of the twins.
-
-The walk takes its stages from the registry and their values from the kit, so a new stage is in it.
-"""
-
-from itertools import combinations, product
+"""Any two stages of the registry act together: both leave their mark, and the result is that of the twins."""
 
 import pytest
-import torch
 
-from processors.catalog import BUILTIN
-from processors.chain import Chain
-from processors.history import History
-from processors.pipeline import Pipeline
-from processors.reference import REFERENCE
-from processors.rows import Rows
-from processors.testing.bench import TEXTS, random_logits, toy_env
-from processors.testing.examples import examples
-
-ENV = toy_env()
-PAIRS = list(combinations([spec.name for spec in BUILTIN], 2))
-PARAMS = {spec.name: spec.params for spec in BUILTIN}
-
-SEEDS = range(4)
-# Pairs of which only one acts in a step: why.
-IN_TURN = {
-    ("min_tokens", "ignore_eos"): "While min_tokens holds, the ids of ignore_eos are masked already.",
-}
+from tests.stage_walk import STAGE_PAIRS, act_together
 
 
-def run(chain, text, logits):
-    """Processed logits, and the logits before and after each stage."""
-    history, pipeline, seen = History(), Pipeline(ENV), []
-    history.admit(0, text.prompt)
-    history.append([0], [text.output])
-    pipeline.admit(0, chain, text.admission)
-    pipeline.commit(0, text.output)
-    plain = pipeline._run
-
-    def watched(call, before, rows):
-        old = before.clone()
-        after = plain(call, before, rows)
-        seen.append(not torch.equal(old, after))
-        return after
-
-    pipeline._run = watched
-    return pipeline(logits, Rows.build(history, [0])), seen
-
-
-def composed(chain, text, logits):
-    values = logits[0].tolist()
-    for name, params in chain:
-        values = REFERENCE[name](values, params, text.view(ENV, 0))
-    return torch.tensor([values])
-
-
-@pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda name: name)
+@pytest.mark.parametrize(("first", "second"), STAGE_PAIRS, ids=lambda name: name)
 def test_both_stages_act_and_the_result_is_that_of_the_twins(first, second):
-    for one, other in product(examples(PARAMS[first]), examples(PARAMS[second])):
-        chain = Chain(((first, one), (second, other)))
-        for text, seed in product(TEXTS, SEEDS):
-            logits = random_logits(1, ENV, seed=seed)
-            out, acted = run(chain, text, logits)
-            if acted == [True, True] or ((first, second) in IN_TURN and any(acted)):
-                torch.testing.assert_close(out, composed(chain, text, logits), rtol=1e-5, atol=1e-5)
-                return
-    pytest.fail(f"{first} and {second} never act together")
+    assert act_together(first, second), f"{first} and {second} never act together"

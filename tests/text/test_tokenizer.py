@@ -100,9 +100,16 @@ def test_a_conversation_is_rendered_with_the_generation_prompt_and_arguments(mak
     assert tokenizer.render_chat(messages, add_generation_prompt=False) == "<|user|>hi"
 
 
-@pytest.mark.parametrize("which", ["bytes", "byte-level"])
-def test_a_missing_template_is_an_error_that_says_what_to_do(make, which):
-    tokenizer = ByteTokenizer() if which == "bytes" else make(which)
+def test_the_byte_tokenizer_renders_a_line_for_each_message():
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}]
+    tokenizer = ByteTokenizer()
+    assert tokenizer.has_chat_template
+    assert tokenizer.render_chat(messages) == "system: Be kind.\nuser: hi\nassistant:"
+    assert tokenizer.render_chat(messages[1:], add_generation_prompt=False) == "user: hi"
+
+
+def test_a_missing_template_is_an_error_that_says_what_to_do(make):
+    tokenizer = make("byte-level")
     assert not tokenizer.has_chat_template
     with pytest.raises(ModelError, match="no chat template") as caught:
         tokenizer.render_chat([{"role": "user", "content": "hi"}])

@@ -1,0 +1,114 @@
+"""Walk all pairs of options and of stages, print what they do, and write docs/pairs.md.
+
+    PYTHONPATH=. python scripts/pair_table.py
+
+The walks are the suite's own, tests/option_walk.py and tests/stage_walk.py; they take a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+
+from tests.option_walk import KEYS, OptionWalk, Verdict
+from tests.pairs import FEATURES, HIDING, NEUTRAL
+from tests.stage_walk import IN_TURN, STAGE_PAIRS, act_together
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "pairs.md"
+PAIRS = list(combinations(KEYS, 2))
+TITLES = {"refused": "Refused by name", "warned": "Acting, with a notice"}
+HEAD = """\
+# Options and stages in pairs
+
+This page is made by scripts/pair_table.py, which runs the suite's walks over all pairs; tests keep it true.
+Two options act together where taking either of them away changes what the run prints. Two stages act
+together where both change the logits of one step, and the result is that of their plain twins.
+"""
+_ROW = re.compile(r"^\| `(\w+)` `(\w+)` \| (.*) \|$", re.MULTILINE)
+
+
+def page(told: Mapping[tuple[str, str], Verdict]) -> str:
+    """docs/pairs.md from the verdicts of those pairs of options that do not simply act together."""
+    lists = [
+        _listed(title, {pair: verdict.said for pair, verdict in told.items() if verdict.kind == kind})
+        for kind, title in TITLES.items()
+    ]
+    return "\n".join([HEAD, table(told), *lists, _listed("Stages that act in turn", IN_TURN), _tried()])
+
+
+def table(told: Mapping[tuple[str, str], Verdict]) -> str:
+    """How many pairs there are of each kind."""
+    refused, warned, silent = (sum(v.kind == k for v in told.values()) for k in (*TITLES, "silent"))
+    acting, in_turn = len(PAIRS) - refused - silent, len(IN_TURN)
+    return f"""\
+| | options | stages |
+|---|---|---|
+| pairs | {len(PAIRS)} | {len(STAGE_PAIRS)} |
+| acting together | {acting} | {len(STAGE_PAIRS) - in_turn} |
+| of these with a notice | {warned} | |
+| acting in turn | | {in_turn} |
+| refused by name | {refused} | |
+| silent | {silent} | 0 |
+"""
+
+
+def documented(text: str) -> dict[tuple[str, str], Verdict]:
+    """The verdicts that a page lists; the inverse of `page`."""
+    parts = {title: part for title, _, part in (part.partition("\n") for part in text.split("\n## "))}
+    rows = {kind: _ROW.findall(parts[title]) for kind, title in TITLES.items()}
+    return {
+        (one, other): Verdict(kind, said.replace("\\|", "|"))
+        for kind in rows
+        for one, other, said in rows[kind]
+    }
+
+
+def _listed(title: str, rows: Mapping[tuple[str, str], str]) -> str:
+    lines = [f"| `{one}` `{other}` | {_cell(said)} |" for (one, other), said in rows.items()]
+    body = ["| Pair | What is said |", "|---|---|", *lines] if lines else ["None."]
+    return "\n".join([f"## {title}", "", *body]) + "\n"
+
+
+def _tried() -> str:
+    """What each option is walked with."""
+    title = "## What each option is tried with"
+    lines = [title, "", "| Option | As | Beside | Remark |", "|---|---|---|---|"]
+    for key in KEYS:
+        words = (_words(arguments) for arguments in (FEATURES[key].own, FEATURES[key].setup))
+        lines.append(" | ".join([f"| `{key}`", *words, NEUTRAL.get(key) or HIDING.get(key, "")]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _words(arguments: Mapping[str, tuple[str, ...] | None]) -> str:
+    flags = [f"{flag} {value}".strip() for flag, values in arguments.items() for value in values or ("",)]
+    text = " ".join(flags).replace(f"{ROOT}{os.sep}", "")
+    return f"`{_cell(text)}`" if text else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> int:
+    """Walk, print the table and write the page; the number of silent pairs."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        walk = OptionWalk(Path(folder))
+        verdicts = {pair: walk.verdict(pair) for pair in PAIRS}
+        os.chdir(ROOT)
+    told = {pair: verdict for pair, verdict in verdicts.items() if verdict.kind != "acting"}
+    silent = [f"{pair}: {verdict.said}" for pair, verdict in told.items() if verdict.kind == "silent"]
+    silent += [f"{pair}: never act together" for pair in STAGE_PAIRS if not act_together(*pair)]
+    print("\n".join([table(told), *silent]))
+    PAGE.write_text(page(told), encoding="utf-8")
+    return len(silent)
+
+
+if __name__ == "__main__":
+    sys.exit(main() > 0)
