@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gencli.batch.formats.base import Cell
 from gencli.batch.messages import conversation
@@ -13,10 +15,14 @@ from gencli.batch.template import MAX_CHARS, read_template
 from gencli.errors import UsageError
 from gencli.options import OPTIONS
 from gencli.settings import FLAG, resolve
+from tests.batch.test_formats import VALUES
 
 
 def jobs(**flags):
     return RowJobs(resolve((FLAG, {"seed": 1, **flags})))
+
+
+JOBS = jobs()
 
 
 def row(columns, options=None, **flags):
@@ -214,3 +220,18 @@ def test_messages_go_through_the_chat_template_with_the_runs_system_message():
     chat = jobs().job({}, is_chat=True)
     assert conversation(row({"messages": MESSAGES}), chat) == tuple(MESSAGES)
     assert "raw is set" in reason({"messages": MESSAGES}, raw=True)
+
+
+NAMES = sorted(ROW_KEYS) + ["prompt", "messages", "options", "custom_id", "url", "body", "model", "x"]
+COLUMNS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.dictionaries(st.sampled_from(NAMES), VALUES))
+
+
+@given(columns=COLUMNS, is_table=st.booleans(), options=st.sampled_from([
+    RowOptions(), RowOptions(prompt_column="prompt", id_column="x"), RowOptions(keep_input=True),
+    RowOptions(template=read_template("{{ x }}{{ prompt }}")),
+]))  # fmt: skip
+def test_whatever_stands_in_a_record_is_a_row_or_its_failure(columns, is_table, options):
+    columns = cells(**{name: json.dumps(value) for name, value in columns.items()}) if is_table else columns
+    (made,) = make_rows([Record(0, "f:1", columns)], options, JOBS)
+    assert (made.failure is None) == bool(made.prompt or made.messages)
+    assert json.loads(json.dumps(dict(made.options))) == made.options
