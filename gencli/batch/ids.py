@@ -27,7 +27,8 @@ class IdCheck:
         """The hashes that occur more than once: of equal ids, or (seldom) of different ones."""
         if not self._hashes:
             return frozenset()
-        found = np.sort(np.frombuffer(self._hashes, dtype=np.uint64))
+        found = np.frombuffer(self._hashes, dtype=np.uint64)
+        found.sort()  # in place: a copy would take as much once more
         return frozenset(found[1:][found[1:] == found[:-1]].tolist())
 
     def refuse_twice(self, again: Iterable[tuple[str, str]]) -> None:

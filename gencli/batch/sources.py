@@ -112,24 +112,32 @@ def open_input(
     """
     if list(spec).count("-") > 1:
         raise UsageError("stdin (-) is given twice, but it can be read only once.")
+    if format is not None and format not in READERS:
+        raise UsageError(f"--input-format is {format!r}, but has to be one of {', '.join(READERS)}.")
     if delimiter is not None and len(delimiter) != 1:
         raise UsageError(f"--delimiter is {delimiter!r}, but has to be one character.")
-    sources: list[Source] = []
     notices: list[str] = []
-    for text in spec:
-        if text == "-":
-            sources.append(_stdin(format))
-        elif "://" in text:
-            sources += [_source(url, url, format) for url in remote_files(text)]
-        elif Path(text).is_dir():
-            sources += _folder(Path(text), format, notices)
-        else:
-            sources += [_source(str(path), path, format) for path in _files(text)]
+    sources = [source for text in spec for source in _sources(text, format, notices)]
     if not sources:
         raise UsageError(
             "There is no input.", hint="Name a file, a folder, a pattern, a URL, or - for stdin."
         )
     return Input(sources, notices=notices, delimiter=delimiter)
+
+
+def _sources(text: str, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
+    """What one argument names."""
+    if text == "-":
+        return [_stdin(format)]
+    if "://" in text:
+        return [_source(url, url, format) for url in remote_files(text)]
+    path = Path(text)
+    if path.is_dir():
+        return _folder(path, format, notices)
+    if path.exists() and not path.is_file():  # a named pipe, or a shell's <(...)
+        with open_local(path) as pipe:
+            return [_piped(text, pipe, format)]
+    return [_source(str(path), path, format) for path in _files(text)]
 
 
 def _files(text: str) -> list[Path]:
@@ -182,8 +190,13 @@ def _split(name: str) -> tuple[str, str]:
 def _stdin(format: str | None) -> Source:  # noqa: A002
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("The input is stdin (-), but nothing is piped into it.")
-    copy = _Copy(sys.stdin.buffer)
-    return Source("stdin", copy.path, format or _sniffed(copy.path), copy=copy)
+    return _piped("stdin", sys.stdin.buffer, format)
+
+
+def _piped(name: str, stream: BinaryIO, format: str | None) -> Source:  # noqa: A002
+    """What can be read only once, as a copy that can be read often."""
+    copy = _Copy(stream)
+    return Source(name, copy.path, format or _sniffed(copy.path, name), copy=copy)
 
 
 class _Copy:
@@ -196,10 +209,12 @@ class _Copy:
             shutil.copyfileobj(stream, file)
 
 
-def _sniffed(path: Path) -> str:
-    """The format of stdin: JSON Lines, a JSON array, or a prompt a line."""
+def _sniffed(path: Path, name: str) -> str:
+    """The format of what has no name that tells it: JSON Lines, a JSON array, or a prompt a line."""
     with path.open("rb") as file:
         head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(_PACKED):
-        raise UsageError("stdin is compressed.", hint="Unpack it on the way: gzip -dc FILE | gencli batch -")
+        raise UsageError(
+            f"{name} is compressed.", hint="Unpack it on the way: gzip -dc FILE | gencli batch -"
+        )
     return {b"{": "jsonl", b"[": "json"}.get(head[:1], "lines")

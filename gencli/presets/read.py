@@ -10,7 +10,7 @@ from typing import Any
 
 from gencli.errors import ConfigError, UsageError
 from gencli.presets.keys import KEYS, checked, unknown_key
-from gencli.presets.tree import MAX_BYTES, Fault, Node, node_of, parse
+from gencli.presets.tree import PRESET_BOUNDS, Fault, Node, node_of, parse
 from gencli.settings import PRESET, Assigned, Layer
 from gencli.text.patterns import check_pattern
 from processors.chain import fields_of
@@ -52,7 +52,7 @@ def read_preset(path: Path, registry: Registry) -> Preset:
     """Read and check a file. Faults are in the result; ConfigError only for a file that cannot be read."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(PRESET_BOUNDS.max_bytes + 1)
     except OSError as error:
         raise ConfigError(f"The preset {shown(path)} cannot be read: {error.strerror or error}.") from None
     preset = Preset(path)

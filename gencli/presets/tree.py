@@ -12,11 +12,20 @@ from typing import Any
 
 import yaml
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "Fault", "Node", "node_of", "parse"]
+__all__ = ["PRESET_BOUNDS", "Bounds", "Fault", "Node", "node_of", "parse"]
 
-MAX_BYTES = 256 * 1024
-MAX_NODES = 10_000  # after aliases are followed, so that few lines cannot make millions of values
-MAX_DEPTH = 20
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large a file of one kind may be."""
+
+    kind: str
+    max_bytes: int
+    max_nodes: int  # after aliases are followed, so that few lines cannot make millions of values
+    max_depth: int
+
+
+PRESET_BOUNDS = Bounds("preset", max_bytes=256 * 1024, max_nodes=10_000, max_depth=20)
 _KINDS = {"str": "text", "bool": "true or false", "int": "whole number", "float": "number"}
 _TAG = "tag:yaml.org,2002:"
 
@@ -94,18 +103,18 @@ for _name, _pattern, _first in _RULES:
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), [*_first, ""])
 
 
-def parse(content: bytes, faults: list[Fault]) -> Node | None:
+def parse(content: bytes, faults: list[Fault], bounds: Bounds = PRESET_BOUNDS) -> Node | None:
     """The document's tree; what is wrong with it is added to `faults`."""
     try:
-        return _parse(content, faults)
+        return _parse(content, faults, bounds)
     except Fault as fault:
         faults.append(fault)
     return None
 
 
-def _parse(content: bytes, faults: list[Fault]) -> Node | None:
-    if len(content) > MAX_BYTES:
-        raise Fault(f"The file has {len(content)} bytes, but a preset has at most {MAX_BYTES}.")
+def _parse(content: bytes, faults: list[Fault], bounds: Bounds) -> Node | None:
+    if len(content) > bounds.max_bytes:
+        raise Fault(f"The file has {len(content)} bytes, but a {bounds.kind} has at most {bounds.max_bytes}.")
     try:
         loader = _Loader(content.decode("utf-8-sig"))
         root = loader.get_single_node()
@@ -113,30 +122,33 @@ def _parse(content: bytes, faults: list[Fault]) -> Node | None:
         line = content.count(b"\n", 0, error.start) + 1
         raise Fault("The file is not UTF-8 text.", line) from None
     except RecursionError:
-        raise Fault(f"Values are nested more than {MAX_DEPTH} deep.") from None
+        raise Fault(f"Values are nested more than {bounds.max_depth} deep.") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = (mark.line + 1, mark.column + 1) if mark else ()
         raise Fault(f"This is not valid YAML: {error.problem or error.context}.", *place) from None
     except yaml.YAMLError as error:
         raise Fault(f"This is not valid YAML: {' '.join(str(error).split())}.") from None
-    return _Builder(faults).build(root, 0) if root is not None else None
+    return _Builder(faults, bounds).build(root, 0) if root is not None else None
 
 
 class _Builder:
     """Turns YAML's nodes into ours, within the bounds."""
 
-    def __init__(self, faults: list[Fault]) -> None:
+    def __init__(self, faults: list[Fault], bounds: Bounds) -> None:
         self._faults = faults
+        self._bounds = bounds
         self._count = 0
 
     def build(self, node: yaml.Node, depth: int) -> Node:
         line, column = node.start_mark.line + 1, node.start_mark.column + 1
         self._count += 1
-        if self._count > MAX_NODES:
-            raise Fault(f"There are more than {MAX_NODES} values, aliases included.", line, column)
-        if depth > MAX_DEPTH:
-            raise Fault(f"Values are nested more than {MAX_DEPTH} deep.", line, column)
+        if self._count > self._bounds.max_nodes:
+            raise Fault(
+                f"There are more than {self._bounds.max_nodes} values, aliases included.", line, column
+            )
+        if depth > self._bounds.max_depth:
+            raise Fault(f"Values are nested more than {self._bounds.max_depth} deep.", line, column)
         kind = node.tag.removeprefix(_TAG)
         if isinstance(node, yaml.ScalarNode):
             return Node(_scalar(kind, node.value, line, column), line, column)

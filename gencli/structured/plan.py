@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gencli.structured.finish import TextCheck
 from processors.grammar.constraint import Constraint
 
 __all__ = ["Audit", "Finding", "Plan", "Variant", "Verdict"]
@@ -57,8 +58,10 @@ class Plan:
     """The variants in the order in which they are tried, and why that order.
 
     `schema` is what finished documents are validated against; None if the text is no JSON document.
+    `check` is what other finished texts are validated with; None if the mask alone decides.
     """
 
     variants: tuple[Variant, ...]
     reason: str = ""
     schema: Any = None
+    check: TextCheck | None = None

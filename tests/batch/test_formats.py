@@ -13,14 +13,15 @@ from gencli.batch.formats import jsonarray as arrays
 from gencli.batch.formats import text as texts
 from gencli.batch.formats.base import MAX_BYTES, Lines, RecordFault, Unfit
 from gencli.batch.formats.jsonarray import read_array
+from gencli.batch.formats.jsonl import MAX_DEPTH
 from gencli.batch.records import Failure
 
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | FLOATS | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=4,
-)  # fmt: skip
+)
 RECORDS = st.lists(st.dictionaries(st.text(max_size=8), VALUES, max_size=4), max_size=5)
 
 
@@ -72,7 +73,7 @@ FAULTS = {
     "too large a number": (b'{"seed": 1e999}', "This is not JSON: the number 1e999 is too large."),
     "endless digits": (b'{"seed": ' + b"1" * 5000 + b"}", "This is not JSON: Exceeds the limit"),
     "a key twice": (b'{"n": 1, "n": 2}', "This is not JSON: the key 'n' stands there twice."),
-    "deep nesting": (b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "The values are nested too deep."),
+    "deep nesting": (b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "The values are nested more than 100 deep."),
     "two values": (b'{"n": 1} {"n": 2}', "This is not JSON: Extra data at column 10."),
     "too long": (b'{"prompt": "' + b"x" * MAX_BYTES + b'"}', "The record is longer than 16 MiB"),
 }
@@ -107,6 +108,13 @@ def test_a_faulty_element_is_a_failure_and_those_after_it_are_read(fault):
 )
 def test_a_broken_array_says_what_is_wrong_at_its_end(data, message):
     assert shown(read("json", data))[-1] == message
+
+
+@pytest.mark.parametrize(("depth", "is_fine"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+def test_values_are_nested_up_to_a_limit(depth, is_fine):
+    inner = b"[" * (depth - 1) + b"]" * (depth - 1)
+    ((_, found),) = read("jsonl", b'{"a": ' + inner + b', "b": "[[[{"}')
+    assert isinstance(found, dict) == is_fine
 
 
 def test_elements_have_the_lines_where_they_begin():

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import os
 from pathlib import Path
 
@@ -24,11 +25,12 @@ KEPT = {"label": "integer", "note": "text"}
 
 
 def outcomes():
+    chain = [{"bias": {"b": -math.inf}}]
     return [
-        Outcome(0, "a", result(input={"label": 7, "note": "x,\n\"y\""}, chain=[{"bias": {"b": -float("inf")}}])),
+        Outcome(0, "a", result(input={"label": 7, "note": 'x,\n"y"'}, chain=chain)),
         Outcome(1, "b", several()),
         Outcome(2, "c", {"error": ERROR, "finish_reason": "error", "input": {"note": ["l"]}}, is_error=True),
-    ]  # fmt: skip
+    ]
 
 
 def write(path, format_name=None, *, rows=None, kept=KEPT):
@@ -146,11 +148,16 @@ def test_packed_output_is_the_same_bytes_each_time(tmp_path, name):
 @pytest.mark.parametrize("name", ["o.jsonl", "o.csv", "o.parquet", "o/", "o.jsonl.gz", "o.jsonl.zst"])
 def test_nothing_has_its_name_before_it_is_complete(tmp_path, name):
     pytest.importorskip("pyarrow")
-    place = tmp_path / name
-    with pytest.raises(KeyError), plan_output(f"{tmp_path}/{name}").open(KEPT) as writer:
-        writer.write(outcomes()[0])
-        assert not place.exists()
-        raise KeyError
+    output = plan_output(f"{tmp_path}/{name}")
+
+    def fail():
+        with output.open(KEPT) as writer:
+            writer.write(outcomes()[0])
+            assert not output.path.exists()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 

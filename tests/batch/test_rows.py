@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gencli.batch.formats.base import Cell
 from gencli.batch.messages import conversation
@@ -13,10 +15,14 @@ from gencli.batch.template import MAX_CHARS, read_template
 from gencli.errors import UsageError
 from gencli.options import OPTIONS
 from gencli.settings import FLAG, resolve
+from tests.batch.test_formats import VALUES
 
 
 def jobs(**flags):
     return RowJobs(resolve((FLAG, {"seed": 1, **flags})))
+
+
+JOBS = jobs()
 
 
 def row(columns, options=None, **flags):
@@ -52,15 +58,15 @@ def test_messages_are_a_list_or_its_json(value):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({}, "The row has neither prompt nor messages. It has: no columns."),
+        ({}, "The row has neither prompt nor messages."),
         ({"text": "a"}, "--prompt-column or --template says what the prompt is."),
         ({"prompt": "a", "messages": MESSAGES}, "The row has both prompt and messages."),
         ({"prompt": ""}, "The prompt is empty."),
         ({"prompt": Cell("")}, "The prompt is empty."),
         ({"prompt": 5}, "The prompt is 5, but has to be a text."),
-        ({"prompt": "a", "temprature": 1}, "There is no option 'temprature'. Did you mean 'temperature'?"),
+        ({"prompt": "a", "temprature": 1}, "no option 'temprature'. Did you mean 'temperature'?"),
         ({"prompt": "a", "promt": 1}, "Did you mean 'prompt'?"),
-        ({"prompt": "a", "label": 1}, "Columns that are data need --template, --prompt-column or --keep-input."),
+        ({"prompt": "a", "label": 1}, "Columns that are data need --template, --prompt-column or --keep"),
         ({"prompt": "a", "id": 1}, "--id-column id names the results by it."),
         ({"prompt": "a", "model": "x"}, "model is set for the whole run, not by a row: one model serves all"),
         ({"prompt": "a", "device": "cpu"}, "device is set for the whole run"),
@@ -140,8 +146,9 @@ def test_kept_columns_may_be_data_but_options_stay_options():
 
 
 def test_cells_are_read_as_what_the_option_takes():
-    made = row(cells(prompt="5", seed="7", temperature="0.5", max_time="", stop="[", ban='["a", "b"]',
-                     stop_id="3", ignore_eos="True", sampler="multinomial", stages='{"top_k": 3}'))  # fmt: skip
+    first = cells(prompt="5", seed="7", temperature="0.5", max_time="", stop="[", ban='["a", "b"]')
+    more = cells(stop_id="3", ignore_eos="True", sampler="multinomial", stages='{"top_k": 3}')
+    made = row({**first, **more})
     assert made.failure is None
     assert made.prompt == "5"
     assert made.options == {
@@ -213,3 +220,18 @@ def test_messages_go_through_the_chat_template_with_the_runs_system_message():
     chat = jobs().job({}, is_chat=True)
     assert conversation(row({"messages": MESSAGES}), chat) == tuple(MESSAGES)
     assert "raw is set" in reason({"messages": MESSAGES}, raw=True)
+
+
+NAMES = sorted(ROW_KEYS) + ["prompt", "messages", "options", "custom_id", "url", "body", "model", "x"]
+COLUMNS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.dictionaries(st.sampled_from(NAMES), VALUES))
+
+
+@given(columns=COLUMNS, is_table=st.booleans(), options=st.sampled_from([
+    RowOptions(), RowOptions(prompt_column="prompt", id_column="x"), RowOptions(keep_input=True),
+    RowOptions(template=read_template("{{ x }}{{ prompt }}")),
+]))  # fmt: skip
+def test_whatever_stands_in_a_record_is_a_row_or_its_failure(columns, is_table, options):
+    columns = cells(**{name: json.dumps(value) for name, value in columns.items()}) if is_table else columns
+    (made,) = make_rows([Record(0, "f:1", columns)], options, JOBS)
+    assert (made.failure is None) == bool(made.prompt or made.messages)
+    assert json.loads(json.dumps(dict(made.options))) == made.options

@@ -1,8 +1,9 @@
-"""Where input comes from: files, folders, patterns, packed ones, URLs, stdin; and what is said when it fails."""
+"""Where input comes from: files, folders, patterns, URLs, stdin; and what is said when it fails."""
 
 import gzip
 import io
 import json
+import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -116,6 +117,17 @@ def test_stdin_tells_its_format_by_its_first_character_and_is_read_twice(monkeyp
     assert not copy.exists()
 
 
+def test_a_pipe_is_read_twice_too(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=pipe.write_bytes, args=(LINES,))
+    thread.start()
+    source = open_input([str(pipe)])
+    thread.join()
+    assert prompts(source) == prompts(source) == ["a", "b"]
+    assert [record.place for record in source] == [f"{pipe}:1", f"{pipe}:2"]
+
+
 def test_stdin_is_refused_twice_and_packed(monkeypatch):
     with pytest.raises(UsageError, match="given twice"):
         open_input(["-", "-"])
@@ -140,8 +152,9 @@ def test_parquet_is_read_as_json_has_its_values(tmp_path):
         "prompt": "a", "n": 2, "at": datetime.date(2026, 1, 2), "price": decimal.Decimal("1.50"),
         "raw": b"\xff", "nan": float("nan"), "list": [{"role": "user", "content": "x"}], "none": None,
     }  # fmt: skip
-    pa.parquet = __import__("pyarrow.parquet").parquet
-    pa.parquet.write_table(pa.Table.from_pylist([row] * 2500), tmp_path / "a.parquet", row_group_size=700)
+    from pyarrow import parquet
+
+    parquet.write_table(pa.Table.from_pylist([row] * 2500), tmp_path / "a.parquet", row_group_size=700)
     packed = tmp_path / "b.parquet.gz"
     packed.write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
     for name in ("a.parquet", "b.parquet.gz"):

@@ -6,7 +6,7 @@ from gencli.errors import ConfigError
 from gencli.presets import find
 from gencli.presets.find import find_preset, list_presets
 from gencli.presets.stack import MAX_FILES, expand_preset, load_presets
-from gencli.presets.tree import MAX_BYTES
+from gencli.presets.tree import PRESET_BOUNDS
 from gencli.sources import gather_presets
 from tests.cli.conftest import FAKE, ROOT
 
@@ -112,7 +112,7 @@ def test_a_line_of_extends_without_end_is_bounded(here):
 
 
 def test_a_file_that_is_too_large_is_refused(here):
-    here("a.yaml", "#" * MAX_BYTES + "\nn: 1\n")
+    here("a.yaml", "#" * PRESET_BOUNDS.max_bytes + "\nn: 1\n")
     with pytest.raises(ConfigError, match="a preset has at most"):
         load_presets(["a.yaml"])
 

@@ -10,8 +10,9 @@ from typing import Any, BinaryIO
 
 from gencli.batch.formats.base import Item, Lines, RecordFault, decode
 
-__all__ = ["parse_json", "parse_record", "read_json_lines"]
+__all__ = ["MAX_DEPTH", "parse_json", "parse_record", "read_json_lines"]
 
+MAX_DEPTH = 100
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that may be half a character
 
 
@@ -41,6 +42,8 @@ def parse_json(text: str) -> Any:
     """The value of a JSON text, read strictly: no NaN, no key twice, no half characters. Else RecordFault."""
     try:
         value = _DECODER.decode(text)
+        if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+            raise RecursionError
         if _HALF.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -49,10 +52,24 @@ def parse_json(text: str) -> Any:
     except UnicodeEncodeError:
         raise RecordFault(r"An escape \ud800-\udfff is half a character.") from None
     except RecursionError:
-        raise RecordFault("The values are nested too deep.") from None
+        raise RecordFault(f"The values are nested more than {MAX_DEPTH} deep.") from None
     except ValueError as error:
         raise RecordFault(f"This is not JSON: {str(error).partition(';')[0]}.") from None
     return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner = [item.values() if isinstance(item, dict) else item for item in level if _is_nested(item)]
+        if not inner:
+            return False
+        level = [item for items in inner for item in items]
+    return True
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, dict | list)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Parquet: the columns of the table, typed; a thousand samples a row group."""
+"""Parquet: the columns of the table, typed. Row groups of ten thousand samples: a file's footer grows with their number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gencli.batch.survey import Kind
 
 __all__ = ["ParquetRows", "parquet_rows"]
 
-_ROWS = 1000
+_ROWS = 10_000
 _TYPES: Mapping[Kind, str] = {"boolean": "bool_", "integer": "int64", "number": "float64", "text": "string"}
 
 

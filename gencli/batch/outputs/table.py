@@ -17,13 +17,23 @@ class TableLines:
 
     def __init__(self, target: TextTarget, kept: Mapping[str, Kind], *, delimiter: str) -> None:
         self._columns = table_columns(kept)
-        self._writer = csv.writer(target, delimiter=delimiter, lineterminator="\n")
+        self._writer = csv.writer(_Newlines(target), delimiter=delimiter)
         self._writer.writerow(self._columns)
 
     def write(self, outcome: Outcome) -> None:
         """Write the row's lines."""
         for row in flat(outcome, self._columns):
             self._writer.writerow([_cell(value) for value in row.values()])
+
+
+class _Newlines:
+    """Ends rows in a newline. The csv module quotes a carriage return only where rows end in one too."""
+
+    def __init__(self, target: TextTarget) -> None:
+        self._target = target
+
+    def write(self, row: str) -> object:
+        return self._target.write(row.removesuffix("\r\n") + "\n")
 
 
 def _cell(value: object) -> object:

@@ -1,0 +1,56 @@
+"""Constraints run on the bytes of whole texts, without the tokens of any model."""
+
+from functools import lru_cache
+
+from llguidance import LLMatcher, LLTokenizer
+from xgrammar import Grammar, GrammarCompiler, GrammarMatcher, TokenizerInfo
+
+END = 256
+
+
+def accepts(constraint):
+    """A function that tells whether a text is a whole output of the constraint."""
+    return _xgrammar(constraint) if constraint.backend == "xgrammar" else _llguidance(constraint)
+
+
+def all_accept(plan):
+    """One function for each variant of the plan."""
+    return [accepts(variant.constraint) for variant in plan.variants]
+
+
+@lru_cache(maxsize=1)
+def _compiler():
+    vocabulary = [*(bytes([byte]) for byte in range(END)), b"<end>"]
+    return GrammarCompiler(TokenizerInfo(vocabulary, vocab_size=END + 1, stop_token_ids=[END]))
+
+
+def _xgrammar(constraint):
+    read = {
+        "regex": Grammar.from_regex,
+        "ebnf": Grammar.from_ebnf,
+        "structural_tag": Grammar.from_structural_tag,
+        "json_schema": lambda text: Grammar.from_json_schema(text, max_whitespace_cnt=constraint.whitespace),
+    }
+    compiled = _compiler().compile_grammar(read[constraint.kind](constraint.text))
+
+    def accept(text):
+        matcher = GrammarMatcher(compiled)
+        return all(matcher.accept_token(token) for token in (*text.encode(), END))
+
+    return accept
+
+
+def _llguidance(constraint):
+    read = {
+        "regex": LLMatcher.grammar_from_regex,
+        "lark": LLMatcher.grammar_from_lark,
+        "json_schema": LLMatcher.grammar_from_json_schema,
+    }
+    start = LLMatcher(LLTokenizer("byte"), read[constraint.kind](constraint.text), log_level=0)
+    assert not start.is_error(), start.get_error()
+
+    def accept(text):
+        matcher, data = start.deep_copy(), list(text.encode())
+        return matcher.try_consume_tokens(data) == len(data) and matcher.is_accepting()
+
+    return accept

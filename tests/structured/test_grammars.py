@@ -1,0 +1,147 @@
+"""`--grammar`: GBNF rewritten for both back ends, xgrammar's EBNF as it is, and the rest refused by name."""
+
+from itertools import product
+
+import pytest
+
+from gencli.errors import ConfigError
+from gencli.structured.grammars import plan_grammar
+from processors.grammar.constraint import Constraint
+from tests.structured.backends import accepts, all_accept
+
+# A grammar, the letters of its texts, and how many texts of up to five letters it has.
+GRAMMARS = [
+    ('root ::= "a" | "b"\n', "ab", 2),
+    ('root ::= [a-c]+ "b"', "abc", 120),
+    ('root ::= x "," x\nx ::= "tt" | true\ntrue ::= [0-1]{1,2}', "t01,", 49),
+    ('root ::= "(" root ")" | ""', "()", 3),
+    ('root ::= e\ne ::= t ("+" t)*\nt ::= [0-9]+ | "(" e ")"', "0+()", 19),
+    ('root ::= . "\\x41B"', "aAB\n", 4),
+    ('root ::= [^"\\n]* "\\""', 'a"\n', 5),
+    ('root ::= ("ab" | "a") "c"? | 1a\n1a ::= "z"?\n', "abcz", 6),
+    ('root ::= [a-b] root | "1"', "ab1", 31),
+    ('root ::= "a" root "b" | ("b"? "a"){0}', "ab", 3),
+    ('root ::= ("a"+)? "b"', "ab", 5),
+    ('root ::= "a"*? "b"', "ab", 5),
+    ('root ::= ("a" | ) ("b" |\n "c")', "abc", 4),
+    ('root ::= [\\u00e9-\\u00ff] "é" "\\U0001F600"?', "éa😀", 2),
+    ("root ::= [-a] [a-] [^^]", "-a^", 8),
+    ('# one\nroot ::= # two\n "a" # three\n  "b"\nunused ::= "c"', "abc", 1),
+    ('root ::= (("a" | "b") root)? ', "ab", 63),
+    ('root ::= w w\nw ::= [ab]+ (w | "c")?', "abc", 176),
+]
+
+
+@pytest.mark.parametrize(("grammar", "letters", "count"), GRAMMARS)
+def test_both_back_ends_accept_the_texts_of_a_gbnf_grammar(grammar, letters, count):
+    plan = plan_grammar(grammar)
+    xgrammar, llguidance = all_accept(plan)
+    texts = ["".join(text) for length in range(6) for text in product(letters, repeat=length)]
+    accepted = {text for text in texts if xgrammar(text)}
+    assert accepted == {text for text in texts if llguidance(text)}
+    assert len(accepted) == count
+    assert all(variant.audit.is_exact for variant in plan.variants)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        ("root ::= .", "a"),
+        ('root ::= "\\x41B"', "AB"),
+        ('root ::= 1a\n1a ::= "z"', "z"),
+        ('root ::= true\ntrue ::= "z"', "z"),
+        ('root ::= "a"*?', "aa"),
+    ],
+)
+def test_why_gbnf_is_rewritten_for_xgrammar(grammar, text):
+    def takes(given):
+        try:
+            return accepts(Constraint("ebnf", given, "xgrammar"))(text)
+        except RuntimeError:
+            return False
+
+    assert not takes(grammar)
+    assert takes(plan_grammar(grammar).variants[0].constraint.text)
+
+
+def test_why_a_literal_and_a_class_are_one_terminal_for_llguidance():
+    grammar = plan_grammar('root ::= [a-z]+ "b"').variants[1].constraint
+    apart = Constraint("lark", 'start: /[a-z]+/ "b"', "llguidance")
+    assert accepts(grammar)("ab")
+    assert not accepts(apart)("ab")
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        ('root ::= Regex("a+") "b"', "aab"),
+        ('root ::= TagDispatch(("<t>", x))\nx ::= "y"', "free <t>y"),
+        ("root[max_tokens=3] ::= [a-z]+", "abc"),
+        ("root[max_chars=3] ::= [a-z]+", "abc"),
+        ('root ::= a.b\na.b ::= "\\f"', "\f"),
+        ('root ::= "\\x1F600" [^]', "😀x"),
+        ('root ::= "\\x41B\\f"', "\u041b\f"),
+    ],
+)
+def test_what_only_xgrammar_has_goes_to_it_as_it_is(grammar, text):
+    plan = plan_grammar(grammar)
+    assert [variant.constraint for variant in plan.variants] == [Constraint("ebnf", grammar, "xgrammar")]
+    assert accepts(plan.variants[0].constraint)(text)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "message"),
+    [
+        ("", "The grammar is empty"),
+        (" # nothing\n", "The grammar is empty"),
+        ("root ::=", "nothing but the empty text"),
+        ("root ::= a", "There is no rule 'a', named at line 1, column 10"),
+        ('rot ::= "a"', "The grammar has no rule 'root'"),
+        ('root ::= root "a" | "a"', r"line 1, column 1 of the grammar, is left-recursive \(root -> root\)"),
+        ('root ::= x\nx ::= y? z\ny ::= "y"\nz ::= x | "z"', r"line 2, .* is left-recursive \(x -> z -> x\)"),
+        ('root ::= "a" root', "Rule 'root', at line 1, column 1 .* never come to an end"),
+        ('root ::= x | "b"\nx ::= "x" x', "Rule 'x', at line 2, column 1 .* never come to an end"),
+        ('root ::= "a"\nroot ::= "b"', "Rule 'root' is there a second time, at line 2, column 1"),
+        ('start: "a"', "looks like a Lark grammar"),
+        ('%ignore " "\nstart: "a"', "looks like a Lark grammar"),
+        ('<root> ::= "a"', "BNF with names in angle brackets"),
+        ('root = "a" ;', "ISO EBNF"),
+        ('root := "a"', "EBNF with :="),
+        ('root -> "a"', "rules with arrows"),
+        ("root ::= 'a'", "A string has double quotes, at line 1, column 10"),
+        ("root ::= <think>", "A token by its name or id cannot be used"),
+        ('root ::= "a" "b', "The string is not closed, at line 1, column 14"),
+        ("root ::= [a-", "The class is not closed"),
+        ('root ::= ("a"', "The group is not closed, at line 1, column 10"),
+        ('root ::= "a")', r"A rule is expected here \(name ::= ...\), at line 1, column 13"),
+        ('root ::= "a"{3,2}', "a minimum above its maximum"),
+        ('root ::= "a"{,3}', "A count is expected"),
+        ('root ::= "a"{1000000}', "repeats more than"),
+        ('root ::= "a"*****', "More than 4 quantifiers"),
+        ("root ::= *", "There is nothing that '\\*' could repeat"),
+        ('root ::= "\\q"', "The escape .q is not known"),
+        ('root ::= "\\u12"', "too few hexadecimal digits"),
+        ('root ::= "\\ud800"', "is no character"),
+        ("root ::= [\\d]", "The shorthand .d is not known"),
+        ("root ::= []", "No character matches this class"),
+        ("root ::= [z-a]", "The range z-a is backwards"),
+        ('root ::= (="a") "b"', "A lookahead cannot be used"),
+        ('root ::= Foo("a")', "There is no macro 'Foo'"),
+        ('root ::= TagDispatch(("<t>", x)', "The macro TagDispatch is not closed"),
+        ('root ::= . Regex("a")', "mixes two notations: a dot .* column 10 .* the macro Regex .* column 12"),
+        ('root[temperature=0.5, max_tokens=3] ::= "a"', "A temperature of one rule together with max_tokens"),
+        ('root[temperature=0.5] ::= "a"', "A temperature of one rule is not applied"),
+        ('root[capture] ::= "a"', "The rule option 'capture' has no effect"),
+        ("root ::= " + "(" * 101, "More than 100 groups"),
+        ("#" * (1 << 21), "at most 1048576 are read"),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_back_end_runs(grammar, message):
+    with pytest.raises(ConfigError, match=message):
+        plan_grammar(grammar)
+
+
+def test_a_long_chain_of_rules_is_read_without_recursion():
+    rules = "".join(f"r{number} ::= r{number + 1}\n" for number in range(5000))
+    plan = plan_grammar(f'root ::= "a" r0\n{rules}r5000 ::= "b"')
+    assert len(plan.variants) == 2

@@ -1,0 +1,150 @@
+"""`--tools`: calls in the model's own form, enforced by either back end, read back and checked."""
+
+import json
+
+import pytest
+
+from gencli.structured.errors import SchemaError
+from gencli.structured.tool_formats import Call, detect_format
+from gencli.structured.tools import plan_tools, read_tools
+from tests.structured.backends import all_accept
+from tests.structured.schemas import SCHEMAS
+
+CITY = {"type": "object", "properties": {"city": {"$ref": "#/$defs/name"}}, "required": ["city"]}
+CITY = {**CITY, "additionalProperties": False, "$defs": {"name": {"type": "string", "maxLength": 9}}}
+COUNT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+COUNT = {**COUNT, "additionalProperties": False}
+TOOLS = [
+    {"type": "function", "function": {"name": "weather", "description": "It rains", "parameters": CITY}},
+    {"type": "function", "name": "add_1", "parameters": COUNT},
+]
+TEMPLATES = {
+    "hermes": "{% if tools %}<tool_call>\n{}\n</tool_call>{% endif %}",
+    "llama3": '<|start_header_id|>{"name": function name, "parameters": ...}',
+    "mistral": "[TOOL_CALLS] [",
+    "generic": "{{ messages }}",
+}
+ROME, TWO = '"weather", "arguments": {"city": "Rome"}', '"add_1", "arguments": {"n": 2}'
+BAD = '"weather", "arguments": {"n": 2}'
+
+
+def hermes(*calls):
+    return "\n".join(f'<tool_call>\n{{"name": {call}}}\n</tool_call>' for call in calls)
+
+
+def mistral(*calls):
+    return "[TOOL_CALLS] [" + ", ".join(f'{{"name": {call}}}' for call in calls) + "]"
+
+
+def single(*calls):
+    return "".join(f'{{"name": {call}}}' for call in calls)
+
+
+def llama(*calls):
+    return single(*calls).replace("arguments", "parameters")
+
+
+WRITE = {"hermes": hermes, "mistral": mistral, "llama3": llama, "generic": single}
+
+
+def plan(name, choice):
+    return plan_tools(json.dumps(TOOLS), SCHEMAS, template=TEMPLATES[name], choice=choice)
+
+
+@pytest.mark.parametrize("name", WRITE)
+@pytest.mark.parametrize("choice", ["auto", "required", "weather"])
+def test_calls_are_enforced_alike_and_read_back(name, choice):
+    tools, write = plan(name, choice), WRITE[name]
+    assert tools.form.name == name
+    assert (tools.notice == "") == (name != "generic")
+    backends = all_accept(tools.plan)
+    assert len(backends) == 2
+    is_many = choice != "weather" and tools.form.is_parallel
+    expected = {
+        write(ROME): True,
+        write(TWO): choice != "weather",
+        write(ROME, TWO): is_many,
+        write(BAD): False,
+        write(ROME)[:-1]: False,
+        "": choice == "auto",
+        "I cannot.": choice == "auto",
+    }
+    for text, is_right in expected.items():
+        assert [accept(text) for accept in backends] == [is_right, is_right], text
+        assert (not tools.plan.check.faults(text)) == is_right, text
+    assert tools.calls(write(ROME)) == (Call("weather", {"city": "Rome"}),)
+
+
+def test_several_calls_are_read_in_their_order_with_text_between():
+    tools = plan("hermes", "auto")
+    text = f"First {hermes(ROME)} then {hermes(TWO)}."
+    assert all(accept(text) for accept in all_accept(tools.plan))
+    assert [call.name for call in tools.calls(text)] == ["weather", "add_1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (hermes('"weather", "arguments": {"city": "A very long name"}'), "The arguments of 'weather'"),
+        (hermes('"weathr", "arguments": {}'), "no tool 'weathr'. Did you mean 'weather'?"),
+        (hermes(ROME)[:-4], "After a call"),
+        ("<tool_call>\nweather", "where no call begins"),
+        (hermes('"add_1", "arguments": {"n": 1, "n": 2}'), "A call is no JSON"),
+        ("", "There is no tool call."),
+    ],
+)
+def test_what_is_wrong_with_an_output_is_said(text, fault):
+    faults = plan("hermes", "required").plan.check.faults(text)
+    assert any(fault in said for said in faults), faults
+
+
+def test_the_more_exact_back_end_comes_first():
+    other = {"name": "t", "parameters": {**COUNT, "not": {"const": 1}}}
+    tools = plan_tools(json.dumps([other]), SCHEMAS, template=TEMPLATES["hermes"])
+    (variant,) = tools.plan.variants
+    assert [finding.pointer for finding in variant.audit.open] == ["/0/parameters/not"]
+
+
+@pytest.mark.parametrize(
+    ("template", "special", "name", "notice"),
+    [
+        (None, (), "generic", "names no format"),
+        ("<tool_call><function=x>", (), "generic", "Qwen3-Coder's XML"),
+        ("<｜tool▁calls▁begin｜>", (), "generic", "DeepSeek's"),
+        ("[TOOL_CALLS]x[ARGS]", (), "generic", "Mistral's with"),
+        ("[TOOL_CALLS]", ("[TOOL_CALLS]",), "generic", "is a special token"),
+        ("<tool_call>", ("<|im_end|>",), "hermes", ""),
+        ("<|python_tag|>", (), "llama3", ""),
+    ],
+)
+def test_the_format_is_read_off_the_chat_template(template, special, name, notice):
+    form, said = detect_format(template, frozenset(special))
+    assert form.name == name
+    assert notice in said
+    assert bool(said) == bool(notice)
+
+
+@pytest.mark.parametrize(
+    ("tools", "pointer", "message"),
+    [
+        ("{", "", "no JSON document"),
+        ([], "", "at least one tool"),
+        ([1], "/0", 'type "function"'),
+        ([{"type": "web_search"}], "/0", 'type "function"'),
+        ([{"name": "a b"}], "/0/name", "'a b'"),
+        ([{"name": "a", "params": {}}], "/0", "no field 'params'"),
+        ([{"name": "a", "parameters": {"type": "string"}}], "/0/parameters", "schema of an object"),
+        ([{"name": "a", "parameters": {"required": 1}}], "/0/parameters/required", "array"),
+        ([{"name": "a"}, {"function": {"name": "a"}}], "/1/function/parameters", "two tools 'a'"),
+    ],
+)
+def test_a_wrong_list_of_tools_is_refused(tools, pointer, message):
+    text = tools if isinstance(tools, str) else json.dumps(tools)
+    with pytest.raises(SchemaError, match=message) as failure:
+        read_tools(text)
+    assert failure.value.pointer == pointer
+
+
+def test_only_a_tool_of_the_list_can_be_chosen():
+    with pytest.raises(SchemaError, match="no tool 'weathr' to choose"):
+        plan("hermes", "weathr")
