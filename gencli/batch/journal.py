@@ -24,6 +24,7 @@ __all__ = ["VERSION", "Journal", "journal_path", "read_header"]
 
 VERSION = 1
 _KEY = "gencli_journal"
+_MAX_HEADER = 2**24  # bytes
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
@@ -36,7 +37,7 @@ def read_header(path: Path) -> dict[str, Any] | None:
     """The header of a journal; None if there is none yet. Raises UsageError for what is no journal."""
     try:
         with path.open("rb") as file:
-            line = file.readline()
+            line = file.readline(_MAX_HEADER)
     except FileNotFoundError:
         return None
     except OSError as error:
