@@ -126,7 +126,12 @@ def write_input(path: Path, rows: int, chance: random.Random) -> None:
     with path.open("w") as file:
         for number in range(rows):
             row = {"prompt": f"Row {number} " + "word " * chance.randrange(12)}
-            own = [{}, {"max_tokens": chance.randrange(1, 24)}, {"temperature": 0.5, "seed": number}, {"n": 2}]
+            own = [
+                {},
+                {"max_tokens": chance.randrange(1, 24)},
+                {"temperature": 0.5, "seed": number},
+                {"n": 2},
+            ]
             file.write(json.dumps({**row, **own[number % 4]}) + "\n")
 
 

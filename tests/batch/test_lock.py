@@ -29,7 +29,10 @@ def holder(tmp_path):
 
 
 def test_a_second_writer_is_refused_and_told_who_has_it(tmp_path, holder):
-    with pytest.raises(UsageError, match=f"being written by process {holder.pid} on "), locked(tmp_path / "out"):
+    with (
+        pytest.raises(UsageError, match=f"being written by process {holder.pid} on "),
+        locked(tmp_path / "out"),
+    ):
         pass
     with locked(tmp_path / "another"):
         pass
