@@ -1,0 +1,101 @@
+"""The other end of a worker: starting it, asking it, ending it in time."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import IO, cast
+
+from processors.errors import GrammarError, GrammarTimeout
+from processors.grammar.constraint import Constraint
+from processors.grammar.messages import OUT_OF_MEMORY, Reply, Setup
+
+__all__ = ["CompileProcess"]
+
+_START = 120.0  # seconds to import torch and the back end on a busy machine
+_FREE_START = 2.0
+
+
+class CompileProcess:
+    """A process that compiles one constraint after the other, until one takes too much of anything."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._is_ready = False
+        search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MALLOC_ARENA_MAX": "2"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "processors.grammar.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **search},
+            start_new_session=True,  # an interrupt from the keyboard is for its parent
+        )
+
+    def compile(self, constraint: Constraint, timeout: float) -> Reply:
+        """Let it compile. GrammarTimeout after so many seconds, GrammarError if it dies; it is then gone.
+
+        Of the time that the process takes to start, two seconds do not count.
+        """
+        begin = time.perf_counter()
+        if not self._is_ready:
+            self._answer(self._setup, _START, f"start within {_START:g} s")
+            self._is_ready = True
+        left = timeout + _FREE_START - (time.perf_counter() - begin)
+        purpose = f"compile this {constraint.kind} within the time limit of {timeout:g} s"
+        return self._answer(constraint, max(min(left, timeout), timeout / 2), purpose)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be asked again."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):  # what was not read is lost
+                cast(IO[bytes], pipe).close()
+
+    def _answer(self, question: Setup | Constraint, timeout: float, purpose: str) -> Reply:
+        source, target = self._process.stdout, self._process.stdin
+        assert source is not None
+        assert target is not None
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(timeout, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            pickle.dump(question, target)
+            target.flush()
+            reply: Reply = pickle.load(source)
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            self.close()
+            if late.is_set():
+                raise GrammarTimeout(f"{self._setup.backend} did not {purpose}.") from error
+            raise GrammarError(self._obituary(purpose)) from error
+        finally:
+            timer.cancel()
+        if reply.error:
+            raise GrammarError(reply.error)
+        return reply
+
+    def _obituary(self, purpose: str) -> str:
+        code = self._process.returncode
+        memory = f"the memory limit of {self._setup.memory >> 20} MiB"
+        if code == OUT_OF_MEMORY:
+            return f"{self._setup.backend} could not {purpose} and {memory}."
+        died = f" ({signal.Signals(-code).name})" if code < 0 else ""
+        return f"{self._setup.backend} could not {purpose}, {memory} and the depth of its stack{died}."

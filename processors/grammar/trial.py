@@ -1,0 +1,46 @@
+"""Some steps in a grammar, to see what they cost."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import torch
+
+from processors.errors import GrammarError
+from processors.grammar.backend import Ask, Backend, Grammar
+from processors.grammar.pace import MAX_STEP_SECONDS
+from processors.grammar.vocabulary import GrammarVocabulary
+
+__all__ = ["try_steps"]
+
+_WALKS, _STEPS = 4, 16
+
+
+def try_steps(backend: Backend, grammar: Grammar, vocabulary: GrammarVocabulary) -> None:
+    """Raise GrammarError if a step of a few random texts takes longer than a step may.
+
+    xgrammar compiles ((a{0,100}){0,100}){0,100} at once, and then needs twice the time for each letter.
+    """
+    rng = random.Random(0)
+    mask = torch.zeros(1, vocabulary.words, dtype=torch.int32)
+    for _ in range(_WALKS):
+        matcher = grammar.matcher()
+        for step in range(_STEPS):
+            begin = time.perf_counter()
+            backend.fill([Ask(matcher, (), 0)], mask)
+            seconds = time.perf_counter() - begin
+            words = (mask[0] & vocabulary.text_mask).nonzero().view(-1).tolist()
+            if not words:
+                break
+            word = rng.choice(words)
+            bits = int(mask[0, word]) & int(vocabulary.text_mask[word])
+            token = rng.choice([32 * word + bit for bit in range(32) if bits >> bit & 1])
+            begin = time.perf_counter()
+            matcher.accept(token)
+            seconds += time.perf_counter() - begin
+            if seconds > MAX_STEP_SECONDS:
+                raise GrammarError(
+                    f"{backend.name} takes {seconds:.1f} s for token {step + 1} of a text in this grammar; "
+                    f"the limit is {MAX_STEP_SECONDS:g} s."
+                )
