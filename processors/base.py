@@ -36,6 +36,10 @@ Document = Literal["free", "open", "complete", "over", "broken"]
 class Compiler(Protocol):
     """Makes grammars of constraints, with time, memory and caches in view."""
 
+    def backend(self, name: str) -> Any:
+        """The one instance of a back end for the vocabulary."""
+        ...
+
     def compile(self, constraint: Constraint) -> Any:
         """The compiled grammar. GrammarError if there is none."""
         ...

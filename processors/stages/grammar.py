@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -124,7 +125,8 @@ class GrammarStage(Processor[GrammarParams]):
 
     def _backend(self, name: str) -> Backend:
         if name not in self._backends:
-            self._backends[name] = load_backend(name, self.env)
+            make = self.env.grammars.backend if self.env.grammars else partial(load_backend, env=self.env)
+            self._backends[name] = make(name)
         return self._backends[name]
 
     def _flags(self, slot: int, width: int) -> list[bool]:

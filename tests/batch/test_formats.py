@@ -73,7 +73,10 @@ FAULTS = {
     "too large a number": (b'{"seed": 1e999}', "This is not JSON: the number 1e999 is too large."),
     "endless digits": (b'{"seed": ' + b"1" * 5000 + b"}", "This is not JSON: Exceeds the limit"),
     "a key twice": (b'{"n": 1, "n": 2}', "This is not JSON: the key 'n' stands there twice."),
-    "deep nesting": (b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "The values are nested more than 100 deep."),
+    "deep nesting": (
+        b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+        "The values are nested more than 100 deep.",
+    ),
     "two values": (b'{"n": 1} {"n": 2}', "This is not JSON: Extra data at column 10."),
     "too long": (b'{"prompt": "' + b"x" * MAX_BYTES + b'"}', "The record is longer than 16 MiB"),
 }

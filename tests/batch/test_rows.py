@@ -222,7 +222,7 @@ def test_messages_go_through_the_chat_template_with_the_runs_system_message():
     assert "raw is set" in reason({"messages": MESSAGES}, raw=True)
 
 
-NAMES = sorted(ROW_KEYS) + ["prompt", "messages", "options", "custom_id", "url", "body", "model", "x"]
+NAMES = [*sorted(ROW_KEYS), "prompt", "messages", "options", "custom_id", "url", "body", "model", "x"]
 COLUMNS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.dictionaries(st.sampled_from(NAMES), VALUES))
 
 

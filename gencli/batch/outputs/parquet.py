@@ -1,4 +1,4 @@
-"""Parquet: the columns of the table, typed. Row groups of ten thousand samples: a file's footer grows with their number."""
+"""Parquet: the columns of the table, typed, in groups of ten thousand: the footer grows with their number."""
 
 from __future__ import annotations
 
