@@ -105,20 +105,29 @@ PLACES: dict[str, Callable[[random.Random, int], None]] = {
 }
 
 
-def run(arguments: Sequence[str], prepare: Callable[[], None], seconds: float | None) -> int | None:
-    """Run in a process of its own, killed after so many seconds; its exit code, None if it was killed."""
+def run(
+    arguments: Sequence[str],
+    log: Path,
+    prepare: Callable[[], None] = lambda: None,
+    seconds: float | None = None,
+) -> bool:
+    """Run in a process of its own, killed after so many seconds; whether it came to its end."""
     child = os.fork()
     if child == 0:
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
+        said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
         prepare()
         os._exit(main(arguments))
     if seconds is not None:
         time.sleep(seconds)
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    return None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    if os.WIFSIGNALED(status):
+        return False
+    if os.WEXITSTATUS(status) != 0:
+        raise SystemExit(f"A run ended with {os.WEXITSTATUS(status)}:\n{log.read_text()}")
+    return True
 
 
 def write_input(path: Path, rows: int, chance: random.Random) -> None:
@@ -142,34 +151,34 @@ def harness(kills: int, rows: int, model: str, seed: int, folder: Path) -> Count
     write_input(source, rows, chance)
     options = ["--model", model, "--seed", "5", "--max-tokens", "16", "--no-timings", "--allow-ids", _LETTERS]
     base = ["batch", str(source), *options, "-q"]
-    start = time.monotonic()
-    assert run([*base, "-o", str(reference)], lambda: None, None) == 0, "the reference run failed"
+    start, log = time.monotonic(), folder / "said.txt"
+    run([*base, "-o", str(reference)], log)
     length, wanted = time.monotonic() - start, reference.read_bytes()
     places = list(PLACES)
     while sum(found[place] for place in PLACES) < kills:
         output = folder / f"victim-{found['batches']}.jsonl"
-        code = None
-        while code is None:
+        is_done = False
+        while not is_done:
             is_enough = sum(found[place] for place in PLACES) >= kills
             place = min(places, key=lambda name: (found[name], chance.random()))
             seconds = chance.uniform(0, length) if place == "any moment" and not is_enough else None
             prepare = (lambda: None) if is_enough else (lambda name=place: PLACES[name](chance, rows))
             chance.random()  # the child's draws are not the parent's
-            code = run([*base, "-o", str(output), "--resume"], prepare, seconds)
-            found[place] += code is None
+            is_done = run([*base, "-o", str(output), "--resume"], log, prepare, seconds)
+            found[place] += not is_done
         found["batches"] += 1
-        compare(output, code, wanted, found)
+        compare(output, wanted, found)
     return found
 
 
-def compare(output: Path, code: int, wanted: bytes, found: Counter[str]) -> None:
+def compare(output: Path, wanted: bytes, found: Counter[str]) -> None:
     """Count what is lost, stands twice, or differs, and what is left lying about."""
     text = output.read_bytes()
     indexes = Counter(json.loads(line)["index"] for line in text.splitlines())
     rows = len(wanted.splitlines())
     found["lost"] += len(set(range(rows)) - set(indexes))
     found["duplicated"] += sum(count - 1 for count in indexes.values())
-    found["equal"] += text == wanted and code == 0
+    found["equal"] += text == wanted
     left = [path.name for path in output.parent.iterdir() if output.stem in path.name and path != output]
     found["left over"] += len([name for name in left if not name.endswith(".lock")])
 
@@ -179,7 +188,8 @@ def table(found: Counter[str]) -> str:
     lines = [f"{place:<28}{found[place]:>6}" for place in PLACES]
     kills = sum(found[place] for place in PLACES)
     summary = (
-        f"{kills} kills in {found['batches']} batches: lost {found['lost']}, duplicated {found['duplicated']}, "
+        f"{kills} kills in {found['batches']} batches: lost {found['lost']}, "
+        f"duplicated {found['duplicated']}, "
         f"bytes equal {found['equal']} of {found['batches']}, files left over {found['left over']}"
     )
     return "\n".join([f"{'killed at':<28}{'times':>6}", *lines, summary])

@@ -34,8 +34,13 @@ class Places:
         """Whether --resume has nothing to do: the output is there, and its journal was not needed."""
         return bool(plan["resume"]) and self._exists() and not self.journal.exists()
 
-    def check(self, plan: Plan) -> None:
-        """Raise UsageError where something is there, and the plan does not say what is to become of it."""
+    def claim(self, plan: Plan) -> None:
+        """Raise UsageError where something is there, and the plan does not say what is to become of it.
+
+        To overwrite is to begin a journal at once: an old output is never taken for the new one.
+        """
+        if plan["overwrite"]:
+            self.journal.write_bytes(b"")
         if plan["resume"] or plan["overwrite"]:
             return
         if read_header(self.journal) is not None:
@@ -46,10 +51,8 @@ class Places:
         if self._exists():
             raise UsageError(f"{self.output} is there already.", hint="--overwrite replaces it.")
 
-    def open(self, plan: Plan, fingerprint: Mapping[str, Any]) -> Journal:
+    def open(self, fingerprint: Mapping[str, Any]) -> Journal:
         """The journal, to go on with or new. Raises UsageError that names what has changed since it began."""
-        if plan["overwrite"]:
-            self.journal.unlink(missing_ok=True)
         header = read_header(self.journal)
         changed = list(differences(header["fingerprint"], fingerprint)) if header else []
         if changed:

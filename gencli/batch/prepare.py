@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gencli.batch.fingerprint import fingerprint
@@ -18,6 +19,7 @@ from gencli.batch.selection import Selected, read_shard
 from gencli.batch.sources import Input, open_input
 from gencli.batch.survey import Survey, survey
 from gencli.batch.template import read_template
+from gencli.errors import UsageError
 from gencli.settings import Settings
 from gencli.sources import gather
 
@@ -63,10 +65,17 @@ def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
     source = open_input(plan.inputs, format=plan["input_format"], delimiter=plan["delimiter"])
     output = plan_output(plan["output"], plan["format"], inputs=source.paths)
     places = Places.of(output)
+    _check_summary(plan, [*source.paths, *([places.output, places.journal] if places else [])])
     settings = _settings(plan, environ, places)
     jobs = RowJobs(settings)
     selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
     return Batch(plan, settings, jobs, source, output, places, options, selected)
+
+
+def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:
+    path = plan["summary"]
+    if path is not None and Path(path).resolve() in {one.resolve() for one in taken}:
+        raise UsageError(f"--summary {path} is also the input or the output.", hint="Name another file.")
 
 
 def _settings(plan: Plan, environ: Mapping[str, str], places: Places | None) -> Settings:

@@ -22,7 +22,7 @@ from gencli.cli.batch_generate import End, generate_rows
 from gencli.cli.batch_preview import preview
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
-from gencli.errors import GencliError, UsageError
+from gencli.errors import UsageError
 from gencli.job import notices
 from gencli.jsontext import to_json
 
@@ -53,7 +53,7 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
     if batch.places is None:
         return _streamed(_Run(batch, _survey(batch), voice, sink, handler))
     with locked(batch.places.output):
-        batch.places.check(plan)
+        batch.places.claim(plan)
         if batch.places.is_complete(plan):
             voice.say(f"{batch.places.output} is complete: there is nothing to go on with.")
             return 0
@@ -90,13 +90,13 @@ def _streamed(run: _Run) -> int:
 def _journalled(run: _Run, places: Places) -> int:
     """Results are kept in the journal until all are there; then the output is written from it."""
     plan = run.batch.plan
-    journal = places.open(plan, run.batch.fingerprint(run.survey))
+    journal = places.open(run.batch.fingerprint(run.survey))
     try:
         progress, end = _kept_safe(run, journal)
         is_needed = end.status != "complete" or progress.failed or plan["keep_journal"]
         if not is_needed:
             journal.remove()
-    except GencliError:
+    except Exception:
         say(f"What is finished is safe in {places.journal}; --resume goes on.")
         raise
     finally:

@@ -140,6 +140,18 @@ def test_what_is_there_is_not_written_over_unless_asked(bench):
     assert (done.code, "there is nothing to go on with" in done.err) == (0, True)
 
 
+def test_an_old_output_is_not_taken_for_that_of_a_run_that_was_to_replace_it(bench):
+    bench.write(ROWS)
+    bench.run("--no-timings")
+    old = bench.output.read_bytes()
+    assert (
+        bench.run("--overwrite", "--seed", "6", "--model", "no/such/model").code == 5
+    )  # as if it was killed
+    assert bench.run("--resume", "--seed", "6", "--no-timings").code == 2  # the journal is of another model
+    assert bench.run("--overwrite", "--seed", "6", "--no-timings").code == 0
+    assert bench.output.read_bytes() != old
+
+
 def test_resume_begins_where_nothing_is_there(bench):
     bench.write(ROWS)
     bench.journal.write_bytes(b'{"gencli_jou')  # killed in its first write
@@ -245,6 +257,13 @@ def test_what_needs_a_journal_is_refused_on_stdout(bench):
     bench.write(ROWS)
     done = bench.call(bench.input, *FAKE, "--resume")
     assert (done.code, "--resume needs a file" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "out.jsonl", "out.jsonl.journal"])
+def test_a_summary_has_a_file_of_its_own(bench, name):
+    bench.write(ROWS)
+    done = bench.run("--summary", bench.folder / name)
+    assert (done.code, "is also the input or the output" in done.err) == (2, True)
 
 
 def test_the_output_is_not_the_input(bench):
