@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from gencli.cli.app import main
 
@@ -48,33 +49,42 @@ def write_input(path: Path, rows: int, faults: int) -> dict[int, str]:
                 where[index] = kind
                 file.write(FAULTS[kind][0] + b"\n")
             else:
-                row = {"prompt": f"Row {index}", "max_tokens": 1 + index % 12}
+                row = {"prompt": f"Row {index}", "max_tokens": 1 + index % 12, "seed": index}
                 file.write(json.dumps(row).encode() + b"\n")
     return where
 
 
-def check(folder: Path, rows: int, faults: int, max_batch: int = 16) -> list[str]:
-    """Run it; what is not as it should be."""
-    source, output = folder / "in.jsonl", folder / "out.jsonl"
+def check(folder: Path, rows: int, faults: int) -> list[str]:
+    """Run it, with the faulty lines and without; what is not as it should be."""
+    source, good = folder / "in.jsonl", folder / "good.jsonl"
     where = write_input(source, rows, faults)
-    alone = folder / "good.txt"
-    options = ["--model", "fake", "--seed", "3", "--allow-ids", "97,98,99,100,32", "--no-timings", "-q"]
-    code = main(["batch", str(source), "-o", str(output), "--max-batch", str(max_batch), *options])
-    results = [json.loads(line) for line in output.read_text().splitlines()]
+    lines = source.read_bytes().splitlines(keepends=True)
+    good.write_bytes(b"".join(line for index, line in enumerate(lines) if index not in where))
+    code, results = _run(source, max_batch=16)
     wrong = [] if code == 7 else [f"The exit code is {code}."]
     if [result["index"] for result in results] != list(range(rows)):
         wrong.append("Rows are lost, or not in order.")
-    for result in results:
-        error, kind = result["error"], where.get(result["index"])
-        if kind is None and error:
-            wrong.append(f"Row {result['index']} is good and failed: {error}")
-        if kind is not None:
-            _, name, part = FAULTS[kind]
-            if not error or error["type"] != name or part not in error["message"]:
-                wrong.append(f"Row {result['index']} ({kind}) has: {error}")
-    good = [line for index, line in enumerate(source.read_bytes().splitlines()) if index not in where]
-    alone.with_suffix(".jsonl").write_bytes(b"\n".join(good))
-    return wrong
+    texts = [result["text"] for result in results if result["index"] not in where]
+    if texts != [result["text"] for result in _run(good, max_batch=5)[1]]:
+        wrong.append("Texts are not what they are without the faulty lines.")
+    return wrong + [fault for result in results if (fault := _judged(result, where))]
+
+
+def _run(source: Path, *, max_batch: int) -> tuple[int, list[dict[str, Any]]]:
+    output = source.with_suffix(".out.jsonl")
+    options = ["--model", "fake", "--allow-ids", "97,98,99,100,32", "--no-timings", "-q"]
+    code = main(["batch", str(source), "-o", str(output), "--max-batch", str(max_batch), *options])
+    return code, [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def _judged(result: dict[str, Any], where: dict[int, str]) -> str:
+    """What is wrong with a row's error, or with there being none."""
+    index, error = result["index"], result["error"]
+    if index not in where:
+        return f"Row {index} is good and failed: {error}" if error else ""
+    _, kind, part = FAULTS[where[index]]
+    is_right = error and error["type"] == kind and part in error["message"]
+    return "" if is_right else f"Row {index} ({where[index]}) has: {error}"
 
 
 if __name__ == "__main__":

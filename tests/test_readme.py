@@ -33,4 +33,4 @@ def test_the_command_runs(command):
 
 def test_the_readme_shows_the_main_ways_to_run():
     assert len(COMMANDS) >= 5
-    assert all("gencli run" in command for command in COMMANDS)
+    assert all("gencli run" in command or "gencli batch" in command for command in COMMANDS)

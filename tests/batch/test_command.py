@@ -29,6 +29,13 @@ def test_a_row_s_text_is_that_of_its_prompt_alone_with_its_seed(bench, capfd):
         assert capfd.readouterr().out == result["text"] + "\n"
 
 
+def test_company_changes_no_text_of_a_model(bench):
+    bench.write([{"prompt": "Once upon a time " * (1 + n % 5), "max_tokens": 4 + n % 9} for n in range(24)])
+    tiny = [bench.input, "--model", "tiny", "--dtype", "float32", "--seed", "1", "--no-timings"]
+    alone, together = (bench.call(*tiny, "--max-batch", size) for size in (1, 8))
+    assert alone.out == together.out
+
+
 def test_faulty_rows_have_records_and_the_rest_goes_on(bench):
     bench.write([*ROWS[:5], *BAD, *ROWS[5:]])
     done = bench.run("--summary", bench.folder / "sum.json")
