@@ -80,6 +80,7 @@ class Engine:
         self._sampler = Sampler()
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
+        self.occupancy = 0.0  # in the last step: what ran, of what may run at once
 
     def effective(self, request: Request) -> Request:
         """The request as it will run."""
@@ -131,11 +132,6 @@ class Engine:
         """How many samples run at once: `max_batch`, or what the memory was found to hold."""
         return self._scheduler.limit
 
-    @property
-    def occupancy(self) -> float:
-        """The part of the places that is taken: running sequences of those that may run at once."""
-        return len(self._scheduler.running) / self._scheduler.limit
-
     @torch.inference_mode()
     def _step(self) -> list[Event]:
         events, chosen, is_full = self._end_late(), None, False
@@ -152,6 +148,7 @@ class Engine:
     def _choose(self) -> _Chosen | None:
         """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
         self._admit()
+        self.occupancy = len(self._scheduler.running) / self.limit
         step = self._scheduler.plan(self._drafter, barred=self._sequential_slots())
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)

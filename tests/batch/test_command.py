@@ -1,6 +1,7 @@
 """`gencli batch` from its arguments to its files, exit codes and messages."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -286,6 +287,13 @@ def test_memory_decides_how_many_run(bench):
     done = bench.call(bench.input, "--model", "tiny", "--kv-memory", "10K", "--max-tokens", "100")
     assert (done.code, "there is room for 10,240" in done.err) == (5, True)
     assert bench.call(bench.input, *FAKE, "--max-batch", "auto").code == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that takes no file")
+def test_an_output_that_cannot_be_written_is_said_at_once(bench):
+    bench.write(ROWS)
+    done = bench.call(bench.input, "-o", "/proc/out.jsonl", *FAKE)
+    assert (done.code, "cannot be written" in done.err) == (2, True)
 
 
 def test_a_vanished_input_is_an_error_and_the_journal_stays(bench):

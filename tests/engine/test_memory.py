@@ -2,8 +2,11 @@
 
 import pytest
 
+from gencli.engine import Engine
 from gencli.events import Error, Finish, Token
 from gencli.models.fake import FakeRunner
+from gencli.models.resolve import ModelChoice, load
+from gencli.request import Limits, Request
 from tests.engine.harness import engine, generate, request, texts
 
 REQUESTS = [request(f"Row {n}", max_tokens=5 + n, chain='ban=["a"] | temperature=0.9') for n in range(9)]
@@ -84,6 +87,35 @@ def test_a_session_goes_on_after_the_memory_was_full():
     on = engine(runner=Sudden(3), max_batch=2)
     generate([turns[0], request("Beside")], on=on)
     assert generate([turns[1]], on=on)["1", 0].text == texts([turns[1]])["1", 0]
+
+
+def test_a_model_s_texts_stay():
+    loaded = load(ModelChoice("tiny", dtype="float32"))
+    prompts = ["Once upon a time", "The", "One winter, a fox met", "Who is", "A"]
+    wanted = [
+        Request(str(n), tuple(loaded.tokenizer.encode(text)), seed=n, limits=Limits(30))
+        for n, text in enumerate(prompts)
+    ]
+
+    def ends(runner):
+        return {k: end.text for k, end in generate(wanted, on=Engine(runner, loaded.tokenizer)).items()}
+
+    class Full:
+        """The model, whose memory ends in two steps."""
+
+        count = 0
+
+        def __getattr__(self, name):
+            return getattr(loaded.runner, name)
+
+        def forward(self, plan):
+            self.count += 1
+            logits = loaded.runner.forward(plan)
+            if self.count in (3, 20):
+                raise MemoryError
+            return logits
+
+    assert ends(Full()) == ends(loaded.runner)
 
 
 def test_other_errors_are_not_taken_for_it():
