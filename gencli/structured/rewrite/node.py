@@ -1,0 +1,191 @@
+"""Schemas on their way through the rewrites: plain dictionaries that remember where each keyword stood."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gencli.structured.pointers import child
+from gencli.structured.refs import References
+from gencli.structured.shapes import APPLICATORS, FORMATS, GROUPS
+
+__all__ = [
+    "ALSO",
+    "AT",
+    "FRACTION",
+    "Flat",
+    "GiveUp",
+    "Schema",
+    "Scope",
+    "key_of",
+    "mark",
+    "origins",
+    "plain",
+    "put",
+    "without",
+]
+
+Schema = dict[str, Any] | bool
+Flat = dict[str, Any]  # a schema without anyOf and the like: all of it holds at once
+
+AT = "\0at"  # {keyword: frozenset of the JSON pointers that it comes from}
+ALSO = "\0also"  # flats with one pattern or format each, which have to hold too
+FRACTION = "fraction"  # a type for numbers that are not whole, on the way only
+_KNOWN = frozenset(
+    ("type", "enum", "const", *APPLICATORS, *(key for keys in GROUPS.values() for key in keys))
+)
+_ONE = frozenset(
+    "additionalItems additionalProperties contains else if items not propertyNames then unevaluatedItems"
+    " unevaluatedProperties".split()
+)
+_LIST = frozenset("allOf anyOf items oneOf prefixItems".split())
+_MAP = frozenset("dependencies dependentSchemas patternProperties properties".split())
+_DEPTH = 60
+_OLD = ("draft-03", "draft-04", "draft-06", "draft-07")
+
+
+class GiveUp(Exception):
+    """A rewrite cannot say this in other words."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """What one rewriting of a schema has found out so far."""
+
+    root: Any
+    backend: str
+    extra: bool
+    references: References
+    notes: dict[str, str] = field(default_factory=dict)  # pointer -> how it was rewritten
+    never: set[str] = field(default_factory=set)  # pointers of what nothing satisfies
+    left: dict[str, str] = field(default_factory=dict)  # pointer -> why it is left to the final check
+    tight: dict[str, str] = field(default_factory=dict)  # pointer -> what is valid, but not generated
+    budget: int = 100_000  # nodes that may yet be made
+    seen: set[str] = field(default_factory=set)  # pointers of the keywords that something leads to
+    marked: dict[str, Schema] = field(default_factory=dict)  # pointer -> what a reference to it leads to
+
+    def note(self, pointers: Iterable[str], text: str) -> None:
+        for pointer in pointers:
+            self.notes.setdefault(pointer, text)
+
+    def leave(self, pointers: Iterable[str], text: str) -> None:
+        for pointer in list(pointers) or [""]:  # a keyword that a rewrite made has no place of its own
+            self.left.setdefault(pointer, text)
+
+    def narrow(self, pointers: Iterable[str], text: str) -> None:
+        for pointer in pointers:
+            self.tight.setdefault(pointer, text)
+
+    def spend(self, count: int = 1) -> None:
+        self.budget -= count
+        if self.budget < 0:
+            raise GiveUp("the schema becomes too large")
+
+    def target(self, pointer: str) -> Schema:
+        """The schema that a reference leads to."""
+        if pointer not in self.marked:
+            self.marked[pointer] = mark(self.references.at(pointer), pointer, self)
+        return self.marked[pointer]
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the draft ignores what stands beside a $ref."""
+        draft = self.root.get("$schema") if isinstance(self.root, dict) else None
+        return isinstance(draft, str) and any(name in draft for name in _OLD)
+
+
+def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
+    """A copy that remembers its places, without annotations and unknown keywords; $ref is a pointer."""
+    if isinstance(schema, bool):
+        return schema
+    if depth > _DEPTH:
+        raise GiveUp("the schema is too deep")
+    scope.spend()
+    given, schema = schema, _followed(schema, scope)
+    kept = [keyword for keyword in schema if keyword in _KNOWN]
+    if "format" in kept and schema["format"] not in FORMATS:
+        kept.remove("format")
+    if "$ref" in kept and scope.is_old:
+        scope.note(
+            (child(pointer, key) for key in kept if key != "$ref"), "ignored beside $ref in this draft"
+        )
+        kept = ["$ref"]
+    places = {key: "$dynamicRef" if key == "$ref" and "$dynamicRef" in given else key for key in kept}
+    node: Flat = {AT: {key: frozenset([child(pointer, place)]) for key, place in places.items()}}
+    scope.seen.update(child(pointer, place) for place in places.values())
+    for keyword in kept:
+        value, place = schema[keyword], child(pointer, keyword)
+        if keyword == "$ref":
+            value = scope.references.resolve(value, pointer)[0]
+        elif keyword in _ONE and isinstance(value, dict | bool):
+            value = mark(value, place, scope, depth + 1)
+        elif keyword in _LIST and isinstance(value, list):
+            value = [mark(item, child(place, index), scope, depth + 1) for index, item in enumerate(value)]
+        elif keyword in _MAP:
+            value = {
+                name: below if isinstance(below, list) else mark(below, child(place, name), scope, depth + 1)
+                for name, below in value.items()
+            }
+        node[keyword] = value
+    return node
+
+
+def _followed(schema: dict[str, Any], scope: Scope) -> dict[str, Any]:
+    """A dynamic reference is a plain one where its name stands once."""
+    name = str(schema.get("$dynamicRef", "")).removeprefix("#")
+    if not name.isidentifier() or "$ref" in schema or sum(_anchors(scope.root, name)) > 1:
+        return schema
+    return {"$ref" if key == "$dynamicRef" else key: below for key, below in schema.items()}
+
+
+def _anchors(value: Any, name: str) -> Iterator[int]:
+    if isinstance(value, dict):
+        yield (value.get("$dynamicAnchor") == name) + 2 * ("$id" in value)
+    if isinstance(value, dict | list):
+        for below in value.values() if isinstance(value, dict) else value:
+            yield from _anchors(below, name)
+
+
+def put(node: Flat, keyword: str, value: Any, places: Iterable[str] = ()) -> Flat:
+    """A copy with another value for a keyword, and more places that it comes from."""
+    at = node.get(AT, {})
+    return {**node, keyword: value, AT: {**at, keyword: at.get(keyword, frozenset()) | frozenset(places)}}
+
+
+def without(node: Flat, *keywords: str) -> Flat:
+    """A copy that lacks some keywords."""
+    at = {key: places for key, places in node.get(AT, {}).items() if key not in keywords}
+    return {**{key: value for key, value in node.items() if key not in keywords}, AT: at}
+
+
+def origins(value: Any) -> frozenset[str]:
+    """All places that a schema and those below it come from."""
+    return frozenset(_origins(value))
+
+
+def _origins(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if key == AT:
+                for places in below.values():
+                    yield from places
+            else:
+                yield from _origins(below)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _origins(item)
+
+
+def plain(value: Any) -> Any:
+    """The schema without its memory."""
+    if isinstance(value, dict):
+        found = {key: plain(below) for key, below in value.items() if key not in (AT, ALSO)}
+        return {**found, "allOf": plain(value[ALSO])} if value.get(ALSO) else found
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def key_of(value: Any) -> str:
+    """A text that two schemas share if they say the same in the same words."""
+    return json.dumps(plain(value), sort_keys=True)

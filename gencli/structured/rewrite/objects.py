@@ -1,0 +1,159 @@
+"""Objects in the words that a back end gets right."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+from typing import Any
+
+from gencli.structured.rewrite.meet import both
+from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, origins, put, without
+from gencli.structured.rewrite.words import others
+
+__all__ = ["rewrite_object"]
+
+_BRANCHES = 40  # flat schemas that a number of properties may become
+
+
+def rewrite_object(flat: Flat, scope: Scope) -> list[Flat]:
+    """Flat schemas of which one has to hold; none if nothing satisfies it."""
+    declared = _declared(_named(flat, scope), scope)
+    if declared is None:
+        return []
+    return _counted(_closed(declared, scope), scope)
+
+
+def _named(flat: Flat, scope: Scope) -> Flat:
+    """propertyNames, as patternProperties and additionalProperties: false."""
+    names = flat.get("propertyNames")
+    if names is None or "patternProperties" in flat:
+        return flat
+    places = flat[AT].get("propertyNames", frozenset())
+    if names is False:
+        scope.note(places, "rewritten: no property at all")
+        return put(without(flat, "propertyNames"), "maxProperties", 0, places)
+    try:
+        pattern = _name_pattern(names)
+    except GiveUp as error:
+        scope.leave(places, f"{error} cannot be said in a mask")
+        return without(flat, "propertyNames")
+    scope.note(places, "rewritten: patternProperties")
+    flat = without(flat, "propertyNames")
+    if pattern is None:
+        return flat
+    inner = places | origins(names)
+    rest = flat.get("additionalProperties", True)
+    properties = {
+        name: below if re.search(pattern, name) else False
+        for name, below in flat.get("properties", {}).items()
+    }
+    flat = put(flat, "properties", properties, places) if properties else flat
+    more = (*inner, *flat[AT].get("additionalProperties", ()))
+    if rest is not False:
+        flat = put(flat, "patternProperties", {pattern: rest}, more)
+    return put(flat, "additionalProperties", False, more)
+
+
+def _name_pattern(names: Schema) -> str | None:
+    """The names that a schema allows, as one pattern; None for all."""
+    if isinstance(names, bool):
+        return None
+    keys = names.keys() - {AT, "type"}
+    if not keys:
+        return None
+    if keys <= {"minLength", "maxLength"}:
+        return f"^(?:.|\\n){{{names.get('minLength', 0)},{names.get('maxLength', '')}}}$"
+    if keys == {"pattern"}:
+        return str(names["pattern"])
+    values = [names["const"]] if keys == {"const"} else names["enum"] if keys == {"enum"} else None
+    if values is not None:
+        return f"^(?:{'|'.join(re.escape(value) for value in values if isinstance(value, str))})$"
+    if (
+        keys == {"not"}
+        and isinstance(names["not"], dict)
+        and names["not"].keys() <= {AT, "enum", "const", "type"}
+    ):
+        return others(names["not"].get("enum", [names["not"].get("const")]))
+    raise GiveUp("such propertyNames")
+
+
+def _declared(flat: Flat, scope: Scope) -> Flat | None:
+    """Every required property is declared; None if one of them can have no value."""
+    properties = dict(flat.get("properties", {}))
+    for name in flat.get("required", ()):
+        if name not in properties:
+            matching = [
+                below for key, below in flat.get("patternProperties", {}).items() if re.search(key, name)
+            ]
+            below: Schema = True if matching else flat.get("additionalProperties", True)
+            for one in matching:
+                below = both(below, one)
+            properties[name] = below
+        if properties[name] is False:
+            return None
+    if len(properties) == len(flat.get("properties", {})):
+        return flat
+    return put(flat, "properties", properties, flat[AT].get("required", ()))
+
+
+def _closed(flat: Flat, scope: Scope) -> Flat:
+    """No additional properties, where the schema is silent about them [50]."""
+    properties = flat.get("properties", {})
+    declared = [name for name, below in properties.items() if below is not False]
+    is_silent = "additionalProperties" not in flat
+    if is_silent and not scope.extra and declared and len(declared) >= flat.get("minProperties", 0):
+        flat = {**flat, "additionalProperties": False}
+        scope.note(flat[AT].get("properties", ()), "rewritten: additional properties are not generated")
+    if flat.get("additionalProperties") is False and len(declared) < len(properties):
+        dead = [name for name in properties if name not in declared]
+        patterns = flat.get("patternProperties", {})
+        free = [name for name in dead if not any(re.search(pattern, name) for pattern in patterns)]
+        flat = put(flat, "properties", {name: properties[name] for name in properties if name not in free})
+    return flat
+
+
+def _counted(flat: Flat, scope: Scope) -> list[Flat]:
+    """minProperties and maxProperties of a closed object, as its sets of properties where they are few."""
+    keys = [key for key in ("minProperties", "maxProperties") if key in flat]
+    required = flat.get("required", [])
+    optional = [name for name in flat.get("properties", {}) if name not in required]
+    is_closed = flat.get("additionalProperties") is False and not flat.get("patternProperties")
+    if not keys or not is_closed:
+        return [flat]
+    places = [place for key in keys for place in flat[AT].get(key, ())]
+    least, most = flat.get("minProperties", 0), flat.get("maxProperties", len(required) + len(optional))
+    bare = without(flat, *keys)
+    if least <= len(required) and most >= len(required) + len(optional):
+        scope.note(places, "says nothing here")
+        return [bare]
+    branches = _sets(optional, least - len(required), most - len(required))
+    if branches is None:
+        return [flat]
+    scope.note(places, "rewritten: one branch for each set of properties")
+    return [_only(bare, must, never, places) for must, never in branches]
+
+
+def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], list[str]]] | None:
+    """(has to be there, may not be there) of each branch; None if there are too many."""
+    if least == 1 and most >= len(optional):  # the first one that is there tells the branches apart
+        branches = [([name], optional[:index]) for index, name in enumerate(optional)]
+        return branches if len(branches) <= _BRANCHES else None
+    if least <= 0 and most == 1:
+        return [
+            ([], optional),
+            *(([name], [other for other in optional if other != name]) for name in optional),
+        ]
+    found: list[tuple[list[str], list[str]]] = []
+    if len(optional) > 12:
+        return None
+    for count in range(max(least, 0), min(most, len(optional)) + 1):
+        for chosen in combinations(optional, count):
+            found.append((list(chosen), [name for name in optional if name not in chosen]))
+    return found if len(found) <= _BRANCHES else None
+
+
+def _only(flat: Flat, must: list[str], never: list[str], places: Any) -> Flat:
+    properties = {name: below for name, below in flat["properties"].items() if name not in never}
+    flat = put(flat, "properties", properties, places)
+    required = [*flat.get("required", []), *must]
+    return put(flat, "required", required, places) if required else flat

@@ -1,0 +1,98 @@
+"""Lengths, patterns and formats in the words that a back end gets right."""
+
+from __future__ import annotations
+
+from gencli.structured.pattern_forms import pattern_forms
+from gencli.structured.rewrite.anchors import show, whole
+from gencli.structured.rewrite.formats import HOST_LENGTH, PATTERNS
+from gencli.structured.rewrite.node import ALSO, AT, Flat, GiveUp, Scope, put, without
+from gencli.structured.rewrite.regex import Anchor, Look, RegexError, Seq, parse_regex
+from gencli.structured.rewrite.words import refusal
+from gencli.structured.shapes import FORMATS
+from gencli.structured.support import SUPPORT
+
+__all__ = ["rewrite_string", "safe_patterns"]
+
+_PLAIN = r'[^"\\\x00-\x1f\x7f]'  # characters that JSON writes as they are
+
+
+def rewrite_string(flat: Flat, scope: Scope) -> Flat:
+    """The flat schema with its string keywords rewritten."""
+    singles = [without(flat, ALSO), *flat.get(ALSO, ())]
+    rewritten = [_pattern(_format(single, scope), scope) for single in singles]
+    flat, *also = [one for single in rewritten for one in [without(single, ALSO), *single.get(ALSO, ())]]
+    also = [one for one in also if one.keys() - {AT}]
+    if also and "pattern" not in flat and scope.backend == "xgrammar":
+        flat, also = {**flat, **also[0], AT: {**flat[AT], **also[0][AT]}}, also[1:]
+    flat = _length(flat, scope) if scope.backend == "xgrammar" else flat
+    return {**flat, ALSO: also} if also else flat
+
+
+def _grade(shape: str, scope: Scope) -> str:
+    return SUPPORT[scope.backend].grade(shape)
+
+
+def _format(flat: Flat, scope: Scope) -> Flat:
+    name = flat.get("format")
+    if name is None or _grade(f"format:{name}", scope) == "exact" or name not in FORMATS:
+        return flat
+    if name not in PATTERNS or (scope.backend == "xgrammar" and "pattern" in flat):
+        return flat
+    places = flat[AT].get("format", frozenset())
+    if name == "hostname":
+        if scope.backend == "xgrammar":  # which knows no length beside a pattern
+            return flat
+        flat = put(flat, "maxLength", min(flat.get("maxLength", HOST_LENGTH), HOST_LENGTH), places)
+    scope.note(places, "rewritten: a pattern")
+    flat = without(flat, "format")
+    if "pattern" not in flat:
+        return put(flat, "pattern", PATTERNS[name], places)
+    return {**flat, ALSO: [*flat.get(ALSO, ()), {"pattern": PATTERNS[name], AT: {"pattern": places}}]}
+
+
+def _pattern(flat: Flat, scope: Scope) -> Flat:
+    if "pattern" not in flat or all(_is_exact(form, scope) for form in pattern_forms(flat["pattern"])):
+        return flat
+    places = flat[AT].get("pattern", frozenset())
+    try:
+        first, *more = safe_patterns(flat["pattern"])
+    except (RegexError, GiveUp) as error:
+        scope.leave(places, f"the pattern cannot be said in a mask: {error}")
+        return without(flat, "pattern")
+    scope.note(places, "rewritten: anchored, with the characters that all readings share")
+    flat = put(flat, "pattern", first)
+    if not more:
+        return flat
+    also = [{"pattern": text, AT: {"pattern": places}} for text in more]
+    return {**flat, ALSO: [*flat.get(ALSO, ()), *also]}
+
+
+def _is_exact(form: str, scope: Scope) -> bool:
+    return _grade(f"pattern{form}", scope) == "exact"
+
+
+def safe_patterns(text: str) -> list[str]:
+    """Anchored patterns that each have to match; negative lookaheads at the start become complements."""
+    node = parse_regex(text)
+    items = list(node.items) if isinstance(node, Seq) else [node]
+    refused: list[str] = []
+    at = 1
+    while items[:1] == [Anchor("^")] and at < len(items) and isinstance(look := items[at], Look):
+        if look.kind == "?!":
+            refused.append(refusal(look.body))
+            del items[at]
+        else:
+            at += 1
+    return [*(f"^(?:{show(tree)})$" for tree in whole(Seq(tuple(items)))), *refused]
+
+
+def _length(flat: Flat, scope: Scope) -> Flat:
+    """xgrammar counts raw control characters, and knows no length beside a pattern."""
+    keys = [key for key in ("minLength", "maxLength") if key in flat]
+    if not keys or "pattern" in flat or "format" in flat:
+        return flat
+    places = frozenset(place for key in keys for place in flat[AT].get(key, ()))
+    most = flat.get("maxLength", "")
+    scope.narrow(places, "rewritten: a pattern, without valid characters that need a backslash")
+    text = f"^{_PLAIN}{{{flat.get('minLength', 0)},{most}}}$"
+    return put(without(flat, *keys), "pattern", text, places)

@@ -1,0 +1,150 @@
+"""Measure what the masks of each back end enforce on tests/data/schemas.jsonl.
+
+    python scripts/measure_schemas.py [--verbose]
+
+For each schema every instance is fed to the compiled grammar. exact: all valid ones are accepted and all
+invalid ones refused; loose: an invalid one is accepted; tight: a valid one is refused; refused: it does not
+compile. "Not rewritten" is without the keywords that the back end refuses. The last lines count where the
+audit claims more than is seen.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from gencli.structured.choose import Candidate, candidate, choose  # noqa: E402
+from gencli.structured.plan import Variant  # noqa: E402
+from tests.structured.probes.acceptor import Refused, acceptor  # noqa: E402
+
+CORPUS = ROOT / "tests" / "data" / "schemas.jsonl"
+BACKENDS = ("xgrammar", "llguidance")
+FORMS = {False: "not rewritten", True: "rewritten"}
+KINDS = ("exact", "loose", "tight", "refused")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A schema and its sorted instances."""
+
+    name: str
+    schema: Any
+    valid: list[Any]
+    invalid: list[Any]
+
+
+def cases() -> Iterator[Case]:
+    """All of the corpus."""
+    for line in CORPUS.read_text(encoding="utf-8").splitlines():
+        yield Case(**json.loads(line))
+
+
+def observed(backend: str, schema: Any, case: Case) -> str:
+    """What the mask of a schema does with the instances of a case."""
+    try:
+        accepts = acceptor(backend, schema)
+    except Refused:
+        return "refused"
+    if any(accepts(json.dumps(one, ensure_ascii=False)) for one in case.invalid):
+        return "loose"
+    return "exact" if all(accepts(json.dumps(one, ensure_ascii=False)) for one in case.valid) else "tight"
+
+
+def claim(one: Candidate) -> str:
+    """What the audit says of a candidate."""
+    return "exact" if one.is_exact else "loose" if one.loose else "tight"
+
+
+def is_wrong(claimed: str, seen: str) -> bool:
+    """Whether the audit claimed more than was seen."""
+    return (
+        seen == "refused"
+        or (claimed != "loose" and seen == "loose")
+        or (claimed == "exact" and seen != "exact")
+    )
+
+
+def raw(backend: str, case: Case) -> str:
+    """The schema as it was given, in the hands of a back end."""
+    return observed(backend, case.schema, case)
+
+
+def better(case: Case) -> str:
+    """The schema as it was given, in the better hands."""
+    return min((raw(backend, case) for backend in BACKENDS), key=KINDS.index)
+
+
+def masked(one: Variant, case: Case) -> str:
+    """A variant in the hands of its back end."""
+    return observed(one.constraint.backend, json.loads(one.constraint.text), case)
+
+
+def formed(backend: str, rewrite: bool, case: Case) -> str:
+    """What is made of the schema for one back end."""
+    return masked(candidate(case.schema, backend, rewrite=rewrite).variant, case)
+
+
+def chosen(rewrite: bool, case: Case) -> str:
+    """What is chosen of the two."""
+    return masked(choose(case.schema, rewrite=rewrite).variants[0], case)
+
+
+def rows() -> Iterator[tuple[str, Callable[[Case], str]]]:
+    """What is measured."""
+    for backend in BACKENDS:
+        yield f"{backend}, as given", partial(raw, backend)
+        for rewrite, name in FORMS.items():
+            yield f"{backend}, {name}", partial(formed, backend, rewrite)
+    yield "the better of the two, as given", better
+    for rewrite, name in FORMS.items():
+        yield f"choice, {name}", partial(chosen, rewrite)
+
+
+def claimed_too_much(corpus: list[Case]) -> Iterator[str]:
+    """Where the audit says more than is seen."""
+    for case in corpus:
+        for backend in BACKENDS:
+            for rewrite, name in FORMS.items():
+                one = candidate(case.schema, backend, rewrite=rewrite)
+                seen = masked(one.variant, case)
+                if is_wrong(claim(one), seen):
+                    yield f"{backend}, {name}: {case.name} is called {claim(one)}, seen {seen}"
+
+
+def choices(corpus: list[Case], rewrite: bool) -> str:
+    """How often each back end is taken, and called exact."""
+    taken = Counter(choose(case.schema, rewrite=rewrite).variants[0].audit.backend for case in corpus)
+    told = []
+    for name in BACKENDS:
+        exact = sum(candidate(case.schema, name, rewrite=rewrite).is_exact for case in corpus)
+        told.append(f"{name} is called exact for {exact}, taken for {taken[name]}")
+    return "; ".join(told)
+
+
+def main() -> None:
+    corpus = list(cases())
+    print(f"{len(corpus)} schemas, {sum(len(case.valid) + len(case.invalid) for case in corpus)} instances")
+    print(f"| | {' | '.join(KINDS)} |\n|---|{'---|' * len(KINDS)}")
+    for name, column in rows():
+        seen = {case.name: column(case) for case in corpus}
+        counts = Counter(seen.values())
+        print(f"| {name} | {' | '.join(f'{100 * counts[kind] / len(corpus):.1f} %' for kind in KINDS)} |")
+        if "--verbose" in sys.argv:
+            print(*(f"  {case}: {kind}" for case, kind in seen.items() if kind != "exact"), sep="\n")
+    for rewrite, name in FORMS.items():
+        print(f"{name}: {choices(corpus, rewrite)}")
+    wrong = list(claimed_too_much(corpus))
+    print(f"the audit claims too much: {len(wrong)}", *wrong, sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Properties, their names and their number."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from tests.structured.probes.probe import Probe, judged
+
+O = {"type": "object"}  # noqa: E741
+I, S = {"type": "integer"}, {"type": "string"}  # noqa: E741
+AB = {"a": I, "b": S}
+POOL = (
+    *(
+        {},
+        {"a": 1},
+        {"a": "x"},
+        {"b": "x"},
+        {"b": 1},
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": 2},
+        {"c": 1},
+        {"c": "x"},
+    ),
+    *({"a": 1, "c": 2}, {"a": 1, "b": "x", "c": 3}, {"a": 1, "c": "x"}, {"x1": 1}, {"x1": "x"}, {"1x": 1}),
+    *({"a": 1, "x1": 1}, {"a": 1, "x1": "x"}, {"xa": 1, "c": 2}, {"a": 1, "b": "x", "c": "y", "d": 1}),
+    *({"ab": 1}, {"ab": "x"}, {"abc": 1}, 3, "a", None, []),
+)
+SAMPLES = {
+    "additionalProperties": S,
+    "dependentRequired": {"a": ["b"]},
+    "dependentSchemas": {"a": {"required": ["b"]}},
+    "maxProperties": 1,
+    "minProperties": 2,
+    "patternProperties": {"^x[0-9]+$": S},
+    "properties": AB,
+    "propertyNames": {"pattern": "^[ab]$"},
+    "required": ["a"],
+    "unevaluatedProperties": False,
+}
+OLD = "http://json-schema.org/draft-07/schema#"
+FORMS = {
+    "additionalProperties": ":schema",
+    "propertyNames": ":pattern",
+    "required": ":undeclared",
+}
+
+
+NAMED = {"properties": {'a"b': I, "a\nb": I}}
+ESCAPED = [
+    judged(
+        f"properties:escaped{mark}", {**typed, **NAMED, **more}, {'a"b': 1}, {'a"b': "x"}, {"a\nb": None}, {}
+    )
+    for mark, typed in (("", O), (":union", {"type": ["object", "null"]}), (":untyped", {}))
+    for more in ({}, {"additionalProperties": False})
+]
+
+
+def _single():
+    for keyword, value in SAMPLES.items():
+        shape = keyword + FORMS.get(keyword, "")
+        yield judged(shape, {**O, keyword: value}, *POOL)
+        yield judged(f"{shape}:untyped", {keyword: value}, *POOL)
+        yield judged(f"{shape}:union", {"type": ["object", "null"], keyword: value}, *POOL)
+        yield judged(f"{keyword}:foreign", {"type": "integer", keyword: value}, 3, {"a": 1}, "a")
+    for kind in ("object", ["object", "null"], None):
+        mark = ":untyped" if kind is None else ":union" if kind != "object" else ""
+        typed = {"type": kind} if kind else {}
+        for flag in (True, False):
+            schema = {**typed, "properties": AB, "additionalProperties": flag}
+            yield judged(f"additionalProperties:{str(flag).lower()}{mark}", schema, *POOL)
+        yield judged(f"required{mark}", {**typed, "properties": AB, "required": ["a"]}, *POOL)
+        yield judged(f"required{mark}", {**typed, "properties": AB, "required": ["b"]}, *POOL)
+        yield judged(f"properties:false{mark}", {**typed, "properties": {"a": False, "b": S}}, *POOL)
+        old = {"$schema": OLD, **typed, "properties": AB, "dependencies": {"a": ["b"]}}
+        yield judged(f"dependencies{mark}", old, *POOL)
+        for count in ("minProperties", "maxProperties"):
+            bounds = {"properties": AB, "additionalProperties": False, count: 1}
+            yield judged(f"{count}:optional{mark}", {**typed, **bounds}, *POOL)
+            yield judged(f"{count}:optional{mark}", {**typed, "properties": AB, count: 2}, *POOL)
+            yield judged(f"{count}{mark}", {**typed, **bounds, "required": ["a", "b"]}, *POOL)
+
+
+def _names():
+    for form, pattern in (
+        *(
+            ("", "^x[0-9]+$"),
+            (":search", "^x"),
+            (":search", "b"),
+            (":escapes", "^x.$"),
+            (":unicode", r"^\Wx$"),
+        ),
+        *((":lookaround", "^(?!a)x"), (":irregular", r"^(x)\1"), (":anchors", "x(^1|2)*$")),
+    ):
+        for kind, mark in (("object", ""), (["object", "null"], ":union"), (None, ":untyped")):
+            typed = {"type": kind} if kind else {}
+            schema = {**typed, "patternProperties": {pattern: I}, "additionalProperties": False}
+            yield judged(f"patternProperties{form}{mark}", schema, *POOL, {'x"': 1}, {"-x": 1}, {"éx": 1})
+            if form in ("", ":search"):
+                opened = {**typed, "patternProperties": {pattern: I}}
+                yield judged(f"patternProperties:open{mark}", opened, *POOL)
+    for mark, typed in (("", O), (":union", {"type": ["object", "null"]}), (":untyped", {})):
+        several = {**typed, "patternProperties": {"^a$": I, "^x1$": S}, "additionalProperties": False}
+        yield judged(f"patternProperties:apart{mark}", several, *POOL)
+        shared = {**typed, "patternProperties": {"^a": I, "b$": S}, "additionalProperties": False}
+        yield judged(f"patternProperties:several{mark}", shared, *POOL)
+        both = {**typed, "patternProperties": {"a*": I, "aaa*": {"type": "integer", "maximum": 20}}}
+        yield judged(
+            f"patternProperties:several{mark}", both, {"a": 21}, {"aaa": 18}, {"aaaa": 31}, {"aaa": "x"}
+        )
+        overlap = {"properties": {"ab": {}}, "patternProperties": {"^a": I}, "additionalProperties": False}
+        yield judged(f"patternProperties:overlap{mark}", {**typed, **overlap}, *POOL)
+        for form, names in (
+            ("enum", {"enum": ["a", "c"]}),
+            ("maxLength", {"maxLength": 1}),
+            ("const", {"const": "a"}),
+        ):
+            yield judged(f"propertyNames:{form}{mark}", {**typed, "propertyNames": names}, *POOL)
+        yield judged(f"propertyNames:minLength{mark}", {**typed, "propertyNames": {"minLength": 2}}, *POOL)
+        yield judged(f"propertyNames:{mark}", {**typed, "propertyNames": {"type": "string"}}, *POOL)
+
+
+def _pairs():
+    counts = {"maxProperties", "minProperties"}
+    for first, second in combinations(sorted(SAMPLES), 2):
+        if {"properties", "required"} & {first, second} and counts & {first, second}:
+            whole = {**O, "properties": AB, "required": ["a", "b"], "additionalProperties": S}
+            count = 2 if first == "maxProperties" else 3
+            values = (
+                {"a": 1, "b": "x"},
+                {"a": 1, "b": "x", "c": "y"},
+                {"a": 1},
+                {"a": 1, "b": "x", "c": "y", "d": "z"},
+            )
+            yield judged(f"{first}+{second}", {**whole, first: count}, *values)
+            continue
+        base = {**O, "properties": AB} if "required" in (first, second) else O
+        yield judged(f"{first}+{second}", {**base, first: SAMPLES[first], second: SAMPLES[second]}, *POOL)
+    for first in sorted(set(SAMPLES) - {"properties", "additionalProperties", *counts}):
+        closed = {**O, "properties": AB, "additionalProperties": False, first: SAMPLES[first]}
+        for other in ("additionalProperties", "properties"):
+            yield judged("+".join(sorted((first, other))), closed, *POOL)
+    for first in sorted(counts):
+        closed = {**O, "properties": {"a": I}, "required": ["a"], first: 2}
+        yield judged(f"{first}+required", closed, *POOL)
+    both = {**O, "additionalProperties": I, "minProperties": 1, "maxProperties": 2}
+    yield judged("maxProperties+minProperties", both, *POOL)
+    for other in ("properties", "required", "additionalProperties", "minProperties"):
+        value = {"additionalProperties": False, "properties": AB}.get(other, SAMPLES[other])
+        old = {"$schema": OLD, **O, "properties": AB, "dependencies": {"a": ["b"]}, other: value}
+        yield judged("+".join(sorted(("dependencies", other))), old, *POOL)
+
+
+PROBES = [
+    judged("type", O, *POOL),
+    judged("properties", {**O, "properties": {"é": I, "": I}}, {"é": 1}, {"": 1}, {"": "x"}),
+    judged(
+        "properties", {**O, "properties": {"a": {**O, "properties": AB}}}, {"a": {"a": 1}}, {"a": {"a": "x"}}
+    ),
+    Probe(
+        "properties",
+        {**O, "properties": AB},
+        ('{"a":1,"b":"x"}', '{ "a" : 1 }'),
+        ('{"a":1,"a":1}', '{"a":1,}'),
+    ),
+    *ESCAPED,
+    *_single(),
+    *_names(),
+    *_pairs(),
+]

@@ -1,0 +1,36 @@
+"""What a probe is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from jsonschema.validators import validator_for
+
+__all__ = ["Probe", "judged", "texts_of"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Texts that a schema allows and texts that it refuses, to find out what a back end makes of `shape`."""
+
+    shape: str
+    schema: Any
+    accept: tuple[str, ...]
+    refuse: tuple[str, ...]
+
+
+def texts_of(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def judged(shape: str, schema: Any, *values: Any) -> Probe:
+    """A probe whose instances jsonschema has sorted."""
+    validator = validator_for(schema, default=validator_for({"$schema": _LATEST}))(schema)
+    valid = [value for value in values if validator.is_valid(value)]
+    invalid = [value for value in values if not validator.is_valid(value)]
+    return Probe(shape, schema, tuple(map(texts_of, valid)), tuple(map(texts_of, invalid)))
+
+
+_LATEST = "https://json-schema.org/draft/2020-12/schema"

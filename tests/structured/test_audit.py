@@ -1,0 +1,135 @@
+"""The audit says what is enforced, keyword by keyword, and never more than is so."""
+
+import json
+import random
+
+import pytest
+
+from gencli.structured.audit import audit, audit_json
+from gencli.structured.choose import candidate, choose
+from gencli.structured.errors import SchemaError
+from gencli.structured.refs import walk
+from gencli.structured.shapes import shapes_of
+from scripts.measure_schemas import BACKENDS, cases, claim, is_wrong, observed
+from tests.structured.probes.acceptor import Refused, acceptor
+from tests.structured.random_schemas import VALUES, drawn, is_valid
+
+PERSON = {
+    "type": "object",
+    "title": "A person",
+    "properties": {
+        "name": {"type": "string", "minLength": 1},
+        "tags": {"type": "array", "uniqueItems": True},
+    },
+    "required": ["name"],
+}
+
+
+def findings(schema, backend):
+    return {one.pointer: one for one in audit(schema, backend).findings}
+
+
+def test_each_keyword_has_a_verdict_at_its_pointer():
+    found = findings(PERSON, "llguidance")
+    assert {pointer: one.verdict for pointer, one in found.items()} == {
+        "/type": "mask",
+        "/properties": "mask",
+        "/required": "mask",
+        "/properties/name/type": "mask",
+        "/properties/name/minLength": "mask",
+        "/properties/tags/type": "mask",
+        "/properties/tags/uniqueItems": "check",
+    }
+    assert audit(PERSON, "llguidance").open == (found["/properties/tags/uniqueItems"],)
+
+
+def test_what_is_too_tight_is_said():
+    found = findings({"type": "string", "pattern": "b"}, "xgrammar")["/pattern"]
+    assert (found.verdict, found.reason) == (
+        "mask",
+        "the mask also refuses some valid values (pattern:search)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"requierd": ["a"]}, "/requierd"),
+        ({"type": "string", "format": "password"}, "/format"),
+        ({"type": "array", "items": {"nullable": True}}, "/items/nullable"),
+    ],
+)
+def test_what_json_schema_does_not_have_is_not_understood(schema, pointer):
+    assert findings(schema, "xgrammar")[pointer].verdict == "unknown"
+    assert candidate(schema, "xgrammar").is_exact
+    found = choose(schema).variants[0].audit
+    assert [one.pointer for one in found.findings if one.verdict == "unknown"] == [pointer]
+
+
+def test_a_shape_without_a_probe_is_not_called_enforced():
+    schema = {"type": "object", "propertyNames": {"pattern": "^a", "maxLength": 3, "minLength": 2}}
+    assert findings(schema, "xgrammar")["/propertyNames"].verdict == "unknown"
+
+
+def test_annotations_have_no_verdict():
+    schema = {"title": "a", "description": "b", "default": 1, "examples": [1], "x-order": 3, "$comment": "c"}
+    assert audit(schema, "xgrammar").findings == ()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_rewritten_schema_is_told_by_the_places_of_the_one_given(backend):
+    schema = {**PERSON, "allOf": [{"not": {"properties": {"name": {"const": "x"}}, "required": ["name"]}}]}
+    found = {one.pointer: one for one in candidate(schema, backend).variant.audit.findings}
+    given = {f"{pointer}/{keyword}" for pointer, below in walk(schema) for keyword, _ in shapes_of(below)}
+    assert found.keys() == given
+    assert found["/allOf"].reason == "rewritten: merged"
+
+
+def test_the_audit_as_json():
+    found = audit_json(choose(PERSON))
+    assert (found["backend"], found["exact"], len(found["variants"])) == ("llguidance", False, 2)
+    assert found["variants"][0]["findings"][-1] == {
+        "pointer": "/properties/tags/uniqueItems",
+        "keyword": "uniqueItems",
+        "verdict": "check",
+        "reason": "no grammar can be made of it",
+    }
+    json.dumps(found)
+
+
+SAMPLE = [case for index, case in enumerate(cases()) if index % 6 == 0]
+
+
+@pytest.mark.parametrize("rewrite", [False, True], ids=["as given", "rewritten"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_audit_never_claims_too_much_on_the_corpus(backend, rewrite):
+    wrong = []
+    for case in SAMPLE:
+        one = candidate(case.schema, backend, rewrite=rewrite)
+        seen = observed(backend, json.loads(one.variant.constraint.text), case)
+        if is_wrong(claim(one), seen):
+            wrong.append((case.name, claim(one), seen))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_audit_never_claims_too_much_on_drawn_schemas(backend):
+    rng = random.Random(7)
+    told = [wrongly_told(backend, drawn(rng)) for _ in range(150)]
+    assert [case for case in told if case] == []
+
+
+def wrongly_told(backend, schema):
+    """The schema, if an invalid value is accepted though the audit knows of nothing that is left open."""
+    try:
+        one = candidate(schema, backend, extra=True)
+    except SchemaError:
+        return schema if any(is_valid(schema, value) for value in VALUES) else None
+    if one.loose:
+        return None
+    try:
+        accepts = acceptor(backend, json.loads(one.variant.constraint.text))
+    except Refused:
+        return schema if any(is_valid(schema, value) for value in VALUES) else None
+    invalid = [value for value in VALUES if not is_valid(schema, value)]
+    return schema if any(accepts(json.dumps(value, ensure_ascii=False)) for value in invalid) else None

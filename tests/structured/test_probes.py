@@ -1,0 +1,51 @@
+"""The installed back ends do what the recorded table says, and each shape has probes of both kinds."""
+
+import json
+
+import pytest
+
+from gencli.structured.support import SUPPORT
+from scripts.probe_backends import PAGE, page
+from scripts.probe_backends import SUPPORT as SUPPORT_FILE
+from tests.structured.probes.acceptor import VERSIONS
+from tests.structured.probes.verdicts import PROBES, is_telling, shapes, table
+
+BACKENDS = sorted(VERSIONS)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_installed_back_end_is_as_recorded(backend):
+    found, recorded = table(backend), SUPPORT[backend].shapes
+    changed = {
+        shape: f"{recorded.get(shape)} -> {found.get(shape)}"
+        for shape in found.keys() | recorded.keys()
+        if found.get(shape) != recorded.get(shape)
+    }
+    assert not changed, (
+        f"{backend} {VERSIONS[backend]} changed: run scripts/probe_backends.py and read the diff"
+    )
+
+
+def test_the_table_in_the_docs_is_the_recorded_one():
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(json.loads(SUPPORT_FILE.read_text(encoding="utf-8")), text) == text
+
+
+def test_each_probe_has_the_shape_that_it_names():
+    wrong = [(probe.shape, json.dumps(probe.schema)) for probe in PROBES if probe.shape not in shapes(probe)]
+    assert [case for case in wrong if case[0] != "type"] == []
+
+
+def test_each_shape_is_shown_texts_of_both_kinds():
+    telling = [probe for probe in PROBES if is_telling(probe)]
+    accepting = {probe.shape for probe in telling}
+    refusing = {probe.shape for probe in telling if probe.refuse}
+    # These refuse nothing: they only stand for themselves.
+    harmless = {
+        "maxContains:untyped",
+        "minContains:untyped",
+        "propertyNames:",
+        "propertyNames::union",
+        "propertyNames::untyped",
+    }
+    assert accepting - refusing <= harmless

@@ -1,0 +1,352 @@
+"""Each rewrite: the back end is wrong without it and right with it, and the values are the same."""
+
+import json
+import random
+import re
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from gencli.structured.choose import candidate
+from gencli.structured.rewrite.anchors import show, whole
+from gencli.structured.rewrite.node import GiveUp, plain
+from gencli.structured.rewrite.normal import rewrite
+from gencli.structured.rewrite.regex import RegexError, parse_regex
+from gencli.structured.rewrite.strings import safe_patterns
+from gencli.structured.rewrite.words import others, unlike
+from tests.structured.probes.acceptor import Refused, acceptor
+
+I, S, O = {"type": "integer"}, {"type": "string"}, {"type": "object"}  # noqa: E741
+AB = {"a": I, "b": S}
+A = {**O, "properties": {"a": I}, "required": ["a"]}
+B = {**O, "properties": {"b": S}, "required": ["b"]}
+CLOSED = {**O, "properties": AB, "additionalProperties": False}
+NAMED = {"if": {"properties": {"a": {"const": 1}}, "required": ["a"]}, "then": {"required": ["b"]}}
+
+# name: back end, schema, valid values, invalid ones
+CASES = {
+    "all readings of a class": ("llguidance", {**S, "pattern": r"^\W$"}, ["-", " "], ["a", "é"]),
+    "a negative lookahead": (
+        "llguidance",
+        {**S, "pattern": "^(?!ab)[a-z]+$"},
+        ["ac", "b"],
+        ["abc", "ab", "A"],
+    ),
+    "lookaheads": (
+        "llguidance",
+        {**S, "pattern": r"^(?=.*\d)(?=.*[a-z]).{3,}$"},
+        ["a12", "12b"],
+        ["abc", "123", "a1"],
+    ),
+    "a format as a pattern": ("llguidance", {**S, "format": "json-pointer"}, ["/a/0", ""], ["a", "/~2"]),
+    "a format with IPv4 in it": (
+        "llguidance",
+        {**S, "format": "ipv6"},
+        ["::ffff:1.2.3.4", "::1"],
+        ["1::2::3", "x"],
+    ),
+    "days of a month": (
+        "llguidance",
+        {**S, "format": "date"},
+        ["2024-02-29", "2023-12-31"],
+        ["2023-02-29", "2024-04-31"],
+    ),
+    "no leap second at ten": (
+        "xgrammar",
+        {**S, "format": "date-time"},
+        ["2024-02-29T08:30:06Z", "1999-12-31T23:59:59.5-08:00"],
+        ["1990-02-31T15:59:59Z", "1998-12-31T22:59:60Z"],
+    ),
+    "length of a host name": (
+        "llguidance",
+        {**S, "format": "hostname"},
+        ["a-b.c", "x"],
+        [".".join(["a" * 60] * 5), "xn--X"],
+    ),
+    "bytes of an address": ("xgrammar", {**S, "format": "ipv4"}, ["1.2.3.4"], ["01.2.3.4", "256.1.1.1"]),
+    "allOf of objects": ("xgrammar", {"allOf": [A, B]}, [{"a": 1, "b": "x"}], [{"a": 1}, {"a": 1, "b": 2}]),
+    "allOf of numbers": ("xgrammar", {**I, "allOf": [{"minimum": 3}, {"maximum": 5}]}, [3, 5], [2, 6]),
+    "allOf with $ref": (
+        "xgrammar",
+        {"allOf": [{"$ref": "#/$defs/a"}, B], "$defs": {"a": A}},
+        [{"a": 1, "b": "x"}],
+        [{"a": 1}, {"b": "x"}],
+    ),
+    "$ref with siblings": ("xgrammar", {"$ref": "#/$defs/i", "minimum": 3, "$defs": {"i": I}}, [3], [2, "a"]),
+    "$anchor": ("xgrammar", {"$ref": "#n", "$defs": {"n": {"$anchor": "n", **I}}}, [1], ["a"]),
+    "a dynamic reference": (
+        "llguidance",
+        {"$dynamicRef": "#n", "$defs": {"n": {"$dynamicAnchor": "n", **I}}},
+        [1],
+        ["a"],
+    ),
+    "enum and type": ("xgrammar", {**S, "enum": ["a", 1]}, ["a"], [1]),
+    "enum and the rest": ("xgrammar", {"enum": [1, 5, "x"], "minimum": 3}, [5, "x"], [1]),
+    "oneOf of constants": ("llguidance", {"oneOf": [{"const": 1}, {"const": 2}]}, [1, 2], [3]),
+    "oneOf that overlaps": (
+        "llguidance",
+        {"oneOf": [{**I, "minimum": 3}, {**I, "maximum": 5}]},
+        [1, 9],
+        [3, 5],
+    ),
+    "oneOf of required": (
+        "llguidance",
+        {**O, "properties": AB, "oneOf": [A, B]},
+        [{"a": 1}, {"b": "x"}],
+        [{"a": 1, "b": "x"}, {}],
+    ),
+    "anyOf beside properties": (
+        "xgrammar",
+        {**O, "properties": AB, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        [{"a": 1}, {"b": "x"}],
+        [{}],
+    ),
+    "required without properties": ("xgrammar", {**O, "required": ["a"]}, [{"a": 1}, {"a": []}], [{}]),
+    "no type": ("xgrammar", {"minimum": 3}, [3, "a", None, {}], [2]),
+    "not a type": ("llguidance", {"type": ["integer", "string"], "not": S}, [1], ["a"]),
+    "not a number": ("llguidance", {**I, "not": {"const": 13}}, [12, 14, -1], [13]),
+    "not these texts": (
+        "llguidance",
+        {**S, "not": {"enum": ["ab", "c"]}},
+        ["a", "abc", "", "é"],
+        ["ab", "c"],
+    ),
+    "not a pattern": ("llguidance", {**S, "not": {"pattern": "^x-"}}, ["x", "y-"], ["x-", "x-a"]),
+    "not required": (
+        "llguidance",
+        {**O, "properties": AB, "not": {"required": ["a"]}},
+        [{"b": "x"}, {}],
+        [{"a": 1}],
+    ),
+    "if and then": (
+        "llguidance",
+        {**O, "properties": AB, **NAMED},
+        [{"a": 1, "b": "x"}, {"a": 2}, {}],
+        [{"a": 1}],
+    ),
+    "dependentRequired": (
+        "llguidance",
+        {**O, "properties": AB, "dependentRequired": {"a": ["b"]}},
+        [{"b": "x"}, {}],
+        [{"a": 1}],
+    ),
+    "dependentSchemas": (
+        "llguidance",
+        {**O, "properties": AB, "dependentSchemas": {"a": B}},
+        [{"b": "x"}, {}],
+        [{"a": 1}],
+    ),
+    "dependencies": (
+        "llguidance",
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            **O,
+            "properties": AB,
+            "dependencies": {"a": ["b"]},
+        },
+        [{"b": "x"}, {}],
+        [{"a": 1}],
+    ),
+    "propertyNames": (
+        "llguidance",
+        {**O, "propertyNames": {"pattern": "^[ab]$"}},
+        [{"a": 1}, {}],
+        [{"c": 1}],
+    ),
+    "some property": ("llguidance", {**CLOSED, "minProperties": 2}, [{"a": 1, "b": "x"}], [{}, {"a": 1}]),
+    "unevaluatedProperties": (
+        "llguidance",
+        {**A, "allOf": [B], "unevaluatedProperties": False},
+        [{"a": 1, "b": "x"}],
+        [{"a": 1, "b": "x", "c": 1}],
+    ),
+    "contains": (
+        "llguidance",
+        {"type": "array", "contains": {"const": 1}, "maxItems": 3},
+        [[1], ["a", 1]],
+        [[], ["a"]],
+    ),
+    "uniqueItems": (
+        "llguidance",
+        {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True},
+        [[], [2, 1]],
+        [[1, 1]],
+    ),
+    "old tuples": (
+        "xgrammar",
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "array",
+            "items": [I, S],
+            "additionalItems": False,
+        },
+        [[1, "a"], [1]],
+        [["a"], [1, "a", 2]],
+    ),
+    "old bounds": (
+        "xgrammar",
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "type": "number",
+            "minimum": 3,
+            "exclusiveMinimum": True,
+        },
+        [3.5, 4],
+        [3, 2],
+    ),
+    "bounds of whole numbers": ("xgrammar", {**I, "minimum": 0.5, "exclusiveMaximum": 2.5}, [1, 2], [0, 3]),
+    "whole multiples": ("xgrammar", {"type": "number", "multipleOf": 5}, [5, -10, 0], [2.5, 7]),
+    "an empty branch": ("xgrammar", {"anyOf": [{**A, "properties": {"a": False}}, I]}, [1], [{"a": 1}]),
+}
+
+
+def verdict(backend, schema, valid, invalid):
+    try:
+        accepts = acceptor(backend, schema)
+    except Refused:
+        return "refused"
+    texts = [[json.dumps(value, ensure_ascii=False) for value in values] for values in (valid, invalid)]
+    return "right" if all(map(accepts, texts[0])) and not any(map(accepts, texts[1])) else "wrong"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_back_end_is_wrong_without_it_and_right_with_it(name):
+    backend, schema, valid, invalid = CASES[name]
+    found = candidate(schema, backend, extra=True)
+    assert verdict(backend, schema, valid, invalid) != "right"
+    assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right"
+    assert found.is_exact, found.variant.audit.findings
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - {"all readings of a class"}))  # its \\p is not Python's
+def test_the_values_are_the_same(name):
+    backend, schema, valid, invalid = CASES[name]
+    kind = Draft202012Validator(
+        plain(rewrite(schema, backend, extra=True).schema), format_checker=FormatChecker()
+    )
+    assert all(map(kind.is_valid, valid))
+    assert not any(map(kind.is_valid, invalid))
+
+
+def test_a_pattern_searches_where_the_back_end_anchors():
+    schema, valid, invalid = {**S, "pattern": "^[a-z][0-9]"}, ["a1", "a1 and more"], ["1a", "", "xa1"]
+    found = candidate(schema, "xgrammar")
+    assert verdict("xgrammar", schema, valid, invalid) == "wrong"
+    assert verdict("xgrammar", json.loads(found.variant.constraint.text), valid, invalid) == "right"
+    assert (found.loose, found.is_exact) == (0, False)  # what needs a backslash is not generated
+
+
+def test_lengths_are_never_too_long_for_xgrammar_nor_raw():
+    found = candidate({**S, "maxLength": 2}, "xgrammar")
+    accepts = acceptor("xgrammar", json.loads(found.variant.constraint.text))
+    assert [accepts(text) for text in ('"ab"', '"é😀"', '"abc"', '"\t"', '"\\"')] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert (found.loose, found.is_exact) == (0, False)  # "\n" is valid, and not generated
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_additional_properties_are_generated_only_on_request(backend):
+    schema = {**O, "properties": {"a": I}}
+    closed, opened = (
+        candidate(schema, backend, extra=extra).variant.constraint.text for extra in (False, True)
+    )
+    assert not acceptor(backend, json.loads(closed))('{"a":1,"z":1}')
+    assert acceptor(backend, json.loads(opened))('{"a":1,"z":1}')
+    assert acceptor(backend, {**O})('{"z":1}')
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_properties_come_in_the_order_of_the_schema(backend):
+    schema = {
+        "allOf": [{**O, "properties": {"z": I, "b": I}}, {"properties": {"a": I}, "required": ["a", "z"]}]
+    }
+    accepts = acceptor(backend, json.loads(candidate(schema, backend).variant.constraint.text))
+    assert accepts('{"z":1,"b":2,"a":3}')
+    assert not accepts('{"a":3,"z":1,"b":2}')
+
+
+def test_white_space_is_capped():
+    for backend in ("xgrammar", "llguidance"):
+        accepts = acceptor(backend, {"type": "array", "items": I}, whitespace=3)
+        assert accepts("[ 1,\n\n 2 ]")
+        assert not accepts("[" + " " * 4 + "1]")
+
+
+def test_recursion_stays_finite():
+    node = {**O, "properties": {"next": {"$ref": "#/$defs/n"}, "v": I}}
+    schema = {
+        "$defs": {"n": node},
+        "allOf": [{"$ref": "#/$defs/n"}, {"properties": {"next": {"required": ["v"]}}}],
+    }
+    found = candidate(schema, "llguidance")
+    accepts = acceptor("llguidance", json.loads(found.variant.constraint.text))
+    assert accepts('{"next":{"next":{},"v":1}}')
+    assert not accepts('{"next":{"next":{}}}')
+    assert found.is_exact
+
+
+def test_what_is_too_deep_is_left_as_it_is():
+    schema = {"not": {}}
+    for _ in range(200):
+        schema = {"items": schema}
+    with pytest.raises(GiveUp, match="deep"):
+        rewrite(schema, "llguidance")
+
+
+PATTERNS = [
+    "b",
+    "^a|b$",
+    "(^a|b)c$",
+    r"^[\w.-]+@\w+$",
+    "^a{2}b?$",
+    "^$",
+    "",
+    r"^[^\s,]+$",
+    r"a\.b",
+    "^(a|b)*$",
+    "[^b]",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_an_anchored_pattern_finds_what_a_search_finds(pattern):
+    rng = random.Random(1)
+    trees = whole(parse_regex(pattern))
+    words = ["".join(rng.choices("abc@.- ,", k=rng.randint(0, 6))) for _ in range(300)]
+    for word in words:
+        assert all(re.fullmatch(show(tree), word) for tree in trees) == bool(re.search(pattern, word)), word
+
+
+@pytest.mark.parametrize("pattern", [r"\bfoo", r"(a)\1", r"\p{L}", "(?i)a", "a**", "(", "[b-a]", "x{2,1}{3}"])
+def test_what_is_not_regular_is_refused(pattern):
+    with pytest.raises(RegexError):
+        parse_regex(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["^(?!foo)", "^(?!foo$)f", "^(?!a|bc)[a-z]*$", "^(?=a)(?!ab)"])
+def test_lookaheads_at_the_start_become_patterns(pattern):
+    rng = random.Random(2)
+    for word in ["".join(rng.choices("abcfo", k=rng.randint(0, 4))) for _ in range(300)]:
+        expected = bool(re.search(pattern, word))
+        assert all(re.search(one, word) for one in safe_patterns(pattern)) == expected, word
+
+
+def test_all_texts_but_a_few():
+    pattern = re.compile(others(["ab", "a", "xyz"]))
+    assert [bool(pattern.search(text)) for text in ("a", "ab", "xyz", "", "abc", "xy", "b\n")] == [
+        False
+    ] * 3 + [True] * 4
+    assert [bool(re.search(unlike("^ab"), text)) for text in ("ab", "abc", "a", "b", "")] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+    with pytest.raises(GiveUp):
+        unlike("a.*b")
