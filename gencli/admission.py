@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import cast
 
 from gencli.errors import UsageError
@@ -25,9 +26,11 @@ def effective_chain(request: Request, *, known: int, width: int, registry: Regis
     return chain.with_stage("tail", registry, size=known) if known < width else chain
 
 
-def admission(request: Request) -> Admission:
-    """What the stages are told."""
-    return Admission(prompt=request.prompt_ids, stop_ids=request.stops.ids)
+def admission(request: Request, context: int) -> Admission:
+    """What the stages are told; `context` is the most tokens that prompt and output may have."""
+    size = len(request.prompt_ids)
+    most = min(request.limits.max_tokens, context - size)
+    return Admission(prompt=request.prompt_ids, stop_ids=request.stops.ids, max_tokens=most)
 
 
 def stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
@@ -42,7 +45,8 @@ def stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
         patterns=stops.patterns,
         include_stop=stops.include,
         min_tokens=at_least.count if at_least else 0,
-        max_tokens=request.limits.max_tokens,
+        # A document that is to be completed beyond the limit is cut by the sequence, not by its text.
+        max_tokens=sys.maxsize if request.finish_open else request.limits.max_tokens,
         ignore_eos=bool(ignore and ignore.enabled),
         loop=stops.loop,
     )

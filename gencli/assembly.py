@@ -9,6 +9,7 @@ from typing import Any
 from gencli.errors import UsageError
 from gencli.options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
 from gencli.settings import Assigned, Layer, Settings
+from gencli.structured.options import KINDS
 from processors.chain import Chain, parse_fields
 from processors.errors import ChainError, ParamError
 from processors.order import check_order, reorder, temperature_last
@@ -31,8 +32,10 @@ class Assembly:
         return tuple(entry for entry in self.values if entry.stage == name)
 
 
-def assemble(settings: Settings, registry: Registry | None = None) -> Assembly:
-    """The chain that the settings describe.
+def assemble(
+    settings: Settings, registry: Registry | None = None, *, grammar: Mapping[str, Any] | None = None
+) -> Assembly:
+    """The chain that the settings describe; `grammar` holds the fields of that stage, if an option sets it.
 
     A field that several layers set has the strongest one's value; set twice in one layer it is an error
     that names both places.
@@ -50,7 +53,21 @@ def assemble(settings: Settings, registry: Registry | None = None) -> Assembly:
     fields: dict[str, dict[str, Any]] = {parse_fields(text, registry)[0]: {} for text in named}
     for entry in values:
         fields.setdefault(entry.stage, {})[entry.field] = entry.value
+    if grammar is not None:
+        _refuse_two_grammars(settings, values, named="grammar" in fields)
+        fields["grammar"] = dict(grammar)
     return Assembly(_arranged(Chain.of(fields, registry), settings, registry), values)
+
+
+def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
+    """One grammar comes from an option; a second one from the stage would take its place."""
+    if not named:
+        return
+    kind = next(kind for kind in KINDS if settings[kind])
+    said = next((entry.said for entry in values if entry.stage == "grammar"), settings.name("stage"))
+    raise UsageError(
+        f"{settings.name(kind)} and {said} both give the output a grammar.", hint="Leave one of them out."
+    )
 
 
 def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:

@@ -55,8 +55,13 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
             f"{sampler} takes the most likely token, so {said} would do nothing.",
             hint="Leave one of them out.",
         )
+    greedy = sampler if is_sampler else f"a temperature of 0 ({said})"
+    if settings["retries"] and (is_sampler or assembly.chain.is_greedy):
+        raise UsageError(
+            f"{settings.name('retries')} draws again, but with {greedy} the text would be the same.",
+            hint=f"Leave {settings.name('retries')} out, or draw with a temperature above 0.",
+        )
     if settings["n"] > 1 and (is_sampler or assembly.chain.is_greedy):
-        greedy = sampler if is_sampler else f"a temperature of 0 ({said})"
         raise UsageError(
             f"{settings.name('n')} {settings['n']} with {greedy} would give {settings['n']} equal texts.",
             hint="Leave out -n, or draw with a temperature above 0.",

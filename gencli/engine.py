@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from gencli.admission import admission, check_request, effective_chain, stop_rules
-from gencli.draft import Drafter
+from gencli.drafters.base import Drafter
+from gencli.drafters.first import FirstDrafter
+from gencli.drafters.jump import JumpDrafter
 from gencli.errors import GenerationError, is_out_of_memory
 from gencli.events import Event
 from gencli.models.base import ModelRunner
@@ -64,7 +66,7 @@ class Engine:
         # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
         device = torch.device("cpu") if spec.device.type == "mps" else spec.device
         self.eos_ids = tuple(sorted({*spec.eos_ids, *tokenizer.eos_ids}))
-        self._runner, self._tokenizer, self._drafter = runner, tokenizer, drafter
+        self._runner, self._tokenizer = runner, tokenizer
         self._registry = registry or builtin_registry()
         self._scheduler = Scheduler(
             max_batch=max_batch,
@@ -74,7 +76,10 @@ class Engine:
         )
         self._history = History(device, slots=max_batch + 1)
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
-        self._pipeline = Pipeline(env, self._registry)
+        self.pipeline = Pipeline(env, self._registry)
+        jump = JumpDrafter(self.pipeline)
+        self._drafter = FirstDrafter([jump, drafter]) if drafter else jump
+        self._drafting: set[int] = set()  # slots that the drafter knows
         self._guard = DraftGuard(self._registry)
         self.notices: list[str] = []
         self._sampler = Sampler()
@@ -93,11 +98,11 @@ class Engine:
     @torch.inference_mode()
     def submit(self, request: Request) -> None:
         """Queue a request. What cannot run is refused here, before anything is generated."""
-        request = self.effective(request)
-        check_request(request, self._runner.spec)
-        self._pipeline.admit(self._spare_slot, request.chain, admission(request))
-        self._pipeline.release(self._spare_slot)
-        if self._drafter is not None:
+        request, spec = self.effective(request), self._runner.spec
+        check_request(request, spec)
+        self.pipeline.admit(self._spare_slot, request.chain, admission(request, spec.context))
+        self.pipeline.release(self._spare_slot)
+        if self._drafter.handles(request):
             self._guard_drafts(request)
         now = time.monotonic()
         for sample in range(request.n):
@@ -110,7 +115,7 @@ class Engine:
     def _guard_drafts(self, request: Request) -> None:
         """No drafts for a plugin that would give other text with them."""
         for name, fault in self._guard.faults(request.chain):
-            self._pipeline.run_stepwise(name)
+            self.pipeline.run_stepwise(name)
             self.notices.append(f"The stage {name} runs without drafts, as it fails with them: {fault}")
 
     def run(self) -> Iterator[Event]:
@@ -149,7 +154,7 @@ class Engine:
         """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
         self._admit()
         self.occupancy = len(self._scheduler.running) / self.limit
-        step = self._scheduler.plan(self._drafter, barred=self._sequential_slots())
+        step = self._scheduler.plan(self._drafter, drafting=self._drafting_slots())
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.keep(fork.target, fork.length)
@@ -162,7 +167,7 @@ class Engine:
             sequence.fed += len(feed.tokens)
         if not choosing:
             return None
-        tokens, counts = verify(self._sampler(self._pipeline(logits, rows), rows), rows)
+        tokens, counts = verify(self._sampler(self.pipeline(logits, rows), rows), rows)
         # The one wait for the device.
         chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()
         return _Chosen(choosing, logits, rows, chosen)
@@ -171,8 +176,7 @@ class Engine:
         """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""
         ran, lanes = self._scheduler.retreat()
         for sequence in ran:
-            self._pipeline.release(sequence.slot)
-            self._history.release(sequence.slot)
+            self._forget(sequence.slot)
             sequence.restart(self._stream(sequence.request))
         for lane in lanes:
             self._runner.release(lane)
@@ -192,7 +196,7 @@ class Engine:
     def _rows(self, choosing: Choosing) -> Rows:
         """The rows of the step, and all that the stages can do before the model runs."""
         slots, drafts = [sequence.slot for sequence, _ in choosing], [run for _, run in choosing]
-        return self._pipeline.prepare(Rows.build(self._history, slots, drafts))
+        return self.pipeline.prepare(Rows.build(self._history, slots, drafts))
 
     def _admit(self) -> None:
         for sequence in self._scheduler.admit():
@@ -203,14 +207,16 @@ class Engine:
             else:
                 self._runner.release(slot)  # of what a session may have left there
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
-            self._pipeline.admit(slot, request.chain, admission(request))
+            told = admission(request, self._runner.spec.context)
+            self.pipeline.admit(slot, request.chain, told)
             self._sampler.admit(slot, request.draw)
+            if self._drafter.handles(request):
+                self._drafter.admit(slot, request)
+                self._drafting.add(slot)
 
-    def _sequential_slots(self) -> list[int]:
-        if self._drafter is None:
-            return []
-        slots = [sequence.slot for sequence in self._scheduler.running]
-        return [slot for slot in slots if self._pipeline.is_sequential(slot)]
+    def _drafting_slots(self) -> set[int]:
+        """Where drafts are welcome: a plugin may turn out to be unfit for them at any time."""
+        return {slot for slot in self._drafting if not self.pipeline.is_sequential(slot)}
 
     def _decide(self, chosen: _Chosen) -> list[Event]:
         """From a step's choices to committed tokens and events."""
@@ -218,11 +224,15 @@ class Engine:
         kept: list[tuple[Sequence, Taken]] = []
         row, now = 0, time.monotonic()
         for (sequence, run), (count, *tokens_chosen) in zip(chosen.choosing, chosen.tokens, strict=True):
+            if run:
+                self._drafter.observe(sequence.slot, proposed=len(run), accepted=count - 1)
             good = [token for token in tokens_chosen[:count] if token >= 0]
-            followed = self._pipeline.follow(sequence.slot, good)
+            followed = self.pipeline.follow(sequence.slot, good)
             taken, error = sequence.take(good, followed, context=self._runner.spec.context, now=now)
+            if sequence.cut:
+                sequence.end_cut(self._closing(sequence, taken.ids))
             if error is None and sequence.finish is None and len(good) < count:
-                error = self._pipeline.explain_failure(chosen.logits, chosen.rows, row + len(good))
+                error = self.pipeline.explain_failure(chosen.logits, chosen.rows, row + len(good))
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:
                 self._release(sequence)
@@ -232,12 +242,17 @@ class Engine:
         self._keep(kept)
         return events
 
+    def _closing(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """What completes a cut document behind these tokens, if that is wanted and it is open."""
+        is_open = sequence.request.finish_open and sequence.document == "open"
+        return self.pipeline.closing(sequence.slot, tokens) if is_open else ()
+
     def _keep(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Make the tokens of the sequences that go on part of the committed state."""
         slots = [sequence.slot for sequence, _ in kept]
         self._history.append(slots, [taken.ids for _, taken in kept], [taken.forced for _, taken in kept])
         for sequence, taken in kept:
-            self._pipeline.commit(sequence.slot, taken.ids)
+            self.pipeline.commit(sequence.slot, taken.ids)
             if sequence.fed > len(sequence) - 1:  # rejected drafts
                 sequence.fed = len(sequence) - 1
                 self._runner.keep(sequence.slot, sequence.fed)
@@ -245,8 +260,15 @@ class Engine:
     def _release(self, sequence: Sequence) -> None:
         for lane in self._scheduler.release(sequence):
             self._runner.release(lane)
-        self._pipeline.release(sequence.slot)
-        self._history.release(sequence.slot)
+        self._forget(sequence.slot)
+
+    def _forget(self, slot: int) -> None:
+        """Nothing but the lane knows of the slot's request any more."""
+        if slot in self._drafting:
+            self._drafting.remove(slot)
+            self._drafter.release(slot)
+        self.pipeline.release(slot)
+        self._history.release(slot)
 
     def _end_late(self) -> list[Event]:
         """End what has run out of its time."""
@@ -261,7 +283,10 @@ class Engine:
     def _end(self, sequences: list[Sequence], reason: str, matched: str | None = None) -> list[Event]:
         events = []
         for sequence in sequences:
-            sequence.close(reason, matched)
+            if reason == "length" and (closing := self._closing(sequence)):
+                sequence.end_cut(closing, matched)
+            else:
+                sequence.close(reason, matched)
             events += sequence.drain(time.monotonic())
             if sequence.slot >= 0:
                 self._release(sequence)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gencli.structured.verdict import Verdict
     from processors.base import Document
 
 __all__ = ["Error", "Event", "Finish", "Timings", "Token"]
@@ -36,6 +37,8 @@ class Finish:
 
     `cached_tokens` of the prompt were still in memory from the session's request before; the rest was read.
     `document` says where the text stands in its grammar (see processors.base.Followed); None without one.
+    `verdict` is what the text was found to be, where something was asked of it; `text` is then the result
+    alone, without the thinking before it.
     """
 
     request: str
@@ -49,6 +52,7 @@ class Finish:
     timings: Timings
     cached_tokens: int = 0
     document: Document | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from gencli.assembly import Assembly, assemble
 from gencli.conflicts import refuse_conflicts
@@ -13,9 +13,13 @@ from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
 from gencli.request import Limits, Request, Stops
 from gencli.settings import Settings
+from gencli.structured.options import DOCUMENTS
+from gencli.structured.strict import plan_notices
+from gencli.structured.wanted import Structure, wanted
 from gencli.text.patterns import check_pattern
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
+from processors.grammar.constraint import Constraint
 from processors.order import doubts
 from processors.registry import Registry, builtin_registry
 
@@ -38,12 +42,19 @@ class Job:
     limits: Limits
     is_chat: bool = False
     system: str | None = None
+    structure: Structure | None = None
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
     def is_greedy(self) -> bool:
         """Whether the most likely token is taken, without a draw."""
         return self.draw == "greedy" or self.assembly.chain.is_greedy
+
+    def on(self, constraint: Constraint) -> Job:
+        """The same job, held inside this grammar."""
+        after = self.structure.after if self.structure else ""
+        chain = self.assembly.chain.with_stage("grammar", self.registry, **_grammar_fields(constraint, after))
+        return replace(self, assembly=replace(self.assembly, chain=chain))
 
     @property
     def chain(self) -> Chain:
@@ -54,7 +65,8 @@ class Job:
 def make_job(settings: Settings) -> Job:
     """The job that the settings describe. Raises UsageError, or ProcessorsError for a stage's values."""
     registry = settings.registry or make_registry(settings["plugin"])
-    assembly = assemble(settings, registry)
+    structure = wanted(settings)
+    assembly = assemble(settings, registry, grammar=_first_grammar(structure))
     refuse_conflicts(settings, assembly)
     for pattern in settings["stop_regex"]:
         check_pattern(pattern)
@@ -75,8 +87,26 @@ def make_job(settings: Settings) -> Job:
         limits=Limits(settings["max_tokens"], settings["max_time"]),
         is_chat=settings["chat"],
         system=settings["system"],
+        structure=structure,
         registry=registry,
     )
+
+
+def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
+    """What the stage `grammar` is told."""
+    return {
+        "text": constraint.text,
+        "kind": constraint.kind,
+        "backend": constraint.backend,
+        "whitespace": constraint.whitespace,
+        "after": after,
+    }
+
+
+def _first_grammar(structure: Structure | None) -> dict[str, Any] | None:
+    if structure is None:
+        return None
+    return _grammar_fields(structure.plan.variants[0].constraint, structure.after)
 
 
 def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
@@ -101,6 +131,8 @@ def make_request(
         stops=job.stops,
         limits=job.limits,
         session=session,
+        jump=job.structure.jump if job.structure else "auto",
+        finish_open=job.structure is not None and job.structure.finish_open,
     )
 
 
@@ -111,6 +143,11 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
             "The prompt ends with a space. Most tokenizers put the space before the next word, "
             "so models seldom saw one there; the text is often better without it."
         )
+    if job.structure is not None:
+        yield from plan_notices(job.structure.plan)
+        if job.structure.notice:
+            yield job.structure.notice
+        yield from _idle_stops(job)
     yield from plugin_notices(job.assembly.chain, job.registry)
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
@@ -119,9 +156,24 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
         yield f"The draw is greedy, so these stages change nothing: {', '.join(idle)}."
 
 
+def _idle_stops(job: Job) -> Iterator[str]:
+    """Stop texts are not looked for inside a document, and nothing follows one."""
+    if job.structure is None or job.structure.kind not in DOCUMENTS:
+        return
+    stops = job.stops
+    asked = {"--stop": stops.strings, "--stop-id": stops.ids, "--stop-regex": stops.patterns}
+    named = [
+        *(flag for flag, found in asked.items() if found),
+        *(["--include-stop"] if stops.include else []),
+    ]
+    if named:
+        yield f"A document ends by itself, and nothing in it stops it: {', '.join(named)} hardly matters."
+
+
 def _encode(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
     if not job.is_chat:
         return tuple(tokenizer.encode(prompt))
     system = [{"role": "system", "content": job.system}] if job.system is not None else []
-    text = tokenizer.render_chat([*system, {"role": "user", "content": prompt}])
+    told = {"tools": list(job.structure.tools)} if job.structure and job.structure.tools else {}
+    text = tokenizer.render_chat([*system, {"role": "user", "content": prompt}], **told)
     return tuple(tokenizer.encode(text, special=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 from typing import Any
 
 __all__ = ["to_json"]
@@ -20,4 +21,6 @@ def _without_inf(value: Any) -> Any:
         return {key: _without_inf(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_inf(item) for item in value]
+    if isinstance(value, Decimal):  # a document's number that no float holds: the nearest one
+        return float(value) if math.isfinite(float(value)) else str(value)
     return "-inf" if isinstance(value, float) and value == -math.inf else value

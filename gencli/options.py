@@ -7,12 +7,12 @@ option that sets a field of a stage takes help, bounds and default from the stag
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from gencli.errors import UsageError
+from gencli.option import SECTIONS, Option, Section
+from gencli.structured.options import STRUCTURE
 from gencli.text.escapes import unescape
 from processors.catalog import Draw
 from processors.params import Bounds, describe
@@ -24,92 +24,12 @@ __all__ = [
     "PENALTY_STAGES",
     "SECTIONS",
     "Option",
-    "Section",
     "option",
     "read_ids",
 ]
 
-Section = Literal["Prompt", "Presets", "Model", "Chain", "Draw", "Limits and stops", "Output"]
-SECTIONS: tuple[str, ...] = get_args(Section)
 PENALTY_STAGES = ("repetition", "frequency", "presence")
 _LIMITS: Section = "Limits and stops"
-_ANY = Bounds()
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option. `many` may be repeated; `read` turns what was typed into the value.
-
-    `flag_only` is the reason why presets do not have it as a key.
-    """
-
-    names: tuple[str, ...]
-    type: Any
-    help: str
-    section: Section
-    default: Any = None
-    bounds: Bounds = _ANY
-    many: bool = False
-    metavar: str | None = None
-    read: Callable[[Any], Any] | None = None
-    stage: str = ""
-    field: str = ""
-    hint: str = ""
-    flag_only: str = ""
-
-    @property
-    def flag(self) -> str:
-        """The name used in messages."""
-        return self.names[0].partition("/")[0]
-
-    @property
-    def key(self) -> str:
-        """The name used in code."""
-        return self.flag.lstrip("-").replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it."""
-        return f"GENCLI_{self.key.upper()}"
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The values there are, if they can be listed."""
-        return get_args(self.type) if get_origin(self.type) is Literal else ()
-
-    def value(self, given: Any, said: str = "") -> Any:
-        """The checked value of what was typed; UsageError names the option, or what `said` it."""
-        said = said or self.flag
-        try:
-            if self.read:
-                value = self.read(given)
-            elif self.many:
-                value = tuple(self._converted(item) for item in given)
-            else:
-                value = self._converted(given)
-        except UsageError as error:
-            raise UsageError(f"{said}: {error.message}", hint=error.hint) from None
-        for item in value if isinstance(value, tuple) else (value,):
-            self._check(item, said)
-        return value
-
-    def _converted(self, given: Any) -> Any:
-        wanted = {int: "a whole number", float: "a number"}.get(self.type, "")
-        if self.choices and given not in self.choices:
-            wanted = "one of " + ", ".join(self.choices)
-        elif not wanted or not isinstance(given, str):
-            return given
-        else:
-            with suppress(ValueError):
-                return self.type(given)
-        raise UsageError(f"{given!r} is not {wanted}.")
-
-    def _check(self, value: Any, said: str) -> None:
-        if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
-            raise UsageError(f"{said} holds bytes that are not UTF-8 text.")
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and not self.bounds.allow(value):
-            raise UsageError(f"{said} is {value:g}, but has to be a number {self.bounds}.", hint=self.hint)
 
 
 def read_ids(given: Sequence[str]) -> tuple[int, ...]:
@@ -259,7 +179,7 @@ _OUTPUT: tuple[Option, ...] = (
            "Output", False, flag_only="it is for finding a fault in one run"),
 )  # fmt: skip
 
-OPTIONS: tuple[Option, ...] = (*_PROMPT, *_PRESETS, *_MODEL, *_STAGES, *_DRAW, *_STOPS, *_OUTPUT)
+OPTIONS: tuple[Option, ...] = (*_PROMPT, *_PRESETS, *_MODEL, *_STAGES, *_DRAW, *_STOPS, *STRUCTURE, *_OUTPUT)
 PENALTY_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.field and not o.stage)
 _BY_KEY = {entry.key: entry for entry in OPTIONS}
 

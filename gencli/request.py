@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from processors.catalog import Draw
 from processors.chain import Chain
 
-__all__ = ["Limits", "Request", "Stops"]
+__all__ = ["Jump", "Limits", "Request", "Stops"]
+
+Jump = Literal["auto", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,5 @@ class Request:
     stops: Stops = field(default_factory=Stops)
     limits: Limits = field(default_factory=Limits)
     session: str = ""
+    jump: Jump = "auto"
+    finish_open: bool = False

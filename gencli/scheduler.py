@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from gencli.draft import Drafter
+from gencli.drafters.base import DraftAsk, Drafter
 from gencli.plan import Feed, StepPlan
 from gencli.sequence import Sequence
 
@@ -132,40 +132,41 @@ class Scheduler:
         kept = min(len(parked.tokens), len(prompt) - 1) if same is None else same
         return kept if self._can_rollback or kept == parked.held else 0
 
-    def plan(self, drafter: Drafter | None = None, *, barred: Collection[int] = ()) -> Step:
+    def plan(self, drafter: Drafter | None = None, *, drafting: Collection[int] = ()) -> Step:
         """The next step: prompt copies, then decoding, then prompt chunks while the budget lasts.
 
-        Sequences in `barred` slots decode without drafts.
+        `drafter` is asked once, for the slots in `drafting` whose next token this step decides.
         """
         forks = self._fork_prompts()
-        decoding = [sequence for sequence in self.running if len(sequence) - sequence.fed == 1]
-        shares = [(s, self._decode(s, None if s.slot in barred else drafter)) for s in decoding]
-        budget = self._step_tokens - sum(len(feed.tokens) for _, feed in shares)
-        shares += self._chunks(max(budget, self._step_tokens // 4, 1))
-        feeds = tuple(feed for _, feed in shares)
-        return Step(StepPlan(feeds), tuple(sequence for sequence, _ in shares), forks)
+        spans = [(s, len(s)) for s in self.running if len(s) - s.fed == 1]
+        budget = self._step_tokens - len(spans)
+        spans += self._chunks(max(budget, self._step_tokens // 4, 1))
+        choosing = [sequence for sequence, end in spans if end == len(sequence)]
+        drafts = self._propose([s for s in choosing if s.slot in drafting], drafter)
+        feeds = tuple(_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans)
+        return Step(StepPlan(feeds), tuple(sequence for sequence, _ in spans), forks)
 
-    def _decode(self, sequence: Sequence, drafter: Drafter | None) -> Feed:
-        drafts = self._propose(sequence, drafter)
-        return Feed(sequence.slot, sequence.fed, sequence.tokens(sequence.fed) + drafts, 1 + len(drafts))
+    def _propose(self, sequences: list[Sequence], drafter: Drafter | None) -> dict[int, tuple[int, ...]]:
+        """Drafts by slot, cut to what the limits leave beside the token that is chosen anyway."""
+        if drafter is None or not self._can_rollback:
+            return {}
+        asks = [DraftAsk(s.slot, s.tokens(), most) for s in sequences if (most := self._room(s)) > 0]
+        runs = drafter.propose(asks) if asks else ()
+        return {ask.slot: tuple(run)[: ask.most] for ask, run in zip(asks, runs, strict=True)}
 
-    def _propose(self, sequence: Sequence, drafter: Drafter | None) -> tuple[int, ...]:
-        """Drafts, cut to what the limits of tokens and context leave beside the token chosen anyway."""
+    def _room(self, sequence: Sequence) -> int:
         left = sequence.request.limits.max_tokens - len(sequence.output)
-        most = min(left, self._context - len(sequence)) - 1
-        if drafter is None or most < 1 or not self._can_rollback:
-            return ()
-        return tuple(drafter.propose(sequence.tokens(), most))[:most]
+        return min(left, self._context - len(sequence)) - 1
 
-    def _chunks(self, budget: int) -> Iterator[tuple[Sequence, Feed]]:
+    def _chunks(self, budget: int) -> Iterator[tuple[Sequence, int]]:
+        """Sequences that read their prompt, and how far they read in this step."""
         for sequence in self.running:
             start, end = sequence.fed, self._prefill_end(sequence)
             if budget < 1 or start == end or len(sequence) - start == 1:
                 continue
             end = min(end, start + budget)
             budget -= end - start
-            wanted = int(end == len(sequence))
-            yield sequence, Feed(sequence.slot, start, sequence.tokens(start, end), wanted)
+            yield sequence, end
 
     def _prefill_end(self, sequence: Sequence) -> int:
         """How far the prompt may be fed now.
@@ -197,3 +198,9 @@ class Scheduler:
 
     def _holds(self, sequence: Sequence, shared: int) -> bool:
         return sequence.fed == shared or (self._can_rollback and sequence.fed > shared)
+
+
+def _feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:
+    """What is fed up to this token; drafts come behind the last one only."""
+    wanted = 1 + len(drafts) if end == len(sequence) else 0
+    return Feed(sequence.slot, sequence.fed, sequence.tokens(sequence.fed, end) + drafts, wanted)

@@ -41,6 +41,7 @@ class Sequence:
     cached: int = 0  # tokens that the lane held when it was given
     output: list[int] = field(default_factory=list)
     finish: Reason | None = None
+    cut: str = ""  # the limit that was reached, while it is open how the text ends
     document: Document | None = None  # where the text stands in its grammar; None without one
     started: float | None = None
     first_token: float | None = None
@@ -76,14 +77,29 @@ class Sequence:
             except GencliError as raised:  # a stop pattern that takes too long
                 error = raised
                 break
-            if self.finish is None and len(self) >= context:
-                self.close("length", "context")
-            if self.finish is not None:
+            if self.finish is None:
+                self.cut = self._reached(context)
+            if self.finish is not None or self.cut:
                 break
         if self.first_token is None and self.output:
             self.first_token = now
         ids = tuple(self.output[before:])
         return Taken(ids, tuple(entry.forced for entry in followed[: len(ids)])), error
+
+    def _reached(self, context: int) -> str:
+        """The limit that ends the text here, if its own rules have not."""
+        if len(self) >= context:
+            return "context"
+        return "max_tokens" if len(self.output) >= self.request.limits.max_tokens else ""
+
+    def end_cut(self, closing: Tokens[int], cut: str | None = None) -> None:
+        """End a text that a limit cuts, with the tokens that complete its document, if there are any."""
+        for token in closing:
+            self.output.append(token)
+            self._add(self.stream.add(token))
+        if closing:
+            self.document = "complete"
+        self.close("closed" if closing else "length", cut or self.cut)
 
     def _push(self, token: int, followed: Followed | None) -> None:
         if followed is None:
@@ -110,7 +126,7 @@ class Sequence:
         """Back to the prompt, without a slot. What events have told of will be made again, not told again."""
         self.stream, self.slot, self.fed, self.cached = stream, -1, 0, 0
         self.output, self._texts = [], []
-        self.document = None
+        self.finish, self.cut, self.document = None, "", None
 
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:
         """Events for all that has happened since the last call."""

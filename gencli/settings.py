@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gencli.options import OPTIONS, option
+from gencli.structured.options import KINDS
 from processors.registry import Registry
 
 __all__ = ["DEFAULT", "ENVIRONMENT", "FLAG", "PRESET", "Assigned", "Layer", "Setting", "Settings", "resolve"]
@@ -24,6 +25,9 @@ _REPLACES = {
     "stats": ("quiet",),
     "chain": ("temperature_last",),
     "temperature_last": ("chain",),
+    "parsed": ("select",),
+    "select": ("parsed",),
+    **{kind: tuple(other for other in KINDS if other != kind) for kind in KINDS},
 }
 
 

@@ -84,10 +84,14 @@ class Env:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a stage may know of the request that takes a slot, beside its Params."""
+    """What a stage may know of the request that takes a slot, beside its Params.
+
+    `max_tokens` is the most that the output may have; None if that is not known.
+    """
 
     prompt: tuple[int, ...] = ()
     stop_ids: tuple[int, ...] = ()
+    max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +147,13 @@ class Processor(ABC, Generic[P]):
         """Where the output would stand after each of these tokens; () from a stage without a grammar."""
         return ()
 
-    def forced(self, slot: int) -> bytes:
-        """Text that has to come next, whatever the logits say; b"" if there is a choice."""
-        return b""
+    def likely(self, slot: int) -> tuple[int, ...]:
+        """Tokens that have to come next, or are likely to, whatever the logits say; () if none are known."""
+        return ()
+
+    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Tokens that complete an open document behind these; () if there is none, or no way is known."""
+        return ()
 
     def fork(self, source: int, target: int) -> None:
         """The target slot becomes an independent copy of the source."""

@@ -121,6 +121,10 @@ class GrammarParams(Params):
         "xgrammar", "What compiles it; trie is for choices."
     )
     whitespace: int = param(8, "At most this much white space in one place of a JSON document.", ge=0)
+    canonical: bool = param(
+        True, "Text that the grammar forces is cut into tokens as the tokenizer would, without a choice."
+    )
+    in_budget: bool = param(True, "Near the limit of tokens, allow only what can still be completed.")
     after: str = param("", "The output is free up to the end of this text; then the grammar begins.")
 
 

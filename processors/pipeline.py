@@ -84,9 +84,13 @@ class Pipeline:
         found = (self.stage(name).follow(slot, tokens) for name in self._orders[slot])
         return next(filter(None, found), ())
 
-    def forced(self, slot: int) -> bytes:
-        """The text that has to come next in the slot, whatever the logits say; b"" if there is a choice."""
-        return next(filter(None, (self.stage(name).forced(slot) for name in self._orders[slot])), b"")
+    def likely(self, slot: int) -> tuple[int, ...]:
+        """Tokens that have to come next in the slot, or are likely to, whatever the logits say."""
+        return next(filter(None, (self.stage(name).likely(slot) for name in self._orders[slot])), ())
+
+    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Tokens that complete the slot's open document behind these; () if there is none."""
+        return next(filter(None, (self.stage(name).closing(slot, tokens) for name in self._orders[slot])), ())
 
     def is_sequential(self, slot: int) -> bool:
         """Whether the slot's chain needs every outcome before the next position (so no drafts)."""

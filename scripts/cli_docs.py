@@ -29,10 +29,10 @@ that `--stage` and a flag both set is refused as well. Values also come from pre
 | 0 | done, also when whoever read a pipe has gone (`gencli run ... \\| head -1`) |
 | 1 | a fault of gencli (`--debug` shows the traceback) |
 | 2 | the command line is wrong |
-| 3 | a preset or schema is wrong |
+| 3 | a preset, schema or grammar is wrong |
 | 4 | a plug-in is wrong |
 | 5 | the model cannot be loaded or used |
-| 6 | generation failed |
+| 6 | generation failed, or its result is not valid |
 | 7 | some prompts of several failed |
 | 130 | interrupted: the text so far is written; a second Ctrl-C ends at once |
 """

@@ -5,12 +5,14 @@ Both act: taking either of them away changes what the run prints. The input is c
 
 import io
 import re
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from gencli.cli.app import main
+from gencli.errors import GencliError
 from gencli.options import OPTIONS
 from tests.pairs import ENDING, FEATURES, HIDING, IDS, NEUTRAL
 
@@ -18,7 +20,18 @@ __all__ = ["KEYS", "OptionWalk", "Verdict"]
 
 SEEDS = 40
 KEYS = [entry.key for entry in OPTIONS]
-TIMES = re.compile(r"\d[\d.]*(?= (?:tok/s|s\b|threads))|(?<=, )first token after .*|\"timings\": ?\{[^}]*\}")
+TIMES = re.compile(
+    r"\d[\d.]*(?= (?:tok/s|s\b|threads))|(?<=, )first token after .*|\"(?:timings|grammar)\": ?\{[^}]*\}"
+)
+MODEL = """
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Digits = Annotated[int, Field(ge=10, le=9999)] | list[Literal[0, 1, "a", "b", "c", "d"]]
+"""
+TAG = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "[a-p][a-p][a-p]+"}}'
+TOOLS = '[{"name": "beep", "parameters": {"properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}}]'
 BASE = {
     "--model": ("fake",),
     "--max-tokens": ("20",),
@@ -42,6 +55,9 @@ class OptionWalk:
         (folder / "prompt.txt").write_text("a dog ran\n")
         # Of two values at least one stands beside any other option, none of which sets both.
         (folder / "preset.yaml").write_text("stages:\n  bias: [[100, 2.5]]\n  presence: 2.0\n")
+        (folder / "walked_model.py").write_text(MODEL)
+        (folder / "tag.json").write_text(TAG)
+        (folder / "tools.json").write_text(TOOLS)
         self._output = folder / "out.txt"
         self._seen = {}
 
@@ -76,11 +92,20 @@ class OptionWalk:
         if line not in self._seen:
             self._output.unlink(missing_ok=True)
             with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-                code = main(line)
+                code = _code(line)
             file = self._output.read_text() if self._output.exists() else ""
             texts = (out.getvalue(), err.getvalue(), file)
             self._seen[line] = (code, *(TIMES.sub("#", text) for text in texts))
         return self._seen[line]
+
+
+def _code(line):
+    """The exit code, also where --debug lets an error through."""
+    try:
+        return main(line)
+    except GencliError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def merged(seed, keys, without=()):

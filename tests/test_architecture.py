@@ -14,10 +14,12 @@ PATHS = sorted(path for package in ("gencli", "processors") for path in (ROOT / 
 HEAVY = ("torch", "transformers", "tokenizers", "numpy", "xgrammar", "llguidance", "jinja2")
 # From the top down: a module imports its own layer and those below it, never one above.
 LAYERS = (("gencli.__main__",), ("gencli.cli",), ("gencli",), ("processors",))
-
-
-# One file for each library that masks tokens by a grammar.
-BACK_ENDS = {"processors.grammar.xgrammar": "xgrammar", "processors.grammar.llguidance": "llguidance"}
+# A library of its own is imported by one file.
+OWN_LIBRARY = {
+    "processors.grammar.xgrammar": "xgrammar",
+    "processors.grammar.llguidance": "llguidance",
+    "processors.kernels.bitmask_triton": "triton",
+}
 
 
 def module_name(path):
@@ -77,7 +79,7 @@ def test_no_module_imports_itself_in_a_round():
 
 @pytest.mark.parametrize("name", [name for name in TREES if name.split(".")[0] == "processors"])
 def test_processors_needs_torch_and_the_standard_library_only(name):
-    allowed = {*sys.stdlib_module_names, "processors", "torch", BACK_ENDS.get(name)}
+    allowed = {*sys.stdlib_module_names, "processors", "torch", OWN_LIBRARY.get(name)}
     assert {target.split(".")[0] for target in imports(name)} <= allowed
 
 

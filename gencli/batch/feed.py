@@ -28,7 +28,10 @@ def row_seed(row: Row, job: Job) -> int:
 def prompt_text(row: Row, job: Job, tokenizer: Tokenizer) -> str:
     """The prompt as the model sees it, before the tokenizer adds what it puts around a text."""
     messages = conversation(row, job)
-    return tokenizer.render_chat(messages) if messages else row.prompt or ""
+    if not messages:
+        return row.prompt or ""
+    tools = job.structure.tools if job.structure else ()
+    return tokenizer.render_chat(messages, **({"tools": list(tools)} if tools else {}))
 
 
 def row_request(row: Row, job: Job, tokenizer: Tokenizer) -> Request:

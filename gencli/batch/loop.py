@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gencli.batch.feed import row_request
+from gencli.batch.grammars import Grammars
 from gencli.batch.overrides import RowJobs
 from gencli.batch.records import Outcome, Row
 from gencli.engine import Engine
 from gencli.errors import GencliError
 from gencli.events import Error, Event, Finish, Token
 from gencli.job import Job
+from gencli.structured.attempts import Attempts
 from gencli.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 
@@ -42,12 +44,14 @@ class Loop:
         engine: Engine,
         tokenizer: Tokenizer,
         jobs: RowJobs,
+        grammars: Grammars,
         judge: Judge,
         *,
         ahead: int,
         on_event: Callable[[Event], None] = lambda event: None,
     ) -> None:
-        self._engine, self._tokenizer, self._jobs, self._judge = engine, tokenizer, jobs, judge
+        self._engine, self._attempts, self._tokenizer = engine, Attempts(engine), tokenizer
+        self._jobs, self._grammars, self._judge = jobs, grammars, judge
         self._ahead, self._on_event = ahead, on_event
         self._open: dict[str, _Open] = {}
         self._num_samples = 0
@@ -70,7 +74,7 @@ class Loop:
         source = iter(rows)
         yield from self._feed(source)
         while self._open:
-            for event in self._engine.run():
+            for event in self._attempts.run():
                 yield from self._took(event)
                 yield from self._drained()
                 yield from self._feed(source)
@@ -90,8 +94,8 @@ class Loop:
             return
         try:
             job = self._jobs.job(row.options, is_chat=bool(row.messages))
-            request = row_request(row, job, self._tokenizer)
-            self._engine.submit(request)
+            request = row_request(row, self._grammars.ready(job), self._tokenizer)
+            self._attempts.submit(request, job.structure)
         except (GencliError, ProcessorsError) as error:
             yield self._refused(row, job, type(error).__name__, str(error))
         else:
@@ -122,7 +126,7 @@ class Loop:
             return
         if not self._is_draining:
             self._is_draining = True
-            for event in self._engine.end_waiting():
+            for event in self._attempts.end_waiting():
                 yield from self._took(event)
         if time.monotonic() >= self._deadline:
             self._engine.interrupt()

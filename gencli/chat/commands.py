@@ -114,6 +114,16 @@ def _preset(chat: Chat, rest: str, scene: Scene) -> Reply:
     return Reply(after, said)
 
 
+def _schema(chat: Chat, rest: str, scene: Scene) -> Reply:
+    if not rest:
+        structure = chat.job.structure
+        said = f"{structure.kind.replace('_', '-')} {structure.source}".strip() if structure else "free"
+        return Reply(chat, f"Answers are {said}.")
+    if rest == "off":
+        return Reply(chat.with_schema(""), "Answers are free from the next one on.")
+    return Reply(chat.with_schema(rest), "Answers are documents of this schema from the next one on.")
+
+
 def _system(chat: Chat, rest: str, scene: Scene) -> Reply:
     if chat.settings["raw"]:
         raise UsageError("A raw chat has no system message.")
@@ -218,6 +228,7 @@ COMMANDS: dict[str, Command] = {
     "show": Command("[KEY]", "Show the settings, or one of them, and where they come from.", _show),
     "chain": Command("", "Show every stage, its values and their origin.", _chain),
     "preset": Command("[NAME]", "Take the values of a preset, below flags and /set.", _preset),
+    "schema": Command("[SCHEMA]", "Show or set the JSON schema of answers; off lets them be free.", _schema),
     "system": Command("[TEXT]", "Show or set the system message; the text default removes it.", _system),
     "undo": Command("", "Take back the last turn.", _undo),
     "regen": Command("", "Answer the last turn again, with other draws.", _regen),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gencli.errors import GenerationError, ModelError, UsageError
 
@@ -98,19 +98,32 @@ def require_template(tokenizer: Tokenizer, *, is_raw: bool) -> None:
 
 
 def prompt_ids(
-    conversation: Conversation, tokenizer: Tokenizer, *, is_raw: bool, context: int
+    conversation: Conversation,
+    tokenizer: Tokenizer,
+    *,
+    is_raw: bool,
+    context: int,
+    tools: Sequence[Any] = (),
 ) -> tuple[int, ...]:
-    """The prompt of the next answer; GenerationError if it leaves no room for one."""
+    """The prompt of the next answer; GenerationError if it leaves no room for one.
+
+    `tools` are told to the chat template.
+    """
     if is_raw:
         ids = tokenizer.encode(_below_each_other(conversation.turns))
     else:
-        ids = tokenizer.encode(tokenizer.render_chat(conversation.messages), special=False)
+        ids = tokenizer.encode(_rendered(conversation, tokenizer, tools), special=False)
     if len(ids) >= context:
         raise GenerationError(
             f"The conversation has {len(ids)} tokens, and the model takes {context} with the answer.",
             hint="/undo takes back the last turn, /clear all of them.",
         )
     return tuple(ids)
+
+
+def _rendered(conversation: Conversation, tokenizer: Tokenizer, tools: Sequence[Any]) -> str:
+    told = {"tools": list(tools)} if tools else {}
+    return tokenizer.render_chat(conversation.messages, **told)
 
 
 def _below_each_other(turns: Sequence[Turn]) -> str:

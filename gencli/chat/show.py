@@ -10,12 +10,13 @@ from gencli.chat.state import Chat, changeable
 from gencli.errors import UsageError
 from gencli.options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, Option, option
 from gencli.settings import Assigned
+from gencli.structured.options import KINDS
 
 __all__ = ["Acting", "about", "acting", "everything", "find_option", "listed", "shown"]
 
 Acting = tuple[str, str, str]  # name, value, origin
 _NAMES = {(entry.stage, entry.field): entry.flag.lstrip("-") for entry in OPTIONS if entry.stage}
-_OWN = {"seed": "/seed", "system": "/system", "preset": "/preset"}
+_OWN = {"seed": "/seed", "system": "/system", "preset": "/preset", **dict.fromkeys(KINDS, "/schema")}
 
 
 def find_option(key: str) -> Option:
@@ -93,6 +94,8 @@ def _head(chat: Chat) -> Iterator[Acting]:
     yield "system", "none" if conversation.system is None else conversation.system, ""
     if presets:
         yield "preset", shown(presets), ""
+    if structure := chat.job.structure:
+        yield structure.kind.replace("_", "-"), structure.source, structure.origin
 
 
 def _row(said: Assigned) -> Acting:

@@ -11,18 +11,23 @@ from typing import Any
 from gencli.chat.conversation import Conversation
 from gencli.errors import UsageError
 from gencli.job import Job, make_job
-from gencli.options import OPTIONS, Option
+from gencli.options import OPTIONS, Option, option
 from gencli.settings import FLAG, Settings, resolve
 from gencli.sources import gather
+from gencli.structured.options import KINDS
 
 __all__ = ["CHAT_OPTIONS", "Chat", "changeable", "open_chat"]
 
+_FREE = {kind: "" if option(kind).default is None else option(kind).default for kind in KINDS}
 _Typed = tuple[str, Mapping[str, Any]]  # where it was typed, and what
-_FOREIGN = ("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain")
+_FOREIGN = {
+    *("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain"),
+    *("partial", "retries", "parsed", "select"),  # a turn is shown while it is made
+}
 CHAT_OPTIONS: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
 # The seed has its own command; code and files are named on the command line only, never by a transcript.
-_FIXED = ("seed", "plugin", "preset")
-_SECTIONS = ("Chain", "Draw", "Limits and stops")
+_FIXED = ("seed", "plugin", "preset", *KINDS)
+_SECTIONS = ("Chain", "Draw", "Limits and stops", "Structure")
 
 
 def changeable() -> Iterator[Option]:
@@ -103,6 +108,12 @@ class Chat:
         if value is None:
             layers = tuple((name, _without(found, key)) for name, found in self.layers)
         return replace(self, layers=layers)._checked()
+
+    def with_schema(self, text: str) -> Chat:
+        """With answers that are documents of this schema; an empty text lets them be free."""
+        said, values = self.layers[-1]
+        chosen = {**values, **_FREE, "json_schema": text}
+        return replace(self, layers=(*self.layers[:-1], (said, chosen)))._checked()
 
     def with_typed(self, typed: Mapping[str, Any], origin: str) -> Chat:
         """With the settings of a transcript in the place of those that are here."""

@@ -24,11 +24,13 @@ COMMANDS = {
     "batch": "Generate a text for each row of files.",
     "chat": "Talk with a model, turn by turn.",
     "models": "List the models on this machine, show one.",
+    "schema": "Say what is enforced of a JSON schema, and how.",
     "tokenize": "Show the tokens of a text.",
     "doctor": "Look at this installation and machine.",
     "completion": "Print the shell's completion script.",
     "stages": "List, show and check the stages of the chain.",
     "config": "Show, check, compare and write presets.",
+    "bench": "Measure what parts of gencli cost here.",
 }
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())
@@ -47,8 +49,8 @@ Options:
   -h, --help            Print this help and exit.
 
 Every command has its own help: gencli run --help
-Exit codes: 0 done, 2 usage, 3 configuration, 4 plug-in, 5 model, 6 generation failed,
-7 some prompts failed, 130 interrupted.
+Exit codes: 0 done, 2 usage, 3 configuration or schema, 4 plug-in, 5 model, 6 generation
+failed or not valid, 7 some prompts failed, 130 interrupted.
 """
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gencli.batch.capacity import plan_rows
+from gencli.batch.grammars import Grammars
 from gencli.batch.loop import Loop
 from gencli.batch.prepare import Batch
 from gencli.batch.progress import Progress
@@ -21,6 +22,7 @@ from gencli.cli.tables import size
 from gencli.engine import Engine
 from gencli.models.resolve import Loaded
 from gencli.settings import Layer, Settings, resolve
+from gencli.structured.compiling import grammar_env, make_compiler
 
 __all__ = ["End", "Status", "generate_rows"]
 
@@ -48,15 +50,18 @@ def generate_rows(
     """Make the rows that the store lacks, until they are all there, or a signal or too many errors end it."""
     settings = _planned(batch, voice)
     loaded, _ = load_model(settings, voice)
-    engine = Engine(
-        loaded.runner,
-        loaded.tokenizer,
-        max_batch=settings["max_batch"],
-        registry=batch.jobs.base.registry,
-    )
     with ExitStack() as stack:
+        compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
+        stack.callback(compiler.close)
+        engine = Engine(
+            loaded.runner,
+            loaded.tokenizer,
+            max_batch=settings["max_batch"],
+            registry=batch.jobs.base.registry,
+            grammars=compiler,
+        )
         bar = BatchBar(progress, engine, voice, sink, stack)
-        loop = _loop(batch, engine, loaded, bar, settings["max_batch"])
+        loop = _loop(batch, engine, loaded, Grammars(compiler), bar)
         handler.on_first = lambda: loop.stop(batch.plan["drain"])
         is_stopped = _run(batch, loop, store, progress, bar)
         handler.on_first = None
@@ -78,10 +83,17 @@ def _run(batch: Batch, loop: Loop, store: Store, progress: Progress, bar: BatchB
     return is_over
 
 
-def _loop(batch: Batch, engine: Engine, loaded: Loaded, bar: BatchBar, max_batch: int) -> Loop:
-    judge = make_judge(engine, batch.settings["model"], keep_input=batch.plan["keep_input"])
-    ahead = _AHEAD * max_batch
-    return Loop(engine, loaded.tokenizer, batch.jobs, judge, ahead=ahead, on_event=bar.add_event)
+def _loop(batch: Batch, engine: Engine, loaded: Loaded, grammars: Grammars, bar: BatchBar) -> Loop:
+    judge = make_judge(engine, batch.settings["model"], grammars, keep_input=batch.plan["keep_input"])
+    return Loop(
+        engine,
+        loaded.tokenizer,
+        batch.jobs,
+        grammars,
+        judge,
+        ahead=_AHEAD * engine.limit,
+        on_event=bar.add_event,
+    )
 
 
 def _planned(batch: Batch, voice: Voice) -> Settings:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from gencli.batch.grammars import Grammars
 from gencli.batch.loop import Ended, Judge
 from gencli.batch.records import Outcome, Row
 from gencli.batch.rows import kept_columns
 from gencli.cli import results
 from gencli.cli.report import RunInfo, record
 from gencli.engine import Engine
-from gencli.events import Error
+from gencli.errors import ConfigError
 from gencli.job import Job
 from gencli.request import Request
 from processors.chain import Chain
@@ -20,7 +22,7 @@ from processors.chain import Chain
 __all__ = ["make_judge"]
 
 
-def make_judge(engine: Engine, model: str, *, keep_input: bool) -> Judge:
+def make_judge(engine: Engine, model: str, grammars: Grammars, *, keep_input: bool) -> Judge:
     """The function that turns ended samples into an outcome."""
 
     @lru_cache(maxsize=1024)
@@ -28,10 +30,18 @@ def make_judge(engine: Engine, model: str, *, keep_input: bool) -> Judge:
         return engine.effective(Request("", (), chain, draw="greedy" if is_greedy else "gumbel")).chain
 
     def judge(row: Row, job: Job, ends: Sequence[Ended]) -> Outcome:
-        line = results.Row(row.id, row.prompt or "", [end.text for end in ends], list(ends))
-        info = RunInfo(model, effective(job.assembly.chain, job.is_greedy), job)
+        compiled = None
+        with suppress(ConfigError):  # then it is why the row failed
+            compiled = grammars.compiled(job)
+        if compiled is not None:
+            job = job.on(compiled.variant.constraint)
+        is_partial = job.structure is None or job.structure.is_partial
+        texts = [end.text for end in ends]
+        line = results.Row(row.id, row.prompt or "", texts, list(ends), is_partial)
+        info = RunInfo(model, effective(job.assembly.chain, job.is_greedy), job, compiled)
         result = {**record(line, info), **_of_input(row, keep_input=keep_input)}
-        return Outcome(row.record.index, row.id, result, any(isinstance(end, Error) for end in ends))
+        is_error = any(results.failure(end) is not None for end in ends)
+        return Outcome(row.record.index, row.id, result, is_error)
 
     return judge
 

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from gencli.cli.tables import table
 from gencli.job import Job
 from gencli.jsontext import to_json
+from gencli.structured.wanted import Structure
 
 __all__ = ["chain_json", "chain_rows", "chain_table"]
 
+_WIDTH = 200  # of a value
 _COLUMNS = ("phase", "stage", "value", "origin")
 
 
@@ -28,6 +30,19 @@ def chain_rows(job: Job) -> list[dict[str, str]]:
     return [dict(zip(_COLUMNS, row, strict=True)) for row in _lines(job)]
 
 
+def _described(structure: Structure) -> str:
+    """What the output has to be and what compiles that, without the text of it."""
+    backend = structure.plan.variants[0].constraint.backend
+    after = f", after {to_json(structure.after)}" if structure.after else ""
+    return f"{structure.kind} {structure.source}".strip() + f", {backend}{after}"
+
+
+def _short(value: object) -> str:
+    """A value in a table; a grammar's text may be long."""
+    text = to_json(value)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 4] + '..."'
+
+
 def _lines(job: Job) -> Iterator[tuple[str, str, str, str]]:
     running = {name for name, _ in job.chain}
     yield "constrain", "tail", "ids that the tokenizer lacks", "model"
@@ -36,8 +51,10 @@ def _lines(job: Job) -> Iterator[tuple[str, str, str, str]]:
         why = "" if name in running else "  (off)" if params.is_off() else "  (not run: greedy)"
         said = job.assembly.of_stage(name)
         for entry in said:
-            yield phase, name, f"{entry.field}={to_json(entry.value)}{why}", f"{entry.origin} {entry.said}"
-        if not said:
+            yield phase, name, f"{entry.field}={_short(entry.value)}{why}", f"{entry.origin} {entry.said}"
+        if name == "grammar" and job.structure is not None:
+            yield phase, name, _described(job.structure), job.structure.origin
+        elif not said:
             yield phase, name, f"defaults{why}", "flag --stage"
     if job.is_greedy and job.draw != "greedy":
         yield "draw", "greedy", "", "temperature 0"

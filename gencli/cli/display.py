@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from gencli.cli.render import Sink, Voice
 from gencli.cli.report import RunInfo
 from gencli.cli.results import Results
-from gencli.cli.writers import BlockWriter, JsonLinesWriter, JsonWriter, TextWriter, Writer
+from gencli.cli.writers import BlockWriter, JsonLinesWriter, JsonWriter, LineWriter, TextWriter, Writer
 from gencli.models.watch import OnBytes
 from gencli.settings import Settings
 
@@ -45,11 +45,15 @@ def open_writers(
     settings: Settings, sink: Sink, results: Results, info: RunInfo, voice: Voice, stack: ExitStack
 ) -> list[Writer]:
     """The writer of the result, and a bar where the result does not show by itself how far it is."""
-    is_text, is_streaming = settings["format"] == "text", settings["stream"] is not False
+    structure, is_text = info.job.structure, settings["format"] == "text"
     is_one = len(results.rows) == info.job.n == 1
-    if is_text and is_streaming and not is_one and sink.has_control:
+    is_data = structure is not None and structure.is_data
+    is_shown = is_text and settings["stream"] is not False
+    is_streaming = is_shown and structure is None  # a text is a result only when it is known to be valid
+    if is_shown and not is_one and not is_data and sink.has_control:
         return [_live(sink, results, info, voice, stack)]
-    writers = [_writer(settings["format"], sink, results, info, is_streaming=is_streaming)]
+    form = "lines" if is_data and not is_one else settings["format"]
+    writers = [_writer(form, sink, results, info, is_streaming=is_streaming)]
     is_seen = is_text and is_streaming and not sink.is_file
     if voice.has_drawing and not is_seen:
         writers.append(_bar(sink, results, info, stack))
@@ -61,6 +65,8 @@ def _writer(form: str, sink: Sink, results: Results, info: RunInfo, *, is_stream
         return JsonLinesWriter(sink, results, info)
     if form == "json":
         return JsonWriter(sink, results, info)
+    if form == "lines":
+        return LineWriter(sink, results)
     if len(results.rows) == info.job.n == 1:
         return TextWriter(sink, results, is_streaming=is_streaming)
     return BlockWriter(sink, results, is_streaming=is_streaming)

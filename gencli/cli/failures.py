@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 
-from gencli.errors import GencliError, GenerationError, UsageError, is_out_of_memory
-from processors.errors import ProcessorsError, RowError
+from gencli.errors import ConfigError, GencliError, GenerationError, UsageError, is_out_of_memory
+from processors.errors import GrammarError, ProcessorsError, RowError
 
 __all__ = ["explain"]
 
@@ -15,6 +15,8 @@ def explain(error: Exception) -> GencliError:
     """The error as one of gencli's own."""
     if isinstance(error, RowError):
         return GenerationError(str(error))
+    if isinstance(error, GrammarError):
+        return ConfigError(str(error))
     if isinstance(error, ProcessorsError):
         return UsageError(str(error))
     if hasattr(error, "format_message"):  # typer's own, whose classes it does not export

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import chain
 
 import torch
@@ -12,49 +13,94 @@ import torch
 from gencli.cli.display import load_progress, open_writers
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
-from gencli.cli.report import RunInfo, errors, stats, summary
+from gencli.cli.report import RunInfo, errors, stats, summary, thinking
 from gencli.cli.results import Results
 from gencli.engine import Engine
 from gencli.errors import GencliError
 from gencli.events import Error
 from gencli.job import Job, make_requests
 from gencli.models.resolve import Loaded, ModelChoice, load
+from gencli.models.vocabulary import OnTokenizer
 from gencli.request import Request
 from gencli.settings import Settings
+from gencli.structured.attempts import Attempts
+from gencli.structured.compiling import Compiled, Compiling
+from gencli.structured.wanted import Structure
 from processors.errors import ProcessorsError
 
 __all__ = ["generate", "load_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """All that a run needs: the model, an engine on it, and the job with the grammar that compiled."""
+
+    job: Job
+    loaded: Loaded
+    load_seconds: float
+    engine: Engine
+    compiled: Compiled | None
 
 
 def generate(
     job: Job, prompts: Sequence[str], settings: Settings, *, sink: Sink, voice: Voice, handler: Interrupts
 ) -> int:
     """Run the job; the exit code."""
-    loaded, load_seconds = load_model(settings, voice)
-    engine = Engine(loaded.runner, loaded.tokenizer, max_batch=settings["max_batch"], registry=job.registry)
-    requests = list(make_requests(job, prompts, loaded.tokenizer))
-    refused = _submit(engine, requests)
-    num_said = _say_notices(engine, voice)
-    spec, results = loaded.runner.spec, Results(prompts, job.n)
-    info = RunInfo(settings["model"], engine.effective(requests[0]).chain, job)
-    handler.on_first = engine.interrupt
     with ExitStack() as stack:
+        ready = _prepare(job, settings, voice, stack)
+        engine, job = ready.engine, ready.job
+        attempts = Attempts(engine)
+        requests = list(make_requests(job, prompts, ready.loaded.tokenizer))
+        refused = _submit(attempts, requests, job.structure)
+        num_said = _say_notices(engine, voice)
+        is_partial = job.structure is None or job.structure.is_partial
+        results = Results(prompts, job.n, is_partial=is_partial)
+        info = RunInfo(settings["model"], engine.effective(requests[0]).chain, job, ready.compiled)
+        handler.on_first = engine.interrupt
         writers = open_writers(settings, sink, results, info, voice, stack)
-        for event in chain(refused, engine.run()):
+        for event in chain(refused, attempts.run()):
             results.add(event)
             for writer in writers:
                 writer.add(event)
         for writer in writers:
             writer.close()
     _say_notices(engine, voice, num_said)
+    _sum_up(results, info, ready, settings, voice)
+    return results.exit_code
+
+
+def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _Ready:
+    """Load the model and, beside that, compile the grammar."""
+    compiling = Compiling(job.structure, settings["grammar_timeout"])
+    stack.callback(compiling.close)
+    loaded, seconds = load_model(settings, voice, on_tokenizer=compiling.begin)
+    compiler, compiled = compiling.finish(loaded)
+    if compiled is not None:
+        job = job.on(compiled.variant.constraint)
+        for text in compiled.passed_over:
+            voice.say(f"Notice: {text} {compiled.variant.constraint.backend} takes its place.")
+    engine = Engine(
+        loaded.runner,
+        loaded.tokenizer,
+        max_batch=settings["max_batch"],
+        registry=job.registry,
+        grammars=compiler,
+    )
+    return _Ready(job, loaded, seconds, engine, compiled)
+
+
+def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Voice) -> None:
+    if settings["format"] == "text":
+        for text in thinking(results):
+            voice.say(text)
     for error in errors(results):
         say(error)
     for line in summary(results, info):
         voice.say(line)
     if settings["stats"]:
-        for line in stats(results, spec, load_seconds=load_seconds, threads=torch.get_num_threads()):
+        spec, threads = ready.loaded.runner.spec, torch.get_num_threads()
+        for line in stats(results, info, spec, load_seconds=ready.load_seconds, threads=threads):
             voice.say(line)
-    return results.exit_code
 
 
 def _say_notices(engine: Engine, voice: Voice, num_said: int = 0) -> int:
@@ -64,8 +110,10 @@ def _say_notices(engine: Engine, voice: Voice, num_said: int = 0) -> int:
     return len(engine.notices)
 
 
-def load_model(settings: Settings, voice: Voice) -> tuple[Loaded, float]:
-    """The model, and how long it took."""
+def load_model(
+    settings: Settings, voice: Voice, *, on_tokenizer: OnTokenizer | None = None
+) -> tuple[Loaded, float]:
+    """The model, and how long it took. `on_tokenizer` is called before the weights are read."""
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
     choice = ModelChoice(
@@ -77,18 +125,18 @@ def load_model(settings: Settings, voice: Voice) -> tuple[Loaded, float]:
     )
     start = time.monotonic()
     with load_progress(choice.name, voice) as on_bytes:
-        loaded = load(choice, on_bytes=on_bytes)
+        loaded = load(choice, on_bytes=on_bytes, on_tokenizer=on_tokenizer)
     for notice in loaded.runner.spec.notices:
         voice.say(f"Notice: {notice}")
     return loaded, time.monotonic() - start
 
 
-def _submit(engine: Engine, requests: Sequence[Request]) -> list[Error]:
+def _submit(attempts: Attempts, requests: Sequence[Request], structure: Structure | None) -> list[Error]:
     """Hand over the requests. One that does not fit fails alone; if none fits, its error is the run's."""
     refused: list[list[Error]] = []
     for request in requests:
         try:
-            engine.submit(request)
+            attempts.submit(request, structure)
         except (GencliError, ProcessorsError) as error:
             if len(refused) == len(requests) - 1:
                 raise

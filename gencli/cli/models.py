@@ -16,6 +16,7 @@ from gencli.errors import ModelError, UsageError
 from gencli.jsontext import to_json
 from gencli.models.card import Card, kv_bytes, read_card
 from gencli.models.places import BUNDLED, bundled_folder, find_local, hub_cache, hub_models, local_names
+from gencli.models.vocabulary import grammar_support
 from gencli.options import Option
 from processors.params import Bounds
 
@@ -29,7 +30,7 @@ Usage: gencli models list [FOLDER]...
 
 List the models on this machine (bundled, in the hub's cache, and in the folders
 that are given), or show one of them and the memory that it needs. Reads
-config.json and the heads of the weight files, nothing else.
+config.json, tokenizer.json and the heads of the weight files, nothing else.
 """,
     (
         Option(("--batch",), int, "Samples side by side, for the memory.", "Model", 1, Bounds(ge=1)),
@@ -41,6 +42,11 @@ config.json and the heads of the weight files, nothing else.
     "list|show [NAME]",
     (*_WORDS, *BUNDLED),
 )  # fmt: skip
+_GRAMMARS = {
+    "exact": "yes: xgrammar and llguidance know the bytes of each token",
+    "decoded": "yes, with bytes as they are decoded: its tokens change with their neighbours",
+    "unknown": "not known before it is loaded: there is no tokenizer.json",
+}
 _NUMBERS = {"float32": 4, "bfloat16": 2}
 
 
@@ -165,7 +171,8 @@ def _show(names: Sequence[str], *, batch: int, context: int | None) -> dict[str,
         }
         for dtype, width in _NUMBERS.items()
     ]
-    return {"name": names[0], **_card_json(card), "memory": {"batch": batch, "context": tokens, "of": memory}}
+    record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
+    return {**record, "memory": {"batch": batch, "context": tokens, "of": memory}}
 
 
 def _show_text(record: Mapping[str, Any]) -> str:
@@ -186,6 +193,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
         ("vocabulary", str(record["vocabulary"] or "?")),
         ("chat template", "yes" if record["chat_template"] else "no (gencli chat needs --raw)"),
         ("lanes", f"{record['lanes']}: {shared}"),
+        ("grammars", _GRAMMARS[record["grammars"]]),
         ("rollback", f"{'yes' if record['rollback'] else 'no'}: {back}"),
     ]
     memory = record["memory"]

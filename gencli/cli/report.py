@@ -6,15 +6,16 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from gencli.cli.results import Results, Row, tokens_per_second
+from gencli.cli.results import Results, Row, failure, tokens_per_second
 from gencli.events import Error, Finish
 from gencli.job import Job
 from gencli.models.base import ModelSpec
+from gencli.structured.compiling import Compiled
 from processors.chain import Chain
 
-__all__ = ["RunInfo", "errors", "record", "stats", "summary"]
+__all__ = ["RunInfo", "errors", "record", "stats", "summary", "thinking"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class RunInfo:
     model: str
     chain: Chain
     job: Job
+    compiled: Compiled | None = None
 
 
 def record(row: Row, info: RunInfo) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
 
     With -n above 1 `text` becomes `texts`, and what belongs to a sample becomes a list beside it.
     """
-    samples = [_sample(outcome) for outcome in row.ended]
+    samples = [_sample(row, sample) for sample in range(len(row.outcomes)) if row.outcomes[sample]]
     of_sample: dict[str, Any] = {key: [sample[key] for sample in samples] for key in samples[0]}
     texts = {"texts": of_sample.pop("text")}
     if info.job.n == 1:
@@ -47,24 +49,50 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         "model": info.model,
         "timings": _timings(row.finishes),
         "sampler": "greedy" if info.job.is_greedy else info.job.draw,
-        "chain": info.chain.to_list(),
+        "grammar": _grammar(info),
+        "chain": _stages(info),
         "origins": {f"{a.stage}.{a.field}": f"{a.origin} {a.said}" for a in info.job.assembly.values},
     }
 
 
-def _sample(outcome: Finish | Error) -> dict[str, Any]:
-    if isinstance(outcome, Error):
-        nothing = {"matched": None, "offset": None, "completion_tokens": None}
-        error = {"type": outcome.type, "message": outcome.message}
-        return {"text": outcome.text, "finish_reason": "error", **nothing, "error": error}
+def _sample(row: Row, sample: int) -> dict[str, Any]:
+    outcome = row.outcomes[sample]
+    finish = outcome if isinstance(outcome, Finish) else None
+    verdict, failed = finish and finish.verdict, failure(outcome) if outcome else None
+    is_withheld = failed is not None and not row.is_partial
     return {
-        "text": outcome.text,
-        "finish_reason": outcome.reason,
-        "matched": outcome.matched,
-        "offset": outcome.offset,
-        "completion_tokens": outcome.completion_tokens,
-        "error": None,
+        "text": None if is_withheld or outcome is None else outcome.text,
+        "finish_reason": finish.reason if finish else "error",
+        "matched": finish and finish.matched,
+        "offset": finish and finish.offset,
+        "completion_tokens": finish and finish.completion_tokens,
+        "valid": verdict and verdict.is_valid,
+        "parsed": verdict.value if verdict and verdict.is_valid else None,
+        "thinking": verdict and verdict.thinking,
+        "attempts": verdict.attempts if verdict else 1,
+        "error": {"type": failed.type, "message": failed.message} if failed else None,
     }
+
+
+def _grammar(info: RunInfo) -> dict[str, Any] | None:
+    if info.compiled is None or info.job.structure is None:
+        return None
+    variant = info.compiled.variant
+    return {
+        "kind": info.job.structure.kind,
+        "backend": variant.constraint.backend,
+        "exact": variant.audit.is_exact,
+        "compile_seconds": round(info.compiled.seconds, 6),
+    }
+
+
+def _stages(info: RunInfo) -> list[dict[str, dict[str, Any]]]:
+    """The chain; a grammar that an option gave is named by that option, for its text may be long."""
+    stages = info.chain.to_list()
+    if info.job.structure is not None:
+        for stage in stages:
+            stage.get("grammar", {}).pop("text", None)
+    return stages
 
 
 def _timings(finishes: list[Finish]) -> dict[str, float | None] | None:
@@ -97,17 +125,48 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
         yield f"Cut at --max-time {info.job.limits.max_time:g} s; raise it for more."
     if "context" in limits:
         yield "Cut at the end of the model's context; a shorter prompt leaves more room."
+    yield from _about_structure(results, info)
+
+
+def _about_structure(results: Results, info: RunInfo) -> Iterator[str]:
+    """What a grammar did to other options, and how many draws a result took."""
+    for finish in results.finishes:
+        which = _which(finish.request, finish.sample, results)
+        verdict = finish.verdict
+        if verdict and verdict.is_valid and verdict.attempts > 1:
+            yield f"{which}Valid after {verdict.attempts} attempts."
+        if longer := _asks_for_more(finish, info.chain):
+            yield f"Notice: {which}The grammar allows nothing more, so {longer} did not make it longer."
+
+
+def _asks_for_more(finish: Finish, chain: Chain) -> str:
+    """The stage that wanted a longer text than the grammar has."""
+    if finish.reason != "grammar":
+        return ""
+    at_least, ignore = (cast(Any, chain.get(name)) for name in ("min_tokens", "ignore_eos"))
+    if at_least and finish.completion_tokens < at_least.count:
+        return "min_tokens"
+    return "ignore_eos" if ignore and ignore.enabled else ""
+
+
+def thinking(results: Results) -> Iterator[str]:
+    """What stood before the results."""
+    for finish in results.finishes:
+        if finish.verdict and finish.verdict.thinking:
+            which = _which(finish.request, finish.sample, results)
+            yield f"[thinking] {which}{finish.verdict.thinking.strip()}"
 
 
 def errors(results: Results) -> Iterator[str]:
-    """A line for each sample that failed."""
-    for error in results.errors:
-        yield f"Error: {_which(error, results)}{error.message}"
+    """A line for each sample without a result."""
+    for failed in results.failures:
+        yield f"Error: {_which(failed.request, failed.sample, results)}{failed.message}"
 
 
-def _which(error: Error, results: Results) -> str:
-    rows = f"prompt {error.request}" if len(results.rows) > 1 else ""
-    samples = f"sample {error.sample + 1}" if len(results.row(error.request).outcomes) > 1 else ""
+def _which(request: str, sample: int, results: Results) -> str:
+    """Which of several prompts and samples, as the beginning of a sentence."""
+    rows = f"prompt {request}" if len(results.rows) > 1 else ""
+    samples = f"sample {sample + 1}" if len(results.row(request).outcomes) > 1 else ""
     which = ", ".join(part for part in (rows, samples) if part)
     return f"{which}: " if which else ""
 
@@ -126,13 +185,17 @@ def _reasons(results: Results) -> str:
     return f"stop at {json.dumps(finish.matched, ensure_ascii=False)}" if is_said else finish.reason
 
 
-def stats(results: Results, spec: ModelSpec, *, load_seconds: float, threads: int) -> Iterator[str]:
+def stats(
+    results: Results, info: RunInfo, spec: ModelSpec, *, load_seconds: float, threads: int
+) -> Iterator[str]:
     """What --stats adds."""
     dtype = str(spec.dtype).removeprefix("torch.")
     reason = f" ({spec.dtype_reason})" if spec.dtype_reason else ""
     yield f"model: {spec.name}, context {spec.context}, vocabulary {spec.vocab_size}"
     yield f"device: {spec.device}, {_count(threads, 'thread')}, dtype: {dtype}{reason}"
     yield f"load: {load_seconds:.2f} s"
+    if info.compiled is not None:
+        yield f"grammar: {info.compiled.variant.constraint.backend}, compile: {info.compiled.seconds:.3f} s"
     timings = _timings(results.finishes)
     if timings is not None:
         speed = timings["tokens_per_second"]

@@ -7,19 +7,33 @@ from dataclasses import dataclass
 
 from gencli.events import Error, Event, Finish, Token
 
-__all__ = ["Outcome", "Results", "Row", "tokens_per_second"]
+__all__ = ["Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
 
 Outcome = Finish | Error
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a sample has no result."""
+
+    request: str
+    sample: int
+    type: str
+    message: str
+
+
 @dataclass(slots=True)
 class Row:
-    """A prompt, and for each of its samples the text so far and how it ended."""
+    """A prompt, and for each of its samples the text so far and how it ended.
+
+    `is_partial` shows texts that are not what was asked for as well.
+    """
 
     id: str
     prompt: str
     texts: list[str]
     outcomes: list[Outcome | None]
+    is_partial: bool = True
 
     @property
     def is_done(self) -> bool:
@@ -36,13 +50,25 @@ class Row:
         """The samples that did not fail."""
         return [outcome for outcome in self.outcomes if isinstance(outcome, Finish)]
 
+    def shown(self, sample: int) -> str | None:
+        """What a finished sample writes; None if its text is not to be taken for a result."""
+        outcome = self.outcomes[sample]
+        verdict = outcome.verdict if isinstance(outcome, Finish) else None
+        is_result = verdict.is_valid if verdict else isinstance(outcome, Finish)
+        if not is_result and not self.is_partial:
+            return None
+        return verdict.written if verdict else self.texts[sample]
+
 
 class Results:
-    """The rows of a run, in the order of the prompts."""
+    """The rows of a run, in the order of the prompts.
 
-    def __init__(self, prompts: Sequence[str], num_samples: int) -> None:
+    `is_partial` says whether texts of samples that failed are shown.
+    """
+
+    def __init__(self, prompts: Sequence[str], num_samples: int, *, is_partial: bool = True) -> None:
         self.rows = [
-            Row(str(number), prompt, [""] * num_samples, [None] * num_samples)
+            Row(str(number), prompt, [""] * num_samples, [None] * num_samples, is_partial)
             for number, prompt in enumerate(prompts, start=1)
         ]
         self._by_id = {row.id: row for row in self.rows}
@@ -67,18 +93,29 @@ class Results:
         return [finish for row in self.rows for finish in row.finishes]
 
     @property
-    def errors(self) -> list[Error]:
-        """All samples that failed."""
-        return [outcome for row in self.rows for outcome in row.outcomes if isinstance(outcome, Error)]
+    def failures(self) -> list[Failure]:
+        """All samples without a result."""
+        return [found for row in self.rows for outcome in row.ended if (found := failure(outcome))]
 
     @property
     def exit_code(self) -> int:
         """130 if interrupted, 6 if all failed, 7 if some did, else 0."""
         if any(finish.reason == "interrupted" for finish in self.finishes):
             return 130
-        if not self.errors:
+        if not self.failures:
             return 0
-        return 7 if self.finishes else 6
+        return 7 if len(self.failures) < sum(len(row.outcomes) for row in self.rows) else 6
+
+
+def failure(outcome: Outcome) -> Failure | None:
+    """Why a sample has no result; None if it has one."""
+    if isinstance(outcome, Error):
+        return Failure(outcome.request, outcome.sample, outcome.type, outcome.message)
+    if outcome.verdict is None or outcome.verdict.is_valid:
+        return None
+    tried = f" ({outcome.verdict.attempts} attempts)" if outcome.verdict.attempts > 1 else ""
+    message = f"The output is not valid{tried}: {'; '.join(outcome.verdict.faults).rstrip('.')}."
+    return Failure(outcome.request, outcome.sample, "InvalidOutput", message)
 
 
 def tokens_per_second(finishes: Sequence[Finish]) -> float | None:

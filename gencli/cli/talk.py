@@ -11,13 +11,18 @@ from gencli.chat.state import Chat
 from gencli.cli.chain_view import chain_table
 from gencli.cli.generate import load_model
 from gencli.cli.interrupts import Interrupts
-from gencli.cli.render import Sink, Voice, say
+from gencli.cli.render import Sink, Voice, prompt, say
+from gencli.cli.results import failure
 from gencli.cli.turns import Reader, open_reader
 from gencli.engine import Engine
 from gencli.errors import GencliError, GenerationError
 from gencli.events import Error, Finish, Token
-from gencli.job import make_request, notices
+from gencli.job import Job, make_request, notices
 from gencli.models.resolve import Loaded
+from gencli.structured.compiling import compile_plan, grammar_env, make_compiler
+from gencli.structured.thinking import Pieces, ThinkingSplitter
+from gencli.structured.verdict import Judge
+from gencli.structured.wanted import Structure
 from processors.errors import ProcessorsError
 
 __all__ = ["talk"]
@@ -41,13 +46,18 @@ class _Talker:
     def __init__(self, chat: Chat, loaded: Loaded, *, sink: Sink, voice: Voice, handler: Interrupts) -> None:
         self._chat, self._loaded = chat, loaded
         self._sink, self._voice, self._handler = sink, voice, handler
+        self._compiler = make_compiler(grammar_env(loaded), chat.settings["grammar_timeout"])
         self._engine = self._new_engine()
         self._scene = Scene(loaded.tokenizer, loaded.runner.spec.context, lambda chat: chain_table(chat.job))
         self._draft = ""
         self._is_over = False
+        self._is_valid = True  # whether every answer was what had been asked for
 
     def follow(self, reader: Reader) -> int:
-        """Do what is typed until its end; 130 if a chat without a terminal was interrupted."""
+        """Do what is typed until its end.
+
+        Without a terminal: 130 if it was interrupted, 6 if an answer was not valid.
+        """
         while not self._is_over:
             line = reader.read(self._draft)
             if line is None:
@@ -63,7 +73,7 @@ class _Talker:
                 continue
             if reason == "interrupted" and not reader.is_live:
                 return 130
-        return 0
+        return 0 if reader.is_live or self._is_valid else 6
 
     def _take(self, line: str) -> str:
         """Carry out a command or answer a turn; how the answer ended."""
@@ -89,15 +99,20 @@ class _Talker:
 
     def _answered(self, chat: Chat) -> tuple[Chat, Finish]:
         """The chat with the answer to its last turn, which is written while it is made."""
-        job, spec = chat.job, self._loaded.runner.spec
-        is_raw = chat.settings["raw"]
-        ids = prompt_ids(chat.conversation, self._loaded.tokenizer, is_raw=is_raw, context=spec.context)
+        job, spec = self._constrained(chat.job), self._loaded.runner.spec
+        ids = prompt_ids(
+            chat.conversation,
+            self._loaded.tokenizer,
+            is_raw=chat.settings["raw"],
+            context=spec.context,
+            tools=job.structure.tools if job.structure else (),
+        )
         self._engine.submit(make_request(job, "chat", ids, draw_seed(chat.conversation), session="chat"))
         while self._engine.notices:
             self._voice.say(f"Notice: {self._engine.notices.pop(0)}")
         self._handler.on_first = self._engine.interrupt
         try:
-            end = self._written()
+            end = self._written(job.structure)
         except BaseException:
             self._engine = self._new_engine()  # what the old one was doing is not known
             raise
@@ -106,18 +121,33 @@ class _Talker:
         self._scene = replace(self._scene, answers=(*self._scene.answers, end))
         for line in _summary(end):
             self._voice.say(line)
+        if failed := failure(Judge(job.structure)(end)):
+            self._is_valid = False
+            say(f"{failed.message} The answer is kept; /undo takes it back, /regen draws another.")
         return chat.with_conversation(chat.conversation.answered(end.text, end.reason)), end
 
     def _new_engine(self) -> Engine:
-        registry = self._chat.settings.registry
-        return Engine(self._loaded.runner, self._loaded.tokenizer, max_batch=1, registry=registry)
+        registry, compiler = self._chat.settings.registry, self._compiler
+        runner, tokenizer = self._loaded.runner, self._loaded.tokenizer
+        return Engine(runner, tokenizer, max_batch=1, registry=registry, grammars=compiler)
 
-    def _written(self) -> Finish:
+    def _constrained(self, job: Job) -> Job:
+        """The job with the grammar that compiles; it is compiled once."""
+        if job.structure is None:
+            return job
+        return job.on(compile_plan(job.structure.plan, self._compiler).variant.constraint)
+
+    def _written(self, structure: Structure | None) -> Finish:
+        """The answer, written while it is made; what stands before it goes to stderr."""
+        splitter = ThinkingSplitter(structure.after) if structure and structure.after else None
         end: Finish | Error | None = None
         for event in self._engine.run():  # to its end: an interrupt is over then
             if isinstance(event, Token):
-                self._sink.write(event.text)
+                pieces = splitter.feed(event.text) if splitter else Pieces(rest=event.text)
+                prompt(pieces.thinking)
+                self._sink.write(pieces.rest)
             else:
+                prompt(splitter.finish().thinking if splitter else "")
                 end = event
                 self._sink.write("" if event.text.endswith("\n") else "\n")
         if isinstance(end, Finish):

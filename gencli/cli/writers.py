@@ -10,7 +10,16 @@ from gencli.cli.results import Results, Row
 from gencli.events import Event, Token
 from gencli.jsontext import to_json
 
-__all__ = ["BlockWriter", "JsonLinesWriter", "JsonWriter", "TextWriter", "Writer", "block", "label"]
+__all__ = [
+    "BlockWriter",
+    "JsonLinesWriter",
+    "JsonWriter",
+    "LineWriter",
+    "TextWriter",
+    "Writer",
+    "block",
+    "label",
+]
 
 
 class Writer(Protocol):
@@ -38,8 +47,9 @@ class TextWriter:
 
     def close(self) -> None:
         """Write what is missing."""
-        text = self._results.rows[0].texts[0]
-        self._sink.write(_rest("" if not self._is_streaming else text, text))
+        text = self._results.rows[0].shown(0)
+        if text is not None:
+            self._sink.write(_rest("" if not self._is_streaming else text, text))
 
 
 class BlockWriter:
@@ -71,7 +81,9 @@ class BlockWriter:
         """All blocks are written by then."""
 
     def _write(self, row: Row, sample: int, *, is_done: bool) -> None:
-        text = row.texts[sample]
+        text = row.shown(sample) if is_done else row.texts[sample]
+        if text is None:
+            return
         head = ""
         if self._written is None:
             head = ("" if self._is_first else "\n") + label(row, sample) + "\n"
@@ -80,6 +92,25 @@ class BlockWriter:
         if head + new:
             self._sink.write(head + new)
         self._written = text
+
+
+class LineWriter:
+    """Results alone, each with its newline, in the order of the prompts and as they become complete."""
+
+    def __init__(self, sink: Sink, results: Results) -> None:
+        self._sink = sink
+        self._open = [(row, sample) for row in results.rows for sample in range(len(row.texts))]
+
+    def add(self, event: Event) -> None:
+        """Write the results that nothing stands before."""
+        while self._open and self._open[0][0].outcomes[self._open[0][1]] is not None:
+            row, sample = self._open.pop(0)
+            text = row.shown(sample)
+            if text is not None:
+                self._sink.write(_rest("", text))
+
+    def close(self) -> None:
+        """All results are written by then."""
 
 
 class JsonLinesWriter:
@@ -123,7 +154,8 @@ def label(row: Row, sample: int) -> str:
 
 def block(row: Row, sample: int) -> str:
     """A finished text under its label."""
-    return label(row, sample) + "\n" + _rest("", row.texts[sample])
+    text = row.shown(sample)
+    return "" if text is None else label(row, sample) + "\n" + _rest("", text)
 
 
 def _rest(written: str, text: str) -> str:

@@ -13,6 +13,7 @@ from gencli.models.places import BUNDLED, bundled_folder, find_local
 
 if TYPE_CHECKING:
     from gencli.models.base import ModelRunner
+    from gencli.models.vocabulary import OnTokenizer
     from gencli.models.watch import OnBytes
     from gencli.tokenizer import Tokenizer
 
@@ -38,19 +39,25 @@ class Loaded:
     tokenizer: Tokenizer
 
 
-def load(choice: ModelChoice, *, on_bytes: OnBytes | None = None) -> Loaded:
+def load(
+    choice: ModelChoice, *, on_bytes: OnBytes | None = None, on_tokenizer: OnTokenizer | None = None
+) -> Loaded:
     """Load a bundled model, a folder, or a hub name from the local cache.
 
-    `on_bytes` is called with the bytes of weights that are loaded and all bytes.
+    `on_bytes` is called with the bytes of weights that are loaded and all bytes, `on_tokenizer` once,
+    before the weights are read.
     """
     if choice.name == "fake":
         return _load_fake(choice)
     from gencli.models.hf import HFRunner
+    from gencli.models.vocabulary import declared_vocabulary
     from gencli.tokenizer import HFTokenizer
 
     # Weights take the longest, so what is wrong with the folder or the tokenizer is said before.
     folder = _checked(choice)
     tokenizer = HFTokenizer.load(folder, trust_remote_code=choice.trust_remote_code)
+    if on_tokenizer is not None:
+        on_tokenizer(tokenizer, *declared_vocabulary(folder, tokenizer))
     runner = HFRunner.load(
         folder,
         dtype=choice.dtype,

@@ -44,9 +44,10 @@ class StopRules:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Why a sample ended: eos, stop, length, grammar, loop, interrupted or error.
+    """Why a sample ended: eos, stop, length, closed, grammar, loop, interrupted or error.
 
-    `matched` is the stop string, the text a pattern matched, or the stop or EOS id; `offset` is the
+    closed: a limit was reached in an open document, which was then completed. `matched` is the stop
+    string, the text a pattern matched, the stop or EOS id, or the limit; `offset` is the
     number of characters of output before it.
     """
 
@@ -94,6 +95,12 @@ class TextStream:
             return self._emit(text, Finish("stop", match.text, match.offset))
         reason = self._count_reason(token_id, grammar_end)
         return self._emit(text + self._flush(), Finish(reason)) if reason else self._emit(text)
+
+    def add(self, token_id: int) -> Delta:
+        """Add a token that nobody chose: nothing is looked for in it, and nothing ends."""
+        assert self.finish is None, "a token behind the end"
+        self.num_tokens += 1
+        return self._emit(self._matcher.skip(self._decoder.push(token_id)))
 
     def close(self, reason: str) -> Delta:
         """End the sample from outside (context full, time out, interrupt): give what was held."""

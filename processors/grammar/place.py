@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from processors.base import Followed, Vocabulary
-from processors.grammar.backend import Ask, Matcher
+from torch import Tensor
 
-__all__ = ["Marker", "Place"]
+from processors.base import Followed, Vocabulary
+from processors.grammar.ahead import look_ahead
+from processors.grammar.backend import Ask, Matcher
+from processors.grammar.bits import allow_only, allows
+from processors.grammar.canonical import Speller
+from processors.grammar.closing import SLACK, Closer
+
+__all__ = ["Marker", "Place", "Rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +39,47 @@ class Marker:
         return None if token in self.ids or self.text in text else text[1 - len(self.text) or len(text) :]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """What holds for one request all along.
+
+    `ends` are the ids that end a text. `is_canonical`: forced text is cut into tokens as the tokenizer
+    would. `budget`: the most tokens of the output, if what cannot be ended within them is to be avoided.
+    """
+
+    speller: Speller
+    closer: Closer
+    ends: frozenset[int]
+    marker: Marker | None = None
+    is_json: bool = False
+    is_canonical: bool = False
+    budget: int | None = None
+
+
 @dataclass(slots=True)
 class Place:
     """A slot's state. `tail` is the text so far while the marker is awaited, else None.
 
-    `is_done` says that the text has ended, or holds a token that the grammar does not allow; nothing that
-    comes then is used.
+    `text` is the document so far, or the end of it, `count` the number of tokens of the whole output, `reach`
+    that of a short document. `is_done` says that the text has ended, or holds a token that the grammar
+    does not allow; nothing that comes then is used.
     """
 
     matcher: Matcher
-    ends: frozenset[int]
-    marker: Marker | None = None
+    rules: Rules
     tail: bytes | None = None
+    text: bytes = b""
+    count: int = 0
+    reach: int = 0
     is_done: bool = False
+
+    @classmethod
+    def start(cls, matcher: Matcher, rules: Rules) -> Place:
+        """At the beginning of the output. If no short document is known, the budget is left out of view."""
+        path = rules.closer.path(matcher, b"", rules.budget) if rules.budget is not None else None
+        if path is None:
+            rules = replace(rules, budget=None)
+        return cls(matcher, rules, b"" if rules.marker else None, reach=len(path or ()))
 
     def fork(self) -> Place:
         """An independent copy."""
@@ -53,53 +89,125 @@ class Place:
         """How many of the drafts come before the document; more than there are if it does not begin."""
         tail = self.tail
         for count, token in enumerate(drafts):
-            if tail is None or self.marker is None:
+            if tail is None or self.rules.marker is None:
                 return count
-            tail = self.marker.step(tail, token)
+            tail = self.rules.marker.step(tail, token)
         return len(drafts) + (tail is not None)
 
     def ask(self, drafts: tuple[int, ...], row: int) -> Ask | None:
         """What to ask the back end for the drafts inside the document, the first of them seen by `row`."""
         if self.is_done:
             return None
-        end = next((i for i, token in enumerate(drafts) if token in self.ends), len(drafts))
+        end = next((i for i, token in enumerate(drafts) if token in self.rules.ends), len(drafts))
         return Ask(self.matcher, drafts[:end], row)
 
     def commit(self, tokens: tuple[int, ...]) -> None:
         """These tokens are final."""
         for token in tokens:
             self._commit(token)
+        self.count += len(tokens)
 
     def _commit(self, token: int) -> None:
         if self.is_done:
             return
-        if self.tail is not None and self.marker is not None:
-            self.tail = self.marker.step(self.tail, token)
-        elif token in self.ends or not self.matcher.accept(token):
+        if self.tail is not None and self.rules.marker is not None:
+            self.tail = self.rules.marker.step(self.tail, token)
+        elif token in self.rules.ends or not self.matcher.accept(token):
             self.is_done = True
+        else:
+            self.text = self.rules.speller.join(self.text, token)
+
+    def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
+        """Narrow the masks [n, W] inside the document: forced text to its tokens, and to what can be ended.
+
+        The masks are those of the prefixes of `drafts`, which come behind `free` tokens before the document.
+        """
+        if not self._refines(len(drafts) + free):
+            return
+        text, accepted = self.text, 0
+        with self._looking() as walk:
+            for mask in masks:
+                self._refine(mask, text, self.count + free + accepted)
+                if accepted == len(drafts) or not walk(drafts[accepted]):
+                    break
+                text = self.rules.speller.join(text, drafts[accepted])
+                accepted += 1
+
+    def _refines(self, ahead: int) -> bool:
+        return self.rules.is_canonical or self._is_near(self.count + ahead)
+
+    def _is_near(self, count: int) -> bool:
+        """Whether the budget may be short after so many tokens."""
+        budget = self.rules.budget
+        return budget is not None and budget - count <= 2 * (self.reach + SLACK)
+
+    def _refine(self, mask: Tensor, text: bytes, count: int) -> None:
+        rules, matcher = self.rules, self.matcher
+        if rules.is_canonical and not matcher.is_complete():
+            run = rules.speller.spell(text, matcher.forced())
+            if run and allows(mask, run[0]):
+                return allow_only(mask, run[0])
+        if rules.budget is not None and self._is_near(count) and count < rules.budget:
+            rules.closer.narrow(mask, matcher, text, rules.budget - count, is_json=rules.is_json)
+        return None
+
+    def ahead(self) -> tuple[int, ...]:
+        """The tokens that have to come next, and beyond them those that will if white space is as usual."""
+        if self.is_done or self.tail is not None:
+            return ()
+        speller = self.rules.speller
+        text = look_ahead(self.matcher, speller, self.text, is_json=self.rules.is_json)
+        return speller.spell(self.text, text)
+
+    def closing(self, tokens: tuple[int, ...], most: int) -> tuple[int, ...]:
+        """What completes the open document behind these tokens; () if it is not open, or nothing does."""
+        later = self.fork()
+        later.commit(tokens)
+        if later.is_done or later.tail is not None:
+            return ()
+        return self.rules.closer.path(later.matcher, later.text, most) or ()
 
     def follow(self, tokens: tuple[int, ...]) -> tuple[Followed, ...]:
         """Where the text would stand after each of the tokens; the matcher is afterwards what it was."""
-        free, accepted = min(self.free(tokens), len(tokens)), 0
+        free = min(self.free(tokens), len(tokens))
         found = [Followed("free")] * free
         if free and self.free(tokens) == free:  # the marker is complete with the last free token
             found[-1] = self._stand()
-        try:
+        with self._looking() as walk:
             for token in tokens[free:]:
-                if token in self.ends:
+                if token in self.rules.ends:
                     is_legal = self.matcher.is_complete()
                     found.append(Followed("over" if is_legal else "broken"))
                     break
-                if not self.matcher.accept(token):
+                if not walk(token):
                     found.append(Followed("broken"))
                     break
-                accepted += 1
                 found.append(self._stand())
-        finally:
-            self.matcher.rollback(accepted)
         return tuple(found)
 
     def _stand(self) -> Followed:
         if not self.matcher.is_complete():
             return Followed("open")
         return Followed("over" if self.matcher.is_over() else "complete")
+
+    @contextmanager
+    def _looking(self) -> Iterator[_Walk]:
+        """Go on with the matcher, and find it afterwards as it was."""
+        walk = _Walk(self.matcher)
+        try:
+            yield walk
+        finally:
+            self.matcher.rollback(walk.accepted)
+
+
+class _Walk:
+    """Gives tokens to a matcher and counts those that it takes."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.matcher, self.accepted = matcher, 0
+
+    def __call__(self, token: int) -> bool:
+        """Whether the token is legal."""
+        is_legal = self.matcher.accept(token)
+        self.accepted += is_legal
+        return is_legal

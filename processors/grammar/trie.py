@@ -13,6 +13,7 @@ from torch import Tensor
 from processors.base import Env
 from processors.errors import GrammarError
 from processors.grammar.backend import Ask
+from processors.grammar.bits import pack
 from processors.grammar.constraint import Constraint
 
 __all__ = ["TrieBackend", "TrieGrammar", "TrieMatcher"]
@@ -56,7 +57,7 @@ class TrieBackend:
         assert isinstance(matcher, TrieMatcher)
         walk, complete = matcher.fork(), []
         for row, token in enumerate((*ask.drafts, -1), start=ask.row):
-            masks[row] = _bits(walk.allowed(), masks.shape[1])
+            masks[row] = pack(torch.tensor(walk.allowed(), dtype=torch.int64), masks.shape[1])
             complete.append(walk.is_complete())
             if token < 0 or not walk.accept(token):
                 break
@@ -131,9 +132,3 @@ class TrieMatcher:
     def fork(self) -> TrieMatcher:
         """See Matcher."""
         return TrieMatcher(self._grammar, self._text, tuple(self._ends))
-
-
-def _bits(ids: Sequence[int], words: int) -> Tensor:
-    flags = torch.zeros(words, 32, dtype=torch.int64)
-    flags.view(-1)[torch.tensor(ids, dtype=torch.int64)] = 1
-    return (flags << torch.arange(32)).sum(-1).to(torch.int32)

@@ -24,12 +24,14 @@ from processors.catalog import (
     TopKParams,
     TopPParams,
 )
+from processors.grammar.canonical import ANCHOR, PROBES
 from processors.reference.view import HIGHEST, LOWEST, View, exp_all, finite, masked, ranking
 
 __all__ = [
     "allowed",
     "ban",
     "bias",
+    "canonical",
     "frequency",
     "grammar",
     "ignore_eos",
@@ -109,7 +111,37 @@ def grammar(logits: list[float], params: GrammarParams, view: View) -> list[floa
         if data and any(choice.startswith(text + data) for choice in choices)
     }
     allowed = allowed - ends | (ends if text in choices else set())
+    if params.canonical and text not in choices:
+        left = [choice.removeprefix(text) for choice in choices if choice.startswith(text)]
+        allowed = canonical(text, _common(left), view) & allowed or allowed
     return masked(logits, set(range(len(logits))) - allowed)
+
+
+def canonical(text: bytes, forced: bytes, view: View) -> set[int]:
+    """The token that the tokenizer writes first behind the text, whatever may follow what is forced."""
+    assert view.vocabulary is not None
+    for before in (text[-ANCHOR:].decode(errors="ignore"), ""):
+        firsts = set()
+        for probe in PROBES:
+            whole = before + forced.decode(errors="ignore") + probe
+            ids = view.vocabulary.encode(whole, special=False)
+            borders = [n for n in range(len(ids)) if view.text(ids[:n]) == before.encode()]
+            firsts.add(ids[borders[0]] if borders else None)
+        (first, *more) = firsts
+        if first is None or more:
+            continue
+        data = view.text([first])
+        may_grow = data == forced and any(
+            longer.startswith(data) and longer != data for longer in view.vocabulary.token_bytes
+        )
+        if forced.startswith(data) and not may_grow:
+            return {first}
+    return set()
+
+
+def _common(texts: list[bytes]) -> bytes:
+    same = (n for n in range(len(texts[0]), 0, -1) if all(text.startswith(texts[0][:n]) for text in texts))
+    return texts[0][: next(same, 0)]
 
 
 def bias(logits: list[float], params: BiasParams, view: View) -> list[float]:

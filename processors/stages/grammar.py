@@ -13,12 +13,17 @@ from processors.base import Admission, Env, Followed, Processor
 from processors.catalog import GrammarParams, Phase
 from processors.errors import GrammarError
 from processors.grammar.backend import Ask, Backend, load_backend
+from processors.grammar.bits import count_allowed, set_ids, words
+from processors.grammar.canonical import Speller
+from processors.grammar.closing import Closer
 from processors.grammar.constraint import Constraint
-from processors.grammar.place import Marker, Place
+from processors.grammar.place import Marker, Place, Rules
+from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
-from processors.stages.bitmask import apply_bitmask, count_allowed, set_ids, words
 
 __all__ = ["GrammarStage"]
+
+_CLOSING = 4096  # tokens that an open document may be completed with
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,10 +53,11 @@ class GrammarStage(Processor[GrammarParams]):
         self._backend_of: dict[int, Backend] = {}
         self._backends: dict[str, Backend] = {}
         self._ahead: dict[int, _Ahead] = {}
+        self._closer = Closer(Speller(env.vocabulary), env.width) if env.vocabulary else None
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
         """Compile the grammar, unless another request had it before."""
-        if self.env.vocabulary is None:
+        if self.env.vocabulary is None or self._closer is None:
             raise GrammarError("A grammar works on texts, but there is no tokenizer.")
         super().admit(slot, params, request)
         backend = self._backend(params.backend)
@@ -59,9 +65,16 @@ class GrammarStage(Processor[GrammarParams]):
             raise GrammarError(f"The back end {backend.name} does not take a grammar of kind {params.kind}.")
         constraint = Constraint(params.kind, params.text, params.backend, params.whitespace)
         grammar = (self.env.grammars or backend).compile(constraint)
-        marker = Marker.of(params.after, self.env.vocabulary) if params.after else None
-        ends = frozenset((*self.env.eos_ids, *request.stop_ids))
-        self._places[slot] = Place(grammar.matcher(), ends, marker, b"" if marker else None)
+        rules = Rules(
+            speller=self._closer.speller,
+            closer=self._closer,
+            ends=frozenset((*self.env.eos_ids, *request.stop_ids)),
+            marker=Marker.of(params.after, self.env.vocabulary) if params.after else None,
+            is_json=params.kind == "json_schema",
+            is_canonical=params.canonical,
+            budget=request.max_tokens if params.in_budget else None,
+        )
+        self._places[slot] = Place.start(grammar.matcher(), rules)
         self._backend_of[slot] = backend
         self._ahead.pop(slot, None)
 
@@ -101,10 +114,13 @@ class GrammarStage(Processor[GrammarParams]):
         stands = self._places[slot].follow(tokens)
         return tuple(Followed(stand.document, flag) for stand, flag in zip(stands, flags, strict=False))
 
-    def forced(self, slot: int) -> bytes:
-        """What the grammar has come next, if it leaves no choice."""
-        place = self._places[slot]
-        return b"" if place.is_done or place.tail is not None else place.matcher.forced()
+    def likely(self, slot: int) -> tuple[int, ...]:
+        """What the grammar has come next, if it leaves no choice, or none but white space."""
+        return self._places[slot].ahead()
+
+    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+        """What completes the document behind these tokens, with little more; () if it is not open."""
+        return self._places[slot].closing(tuple(tokens), _CLOSING)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Logits [A, V]: what no back end row speaks of stays as it is."""
@@ -174,7 +190,9 @@ class GrammarStage(Processor[GrammarParams]):
             free = 0 if place.is_done else min(place.free(drafts), len(drafts) + 1)
             may_end = [False] * free + list(complete[slot])
             mine = masks[row : row + len(may_end)]
-            set_ids(mine, sorted(place.ends), torch.tensor(may_end, dtype=torch.bool))
+            set_ids(mine, sorted(place.rules.ends), torch.tensor(may_end, dtype=torch.bool))
+            if complete[slot]:
+                place.refine(mine[free:], drafts[free:], free)
             forced = (count_allowed(mine) == 1).tolist()
             self._ahead[slot] = _Ahead(drafts, mine, tuple(forced))
             row += len(drafts) + 1

@@ -31,8 +31,8 @@ from processors.params import Params, describe
 __all__ = ["EXAMPLES", "examples"]
 
 
-def _choice(*texts: str, after: str = "") -> GrammarParams:
-    return GrammarParams(json.dumps(texts), kind="choice", backend="trie", after=after)
+def _choice(*texts: str, **rest: Any) -> GrammarParams:
+    return GrammarParams(json.dumps(texts), kind="choice", backend="trie", **rest)
 
 
 EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
@@ -54,6 +54,7 @@ EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
         _choice("the cat", "the cat sat", "the", after=" the"),
         _choice("ab", after="a"),
         _choice("b", "ba", after="</"),
+        _choice("the cat sat. the cat", "the cat sat on", canonical=False),
     ),
     BiasParams: (BiasParams(((5, 2.5), (" the", -math.inf), (283, -1e300))), BiasParams((("cat", -100.0),))),
     RepetitionParams: (

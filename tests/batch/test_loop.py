@@ -3,6 +3,7 @@
 import pytest
 
 from gencli.batch.feed import row_key, row_request
+from gencli.batch.grammars import Grammars
 from gencli.batch.loop import Loop
 from gencli.batch.overrides import RowJobs
 from gencli.batch.records import Failure, Outcome, Record, Row
@@ -11,6 +12,8 @@ from gencli.events import Error
 from gencli.models.fake import FakeRunner
 from gencli.settings import FLAG, resolve
 from gencli.tokenizer import ByteTokenizer
+from processors.base import Env
+from processors.grammar.compiler import GrammarCompiler
 from processors.rng import derive
 
 TOKENIZER = ByteTokenizer()
@@ -32,7 +35,8 @@ def judge(row, job, ends):
 
 def loop(max_batch=4, *, runner=None, ahead=None, on_event=lambda event: None):
     engine = Engine(runner or FakeRunner(), TOKENIZER, max_batch=max_batch)
-    return Loop(engine, TOKENIZER, JOBS, judge, ahead=ahead or 4 * max_batch, on_event=on_event)
+    grammars = Grammars(GrammarCompiler(Env(258, TOKENIZER, (257,))))
+    return Loop(engine, TOKENIZER, JOBS, grammars, judge, ahead=ahead or 4 * max_batch, on_event=on_event)
 
 
 def texts(rows, **options):

@@ -1,5 +1,6 @@
 """Runs requests on the fake model; what the engine's tests are written with."""
 
+from gencli.drafters.base import Drafter
 from gencli.engine import Engine
 from gencli.events import Error, Finish, Token
 from gencli.models.fake import FakeRunner
@@ -44,20 +45,24 @@ def texts(requests, **options):
     return {key: end.text for key, end in generate(requests, **options).items()}
 
 
-class Scripted:
+class Scripted(Drafter):
     """A drafter that proposes a known continuation, with every third guess wrong."""
 
     def __init__(self, answers, most=4):
         self.answers, self.most, self.proposed = answers, most, 0
 
-    def propose(self, tokens, most):
+    def propose(self, asks):
+        runs = [self._run(ask.tokens, ask.most) for ask in asks]
+        self.proposed += sum(map(len, runs))
+        return runs
+
+    def _run(self, tokens, most):
         for prompt, output in self.answers.items():
             known = (*prompt, *output)
             if len(tokens) < len(known) and known[: len(tokens)] == tuple(tokens):
                 run = list(known[len(tokens) :][: min(most, self.most)])
                 if len(tokens) % 3 == 0:
                     run[-1] = (run[-1] + 1) % 256
-                self.proposed += len(run)
                 return run
         return ()
 

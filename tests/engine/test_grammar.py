@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from gencli.drafters.base import Drafter
 from gencli.request import Stops
 from processors.catalog import FrequencyParams, GrammarParams
 from processors.chain import Chain
@@ -45,7 +46,7 @@ def test_a_cut_text_says_that_it_is_open():
 
 
 def test_drafts_change_nothing_but_the_number_of_steps():
-    one = constrained("blue and white", "blue and black")
+    one = constrained("blue and white", "blue and black", jump="off")
     plain = end_of(one)
     drafter = Scripted({one.prompt_ids: tuple(plain.text.encode())})
     drafted = end_of(one, drafter=drafter)
@@ -55,9 +56,9 @@ def test_drafts_change_nothing_but_the_number_of_steps():
 
 @pytest.mark.parametrize("draft", [b"blue", b"greenish!", b"red\x00", b"gr\xff\xff"])
 def test_a_draft_that_the_grammar_forbids_is_not_taken(draft):
-    class Stubborn:
-        def propose(self, tokens, most):
-            return tuple(draft)[:most]
+    class Stubborn(Drafter):
+        def propose(self, asks):
+            return [tuple(draft)[: ask.most] for ask in asks]
 
     for seed in range(4):
         one = constrained(seed=seed)

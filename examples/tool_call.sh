@@ -1,0 +1,30 @@
+#!/bin/sh
+# A tool call: its name is one of the tools, and its arguments are what the tool takes.
+set -eu
+tools=$(mktemp)
+trap 'rm -f "$tools"' EXIT
+cat > "$tools" <<'JSON'
+[
+  {"type": "function", "function": {
+    "name": "add_person",
+    "description": "Add a person to the list.",
+    "parameters": {
+      "type": "object",
+      "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150}
+      },
+      "required": ["name", "age"],
+      "additionalProperties": false
+    }
+  }}
+]
+JSON
+gencli run -q -t 0 --tools "$tools" --tool-choice required --format json \
+  'Sentence: Nora is a 41 year old pilot from Quito.
+JSON:' | python -c '
+import json, sys
+
+(call,) = json.load(sys.stdin)["parsed"]
+print("call", call["name"], "with", sorted(call["arguments"]))
+'

@@ -1,0 +1,161 @@
+"""What a grammar costs: compiling, filling masks, applying them; and a step with one against one without."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gencli.bench.vocabulary import MadeTokenizer
+from gencli.engine import Engine
+from gencli.models.hf import HFRunner
+from gencli.request import Limits, Request
+from processors.base import Env
+from processors.catalog import GrammarParams
+from processors.chain import Chain
+from processors.grammar.backend import load_backend
+from processors.grammar.constraint import Constraint
+from processors.pipeline import Pipeline
+from processors.rows import Rows
+
+__all__ = ["SCHEMA", "GrammarCost", "build_model", "measure"]
+
+_VOCABULARY = 32_000
+_WARM = 10  # steps before the clock counts
+# Long enough to be nowhere near its end while it is measured.
+SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "minItems": 20,
+    "items": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "price": {"type": "number"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "size": {"enum": ["small", "medium", "large"]},
+        },
+        "required": ["name", "price", "tags", "size"],
+        "additionalProperties": False,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarCost:
+    """Milliseconds, medians: of compiling once; a step of all rows; in it, filling masks and applying them.
+
+    `free` is the step of the same rows without a grammar, `ratio` the median of the steps' ratios, taken in
+    turns.
+    """
+
+    backend: str
+    rows: int
+    compile: float
+    fill: float
+    apply: float
+    step: float
+    free: float
+    ratio: float
+
+
+def build_model() -> Any:
+    """A random Llama of 15M parameters with a vocabulary of 32,000."""
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    config = LlamaConfig(
+        hidden_size=288,
+        intermediate_size=768,
+        num_hidden_layers=6,
+        num_attention_heads=6,
+        num_key_value_heads=6,
+        vocab_size=_VOCABULARY,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        eos_token_id=None,
+    )
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@torch.inference_mode()
+def measure(model: Any, backend: str, rows: int, num_steps: int) -> GrammarCost:
+    """Two engines on one model take turns, step by step, so that a busy machine slows both."""
+    tokenizer = MadeTokenizer(_VOCABULARY)
+    params = GrammarParams.from_mapping({"text": json.dumps(SCHEMA), "backend": backend}, stage="grammar")
+    free, _ = _steps(model, tokenizer, rows, Chain.parse("ignore_eos=true"))
+    bound, clock = _steps(model, tokenizer, rows, Chain((("grammar", params),)))
+    times = [(_timed(free), _timed(bound), clock.take()) for _ in range(num_steps + _WARM)][_WARM:]
+    return GrammarCost(
+        backend=backend,
+        rows=rows,
+        compile=_compile_time(tokenizer, backend),
+        fill=statistics.median(parts["prepare"] for *_, parts in times),
+        apply=statistics.median(parts["apply"] for *_, parts in times),
+        step=statistics.median(step for _, step, _ in times),
+        free=statistics.median(step for step, *_ in times),
+        ratio=statistics.median(step / other for other, step, _ in times),
+    )
+
+
+class _Clock:
+    """Milliseconds that the stage spent in each of its methods since the last look."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._spent: dict[str, float] = {}
+        stage: Any = pipeline.stage("grammar")
+        for name in ("prepare", "apply"):
+            setattr(stage, name, self._watched(name, getattr(stage, name)))
+
+    def _watched(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Rows | torch.Tensor) -> Any:
+            start = time.perf_counter()
+            try:
+                return method(*arguments)
+            finally:
+                self._spent[name] = self._spent.get(name, 0.0) + (time.perf_counter() - start) * 1e3
+
+        return watched
+
+    def take(self) -> dict[str, float]:
+        """What was spent, from now on nothing."""
+        spent, self._spent = {"prepare": 0.0, "apply": 0.0, **self._spent}, {}
+        return spent
+
+
+def _steps(model: Any, tokenizer: MadeTokenizer, rows: int, chain: Chain) -> tuple[Iterator[None], _Clock]:
+    """Decode through the engine, without drafts, one step at a time."""
+    engine = Engine(HFRunner(model, max_lanes=rows), tokenizer, max_batch=rows)
+    prompt = tuple(tokenizer.encode("A list of things to sell: "))
+    for row in range(rows):
+        engine.submit(Request(str(row), prompt, chain, seed=row, limits=Limits(4000), jump="off"))
+
+    def steps() -> Iterator[None]:
+        events = engine.run()
+        while True:
+            for _ in range(rows):
+                next(events)
+            yield
+
+    return steps(), _Clock(engine.pipeline)
+
+
+def _timed(steps: Iterator[None]) -> float:
+    start = time.perf_counter()
+    next(steps)
+    return (time.perf_counter() - start) * 1e3
+
+
+def _compile_time(tokenizer: MadeTokenizer, backend: str) -> float:
+    loaded = load_backend(backend, Env(_VOCABULARY, tokenizer, tokenizer.eos_ids))
+    times = []
+    for count in range(3):  # each a grammar of its own, so that nothing is remembered
+        text = json.dumps({**SCHEMA, "minItems": SCHEMA["minItems"] + count})
+        start = time.perf_counter()
+        loaded.compile(Constraint("json_schema", text, backend))
+        times.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(times)

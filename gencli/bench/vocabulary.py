@@ -1,0 +1,69 @@
+"""A tokenizer of any size that is made on the spot, so that measuring needs no files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice, product
+from typing import Any
+
+from gencli.errors import ModelError
+from gencli.text.detok import ByteDecoder
+from gencli.text.pieces import PieceRules, Pieces, byte_alphabet
+
+__all__ = ["MadeTokenizer"]
+
+_SIGNS = ('"', ",", ":", "{", "}", "[", "]", " ", "\n")
+_SYLLABLES = tuple(map("".join, product("bcdfghjklmnprstvwxyz", "aeiou")))
+
+
+class MadeTokenizer:
+    """All bytes, runs of JSON's signs, made-up words with and without a space; the last id ends a text."""
+
+    name = "made"
+    bos_id: int | None = None
+    has_chat_template = False
+
+    def __init__(self, size: int) -> None:
+        words = chain.from_iterable((word, f" {word}") for word in _words())
+        texts = chain((bytes([byte]) for byte in range(256)), map(str.encode, chain(_signs(), words)))
+        self.vocab_size = size
+        self.eos_ids = (size - 1,)
+        self.special_ids = frozenset(self.eos_ids)
+        self.token_bytes: Sequence[bytes] = (*islice(texts, size - 1), b"")
+        self._ids = {data: token for token, data in enumerate(self.token_bytes) if data}
+        self._longest = max(map(len, self._ids))
+        alphabet = byte_alphabet()
+        names = {token: "".join(alphabet[byte] for byte in data) for data, token in self._ids.items()}
+        names[size - 1] = "<end>"
+        self._pieces = Pieces(PieceRules(byte_level=True), names.get, self.special_ids)
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Ids of a text, the longest token first."""
+        data, ids, place = text.encode(), [], 0
+        while place < len(data):
+            sizes = range(min(self._longest, len(data) - place), 0, -1)
+            size = next(n for n in sizes if data[place : place + n] in self._ids)
+            ids.append(self._ids[data[place : place + size]])
+            place += size
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text of ids."""
+        stream = self.stream(skip_special=skip_special)
+        return "".join(map(stream.push, ids)) + stream.flush()
+
+    def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> ByteDecoder:
+        """A new decoder for the text that follows the prompt."""
+        return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
+        """Raises ModelError: there is no template."""
+        raise ModelError("A made-up tokenizer has no chat template.")
+
+
+def _signs() -> Iterator[str]:
+    return ("".join(run) for size in (2, 3) for run in product(_SIGNS, repeat=size))
+
+
+def _words() -> Iterator[str]:
+    return ("".join(run) for size in (1, 2, 3) for run in product(_SYLLABLES, repeat=size))

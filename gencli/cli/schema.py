@@ -1,0 +1,103 @@
+"""`gencli schema`: what the back ends make of a schema, before anything is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, cast
+
+from gencli.cli.command import make_command
+from gencli.cli.page import Page, values_of
+from gencli.cli.render import Sink
+from gencli.cli.tables import table
+from gencli.errors import UsageError
+from gencli.jsontext import to_json
+from gencli.option import Option
+from gencli.options import option
+from gencli.structured.plan import Finding, Plan
+from gencli.structured.strict import meaning
+
+__all__ = ["PAGE", "command", "run"]
+
+PAGE = Page(
+    """\
+Usage: gencli schema audit SCHEMA [OPTIONS]
+
+Check a JSON schema (a file, the text itself, or names as in 'name, age int') and
+say which back end would run it, why, and for each keyword whether the mask
+enforces it or the check at the end does. Loads no model.
+""",
+    (
+        option("grammar_backend"),
+        option("extra_properties"),
+        Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
+        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+    ),
+    "audit SCHEMA",
+    ("audit",),
+)
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run, PAGE)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Audit a schema; the exit code. SchemaError for one that cannot be used."""
+    values = values_of(PAGE, given)
+    word, *schemas = arguments or [""]
+    if word != "audit":
+        close = get_close_matches(word, ("audit",), n=1)
+        hint = "Did you mean audit?" if close else "gencli schema audit SCHEMA."
+        raise UsageError(f"schema takes audit, not {word!r}.", hint=hint)
+    if len(schemas) != 1:
+        raise UsageError("schema audit takes one schema.", hint="Put quotes around it.")
+    from gencli.structured.audit import audit_json
+    from gencli.structured.check import check_schema
+    from gencli.structured.choose import choose
+    from gencli.structured.source import read_schema
+
+    schema = read_schema(schemas[0])
+    check_schema(schema)
+    plan = choose(schema, cast(Any, values["grammar_backend"]), extra=values["extra_properties"])
+    is_json = values["format"] == "json"
+    Sink().write(to_json(audit_json(plan), indent=2) + "\n" if is_json else _text(plan))
+    return 0
+
+
+def _text(plan: Plan) -> str:
+    """The reason, and a row for each keyword: what each of the variants does with it."""
+    names = [variant.audit.backend for variant in plan.variants]
+    rows = list(_rows(plan))
+    if not rows:
+        return f"{plan.reason}\n"
+    return f"{plan.reason}\n\n" + table([("pointer", "keyword", *names, "why"), *rows])
+
+
+def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
+    found: dict[tuple[str, str], dict[str, Finding]] = {}
+    for variant in plan.variants:
+        for one in variant.audit.findings:
+            found.setdefault((one.pointer, one.keyword), {})[variant.audit.backend] = one
+    for (pointer, keyword), by_name in found.items():
+        cells = [by_name.get(variant.audit.backend) for variant in plan.variants]
+        reasons: dict[str, list[str]] = {}
+        for variant, cell in zip(plan.variants, cells, strict=True):
+            if cell and cell.reason:
+                reasons.setdefault(cell.reason, []).append(variant.audit.backend)
+        yield (
+            pointer,
+            keyword,
+            *(meaning(cell.verdict) if cell else "-" for cell in cells),
+            _why(reasons, plan),
+        )
+
+
+def _why(reasons: Mapping[str, Sequence[str]], plan: Plan) -> str:
+    """The reasons, with the back end before one that does not go for all."""
+    several = len(plan.variants) > 1
+    return "; ".join(
+        f"{names[0]}: {reason}" if several and len(names) == 1 else reason
+        for reason, names in reasons.items()
+    )

@@ -1,0 +1,1 @@
+"""What proposes drafts: one file each, behind the small class in base."""

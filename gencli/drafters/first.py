@@ -1,0 +1,49 @@
+"""Several drafters in a row: the first that has an answer for a slot gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gencli.drafters.base import DraftAsk, Drafter
+from gencli.request import Request
+
+__all__ = ["FirstDrafter"]
+
+
+class FirstDrafter(Drafter):
+    """Asks its drafters in their order, each for the slots that have no drafts yet."""
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        self._drafters = tuple(drafters)
+        self._of: dict[int, tuple[Drafter, ...]] = {}  # those that handle the slot's request
+        self._answered: dict[int, Drafter] = {}
+
+    def handles(self, request: Request) -> bool:
+        """Whether any of them does."""
+        return any(drafter.handles(request) for drafter in self._drafters)
+
+    def admit(self, slot: int, request: Request) -> None:
+        """Tell those that handle the request."""
+        self._of[slot] = tuple(drafter for drafter in self._drafters if drafter.handles(request))
+        for drafter in self._of[slot]:
+            drafter.admit(slot, request)
+
+    def propose(self, asks: Sequence[DraftAsk]) -> list[tuple[int, ...]]:
+        """See Drafter."""
+        found: dict[int, tuple[int, ...]] = {}
+        for drafter in self._drafters:
+            mine = [ask for ask in asks if ask.slot not in found and drafter in self._of[ask.slot]]
+            for ask, run in zip(mine, drafter.propose(mine) if mine else (), strict=True):
+                if run:
+                    found[ask.slot], self._answered[ask.slot] = tuple(run), drafter
+        return [found.get(ask.slot, ()) for ask in asks]
+
+    def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
+        """Tell the one whose drafts they were."""
+        self._answered[slot].observe(slot, proposed=proposed, accepted=accepted)
+
+    def release(self, slot: int) -> None:
+        """Tell all that were told of the sample."""
+        self._answered.pop(slot, None)
+        for drafter in self._of.pop(slot):
+            drafter.release(slot)

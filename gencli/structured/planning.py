@@ -1,0 +1,149 @@
+"""From what an option was given to a plan: files are read, schemas and grammars checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from gencli.errors import ConfigError, UsageError
+from gencli.structured.options import DOCUMENTS
+from gencli.structured.plan import Plan
+
+__all__ = ["Asked", "Planned", "make_plan"]
+
+_MAX_BYTES = 4 << 20  # of a file
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for beside the structure itself.
+
+    `extra` lets objects have properties that the schema does not name; `model` is the one whose form of
+    tool calls is wanted, `tool_choice` is auto, required or a tool's name.
+    """
+
+    backend: str = "auto"
+    whitespace: int = 8
+    extra: bool = False
+    model: str = "tiny"
+    tool_choice: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, how the value of a finished text is read, a notice, and the tools to tell the model of."""
+
+    plan: Plan
+    read: Callable[[str], Any] | None = None
+    notice: str = ""
+    tools: tuple[Any, ...] = ()
+
+
+def make_plan(kind: str, value: Any, asked: Asked, *, said: str) -> Planned:
+    """The plan of one kind of structure. `said` names the option in errors.
+
+    ConfigError for a file, schema or grammar that is wrong, UsageError for a back end that cannot run it.
+    """
+    if kind in DOCUMENTS:
+        return _document(kind, value, asked)
+    planned = _tools(value, asked) if kind == "tools" else Planned(_plain(kind, value, asked))
+    return replace(planned, plan=_on_backend(planned.plan, asked.backend, said))
+
+
+def _document(kind: str, value: Any, asked: Asked) -> Planned:
+    from gencli.structured.document import parse
+
+    if kind == "json":
+        return Planned(_choose({"type": "object"}, asked), parse)
+    if kind == "pydantic":
+        from gencli.structured.models import load_model
+
+        model = load_model(value)
+        return Planned(replace(_checked(model.schema(), asked), check=model), parse)
+    from gencli.structured.source import read_schema
+
+    return Planned(_checked(read_schema(value), asked), parse)
+
+
+def _checked(schema: Any, asked: Asked) -> Plan:
+    from gencli.structured.check import check_schema
+
+    check_schema(schema)
+    return _choose(schema, asked)
+
+
+def _choose(schema: Any, asked: Asked) -> Plan:
+    from gencli.structured.choose import choose
+
+    backend = cast(Any, asked.backend)
+    return choose(schema, backend, whitespace=asked.whitespace, extra=asked.extra)
+
+
+def _plain(kind: str, value: Any, asked: Asked) -> Plan:
+    """Text that is checked as text."""
+    if kind == "choice":
+        from gencli.structured.choices import plan_choices
+
+        return plan_choices(value)
+    if kind == "regex":
+        from gencli.structured.regexes import plan_regex
+
+        return plan_regex(value)
+    if kind == "structural_tag":
+        from gencli.structured.embedded import Schemas
+        from gencli.structured.tags import plan_structural_tag
+        from gencli.structured.validate import Validator
+
+        return plan_structural_tag(_read(Path(value)), Schemas(partial(_choose, asked=asked), Validator))
+    from gencli.structured.grammars import plan_grammar, plan_lark
+
+    return (plan_grammar if kind == "grammar" else plan_lark)(_file_or_text(value))
+
+
+def _tools(value: str, asked: Asked) -> Planned:
+    from gencli.models.template import declared_template
+    from gencli.structured.document import parse
+    from gencli.structured.embedded import Schemas
+    from gencli.structured.tools import plan_tools
+    from gencli.structured.validate import Validator
+
+    text = _read(Path(value))
+    template, special = declared_template(asked.model)
+    schemas = Schemas(partial(_choose, asked=asked), Validator)
+    found = plan_tools(text, schemas, template=template, choice=asked.tool_choice, special=special)
+
+    def calls(output: str) -> list[dict[str, Any]]:
+        return [{"name": call.name, "arguments": call.arguments} for call in found.calls(output)]
+
+    return Planned(found.plan, calls, found.notice, tuple(parse(text)))
+
+
+def _on_backend(plan: Plan, backend: str, said: str) -> Plan:
+    """Only what runs on the back end that was asked for."""
+    if backend == "auto":
+        return plan
+    kept = tuple(variant for variant in plan.variants if variant.constraint.backend == backend)
+    if not kept:
+        raise UsageError(f"--grammar-backend {backend} does not run {said}. {plan.reason}")
+    return replace(plan, variants=kept, reason=f"{backend} was asked for.")
+
+
+def _file_or_text(given: str) -> str:
+    """The text of a file of this name; else what was given, if it can be a grammar."""
+    if "\n" in given or "::=" in given or ":" in given:
+        return given
+    return _read(Path(given))
+
+
+def _read(path: Path) -> str:
+    try:
+        content = path.expanduser().read_bytes()
+        if len(content) > _MAX_BYTES:
+            raise ConfigError(f"{path} has {len(content):,} bytes, but the limit is {_MAX_BYTES:,}.")
+        return content.decode()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"{path} cannot be read: {reason}.") from None

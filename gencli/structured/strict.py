@@ -1,0 +1,46 @@
+"""What is said of a plan before a run, and refused if that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gencli.errors import ConfigError
+from gencli.structured.plan import Finding, Plan, Verdict
+
+__all__ = ["line", "meaning", "plan_notices", "refuse_open"]
+
+_MEANINGS: dict[Verdict, str] = {"mask": "mask", "check": "final check", "unknown": "not understood"}
+_NUM_SHOWN = 12
+
+
+def plan_notices(plan: Plan) -> Iterator[str]:
+    """Which back end, why, and what its mask does not enforce: keyword by keyword."""
+    first = plan.variants[0]
+    if first.constraint.kind != "json_schema":
+        return
+    found = [line(finding) for finding in first.audit.open]
+    more = len(found) - _NUM_SHOWN
+    rest = [f"and {more} more; gencli schema audit lists all"] if more > 0 else []
+    yield "\n  ".join([plan.reason, *found[:_NUM_SHOWN], *rest])
+
+
+def refuse_open(plan: Plan, *, said: str) -> None:
+    """Raise ConfigError where a mask leaves anything of the schema open."""
+    if found := plan.variants[0].audit.open:
+        lines = "\n".join(f"  {line(finding)}" for finding in found)
+        raise ConfigError(
+            f"{said}: {plan.variants[0].constraint.backend} does not enforce all of the schema:\n{lines}",
+            hint=f"Take these out of the schema, or leave {said} out: the check at the end stands anyway.",
+        )
+
+
+def line(finding: Finding) -> str:
+    """A finding in one line."""
+    place = finding.pointer or "/"
+    reason = f" ({finding.reason})" if finding.reason else ""
+    return f"{finding.keyword} at {place}: {meaning(finding.verdict)}{reason}"
+
+
+def meaning(verdict: Verdict) -> str:
+    """A verdict in words."""
+    return _MEANINGS[verdict]

@@ -1,0 +1,1 @@
+"""Operations with more than one implementation: one file for each, and a function that chooses."""

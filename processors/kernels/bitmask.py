@@ -1,0 +1,40 @@
+"""Reading bit masks into logits: on the CPU and wherever Triton is not, in PyTorch; on CUDA in one pass."""
+
+from __future__ import annotations
+
+import functools
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+__all__ = ["apply_bitmask", "apply_bitmask_torch", "blocked_bits"]
+
+
+def apply_bitmask(logits: Tensor, masks: Tensor) -> Tensor:
+    """Mask in logits [R, V] every id whose bit in masks [R, ceil(V / 32)] int32 is 0, in place."""
+    if logits.is_cuda and _has_triton():
+        from processors.kernels.bitmask_triton import apply_bitmask_triton
+
+        return apply_bitmask_triton(logits, masks)
+    return apply_bitmask_torch(logits, masks)
+
+
+def apply_bitmask_torch(logits: Tensor, masks: Tensor) -> Tensor:
+    """Eight bits at a time are looked up as eight bools, so [R, V] bools are made once."""
+    octets = masks.view(torch.uint8).flatten().to(torch.int32)
+    blocked = blocked_bits(logits.device).index_select(0, octets).view(torch.bool)
+    blocked = blocked.view(len(masks), 32 * masks.shape[1])
+    return logits.masked_fill_(blocked[:, : logits.shape[1]], -torch.inf)
+
+
+@functools.cache
+def blocked_bits(device: torch.device) -> Tensor:
+    """For each octet the eight bools that its zeros are, packed into an int64 [256]."""
+    bits = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
+    return (bits == 0).view(torch.int64).flatten().to(device)
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None

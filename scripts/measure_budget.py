@@ -1,0 +1,111 @@
+"""How many constrained outputs are cut by --max-tokens, with the budget in view and without.
+
+    python scripts/measure_budget.py [--schemas 300] [--tokens 64 256] [--models random tiny]
+
+The schemas are those of tests/data/schemas.jsonl, the draws at temperature 1. `random` is a table of
+random logits over the vocabulary of tiny. Printed are, for each: documents that ended in time, those that
+were cut although a short document of the schema has room (by the shortest end that gencli finds), those
+that have none, errors, and documents that ended and are not valid.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import torch
+
+from gencli.engine import Engine
+from gencli.events import Error, Event, Finish
+from gencli.models.fake import FakeRunner
+from gencli.models.resolve import ModelChoice, load
+from gencli.request import Limits, Request
+from processors.catalog import GrammarParams
+from processors.chain import Chain
+from processors.errors import GrammarError
+from processors.grammar.backend import load_backend
+from processors.grammar.canonical import Speller
+from processors.grammar.closing import Closer
+from processors.grammar.constraint import Constraint
+
+CORPUS = Path(__file__).parent.parent / "tests" / "data" / "schemas.jsonl"
+
+
+class Measure:
+    """A model and the schemas that its back end compiles."""
+
+    def __init__(self, model: str, count: int, backend: str) -> None:
+        loaded = load(ModelChoice(name="tiny", dtype="float32", max_batch=16))
+        width = loaded.runner.spec.vocab_size
+        self.runner: Any = FakeRunner(width) if model == "random" else loaded.runner
+        self.tokenizer, self.name = loaded.tokenizer, backend
+        self.engine = Engine(self.runner, self.tokenizer, max_batch=16)
+        self.backend = load_backend(backend, self.engine.pipeline.env)
+        self.closer = Closer(Speller(self.tokenizer), width)
+        self.schemas: list[tuple[Any, int]] = []
+        for line in CORPUS.read_text(encoding="utf-8").splitlines():
+            schema = json.loads(line)["schema"]
+            if len(self.schemas) < count and (shortest := self._shortest(schema)) is not None:
+                self.schemas.append((schema, shortest))
+
+    def _shortest(self, schema: Any) -> int | None:
+        """Tokens of a short document; None if the back end does not take the schema."""
+        try:
+            grammar = self.backend.compile(Constraint("json_schema", json.dumps(schema), self.name))
+        except GrammarError:
+            return None
+        path = self.closer.path(grammar.matcher(), b"", 4096)
+        return 4097 if path is None else len(path)
+
+    def run(self, tokens: int, in_budget: bool) -> Counter[str]:
+        """Outcomes of all schemas."""
+        prompt = tuple(self.tokenizer.encode("A record:\n"))
+        for number, (schema, _) in enumerate(self.schemas):
+            params = GrammarParams.from_mapping(
+                {"text": json.dumps(schema), "backend": self.name, "in_budget": in_budget}, stage="grammar"
+            )
+            limits, chain = Limits(tokens), Chain((("grammar", params),))
+            self.engine.submit(Request(str(number), prompt, chain, seed=number, limits=limits))
+        return Counter(filter(None, (self._outcome(event, tokens) for event in self.engine.run())))
+
+    def _outcome(self, event: Event, tokens: int) -> str:
+        if isinstance(event, Error):
+            return "error"
+        if not isinstance(event, Finish):
+            return ""
+        schema, shortest = self.schemas[int(event.request)]
+        if event.document not in ("complete", "over"):
+            return "cut" if shortest <= tokens else "no room"
+        try:
+            jsonschema.validate(json.loads(event.text), schema)
+        except (ValueError, jsonschema.ValidationError):
+            return "not valid"
+        return "ended"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="documents cut by the limit of tokens")
+    parser.add_argument("--schemas", type=int, default=300)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[64, 256])
+    parser.add_argument("--models", nargs="+", default=["random", "tiny"])
+    parser.add_argument("--back-end", default="llguidance")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    kinds = ("ended", "cut", "no room", "error", "not valid")
+    print("model   tokens  in budget  " + "  ".join(f"{kind:>9}" for kind in kinds))
+    for model in options.models:
+        measure = Measure(model, options.schemas, options.back_end)
+        for tokens, in_budget in product(options.tokens, (False, True)):
+            found = measure.run(tokens, in_budget)
+            figures = "  ".join(f"{found[kind]:9}" for kind in kinds)
+            print(f"{model:7} {tokens:6}  {in_budget!s:9}  {figures}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Forward passes that jump-forward saves on JSON with fixed keys, and whether the tokens stay the same.
+
+    python scripts/measure_jump.py [--schemas 50] [--model tiny] [--back-ends xgrammar llguidance]
+        [--space 8 0] [--canonical 1 0]
+
+Every schema is run with and without jump-forward, greedy and at temperature 1, with white space and
+without it, with forced text in the tokenizer's tokens (canonical) or in any. Printed are sums over the
+schemas: forward passes without and with it, their ratio, the drafts that were accepted, and how many
+outputs had the same tokens in both runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import torch
+
+from gencli.engine import Engine
+from gencli.events import Token
+from gencli.models.resolve import Loaded, ModelChoice, load
+from gencli.plan import StepPlan
+from gencli.request import Jump, Limits, Request
+from processors.catalog import GrammarParams
+from processors.chain import Chain
+
+KEYS = ("name", "age", "city", "title", "price", "tags", "address", "birth_date", "is_active", "comment")
+
+
+def value_schema(draw: random.Random, depth: int) -> dict[str, Any]:
+    """One of the kinds of value that records are made of."""
+    kinds: list[dict[str, Any]] = [
+        {"type": "string", "maxLength": 16},
+        {"type": "integer", "minimum": 0, "maximum": 120},
+        {"type": "boolean"},
+        {"enum": ["small", "medium", "large"]},
+        {"type": "array", "items": {"type": "string", "maxLength": 8}, "minItems": 1, "maxItems": 3},
+    ]
+    return record_schema(draw, depth - 1) if depth and draw.random() < 0.2 else draw.choice(kinds)
+
+
+def record_schema(draw: random.Random, depth: int = 1) -> dict[str, Any]:
+    """An object with three to six fixed keys."""
+    keys = draw.sample(KEYS, draw.randint(3, 6))
+    properties = {key: value_schema(draw, depth) for key in keys}
+    return {"type": "object", "properties": properties, "required": keys, "additionalProperties": False}
+
+
+class Counting:
+    """A runner that counts the drafts it is given."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner, self.drafts = runner, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def forward(self, plan: StepPlan) -> torch.Tensor:
+        """One pass."""
+        self.drafts += sum(len(feed.drafts) for feed in plan.feeds)
+        logits: torch.Tensor = self._runner.forward(plan)
+        return logits
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The tokens of each output, the passes that it took part in, and the drafts of all."""
+
+    ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    passes: int = 0
+    drafts: int = 0
+
+
+class Bench:
+    """An engine on a model. An output's passes are the same alone and in a batch."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._runner = Counting(loaded.runner)
+        self._engine = Engine(self._runner, loaded.tokenizer, max_batch=8)
+        self._prompt = tuple(loaded.tokenizer.encode("A record:\n"))
+
+    def run(self, chains: Sequence[Chain], jump: Jump) -> Outcome:
+        """One output for each chain; every step that a sample has part in gives it one event."""
+        for seed, chain in enumerate(chains):
+            request = Request(str(seed), self._prompt, chain, seed=seed, limits=Limits(256), jump=jump)
+            self._engine.submit(request)
+        self._runner.drafts, outcome = 0, Outcome()
+        for event in self._engine.run():
+            if isinstance(event, Token):
+                outcome.ids[event.request] = (*outcome.ids.get(event.request, ()), *event.ids)
+                outcome.passes += 1
+        outcome.drafts = self._runner.drafts
+        return outcome
+
+
+def measure(bench: Bench, schemas: list[str], params: dict[str, Any], temperature: float) -> str:
+    """One line of the table."""
+    last = Chain.parse(f"temperature={temperature}").stages
+    chains = [Chain((("grammar", GrammarParams(text, **params)), *last)) for text in schemas]
+    plain, jumped = bench.run(chains, "off"), bench.run(chains, "auto")
+    accepted = sum(map(len, jumped.ids.values())) - jumped.passes
+    share = accepted / max(jumped.drafts, 1)
+    same = sum(plain.ids[key] == ids for key, ids in jumped.ids.items())
+    ratio = plain.passes / jumped.passes
+    return f"{plain.passes:7} {jumped.passes:7} {ratio:6.2f} {share:9.0%} {same:6} of {len(schemas)}"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="forward passes with and without jump-forward")
+    parser.add_argument("--schemas", type=int, default=50)
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--back-ends", nargs="+", default=["xgrammar", "llguidance"])
+    parser.add_argument("--space", type=int, nargs="+", default=[8, 0])
+    parser.add_argument("--canonical", type=int, nargs="+", default=[1, 0])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    loaded = load(ModelChoice(name=options.model, dtype="float32"))
+    bench = Bench(loaded)
+    schemas = [json.dumps(record_schema(random.Random(seed))) for seed in range(options.schemas)]
+    print("back end    space  canonical  temperature   plain   jump  ratio  accepted   same tokens")
+    for backend, space, canonical, temperature in product(
+        options.back_ends, options.space, options.canonical, (0, 1)
+    ):
+        params = {"backend": backend, "whitespace": space, "canonical": bool(canonical)}
+        line = measure(bench, schemas, params, temperature)
+        print(f"{backend:11} {space:5}  {canonical:9}  {temperature:11} {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Near the limit of tokens a document is brought to its end; beyond it, completed where that is asked for."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gencli.request import Limits
+from tests.engine.harness import Error, generate
+from tests.engine.test_jump import BACKENDS, off, record, tokens_of
+
+LISTS = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "items": {"type": "array", "items": {"type": "string"}},
+        "note": {
+            "type": "object",
+            "properties": {key: {"type": "string"} for key in ("first", "second", "third")},
+            "required": ["first", "second", "third"],
+        },
+    },
+    "required": ["text"],
+}
+LIMITS = (24, 40, 64, 96)
+
+
+def lists(seed, max_tokens, **rest):
+    return record(f"r{seed}", seed=seed, schema=LISTS, max_tokens=max_tokens, **rest)
+
+
+def is_document(text):
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("max_tokens", LIMITS)
+def test_a_document_that_can_be_ended_in_time_is(backend, max_tokens):
+    ends = generate([lists(seed, max_tokens, backend=backend) for seed in range(12)])
+    assert {(end.reason, end.document, is_document(end.text)) for end in ends.values()} <= {
+        ("grammar", "over", True),
+        ("eos", "over", True),
+        ("length", "complete", True),
+    }
+
+
+def test_without_the_budget_in_view_the_same_documents_are_cut():
+    rows = [lists(seed, 40, grammar={"in_budget": False}) for seed in range(12)]
+    assert sum(end.document == "open" for end in generate(rows).values()) > 6
+
+
+def test_far_from_the_limit_the_budget_changes_nothing():
+    rows = [record(f"r{seed}", seed=seed, max_tokens=900) for seed in range(6)]
+    free = [record(f"r{seed}", seed=seed, max_tokens=900, grammar={"in_budget": False}) for seed in range(6)]
+    assert tokens_of(rows)[:2] == tokens_of(free)[:2]
+
+
+@pytest.mark.parametrize("max_tokens", LIMITS)
+def test_the_way_to_the_end_does_not_depend_on_drafts_or_neighbours(max_tokens):
+    rows = [lists(seed, max_tokens) for seed in range(5)]
+    together = tokens_of(rows, max_batch=3)[:2]
+    assert tokens_of(off(rows), max_batch=2)[:2] == together
+    alone = [tokens_of([one])[0] for one in rows]
+    assert {key: ids for found in alone for key, ids in found.items()} == together[0]
+
+
+@pytest.mark.parametrize("limits", [Limits(3), Limits(12), Limits(31)], ids=str)
+def test_a_cut_document_is_completed_if_asked_for(limits):
+    rows = [replace(lists(s, 1, grammar={"in_budget": False}), limits=limits) for s in range(12)]
+    cut = generate(rows)
+    completed = generate([replace(one, finish_open=True) for one in rows])
+    for key, end in completed.items():
+        assert is_document(end.text)
+        if cut[key].document == "open":
+            assert (end.reason, end.matched, end.document) == ("closed", "max_tokens", "complete")
+            assert end.text.startswith(cut[key].text.rstrip("\ufffd"))
+            assert end.completion_tokens > cut[key].completion_tokens == limits.max_tokens
+        else:
+            assert end.text == cut[key].text
+
+
+def test_the_context_is_a_limit_as_well():
+    end = generate([lists(0, 5000, grammar={"whitespace": 0}, finish_open=True)])["r0", 0]
+    assert not isinstance(end, Error)
+    assert is_document(end.text)
+
+
+def test_a_text_without_a_grammar_is_cut_whatever_is_asked():
+    plain = replace(lists(0, 9), finish_open=True)
+    plain = replace(plain, chain=replace(plain.chain, stages=plain.chain.stages[1:]))
+    end = generate([plain])["r0", 0]
+    assert (end.reason, end.matched, end.completion_tokens) == ("length", "max_tokens", 9)
