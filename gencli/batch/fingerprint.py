@@ -19,6 +19,7 @@ __all__ = ["differences", "fingerprint", "folder_digest"]
 
 # Of a weight file so many places are read, so many bytes each: two trainings of one model differ in all.
 _PLACES, _BYTES = 16, 65536
+_MOST_SAID = 300  # characters
 # What says where results go and how fast they come; the chain stands for the options of stages.
 _BESIDE = {"seed", "file", "threads", "max_batch", "debug", "model", "preset", "trust_remote_code"}
 
@@ -48,12 +49,13 @@ def fingerprint(settings: Settings, job: Job, survey: Survey, columns: Mapping[s
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What changed, in words; digests are named without their values."""
+    """What changed, in words; digests and long values are only named."""
     for name in [*before, *(name for name in now if name not in before)]:
         old, new = before.get(name), now.get(name)
         if old != new:
-            is_digest = name in ("input", "model files", "plugins")
-            yield f"{name} changed" if is_digest else f"{name} was {old!r} and is {new!r}"
+            said = f"{name} was {old!r} and is {new!r}"
+            is_digest = name in ("input", "model files", "plugins") or len(said) > _MOST_SAID
+            yield f"{name} changed" if is_digest else said
 
 
 def folder_digest(folder: Path) -> str:
