@@ -17,6 +17,7 @@ from gencli.options import OPTIONS
 from gencli.presets.keys import KEYS, hint_of
 from gencli.presets.read import read_values
 from gencli.settings import Layer, Settings, resolve
+from gencli.structured.source import is_file_name
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["ROW", "ROW_KEYS", "RowJobs", "refuse_key", "row_layer", "typed"]
@@ -32,6 +33,8 @@ ROW_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in 
     "chain",
     "stages",
 }
+_FILE_KEYS = ("structural_tag", "tools")
+_FILES = (".json", ".yaml", ".yml")
 _MAX_JOBS = 1024  # that are remembered
 
 
@@ -64,12 +67,29 @@ def typed(key: str, value: Any) -> Any:
         return str(value)
 
 
+def _inline(key: str, value: Any) -> Any:
+    """The value of a key that may name a file; data must not be able to read files, so a row cannot."""
+    if key == "json_schema" and isinstance(value, Mapping | bool):
+        return json.dumps(value)
+    text = str(value).strip()
+    if key == "json_schema":
+        is_file = not text.startswith("{") and (text.lower().endswith(_FILES) or is_file_name(text))
+    else:
+        is_file = key in _FILE_KEYS or (key in ("grammar", "lark") and not {":", "\n"} & set(text))
+    if is_file:
+        raise UsageError(
+            f"{key} names a file, which a row cannot read.",
+            hint="Write it into the row itself, or set it for the whole run.",
+        )
+    return value
+
+
 def row_layer(options: Mapping[str, Any], registry: Registry) -> Layer:
     """The options of a row as a layer of settings. Raises UsageError for the first one that is wrong."""
     for key in options:
         if key not in ROW_KEYS:
             raise refuse_key(key)
-    preset = read_values(options, registry)
+    preset = read_values({key: _inline(key, value) for key, value in options.items()}, registry)
     for fault in preset.faults:
         raise UsageError(fault.text)
     stages = tuple(replace(entry, origin=ROW, said=f"stages.{entry.stage}") for entry in preset.stages)
