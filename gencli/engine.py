@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from gencli.admission import admission, check_request, effective_chain, stop_rul
 from gencli.drafters.base import Drafter
 from gencli.drafters.first import FirstDrafter
 from gencli.drafters.jump import JumpDrafter
+from gencli.errors import GenerationError, is_out_of_memory
 from gencli.events import Event
 from gencli.models.base import ModelRunner
 from gencli.plugins.safety import DraftGuard
@@ -31,6 +32,16 @@ from processors.sampler import Sampler
 from processors.verify import verify
 
 __all__ = ["Engine"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What a step decides: for each sequence the count of tokens that stand, and the tokens."""
+
+    choosing: Choosing
+    logits: Tensor
+    rows: Rows
+    tokens: list[list[int]]
 
 
 class Engine:
@@ -74,6 +85,7 @@ class Engine:
         self._sampler = Sampler()
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
+        self.occupancy = 0.0  # in the last step: what ran, of what may run at once
 
     def effective(self, request: Request) -> Request:
         """The request as it will run."""
@@ -92,11 +104,13 @@ class Engine:
         self.pipeline.release(self._spare_slot)
         if self._drafter.handles(request):
             self._guard_drafts(request)
-        rules, now = stop_rules(request, self.eos_ids), time.monotonic()
+        now = time.monotonic()
         for sample in range(request.n):
-            stream = TextStream(self._tokenizer.stream(request.prompt_ids), rules)
-            seed = derive(request.seed, sample)
+            stream, seed = self._stream(request), derive(request.seed, sample)
             self._scheduler.waiting.append(Sequence(request, sample, seed, stream, submitted=now))
+
+    def _stream(self, request: Request) -> TextStream:
+        return TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self.eos_ids))
 
     def _guard_drafts(self, request: Request) -> None:
         """No drafts for a plugin that would give other text with them."""
@@ -105,7 +119,7 @@ class Engine:
             self.notices.append(f"The stage {name} runs without drafts, as it fails with them: {fault}")
 
     def run(self) -> Iterator[Event]:
-        """Generate until every submitted request has ended."""
+        """Generate until every submitted request has ended. More may be submitted between two events."""
         while self._scheduler.waiting or self._scheduler.running:
             yield from self._end_all("interrupted") if self._interrupted else self._step()
         self._interrupted = False
@@ -114,22 +128,69 @@ class Engine:
         """End all that is open, with its text so far, at the next step. Safe in a signal handler."""
         self._interrupted = True
 
+    def end_waiting(self) -> list[Event]:
+        """End what has not begun; what runs goes on."""
+        return self._end(list(self._scheduler.waiting), "interrupted")
+
+    @property
+    def limit(self) -> int:
+        """How many samples run at once: `max_batch`, or what the memory was found to hold."""
+        return self._scheduler.limit
+
     @torch.inference_mode()
     def _step(self) -> list[Event]:
-        events = self._end_late()
+        events, chosen, is_full = self._end_late(), None, False
+        try:
+            chosen = self._choose()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            is_full = True
+        if is_full:  # out of the block, where no traceback holds tensors any more
+            return events + self._retreat()
+        return events + (self._decide(chosen) if chosen else [])
+
+    def _choose(self) -> _Chosen | None:
+        """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
         self._admit()
+        self.occupancy = len(self._scheduler.running) / self.limit
         step = self._scheduler.plan(self._drafter, drafting=self._drafting_slots())
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.keep(fork.target, fork.length)
-        if step.plan.feeds:
-            choosing = step.choosing
-            rows = self._rows(choosing)
-            logits = self._runner.forward(step.plan).to(self._history.device)
-            for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
-                sequence.fed += len(feed.tokens)
-            if choosing:
-                events += self._decide(choosing, logits, rows)
+        if not step.plan.feeds:
+            return None
+        choosing = step.choosing
+        rows = self._rows(choosing)
+        logits = self._runner.forward(step.plan).to(self._history.device)
+        for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
+            sequence.fed += len(feed.tokens)
+        if not choosing:
+            return None
+        tokens, counts = verify(self._sampler(self.pipeline(logits, rows), rows), rows)
+        # The one wait for the device.
+        chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()
+        return _Chosen(choosing, logits, rows, chosen)
+
+    def _retreat(self) -> list[Event]:
+        """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""
+        ran, lanes = self._scheduler.retreat()
+        for sequence in ran:
+            self._forget(sequence.slot)
+            sequence.restart(self._stream(sequence.request))
+        for lane in lanes:
+            self._runner.release(lane)
+        self._runner.trim()
+        if len(ran) > 1:
+            self.notices.append(
+                f"The memory is full with {len(ran)} samples at once; from now on {self.limit} run."
+            )
+            return []
+        events = []
+        for sequence in ran:
+            self._scheduler.waiting.remove(sequence)
+            full = GenerationError("The memory is full, though nothing else runs.")
+            events += sequence.drain(time.monotonic(), full)
         return events
 
     def _rows(self, choosing: Choosing) -> Rows:
@@ -157,14 +218,12 @@ class Engine:
         """Where drafts are welcome: a plugin may turn out to be unfit for them at any time."""
         return {slot for slot in self._drafting if not self.pipeline.is_sequential(slot)}
 
-    def _decide(self, choosing: Choosing, logits: Tensor, rows: Rows) -> list[Event]:
-        """From a step's logits to committed tokens and events."""
-        tokens, counts = verify(self._sampler(self.pipeline(logits, rows), rows), rows)
-        chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()  # the one wait for the device
+    def _decide(self, chosen: _Chosen) -> list[Event]:
+        """From a step's choices to committed tokens and events."""
         events: list[Event] = []
         kept: list[tuple[Sequence, Taken]] = []
         row, now = 0, time.monotonic()
-        for (sequence, run), (count, *tokens_chosen) in zip(choosing, chosen, strict=True):
+        for (sequence, run), (count, *tokens_chosen) in zip(chosen.choosing, chosen.tokens, strict=True):
             if run:
                 self._drafter.observe(sequence.slot, proposed=len(run), accepted=count - 1)
             good = [token for token in tokens_chosen[:count] if token >= 0]
@@ -173,7 +232,7 @@ class Engine:
             if sequence.cut:
                 sequence.end_cut(self._closing(sequence, taken.ids))
             if error is None and sequence.finish is None and len(good) < count:
-                error = self.pipeline.explain_failure(logits, rows, row + len(good))
+                error = self.pipeline.explain_failure(chosen.logits, chosen.rows, row + len(good))
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:
                 self._release(sequence)
@@ -201,11 +260,15 @@ class Engine:
     def _release(self, sequence: Sequence) -> None:
         for lane in self._scheduler.release(sequence):
             self._runner.release(lane)
-        if sequence.slot in self._drafting:
-            self._drafting.remove(sequence.slot)
-            self._drafter.release(sequence.slot)
-        self.pipeline.release(sequence.slot)
-        self._history.release(sequence.slot)
+        self._forget(sequence.slot)
+
+    def _forget(self, slot: int) -> None:
+        """Nothing but the lane knows of the slot's request any more."""
+        if slot in self._drafting:
+            self._drafting.remove(slot)
+            self._drafter.release(slot)
+        self.pipeline.release(slot)
+        self._history.release(slot)
 
     def _end_late(self) -> list[Event]:
         """End what has run out of its time."""

@@ -10,7 +10,15 @@ GencliError
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "GencliError", "GenerationError", "ModelError", "PluginError", "UsageError"]
+__all__ = [
+    "ConfigError",
+    "GencliError",
+    "GenerationError",
+    "ModelError",
+    "PluginError",
+    "UsageError",
+    "is_out_of_memory",
+]
 
 
 class GencliError(Exception):
@@ -52,3 +60,12 @@ class GenerationError(GencliError):
     """A request failed while it ran."""
 
     exit_code = 6
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether there was no memory left, on the host or on an accelerator."""
+    text = str(error).lower()
+    is_allocator = isinstance(error, RuntimeError) and (
+        "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
+    )
+    return isinstance(error, MemoryError) or is_allocator

@@ -54,12 +54,14 @@ class Scheduler:
 
     The lane of a session is parked then, so that the session's next request need not read again what
     both have in common. Parked lanes are taken, the oldest first, when a sequence finds no free slot.
+    `limit` is how many sequences run at once: as many as there are slots, until the memory said no.
 
     Running sequences decode in every step; what is left of the token budget goes to prompt chunks, so
     that a long prompt does not stall its neighbours.
     """
 
     def __init__(self, *, max_batch: int, step_tokens: int, context: int, can_rollback: bool = True) -> None:
+        self.limit = max_batch
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self._free = list(range(max_batch))
@@ -78,7 +80,7 @@ class Scheduler:
         The first `fed` tokens in the lane are the sequence's own, and all else there is to be forgotten.
         """
         admitted = []
-        while self.waiting and (self._free or self._parked):
+        while self.waiting and len(self.running) < self.limit and (self._free or self._parked):
             sequence = self.waiting.popleft()
             self._place(sequence)
             self.running.append(sequence)
@@ -97,6 +99,21 @@ class Scheduler:
         for slot in freed:
             heapq.heappush(self._free, slot)
         return freed
+
+    def retreat(self) -> tuple[list[Sequence], list[int]]:
+        """After the memory was full: half of what runs becomes the limit, and all of it waits again, first.
+
+        Returns what ran, each still with its slot, and all slots whose lanes are to be emptied.
+        """
+        if len(self.running) > 1:
+            self.limit = len(self.running) // 2
+        retreating, self.running = self.running, []
+        freed = [s.slot for s in retreating] + [parked.slot for parked in self._parked.values()]
+        self._parked.clear()
+        for slot in freed:
+            heapq.heappush(self._free, slot)
+        self.waiting.extendleft(reversed(retreating))
+        return retreating, freed
 
     def _place(self, sequence: Sequence) -> None:
         parked = self._parked.pop(sequence.request.session, None)

@@ -122,10 +122,16 @@ class Sequence:
         if self.finish is not None and self.finish.reason == "length":
             self.finish = Reason("length", "max_tokens")
 
+    def restart(self, stream: TextStream) -> None:
+        """Back to the prompt, without a slot. What events have told of will be made again, not told again."""
+        self.stream, self.slot, self.fed, self.cached = stream, -1, 0, 0
+        self.output, self._texts = [], []
+        self.finish, self.cut, self.document = None, "", None
+
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:
         """Events for all that has happened since the last call."""
         ids, text = tuple(self.output[self._given[0] :]), "".join(self._texts[self._given[1] :])
-        self._given = len(self.output), len(self._texts)
+        self._given = max(self._given[0], len(self.output)), max(self._given[1], len(self._texts))
         events: list[Event] = [Token(self.request.id, self.sample, text, ids)] if ids or text else []
         if error is not None:
             events.append(self._failed(error))

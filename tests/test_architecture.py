@@ -128,6 +128,7 @@ def test_all_is_what_a_module_exports(name):
         ["--show-completion", "bash"],
         ["run", "--show-chain"],
         ["chat", "--help"],
+        ["batch", "--help"],
         ["models", "list"],
         ["models", "show", "tiny"],
         ["completion", "bash"],

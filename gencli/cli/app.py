@@ -22,6 +22,7 @@ __all__ = ["COMMANDS", "HELP", "main", "make_app"]
 
 COMMANDS = {
     "run": "Generate text from a prompt.",
+    "batch": "Generate a text for each row of files.",
     "chat": "Talk with a model, turn by turn.",
     "models": "List the models on this machine, show one.",
     "schema": "Say what is enforced of a JSON schema, and how.",

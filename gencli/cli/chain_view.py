@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gencli.cli.jsontext import to_json
 from gencli.cli.tables import table
 from gencli.job import Job
+from gencli.jsontext import to_json
 from gencli.structured.wanted import Structure
 
 __all__ = ["chain_json", "chain_rows", "chain_table"]

@@ -11,12 +11,12 @@ import typer
 
 from gencli.cli.command import Plugins, make_command
 from gencli.cli.config_view import config_json, config_table, differences, lint_report, preset_table
-from gencli.cli.jsontext import to_json
 from gencli.cli.page import Page
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink, say
 from gencli.errors import UsageError
 from gencli.job import make_job
+from gencli.jsontext import to_json
 from gencli.options import OPTIONS
 from gencli.plugins.listing import list_stages
 from gencli.plugins.registry import PluginRegistry, make_registry

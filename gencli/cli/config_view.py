@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gencli.cli.chain_view import chain_rows, chain_table
-from gencli.cli.jsontext import to_json
 from gencli.cli.tables import table
 from gencli.errors import GencliError
 from gencli.job import Job, make_job
+from gencli.jsontext import to_json
 from gencli.options import OPTIONS, Option
 from gencli.plugins.registry import make_registry
 from gencli.presets.find import find_preset, list_presets

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from gencli.cli.command import make_command
-from gencli.cli.jsontext import to_json
 from gencli.cli.page import Page, values_of
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink
 from gencli.cli.tables import table
+from gencli.jsontext import to_json
 from gencli.options import Option
 
 __all__ = ["PAGE", "command", "run"]

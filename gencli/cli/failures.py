@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 
-from gencli.errors import ConfigError, GencliError, GenerationError, UsageError
+from gencli.errors import ConfigError, GencliError, GenerationError, UsageError, is_out_of_memory
 from processors.errors import GrammarError, ProcessorsError, RowError
 
 __all__ = ["explain"]
@@ -21,7 +21,7 @@ def explain(error: Exception) -> GencliError:
         return UsageError(str(error))
     if hasattr(error, "format_message"):  # typer's own, whose classes it does not export
         return _usage(error)
-    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+    if is_out_of_memory(error):
         return GenerationError("The memory is full.", hint="Lower --max-batch, or take a smaller --dtype.")
     return GencliError(
         f"Unexpected {type(error).__name__}: {error}",

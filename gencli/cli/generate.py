@@ -25,6 +25,7 @@ from gencli.request import Request
 from gencli.settings import Settings
 from gencli.structured.attempts import Attempts
 from gencli.structured.compiling import Compiled, Compiling
+from gencli.structured.wanted import Structure
 from processors.errors import ProcessorsError
 
 __all__ = ["generate", "load_model"]
@@ -48,11 +49,10 @@ def generate(
     with ExitStack() as stack:
         ready = _prepare(job, settings, voice, stack)
         engine, job = ready.engine, ready.job
-        attempts = Attempts(engine, job.structure)
+        attempts = Attempts(engine)
         requests = list(make_requests(job, prompts, ready.loaded.tokenizer))
-        refused = _submit(attempts, requests)
-        for text in engine.notices:
-            voice.say(f"Notice: {text}")
+        refused = _submit(attempts, requests, job.structure)
+        num_said = _say_notices(engine, voice)
         is_partial = job.structure is None or job.structure.is_partial
         results = Results(prompts, job.n, is_partial=is_partial)
         info = RunInfo(settings["model"], engine.effective(requests[0]).chain, job, ready.compiled)
@@ -64,6 +64,7 @@ def generate(
                 writer.add(event)
         for writer in writers:
             writer.close()
+    _say_notices(engine, voice, num_said)
     _sum_up(results, info, ready, settings, voice)
     return results.exit_code
 
@@ -102,6 +103,13 @@ def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, 
             voice.say(line)
 
 
+def _say_notices(engine: Engine, voice: Voice, num_said: int = 0) -> int:
+    """Say what the engine has to say beyond what was said; how much that is by now."""
+    for text in engine.notices[num_said:]:
+        voice.say(f"Notice: {text}")
+    return len(engine.notices)
+
+
 def load_model(
     settings: Settings, voice: Voice, *, on_tokenizer: OnTokenizer | None = None
 ) -> tuple[Loaded, float]:
@@ -123,12 +131,12 @@ def load_model(
     return loaded, time.monotonic() - start
 
 
-def _submit(attempts: Attempts, requests: Sequence[Request]) -> list[Error]:
+def _submit(attempts: Attempts, requests: Sequence[Request], structure: Structure | None) -> list[Error]:
     """Hand over the requests. One that does not fit fails alone; if none fits, its error is the run's."""
     refused: list[list[Error]] = []
     for request in requests:
         try:
-            attempts.submit(request)
+            attempts.submit(request, structure)
         except (GencliError, ProcessorsError) as error:
             if len(refused) == len(requests) - 1:
                 raise

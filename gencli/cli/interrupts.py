@@ -14,13 +14,13 @@ __all__ = ["Interrupts", "interrupts"]
 
 
 class Interrupts:
-    """The handler of SIGINT. `on_first` is what ends the run in order; until it is set nothing is open."""
+    """The handler of signals. `on_first` is what ends the run in order; until it is set nothing is open."""
 
     def __init__(self) -> None:
         self.on_first: Callable[[], None] | None = None
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
-        """Handle one Ctrl-C."""
+        """Handle one signal."""
         if self.on_first is None:
             # A KeyboardInterrupt could be swallowed by the imports and loaders it passes through.
             tidy()
@@ -31,11 +31,12 @@ class Interrupts:
 
 
 @contextmanager
-def interrupts() -> Iterator[Interrupts]:
-    """Handle Ctrl-C inside the block."""
+def interrupts(*signals: signal.Signals) -> Iterator[Interrupts]:
+    """Handle these signals inside the block; Ctrl-C if none is named."""
     handler = Interrupts()
-    before = signal.signal(signal.SIGINT, handler)
+    before = {each: signal.signal(each, handler) for each in signals or (signal.SIGINT,)}
     try:
         yield handler
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, old in before.items():
+            signal.signal(each, old)

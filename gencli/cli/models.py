@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gencli.cli.command import make_command
-from gencli.cli.jsontext import to_json
 from gencli.cli.page import Page, values_of
 from gencli.cli.render import Sink
 from gencli.cli.tables import size, table
 from gencli.errors import ModelError, UsageError
+from gencli.jsontext import to_json
 from gencli.models.card import Card, kv_bytes, read_card
 from gencli.models.places import BUNDLED, bundled_folder, find_local, hub_cache, hub_models, local_names
 from gencli.models.vocabulary import grammar_support

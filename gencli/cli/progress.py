@@ -19,7 +19,7 @@ from gencli.cli.drawing import Drawing
 from gencli.cli.pace import Meter, Pace
 from gencli.events import Event
 
-__all__ = ["LoadBar", "RunBar", "run_bar"]
+__all__ = ["LoadBar", "RunBar", "run_bar", "share_bar"]
 
 
 class LoadBar:
@@ -71,6 +71,13 @@ def run_bar(pace: Pace) -> RenderableType:
     rate += [] if pace.left is None else [f"{_clock(pace.left)} left"]
     bar = Progress(_text(f"{pace.done} of {pace.total} done"), BarColumn(), _text(", ".join(rate)))
     bar.add_task("", total=pace.total, completed=pace.done)
+    return bar.get_renderable()
+
+
+def share_bar(share: float, text: str) -> RenderableType:
+    """A bar of the part that is done, and what there is to say of it."""
+    bar = Progress(BarColumn(bar_width=20), _text(text))
+    bar.add_task("", total=1000, completed=round(1000 * share))
     return bar.get_renderable()
 
 

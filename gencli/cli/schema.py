@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 from gencli.cli.command import make_command
-from gencli.cli.jsontext import to_json
 from gencli.cli.page import Page, values_of
 from gencli.cli.render import Sink
 from gencli.cli.tables import table
 from gencli.errors import UsageError
+from gencli.jsontext import to_json
 from gencli.option import Option
 from gencli.options import option
 from gencli.structured.plan import Finding, Plan

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from gencli.cli.command import make_command
-from gencli.cli.jsontext import to_json
 from gencli.cli.page import Page, values_of
 from gencli.cli.prompts import read_prompts
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink
 from gencli.cli.tables import table
 from gencli.errors import UsageError
+from gencli.jsontext import to_json
 from gencli.options import Option, option, read_ids
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gencli.cli.jsontext import to_json
 from gencli.cli.render import Sink
 from gencli.cli.report import RunInfo, record
 from gencli.cli.results import Results, Row
 from gencli.events import Event, Token
+from gencli.jsontext import to_json
 
 __all__ = [
     "BlockWriter",

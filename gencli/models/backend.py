@@ -43,6 +43,10 @@ class Lanes(Protocol):
         """Empty the lane."""
         ...
 
+    def trim(self) -> None:
+        """Give back the memory that lanes held; all of them are empty."""
+        ...
+
 
 def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ...]]:
     """Shared lanes where the architecture allows them, else one cache a lane; and what to say about it.

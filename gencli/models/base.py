@@ -66,3 +66,7 @@ class ModelRunner(Protocol):
     def release(self, lane: int) -> None:
         """Empty the lane."""
         ...
+
+    def trim(self) -> None:
+        """Give back the memory that lanes held; all of them are empty."""
+        ...

@@ -11,8 +11,9 @@ from gencli.models.base import ModelSpec
 from gencli.models.lanes import LaneLengths
 from gencli.plan import StepPlan
 
-__all__ = ["FakeRunner"]
+__all__ = ["CONTEXT", "FakeRunner"]
 
+CONTEXT = 1024  # tokens
 
 _LOW_32 = 0xFFFFFFFF
 
@@ -42,8 +43,8 @@ class FakeRunner:
     The logits of a position are row `t` of `table` [V, V] (float32), where t is the token fed there;
     nothing else matters, so text does not depend on batch, chunks, drafts or lanes. The table is hashed
     from `seed`, bit-equal on every machine. `scale` is the standard deviation of the logits: small is
-    flat, large is peaked. The contract of ModelRunner is
-    enforced (ContractError), so an engine's mistakes show.
+    flat, large is peaked. A step that feeds more than `memory_lanes` lanes raises MemoryError. The contract
+    of ModelRunner is enforced (ContractError), so an engine's mistakes show.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class FakeRunner:
         seed: int = 0,
         *,
         scale: float = 2.0,
-        context: int = 1024,
+        context: int = CONTEXT,
         max_lanes: int = 64,
         eos_ids: tuple[int, ...] = (),
+        memory_lanes: int | None = None,
     ) -> None:
+        self._memory_lanes = memory_lanes
         self.table = _bell_table(vocab_size, seed) * scale
         self._lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=vocab_size)
         self._spec = ModelSpec(
@@ -79,6 +82,8 @@ class FakeRunner:
     def forward(self, plan: StepPlan) -> Tensor:
         """Feed the plan; return the wanted rows [plan.num_rows, V], fresh, in feed order."""
         self._lengths.check(plan)
+        if self._memory_lanes is not None and len(plan.feeds) > self._memory_lanes:
+            raise MemoryError(f"The fake model has memory for {self._memory_lanes} lanes.")
         fed = [token for feed in plan.feeds for token in feed.tokens[len(feed.tokens) - feed.wanted :]]
         logits = self.table[torch.tensor(fed, dtype=torch.long)]
         self._lengths.advance(plan)
@@ -95,3 +100,6 @@ class FakeRunner:
     def release(self, lane: int) -> None:
         """Empty the lane."""
         self._lengths.release(lane)
+
+    def trim(self) -> None:
+        """Nothing to do: lanes are numbers."""

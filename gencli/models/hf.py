@@ -130,6 +130,12 @@ class HFRunner:
             self._lanes.release(lane)
         self._lengths.release(lane)
 
+    def trim(self) -> None:
+        """Give back the memory that lanes held; all of them are empty."""
+        self._lanes.trim()
+        if self._spec.device.type == "cuda":
+            torch.cuda.empty_cache()
+
 
 def context_of(config: Any) -> int:
     """The most tokens the model's positions reach."""

@@ -70,6 +70,10 @@ class LaneBuffer:
         if lane < self._data.shape[0]:
             self._data[lane, :, :length] = 0
 
+    def trim(self) -> None:
+        """Drop the buffer, whose lanes are all empty."""
+        self._data = torch.empty(0, 0, 0, 0)
+
     def _grow(self, num_lanes: int, length: int, like: Tensor) -> Tensor:
         """Make room: lanes double, lengths grow by steps, and only what is held is copied."""
         old_lanes, _, capacity, _ = self._data.shape
@@ -151,3 +155,8 @@ class LaneCache(Cache):  # type: ignore[misc]
         for buffer in self._buffers:
             buffer.wipe(lane, self._written[lane])
         self._written[lane] = 0
+
+    def trim(self) -> None:
+        """Drop all buffers; every lane is empty."""
+        for buffer in self._buffers:
+            buffer.trim()

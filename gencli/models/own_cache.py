@@ -62,6 +62,9 @@ class OwnCacheLanes:
         """Drop the lane's cache."""
         self._lanes.pop(lane, None)
 
+    def trim(self) -> None:
+        """Nothing to do: a lane's cache goes with it."""
+
     def _read(self, feed: Feed) -> list[Tensor]:
         """Rows [1, V] or [wanted, V] of the wanted positions, in order."""
         lane = self._lanes.setdefault(feed.lane, _Lane())

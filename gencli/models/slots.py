@@ -52,6 +52,10 @@ class SlotLanes:
         """Forget the lane."""
         self._cache.wipe(lane)
 
+    def trim(self) -> None:
+        """Drop the buffers; they grow again as far as they are needed."""
+        self._cache.trim()
+
     def _block(self, group: tuple[Feed, ...], room: tuple[int, int]) -> Block:
         return make_block(fill_gaps(group, pad_budget=self._pad_budget), self._device, room=room)
 

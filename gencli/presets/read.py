@@ -10,7 +10,7 @@ from typing import Any
 
 from gencli.errors import ConfigError, UsageError
 from gencli.presets.keys import KEYS, checked, unknown_key
-from gencli.presets.tree import PRESET_BOUNDS, Fault, Node, parse
+from gencli.presets.tree import PRESET_BOUNDS, Fault, Node, node_of, parse
 from gencli.settings import PRESET, Assigned, Layer
 from gencli.text.patterns import check_pattern
 from processors.chain import fields_of
@@ -18,7 +18,7 @@ from processors.errors import ParamError, ProcessorsError, UnknownStage
 from processors.order import expand
 from processors.registry import Registry
 
-__all__ = ["Preset", "read_preset", "shown"]
+__all__ = ["Preset", "read_preset", "read_values", "shown"]
 
 
 @dataclass(slots=True)
@@ -59,6 +59,13 @@ def read_preset(path: Path, registry: Registry) -> Preset:
     root = parse(content, preset.faults)
     if root is not None and root.value is not None:
         _Reader(preset, registry).read(root)
+    return preset
+
+
+def read_values(values: Mapping[str, Any], registry: Registry) -> Preset:
+    """Check keys and values that stand in no file, by a preset's rules. The faults have no lines."""
+    preset = Preset(Path())
+    _Reader(preset, registry).read(node_of(values))
     return preset
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["PRESET_BOUNDS", "Bounds", "Fault", "Node", "parse"]
+__all__ = ["PRESET_BOUNDS", "Bounds", "Fault", "Node", "node_of", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,15 @@ class Node:
         if isinstance(self.value, Mapping):
             return tuple(self.value.values())
         return self.value if isinstance(self.value, tuple) else ()
+
+
+def node_of(value: Any) -> Node:
+    """The tree of a plain value, as JSON has them; its places mean nothing."""
+    if isinstance(value, Mapping):
+        return Node({str(key): (node_of(key), node_of(item)) for key, item in value.items()}, 0, 0)
+    if isinstance(value, list | tuple):
+        return Node(tuple(node_of(item) for item in value), 0, 0)
+    return Node(value, 0, 0)
 
 
 class _Loader(yaml.SafeLoader):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gencli.engine import Engine
 from gencli.events import Error, Event, Finish, Token
 from gencli.request import Request
+from gencli.structured.cached import PerStructure
 from gencli.structured.verdict import Judge
 from gencli.structured.wanted import Structure
 from processors.rng import derive
@@ -20,9 +21,15 @@ class _Draw:
     """One sample of a request on its way: which attempt it is, and the seconds that went before."""
 
     request: Request
+    structure: Structure | None
     sample: int
     attempt: int = 1
     seconds: float = 0.0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no attempt may follow."""
+        return self.structure is None or self.attempt > self.structure.retries
 
 
 class Attempts:
@@ -32,33 +39,44 @@ class Attempts:
     `max_time`.
     """
 
-    def __init__(self, engine: Engine, structure: Structure | None) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._judge = Judge(structure)
-        self._most = 1 + (structure.retries if structure else 0)
-        self._requests: dict[str, Request] = {}
-        self._again: dict[str, _Draw] = {}  # by the id of the request that draws again
+        self._judges = PerStructure(Judge)
+        self._draws: dict[tuple[str, int], _Draw] = {}  # those that are open, by the engine's names
 
-    def submit(self, request: Request) -> None:
-        """Queue a request."""
+    def submit(self, request: Request, structure: Structure | None = None) -> None:
+        """Queue a request, of whose texts this is asked."""
         self._engine.submit(request)
-        self._requests[request.id] = request
+        for sample in range(request.n):
+            self._draws[request.id, sample] = _Draw(request, structure, sample)
 
     def run(self) -> Iterator[Event]:
-        """Events of all requests, under their own ids, each finish with its verdict."""
+        """Events of all requests, under their own ids, each finish with its verdict.
+
+        More may be submitted between two events.
+        """
         for event in self._engine.run():
-            draw = self._again.get(event.request) or _Draw(self._requests[event.request], event.sample)
-            event = replace(event, request=draw.request.id, sample=draw.sample)
-            if isinstance(event, Finish):
-                event = self._judge(event)
-                if event.verdict is not None:
-                    event = replace(event, verdict=replace(event.verdict, attempts=draw.attempt))
-            if isinstance(event, Token) or not _may_differ(event) or not self._draw_again(event, draw):
-                yield event
+            yield from self._told(event)
+
+    def end_waiting(self) -> Iterator[Event]:
+        """End what has not begun; what runs goes on."""
+        for event in self._engine.end_waiting():
+            yield from self._told(event)
+
+    def _told(self, event: Event) -> Iterator[Event]:
+        key = event.request, event.sample
+        draw = self._draws[key] if isinstance(event, Token) else self._draws.pop(key)
+        event = replace(event, request=draw.request.id, sample=draw.sample)
+        if isinstance(event, Finish):
+            event = self._judges(draw.structure)(event)
+            if event.verdict is not None:
+                event = replace(event, verdict=replace(event.verdict, attempts=draw.attempt))
+        if isinstance(event, Token) or not _may_differ(event) or not self._draw_again(event, draw):
+            yield event
 
     def _draw_again(self, end: Finish | Error, draw: _Draw) -> bool:
         """Whether there is another attempt; it is queued then."""
-        if draw.attempt == self._most:
+        if draw.is_last:
             return False
         request, limits, seconds = draw.request, draw.request.limits, draw.seconds
         if isinstance(end, Finish):
@@ -69,8 +87,8 @@ class Attempts:
             limits = replace(limits, max_time=limits.max_time - seconds)
         name = f"{request.id}/{draw.sample}/{draw.attempt}"
         seed = derive(derive(request.seed, draw.sample), draw.attempt)
-        self._again[name] = _Draw(request, draw.sample, draw.attempt + 1, seconds)
         self._engine.submit(replace(request, id=name, seed=seed, n=1, limits=limits))
+        self._draws[name, 0] = replace(draw, attempt=draw.attempt + 1, seconds=seconds)
         return True
 
 

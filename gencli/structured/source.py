@@ -12,7 +12,7 @@ from gencli.structured.concise import parse_concise
 from gencli.structured.document import parse
 from gencli.structured.errors import DocumentError, SchemaError
 
-__all__ = ["read_schema"]
+__all__ = ["is_file_name", "read_schema"]
 
 _YAML = (".yaml", ".yml")
 _ENDINGS = (".json", *_YAML)
@@ -31,12 +31,13 @@ def read_schema(text: str) -> dict[str, Any] | bool:
         return _from_json(text, "The schema")
     if stripped.lower().endswith(_ENDINGS) and "\n" not in stripped:
         return _from_file(Path(stripped).expanduser())
-    if _is_file(text):
+    if is_file_name(text):
         return _from_file(Path(text))
     return parse_concise(text)
 
 
-def _is_file(text: str) -> bool:
+def is_file_name(text: str) -> bool:
+    """Whether a file of this name exists."""
     try:
         return Path(text).is_file()
     except (OSError, ValueError):  # too long for a name, or no name

@@ -1,0 +1,66 @@
+"""How many rows of a batch may run side by side, planned from its first rows and the free memory."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from gencli.batch.feed import prompt_text
+from gencli.batch.overrides import RowJobs
+from gencli.batch.prepare import Batch
+from gencli.batch.records import Row
+from gencli.errors import GencliError, UsageError
+from gencli.job import Job
+from gencli.models.capacity import Capacity, plan_capacity
+from gencli.models.card import read_card
+from gencli.models.places import find_local
+from gencli.models.resolve import load_tokenizer
+from gencli.tokenizer import Tokenizer
+
+__all__ = ["count_tokens", "job_of", "plan_rows"]
+
+_SEEN = 256  # rows that are looked at; a longer one later is what halving is for
+_FAKE = 64  # samples of the fake model, which needs no memory
+
+
+def job_of(row: Row, jobs: RowJobs) -> Job:
+    """The job of a row that has no failure."""
+    return jobs.job(row.options, is_chat=bool(row.messages))
+
+
+def count_tokens(row: Row, job: Job, tokenizer: Tokenizer) -> int:
+    """Tokens of the prompt as the model will be fed it."""
+    return len(tokenizer.encode(prompt_text(row, job, tokenizer), special=not job.is_chat))
+
+
+def plan_rows(batch: Batch) -> Capacity:
+    """The plan for a batch. Raises UsageError where there is nothing to plan from."""
+    settings, kv_memory = batch.settings, batch.plan["kv_memory"]
+    if settings["model"] == "fake":
+        if kv_memory is not None:
+            raise UsageError("--kv-memory: the fake model has no keys and values.", hint="Leave it out.")
+        return Capacity(_FAKE, 0, None, None)
+    tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
+    folder = find_local(settings["model"])
+    if folder is None:
+        raise UsageError(f"--max-batch auto: {settings['model']} is not on this machine.")
+    return plan_capacity(
+        read_card(folder),
+        tokens=_longest(batch, tokenizer),
+        dtype=settings["dtype"],
+        device=settings["device"],
+        kv_memory=kv_memory,
+    )
+
+
+def _longest(batch: Batch, tokenizer: Tokenizer) -> int:
+    """Tokens of the longest of the first rows, with all that it may generate."""
+    longest = batch.jobs.base.limits.max_tokens + 1
+    for row in islice(batch.rows(), _SEEN):
+        if row.failure:
+            continue
+        try:
+            job = job_of(row, batch.jobs)
+            longest = max(longest, count_tokens(row, job, tokenizer) + job.limits.max_tokens)
+        except GencliError:  # it fails in its turn
+            continue
+    return longest

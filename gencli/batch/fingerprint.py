@@ -1,0 +1,88 @@
+"""What decides the texts of a batch, as values that a resumed run is compared with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from gencli import __version__
+from gencli.batch.survey import Survey
+from gencli.job import Job
+from gencli.models.places import find_local
+from gencli.options import OPTIONS
+from gencli.settings import Settings
+
+__all__ = ["differences", "fingerprint", "folder_digest"]
+
+# Of a weight file so many places are read, so many bytes each: two trainings of one model differ in all.
+_PLACES, _BYTES = 16, 65536
+_MOST_SAID = 300  # characters
+# What says where results go and how fast they come; the chain stands for the options of stages.
+_BESIDE = {"seed", "file", "threads", "max_batch", "debug", "model", "preset", "trust_remote_code"}
+
+
+def fingerprint(settings: Settings, job: Job, survey: Survey, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """By name what must not change between the parts of a run. `columns` says how records become rows."""
+    options = {
+        f"--{entry.key.replace('_', '-')}": settings[entry.key]
+        for entry in OPTIONS
+        if entry.section != "Output" and not entry.stage and entry.key not in _BESIDE
+    }
+    name = settings["model"]
+    folder = find_local(name) if name != "fake" else None
+    found = {
+        "gencli": __version__,
+        "model": name,
+        "model files": folder_digest(folder) if folder else "",
+        "plugins": [_plugin(text) for text in settings["plugin"]],
+        "chain": job.assembly.chain.to_list(),
+        "seed": job.seed,
+        **options,
+        **columns,
+        "number of rows": survey.num_rows,
+        "input": survey.digest,
+    }
+    return dict(json.loads(json.dumps(found)))  # as a header gives it back
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """What changed, in words; digests and long values are only named."""
+    for name in [*before, *(name for name in now if name not in before)]:
+        old, new = before.get(name), now.get(name)
+        if old != new:
+            said = f"{name} was {old!r} and is {new!r}"
+            is_digest = name in ("input", "model files", "plugins") or len(said) > _MOST_SAID
+            yield f"{name} changed" if is_digest else said
+
+
+def folder_digest(folder: Path) -> str:
+    """A hash of a model's files: small ones whole, of weights the head and places all over the file.
+
+    It does not depend on names of folders or on times, so that a copy of a model is the same model.
+    """
+    digest = blake2b(digest_size=16)
+    kinds = ("*.json", "*.jinja", "*.model", "*.txt", "*.py", "*.safetensors")
+    for path in sorted({path for kind in kinds for path in folder.glob(kind)}):
+        digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            for place in _places(path):
+                file.seek(place)
+                digest.update(file.read(_BYTES))
+    return digest.hexdigest()
+
+
+def _places(path: Path) -> Iterator[int]:
+    size = path.stat().st_size
+    if path.suffix != ".safetensors" or size <= _PLACES * _BYTES:
+        yield from range(0, size, _BYTES)
+    else:
+        yield from (part * (size - _BYTES) // (_PLACES - 1) for part in range(_PLACES))
+
+
+def _plugin(text: str) -> str:
+    """A plugin's name, with a hash of its code if it is a file."""
+    path = Path(text.rpartition(":")[0] or text) if not Path(text).is_file() else Path(text)
+    return f"{text} {blake2b(path.read_bytes(), digest_size=8).hexdigest()}" if path.is_file() else text

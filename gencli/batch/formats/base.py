@@ -1,0 +1,81 @@
+"""What the readers have in common: lines of bounded length, and what is wrong with a record or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
+
+from gencli.batch.records import Failure
+
+__all__ = ["MAX_BYTES", "Cell", "Item", "Lines", "Reader", "RecordFault", "Unfit", "decode", "too_long"]
+
+MAX_BYTES = 16 * 2**20  # of one record
+_BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+Item = tuple[int, Mapping[str, Any] | Failure]  # the line where it begins, and the columns
+Reader = Callable[[BinaryIO, str], Iterator[Item]]  # takes the file's name too
+
+
+class Cell(str):
+    """A text of a table that may stand for a number, a switch or a list: the file does not say."""
+
+    __slots__ = ()
+
+
+class RecordFault(Exception):
+    """A record cannot be read; those after it can."""
+
+    @property
+    def failure(self) -> Failure:
+        """What stands in the record's place."""
+        return Failure("InputError", str(self))
+
+
+class Unfit(Exception):
+    """A whole file is not what it was taken for."""
+
+
+def too_long(limit: int = MAX_BYTES) -> RecordFault:
+    """The fault of a record that is longer than is read."""
+    return RecordFault(f"The record is longer than {limit / 2**20:g} MiB, the most that is read.")
+
+
+def decode(data: bytes) -> str:
+    """UTF-8 text; RecordFault names the first byte that is not."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RecordFault(
+            f"This is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start} of the line."
+        ) from None
+
+
+class Lines:
+    """The lines of a file, newline included. One that is too long is skipped and raises RecordFault.
+
+    `number` is that of the line last read, from 1. A byte order mark is dropped; UTF-16 is Unfit.
+    """
+
+    def __init__(self, stream: BinaryIO, limit: int = MAX_BYTES) -> None:
+        self.number = 0
+        self._stream = stream
+        self._limit = limit
+
+    def __iter__(self) -> Lines:
+        return self
+
+    def __next__(self) -> bytes:
+        line = self._stream.readline(self._limit + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        if self.number == 1:
+            if line.startswith(_UTF16):
+                raise Unfit("is UTF-16, not UTF-8. Convert it first, for example with iconv")
+            line = line.removeprefix(_BOM)
+        if len(line) > self._limit:
+            while line and not line.endswith(b"\n"):
+                line = self._stream.readline(self._limit)
+            raise too_long(self._limit)
+        return line

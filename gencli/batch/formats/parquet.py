@@ -1,0 +1,47 @@
+"""Parquet, through pyarrow: a thousand rows at a time."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import math
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from gencli.batch.extras import need_pyarrow
+from gencli.batch.formats.base import Item, Unfit
+
+__all__ = ["read_parquet"]
+
+_ROWS = 1000
+
+
+def read_parquet(stream: BinaryIO, name: str) -> Iterator[Item]:
+    """The records of a Parquet file, a stream that can be sought in; a row's number is its line."""
+    need_pyarrow(name)
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        file = ParquetFile(stream)
+    except pa.ArrowInvalid as error:
+        raise Unfit(f"is no Parquet file that can be read: {str(error).rstrip('.')}") from None
+    rows = (row for batch in file.iter_batches(_ROWS, use_threads=False) for row in batch.to_pylist())
+    for number, row in enumerate(rows, start=1):
+        yield number, _plain(row)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can write it: times and decimals as text, bytes in base64, NaN as null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value) if isinstance(value, decimal.Decimal | datetime.timedelta) else value

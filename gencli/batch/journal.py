@@ -1,0 +1,174 @@
+"""The journal of a batch: a header, then a line for each finished row. It survives an end at any moment.
+
+A line is appended with one write, so that only the last one can be torn, and that one is dropped. Of rows
+the memory holds 17 bytes each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gencli.batch.records import Outcome, Row
+from gencli.errors import GenerationError, UsageError
+
+__all__ = ["VERSION", "Journal", "journal_path", "read_header"]
+
+VERSION = 1
+_KEY = "gencli_journal"
+_MAX_HEADER = 2**24  # bytes
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+def journal_path(output: Path) -> Path:
+    """The journal of an output, beside it."""
+    return output.with_name(f"{output.name}.journal")
+
+
+def read_header(path: Path) -> dict[str, Any] | None:
+    """The header of a journal; None if there is none yet. Raises UsageError for what is no journal."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(_MAX_HEADER)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    if not line.endswith(b"\n"):  # its writer was killed before the first row
+        return None
+    with suppress(ValueError):
+        header = json.loads(line)
+        if isinstance(header, dict) and header.get(_KEY) == VERSION:
+            return header
+    raise UsageError(
+        f"{path} is no journal that this gencli can read (version {VERSION}).",
+        hint="--overwrite begins anew.",
+    )
+
+
+class Journal:
+    """Appends outcomes and reads them back: of each row the last one that was written."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        """Open a journal, or begin one with this header; a torn last line is cut off."""
+        self.path = path
+        self._rows, self._offsets, self._failed = array("q"), array("q"), bytearray()
+        is_old = read_header(path) is not None
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | _BINARY | (0 if is_old else os.O_TRUNC)
+        try:
+            self._handle = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+        self._size = self._scanned() if is_old else 0
+        if is_old:
+            os.ftruncate(self._handle, self._size)
+        else:
+            self._write({_KEY: VERSION, **header})
+
+    def close(self) -> None:
+        """Let what was written reach the disk."""
+        if self._handle >= 0:
+            with suppress(OSError):
+                os.fsync(self._handle)
+            os.close(self._handle)
+            self._handle = -1
+
+    def remove(self) -> None:
+        """The journal is not needed any more."""
+        self.close()
+        self.path.unlink()
+
+    def append(self, outcome: Outcome) -> None:
+        """Write a row. Raises GenerationError if the disk takes no more; what was written before is safe."""
+        place = self._size
+        self._write(
+            {"row": outcome.index, "failed": outcome.is_error, "id": outcome.id, "result": outcome.result}
+        )
+        self._note(outcome.index, place, outcome.is_error)
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        data = json.dumps(entry).encode() + b"\n"
+        reason = "the disk took only a part of a row"
+        try:
+            written = os.write(self._handle, data)
+        except OSError as error:
+            written, reason = 0, error.strerror or str(error)
+        if written == len(data):
+            self._size += written
+            return
+        with suppress(OSError):
+            os.ftruncate(self._handle, self._size)
+        raise GenerationError(
+            f"{self.path} cannot be written: {reason}.", hint="What is in it is safe; --resume goes on."
+        )
+
+    def _scanned(self) -> int:
+        """Take note of all rows; the size without a torn line."""
+        with self.path.open("rb") as file:
+            place = len(file.readline())
+            for number, line in enumerate(file, start=2):
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    entry = json.loads(line)
+                    self._note(entry["row"], place, entry["failed"])
+                except (ValueError, KeyError, TypeError):
+                    raise UsageError(
+                        f"{self.path} is damaged in line {number}.", hint="--overwrite begins anew."
+                    ) from None
+                place += len(line)
+        return place
+
+    def _note(self, row: int, place: int, is_failed: bool) -> None:
+        self._rows.append(row)
+        self._offsets.append(place)
+        self._failed.append(is_failed)
+
+    def _latest(self) -> NDArray[np.int64]:
+        """Where in the lists the last entry of each row stands, by row."""
+        rows = np.array(self._rows, dtype=np.int64)
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        is_last = np.ones(len(rows), dtype=bool)
+        is_last[:-1] = ordered[1:] != ordered[:-1]
+        latest: NDArray[np.int64] = order[is_last]
+        return latest
+
+    def counts(self) -> tuple[int, int]:
+        """Finished rows, and how many of them failed."""
+        latest = self._latest()
+        return len(latest), int(np.frombuffer(self._failed, dtype=np.uint8)[latest].sum())
+
+    def pending(self, rows: Iterable[Row], *, with_failed: bool = False) -> Iterator[Row]:
+        """The rows, ascending, that are not finished, or failed. What is appended meanwhile is not seen."""
+        latest = self._latest()
+        if with_failed:
+            latest = latest[np.frombuffer(self._failed, dtype=np.uint8)[latest] == 0]
+        finished = iter(array("q", np.array(self._rows, dtype=np.int64)[latest].tobytes()))
+        head = next(finished, None)
+        for row in rows:
+            while head is not None and head < row.record.index:
+                head = next(finished, None)
+            if head != row.record.index:
+                yield row
+
+    def outcomes(self, *, by_row: bool = True) -> Iterator[Outcome]:
+        """All rows: in the input's order, or as they were finished."""
+        places = np.array(self._offsets, dtype=np.int64)[self._latest()]
+        with self.path.open("rb") as file:
+            for place in places if by_row else np.sort(places):
+                yield _outcome_at(file, int(place))
+
+
+def _outcome_at(file: BinaryIO, place: int) -> Outcome:
+    file.seek(place)
+    entry = json.loads(file.readline())
+    return Outcome(entry["row"], entry["id"], entry["result"], entry["failed"])

@@ -1,0 +1,132 @@
+"""The loop of a batch: rows into the engine, a few ahead of those that run, and outcomes out of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gencli.batch.feed import row_request
+from gencli.batch.grammars import Grammars
+from gencli.batch.overrides import RowJobs
+from gencli.batch.records import Outcome, Row
+from gencli.engine import Engine
+from gencli.errors import GencliError
+from gencli.events import Error, Event, Finish, Token
+from gencli.job import Job
+from gencli.structured.attempts import Attempts
+from gencli.tokenizer import Tokenizer
+from processors.errors import ProcessorsError
+
+__all__ = ["Ended", "Judge", "Loop"]
+
+Ended = Finish | Error
+Judge = Callable[[Row, Job, Sequence[Ended]], Outcome]  # what becomes of a row whose samples have ended
+
+
+@dataclass(slots=True)
+class _Open:
+    """A row in the engine, and how its samples have ended so far."""
+
+    row: Row
+    job: Job
+    ends: list[Ended | None]
+
+
+class Loop:
+    """Runs rows on an engine. `ahead` samples are in the engine at once, so that memory is flat.
+
+    A row that cannot run has an outcome like any other, with the error. `on_event` hears of every event.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        jobs: RowJobs,
+        grammars: Grammars,
+        judge: Judge,
+        *,
+        ahead: int,
+        on_event: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        self._engine, self._attempts, self._tokenizer = engine, Attempts(engine), tokenizer
+        self._jobs, self._grammars, self._judge = jobs, grammars, judge
+        self._ahead, self._on_event = ahead, on_event
+        self._open: dict[str, _Open] = {}
+        self._num_samples = 0
+        self._deadline: float | None = None
+        self._is_draining = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the run was told to end before all rows were through."""
+        return self._deadline is not None
+
+    def stop(self, drain: float = 0.0) -> None:
+        """End in order: what runs has `drain` seconds yet, all else is left. Safe in a signal handler."""
+        self._deadline = time.monotonic() + drain
+        if drain <= 0:
+            self._engine.interrupt()
+
+    def run(self, rows: Iterable[Row]) -> Iterator[Outcome]:
+        """An outcome for each row, as they end. Rows that were interrupted have none."""
+        source = iter(rows)
+        yield from self._feed(source)
+        while self._open:
+            for event in self._attempts.run():
+                yield from self._took(event)
+                yield from self._drained()
+                yield from self._feed(source)
+
+    def _feed(self, source: Iterator[Row]) -> Iterator[Outcome]:
+        """Submit rows until enough are ahead; outcomes of those that are refused."""
+        while self._num_samples < self._ahead and not self.is_stopped:
+            row = next(source, None)
+            if row is None:
+                return
+            yield from self._submitted(row)
+
+    def _submitted(self, row: Row) -> Iterator[Outcome]:
+        job = self._jobs.base
+        if row.failure:
+            yield self._refused(row, job, row.failure.type, row.failure.message)
+            return
+        try:
+            job = self._jobs.job(row.options, is_chat=bool(row.messages))
+            request = row_request(row, self._grammars.ready(job), self._tokenizer)
+            self._attempts.submit(request, job.structure)
+        except (GencliError, ProcessorsError) as error:
+            yield self._refused(row, job, type(error).__name__, str(error))
+        else:
+            self._open[request.id] = _Open(row, job, [None] * job.n)
+            self._num_samples += job.n
+
+    def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
+        name = str(row.record.index)
+        return self._judge(row, job, [Error(name, sample, kind, message, "") for sample in range(job.n)])
+
+    def _took(self, event: Event) -> Iterator[Outcome]:
+        self._on_event(event)
+        if isinstance(event, Token):
+            return
+        entry = self._open[event.request]
+        entry.ends[event.sample] = event
+        self._num_samples -= 1
+        ends = [end for end in entry.ends if end is not None]
+        if len(ends) < len(entry.ends):
+            return
+        del self._open[event.request]
+        if not any(isinstance(end, Finish) and end.reason == "interrupted" for end in ends):
+            yield self._judge(entry.row, entry.job, ends)
+
+    def _drained(self) -> Iterator[Outcome]:
+        """Once told to stop: what waits is left, and when the time is over, what runs as well."""
+        if self._deadline is None:
+            return
+        if not self._is_draining:
+            self._is_draining = True
+            for event in self._attempts.end_waiting():
+                yield from self._took(event)
+        if time.monotonic() >= self._deadline:
+            self._engine.interrupt()

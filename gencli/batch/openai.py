@@ -1,0 +1,132 @@
+"""The lines of OpenAI's batch files: requests as rows, results as responses.
+
+Source: platform.openai.com/docs/guides/batch and the reference of chat completions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gencli.batch.overrides import ROW_KEYS
+from gencli.batch.samples import samples_of
+from gencli.errors import UsageError
+
+__all__ = ["URLS", "is_request", "read_request", "response_line"]
+
+URLS = ("/v1/chat/completions", "/v1/completions")
+_LINE = {"custom_id", "method", "url", "body"}
+# Fields that say nothing about the text. The model is the run's.
+_WITHOUT_EFFECT = frozenset({"model", "user", "metadata", "store", "service_tier", "safety_identifier"})
+_OFF = {"stream": False, "logprobs": False, "echo": False}  # taken only as what they are by default
+_RENAMED = {"max_completion_tokens": "max_tokens", "stop_token_ids": "stop_id"}
+_REASONS = {"length": "length", "error": "error", "interrupted": "interrupted"}
+
+
+def is_request(columns: Mapping[str, Any]) -> bool:
+    """Whether a record is a request line: it has a custom_id, and a body or a url."""
+    return "custom_id" in columns and ("body" in columns or "url" in columns)
+
+
+def read_request(columns: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """Prompt, messages (one of them None) and options of a request line.
+
+    Raises UsageError for a field that is unknown, or that gencli does not have.
+    """
+    for key in columns:
+        if key not in _LINE:
+            raise UsageError(f"A request line has no field {key!r}: it has {', '.join(sorted(_LINE))}.")
+    url, method, body = columns.get("url", URLS[0]), columns.get("method", "POST"), columns.get("body")
+    if url not in URLS or method != "POST":
+        raise UsageError(f"The request is {method} {url}, but has to be POST {' or '.join(URLS)}.")
+    if not isinstance(body, Mapping):
+        raise UsageError("The request's body has to be an object.")
+    given = {key: value for key, value in body.items() if value is not None and key not in _WITHOUT_EFFECT}
+    content = {key: given.pop(key) for key in ("prompt", "messages") if key in given}
+    wanted = "messages" if url == URLS[0] else "prompt"
+    if list(content) != [wanted]:
+        raise UsageError(f"The body of a request to {url} has to have {wanted}, and no other prompt.")
+    return content.get("prompt"), content.get("messages"), _options(given)
+
+
+def _options(body: Mapping[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for field, value in body.items():
+        if field in _OFF:
+            if value != _OFF[field]:
+                raise UsageError(f"{field} is {value!r}, which a batch does not have.")
+            continue
+        key, value = _option(field, value)
+        if not key:
+            continue
+        if key in options and options[key] != value:
+            raise UsageError(f"{field} says {value!r}, another field says {options[key]!r} for {key}.")
+        if key not in ROW_KEYS:
+            raise UsageError(f"The field {field} of the body is not supported.")
+        options[key] = value
+    return options
+
+
+def _option(field: str, value: Any) -> tuple[str, Any]:
+    """The option that a field sets, and its value; no name if it sets none."""
+    if field == "logit_bias":
+        return field, _bias(value)
+    if field == "response_format":
+        return _response_format(value)
+    return _RENAMED.get(field, field), value
+
+
+def _bias(value: Any) -> list[list[Any]]:
+    if not isinstance(value, Mapping) or not all(str(key).isdecimal() for key in value):
+        raise UsageError("logit_bias has to be an object of token ids and numbers.")
+    return [[int(key), number] for key, number in value.items()]
+
+
+def _response_format(value: Any) -> tuple[str, Any]:
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    if kind == "text":
+        return "", None
+    if kind == "json_object":
+        return "json", True
+    schema = value.get("json_schema") if kind == "json_schema" else None
+    if not isinstance(schema, Mapping) or "schema" not in schema:
+        raise UsageError("response_format has to be text, json_object, or json_schema with a schema in it.")
+    return "json_schema", schema["schema"]
+
+
+def response_line(name: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """The line of a result file for a row: `result` has the fields of `gencli run --format json`.
+
+    A row whose samples all failed has an error and no response. `created` is 0: the same batch gives the
+    same file.
+    """
+    samples = samples_of(result)
+    errors = [sample["error"] for sample in samples if sample["error"]]
+    line = {"id": f"batch_req_{name}", "custom_id": name}
+    if len(errors) == len(samples):
+        error = errors[0] if errors else {"type": "error", "message": "There is no result."}
+        return {**line, "response": None, "error": {"code": error["type"], "message": error["message"]}}
+    prompt = result.get("prompt_tokens") or 0
+    completion = sum(sample["completion_tokens"] or 0 for sample in samples)
+    body = {
+        "id": f"chatcmpl-{name}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": result.get("model"),
+        "choices": [_choice(index, sample) for index, sample in enumerate(samples)],
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        },
+    }
+    return {**line, "response": {"status_code": 200, "request_id": name, "body": body}, "error": None}
+
+
+def _choice(index: int, sample: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "index": index,
+        "message": {"role": "assistant", "content": sample["text"], "refusal": None},
+        "logprobs": None,
+        "finish_reason": _REASONS.get(sample["finish_reason"], "stop"),
+    }

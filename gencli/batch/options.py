@@ -1,0 +1,90 @@
+"""The options that only `gencli batch` has, and those of a run that it shares."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gencli.errors import UsageError
+from gencli.options import OPTIONS, Option
+from processors.params import Bounds
+
+__all__ = ["BATCH_OPTIONS", "OWN", "read_bytes"]
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def read_bytes(given: str) -> int:
+    """Bytes from 4G, 512M or a plain number."""
+    text = str(given).strip().upper().removesuffix("IB").removesuffix("B")
+    unit = text[-1:] if text[-1:] in _UNITS else ""
+    number = text.removesuffix(unit)
+    try:
+        size = int(float(number) * _UNITS[unit])
+    except (ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise UsageError(f"{given!r} is no size.", hint="Write it as in 512M or 4G.")
+    return size
+
+
+def _read_batch(given: str | int) -> int | str:
+    if given == "auto":
+        return "auto"
+    if not str(given).isdecimal() or int(given) < 1:
+        raise UsageError(f"{given!r} is neither auto nor a whole number from 1.")
+    return int(given)
+
+
+_INPUT: tuple[Option, ...] = (
+    Option(("--input-format",), Literal["jsonl", "json", "csv", "tsv", "parquet", "lines", "paragraphs",
+           "document"], "Form of the input, where the file's name does not say it.", "Prompt"),
+    Option(("--delimiter",), str, "What separates the cells of a table.", "Prompt", metavar="CHAR"),
+    Option(("--template",), str, "The prompt as a Jinja template of the columns, or a file with one.",
+           "Prompt", metavar="TEXT|FILE"),
+    Option(("--prompt-column",), str, "The column that is the prompt; the others are data.", "Prompt",
+           metavar="NAME"),
+    Option(("--id-column",), str, "The column that names the results and keys their draws; the place in the "
+           "input if not given.", "Prompt", metavar="NAME"),
+    Option(("--keep-input",), bool, "Put the columns of the input into the results.", "Prompt", False),
+    Option(("--limit",), int, "Take the first rows only.", "Prompt", bounds=Bounds(ge=1)),
+    Option(("--sample",), int, "Take so many rows, chosen by the seed.", "Prompt", bounds=Bounds(ge=1)),
+    Option(("--shard",), str, "Take one machine's share, as in 0/4.", "Prompt", metavar="I/N"),
+    Option(("--dry-run",), bool, "Show the first prompts as the model would see them, count tokens, list all "
+           "faults of the input; load no weights.", "Prompt", False),
+)  # fmt: skip
+
+_MODEL: tuple[Option, ...] = (
+    Option(("--max-batch",), str, "Samples that run side by side; auto plans them from the free memory.",
+           "Model", read=_read_batch, metavar="N|auto"),
+    Option(("--kv-memory",), str, "Memory for keys and values, as in 4G: as many samples run as fit into it.",
+           "Model", read=read_bytes, metavar="SIZE"),
+)  # fmt: skip
+
+_LIMITS: tuple[Option, ...] = (
+    Option(("--fail-fast",), bool, "Stop at the first row that fails.", "Limits and stops", False),
+    Option(("--max-errors",), int, "Stop when more rows than this have failed.", "Limits and stops",
+           bounds=Bounds(ge=0)),
+    Option(("--drain",), float, "Seconds that running rows are given to end after Ctrl-C or SIGTERM.",
+           "Limits and stops", 0.0, Bounds(ge=0)),
+)  # fmt: skip
+
+_OUTPUT: tuple[Option, ...] = (
+    Option(("--output", "-o"), str, "Write the results to this file, or folder; stdout if not given.",
+           "Output", metavar="FILE"),
+    Option(("--format",), Literal["jsonl", "openai", "csv", "tsv", "parquet", "texts"],
+           "Form of the results; the output's name says it if not given.", "Output"),
+    Option(("--order",), Literal["input", "completion"], "Order of the results.", "Output", "input"),
+    Option(("--no-timings",), bool, "Leave times out of the results: equal runs are equal files.", "Output",
+           False),
+    Option(("--summary",), str, "Write what the run came to into this file, as JSON.", "Output",
+           metavar="FILE"),
+    Option(("--resume",), bool, "Go on with a run that was cut short; begin one if there is none.", "Output",
+           False),
+    Option(("--retry-errors",), bool, "With --resume: take the rows that failed once more.", "Output", False),
+    Option(("--overwrite",), bool, "Begin anew, whatever is there.", "Output", False),
+    Option(("--keep-journal",), bool, "Keep OUTPUT.journal when every row has succeeded.", "Output", False),
+)  # fmt: skip
+
+OWN: tuple[Option, ...] = (*_INPUT, *_MODEL, *_LIMITS, *_OUTPUT)
+_FOREIGN = {"file", "stream", "stats", "show_chain"} | {entry.key for entry in OWN}
+BATCH_OPTIONS: tuple[Option, ...] = (*OWN, *(entry for entry in OPTIONS if entry.key not in _FOREIGN))

@@ -1,0 +1,1 @@
+"""How results are written: one writer for each format. Nothing has its final name before it is complete."""

@@ -1,0 +1,100 @@
+"""Files that get their name when they are complete: written beside it, flushed to the disk, renamed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from gencli.batch.extras import need_pyarrow
+from gencli.errors import UsageError
+
+__all__ = ["beside", "check_writable", "open_beside", "packing_of", "sync_folder"]
+
+
+def beside(path: Path) -> Path:
+    """The name under which a result is written until it is complete."""
+    return path.with_name(f".{path.name}.part")
+
+
+def packing_of(path: Path) -> str:
+    """The suffix that says how the file is packed; empty if it is not."""
+    return path.suffix.lower() if path.suffix.lower() in (".gz", ".zst") else ""
+
+
+def check_writable(path: Path) -> None:
+    """Raise UsageError if the folder of a result is missing, or takes no file."""
+    if not path.parent.is_dir():
+        raise UsageError(f"--output {path}: there is no folder {path.parent}.", hint="Make it first.")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"--output {path}: the folder {path.parent} cannot be written to.")
+
+
+@contextmanager
+def open_beside(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, packed as its suffix says. It has its name after the block, or is gone.
+
+    A link stays one: what it leads to is replaced. What is no regular file, /dev/null or a named pipe, is
+    written to as it is.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    part = beside(path)
+    try:
+        with part.open("wb") as file:
+            with _packed(cast(BinaryIO, file), packing_of(path), path.name) as stream:
+                yield stream
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, part)
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def _packed(file: BinaryIO, packing: str, name: str) -> Iterator[BinaryIO]:
+    with ExitStack() as stack:
+        if packing == ".gz":  # without name and time, so that equal results are equal files
+            packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+            file = cast(BinaryIO, stack.enter_context(packed))
+        elif packing == ".zst":
+            need_pyarrow(name)
+            import pyarrow as pa
+
+            sink = pa.PythonFile(_Open(file), mode="w")
+            file = cast(BinaryIO, stack.enter_context(pa.CompressedOutputStream(sink, "zstd")))
+        yield file
+
+
+class _Open:
+    """A file that stays open when pyarrow closes it: it has to be flushed to the disk yet."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write, self.flush = file.write, file.flush
+
+    def close(self) -> None:
+        """Leave that to the owner."""
+
+
+def sync_folder(folder: Path) -> None:
+    """Let a rename reach the disk, where folders can be synced."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,67 @@
+"""A result as rows of a table: one for each sample, all with the same columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from gencli.batch.records import Outcome
+from gencli.batch.samples import samples_of
+from gencli.batch.survey import Kind
+from gencli.jsontext import to_json
+
+__all__ = ["COLUMNS", "TextTarget", "flat", "table_columns"]
+
+COLUMNS: Mapping[str, Kind] = {
+    "index": "integer",
+    "id": "text",
+    "sample": "integer",  # from 1
+    "prompt": "text",
+    "text": "text",
+    "finish_reason": "text",
+    "matched": "text",
+    "prompt_tokens": "integer",
+    "completion_tokens": "integer",
+    "seed": "text",  # up to 2**64 - 1, which no signed integer holds
+    "error_type": "text",
+    "error_message": "text",
+}
+_INPUT = "input."
+
+
+class TextTarget(Protocol):
+    """Where text goes: an open file, or the sink of stdout."""
+
+    def write(self, text: str, /) -> object:
+        """Write the text."""
+        ...
+
+
+def table_columns(kept: Mapping[str, Kind]) -> dict[str, Kind]:
+    """All columns: those of every result, and the kept ones of the input as `input.NAME`."""
+    return {**COLUMNS, **{_INPUT + name: kind for name, kind in kept.items()}}
+
+
+def flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, Any]]:
+    """The rows of a result. A value that is more than its column's kind becomes text, as JSON."""
+    result = outcome.result
+    kept = {_INPUT + name: value for name, value in (result.get("input") or {}).items()}
+    for number, sample in enumerate(samples_of(result), start=1):
+        error = sample["error"] or {}
+        values = {
+            **{name: result.get(name) for name in ("prompt", "prompt_tokens", "seed")},
+            **{name: value for name, value in sample.items() if name in COLUMNS},
+            "index": outcome.index,
+            "id": outcome.id,
+            "sample": number,
+            "error_type": error.get("type"),
+            "error_message": error.get("message"),
+            **kept,
+        }
+        yield {name: _as(kind, values.get(name)) for name, kind in columns.items()}
+
+
+def _as(kind: Kind, value: Any) -> Any:
+    if value is None or kind != "text":
+        return value
+    return str(value) if isinstance(value, str) else to_json(value)

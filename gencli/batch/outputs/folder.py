@@ -1,0 +1,90 @@
+"""A folder of texts, one file for each sample, named by its id; index.jsonl says which file is whose."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+from urllib.parse import quote
+
+from gencli.batch.ids import id_hash
+from gencli.batch.outputs.beside import beside, sync_folder
+from gencli.batch.records import Outcome
+from gencli.batch.samples import samples_of
+from gencli.jsontext import to_json
+
+__all__ = ["INDEX", "FolderOfTexts", "folder_of_texts", "safe_name"]
+
+INDEX = "index.jsonl"
+_MAX_BYTES = 150  # of a name, below what every file system takes
+_DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")  # names that Windows keeps for itself
+
+
+def safe_name(name: str) -> str:
+    """An id as a file name: letters, digits and ._- stay, all else is %XX. No path, not hidden, not long.
+
+    Different ids have different names, but for case, which some file systems do not tell apart.
+    """
+    made = quote(name, safe="").replace("~", "%7E")
+    if made.startswith(".") or _DEVICES.match(made):
+        made = f"%{ord(made[0]):02X}{made[1:]}"
+    return made if len(made) <= _MAX_BYTES else f"{made[:_MAX_BYTES]}~{id_hash(name):016x}"
+
+
+class FolderOfTexts:
+    """Writes texts as files. A name that is taken on this file system gets ~2, ~3 and so on behind it."""
+
+    def __init__(self, folder: Path, index: TextIO) -> None:
+        self._folder, self._index = folder, index
+
+    def write(self, outcome: Outcome) -> None:
+        """Write the texts of the row, and its line of the index; a sample that failed has no file."""
+        samples = samples_of(outcome.result)
+        name = safe_name(outcome.id)
+        files: list[str | None] = []
+        for number, sample in enumerate(samples, start=1):
+            stem = name if len(samples) == 1 else f"{name}.{number}"
+            files.append(None if sample["error"] else self._file(stem, sample["text"]))
+        line = {
+            "index": outcome.index,
+            "id": outcome.id,
+            "files": files,
+            "finish_reason": [sample["finish_reason"] for sample in samples],
+            "error": [sample["error"] for sample in samples],
+        }
+        kept = outcome.result.get("input")
+        self._index.write(to_json({**line, **({} if kept is None else {"input": kept})}) + "\n")
+
+    def _file(self, stem: str, text: str) -> str:
+        number = 1
+        while True:
+            name = f"{stem}.txt" if number == 1 else f"{stem}~{number}.txt"
+            try:
+                with (self._folder / name).open("x", encoding="utf-8", newline="") as file:
+                    file.write(text)
+            except FileExistsError:
+                number += 1
+            else:
+                return name
+
+
+@contextmanager
+def folder_of_texts(path: Path) -> Iterator[FolderOfTexts]:
+    """A writer of texts; the folder has its name after the block, or is gone."""
+    part = beside(path)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    try:
+        with (part / INDEX).open("w", encoding="utf-8", newline="") as index:
+            yield FolderOfTexts(part, index)
+        if path.is_dir():
+            path.rmdir()  # an empty one, or it would have been refused
+        os.replace(part, path)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    sync_folder(path.parent)

@@ -1,0 +1,52 @@
+"""Parquet: the columns of the table, typed, in groups of ten thousand: the footer grows with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from gencli.batch.outputs.columns import flat, table_columns
+from gencli.batch.records import Outcome
+from gencli.batch.survey import Kind
+
+__all__ = ["ParquetRows", "parquet_rows"]
+
+_ROWS = 10_000
+_TYPES: Mapping[Kind, str] = {"boolean": "bool_", "integer": "int64", "number": "float64", "text": "string"}
+
+
+class ParquetRows:
+    """Gathers rows into groups; `flush` writes the last one."""
+
+    def __init__(self, writer: Any, schema: Any, columns: Mapping[str, Kind]) -> None:
+        self._writer, self._schema, self._columns = writer, schema, columns
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, outcome: Outcome) -> None:
+        """Take the row; write the group if it is full."""
+        self._rows.extend(flat(outcome, self._columns))
+        if len(self._rows) >= _ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        import pyarrow as pa
+
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+            self._rows.clear()
+
+
+@contextmanager
+def parquet_rows(file: BinaryIO, kept: Mapping[str, Kind]) -> Iterator[ParquetRows]:
+    """A writer of Parquet into the file."""
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
+
+    columns = table_columns(kept)
+    schema = pa.schema([(name, getattr(pa, _TYPES[kind])()) for name, kind in columns.items()])
+    with ParquetWriter(file, schema) as writer:
+        rows = ParquetRows(writer, schema, columns)
+        yield rows
+        rows.flush()

@@ -1,0 +1,40 @@
+"""CSV and TSV: a header, and a line for each sample."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+
+from gencli.batch.outputs.columns import TextTarget, flat, table_columns
+from gencli.batch.records import Outcome
+from gencli.batch.survey import Kind
+
+__all__ = ["TableLines"]
+
+
+class TableLines:
+    """A table; `kept` are the columns of the input that it has too. Null is an empty cell."""
+
+    def __init__(self, target: TextTarget, kept: Mapping[str, Kind], *, delimiter: str) -> None:
+        self._columns = table_columns(kept)
+        self._writer = csv.writer(_Newlines(target), delimiter=delimiter)
+        self._writer.writerow(self._columns)
+
+    def write(self, outcome: Outcome) -> None:
+        """Write the row's lines."""
+        for row in flat(outcome, self._columns):
+            self._writer.writerow([_cell(value) for value in row.values()])
+
+
+class _Newlines:
+    """Ends rows in a newline. The csv module quotes a carriage return only where rows end in one too."""
+
+    def __init__(self, target: TextTarget) -> None:
+        self._target = target
+
+    def write(self, row: str) -> object:
+        return self._target.write(row.removesuffix("\r\n") + "\n")
+
+
+def _cell(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value

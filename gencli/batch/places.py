@@ -1,0 +1,71 @@
+"""Where a batch lies on the disk, and what may be done with what is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gencli.batch.fingerprint import differences
+from gencli.batch.journal import Journal, journal_path, read_header
+from gencli.batch.outputs.output import Output
+from gencli.batch.plan import Plan
+from gencli.errors import UsageError
+
+__all__ = ["Places"]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The output, and its journal beside it."""
+
+    output: Path
+    journal: Path
+
+    @classmethod
+    def of(cls, output: Output) -> Places | None:
+        """Those of an output; None for stdout, a device or a pipe, which nothing can lie beside."""
+        if output.path is None or not (_is_ordinary(path := output.path.resolve())):
+            return None
+        return cls(path, journal_path(path))
+
+    def is_complete(self, plan: Plan) -> bool:
+        """Whether --resume has nothing to do: the output is there, and its journal was not needed."""
+        return bool(plan["resume"]) and self._exists() and not self.journal.exists()
+
+    def claim(self, plan: Plan) -> None:
+        """Raise UsageError where something is there, and the plan does not say what is to become of it.
+
+        To overwrite is to begin a journal at once: an old output is never taken for the new one.
+        """
+        if plan["overwrite"]:
+            self.journal.write_bytes(b"")
+        if plan["resume"] or plan["overwrite"]:
+            return
+        if read_header(self.journal) is not None:
+            raise UsageError(
+                f"{self.journal} is there: a run was cut short, or some of its rows failed.",
+                hint="--resume goes on with it, --overwrite begins anew.",
+            )
+        if self._exists():
+            raise UsageError(f"{self.output} is there already.", hint="--overwrite replaces it.")
+
+    def open(self, fingerprint: Mapping[str, Any]) -> Journal:
+        """The journal, to go on with or new. Raises UsageError that names what has changed since it began."""
+        header = read_header(self.journal)
+        changed = list(differences(header["fingerprint"], fingerprint)) if header else []
+        if changed:
+            raise UsageError(
+                f"{self.journal} belongs to another run: {'; '.join(changed)}.",
+                hint="Undo the change and --resume, or begin anew with --overwrite.",
+            )
+        return Journal(self.journal, {"fingerprint": fingerprint})
+
+    def _exists(self) -> bool:
+        is_folder = self.output.is_dir()
+        return any(self.output.iterdir()) if is_folder else self.output.exists()
+
+
+def _is_ordinary(path: Path) -> bool:
+    return not path.exists() or path.is_file() or path.is_dir()

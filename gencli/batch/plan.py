@@ -1,0 +1,75 @@
+"""What a batch is asked to do: its options, checked against each other before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gencli.batch.options import OWN
+from gencli.errors import UsageError
+
+__all__ = ["Plan", "make_plan"]
+
+_OF_FILES = ("resume", "retry_errors", "overwrite", "keep_journal")
+_OF_ROWS = (
+    "input_format",
+    "template",
+    "prompt_column",
+    "id_column",
+    "keep_input",
+    "limit",
+    "sample",
+    "shard",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The values of the batch's own options; `given` are the flags that it shares with a run."""
+
+    inputs: tuple[str, ...]
+    own: Mapping[str, Any]
+    given: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.own[key]
+
+    @property
+    def max_errors(self) -> int | None:
+        """How many rows may fail; None is any number."""
+        return 0 if self.own["fail_fast"] else self.own["max_errors"]
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What says how records become rows, for the journal."""
+        return {f"--{key.replace('_', '-')}": self.own[key] for key in _OF_ROWS}
+
+
+def make_plan(inputs: tuple[str, ...], given: Mapping[str, Any]) -> Plan:
+    """The plan that flags describe. Raises UsageError for what does not go together."""
+    keys = {entry.key for entry in OWN}
+    own = {entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in OWN}
+    plan = Plan(inputs or ("-",), own, {key: value for key, value in given.items() if key not in keys})
+    _refuse(plan)
+    return plan
+
+
+def _refuse(plan: Plan) -> None:
+    is_stdout = plan["output"] in (None, "-")
+    for key in _OF_FILES if is_stdout else ():
+        if plan[key]:
+            flag = f"--{key.replace('_', '-')}"
+            raise UsageError(
+                f"{flag} needs a file: what goes to stdout has no journal.", hint="Add --output."
+            )
+    for one, other in (("resume", "overwrite"), ("fail_fast", "max_errors")):
+        if plan[one] and plan[other] is not None and plan[other] is not False:
+            first, second = (f"--{key.replace('_', '-')}" for key in (one, other))
+            raise UsageError(f"{first} and {second} contradict each other.", hint="Leave one of them out.")
+    if plan["retry_errors"] and not plan["resume"]:
+        raise UsageError("--retry-errors goes on with a run that has ended.", hint="Add --resume.")
+    if plan["kv_memory"] is not None and plan["max_batch"] not in (None, "auto"):
+        raise UsageError(
+            "--kv-memory and --max-batch both say how many samples run.", hint="Leave one of them out."
+        )

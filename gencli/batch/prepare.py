@@ -1,0 +1,89 @@
+"""A batch before it runs: its input, its output, and the settings of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gencli.batch.fingerprint import fingerprint
+from gencli.batch.journal import read_header
+from gencli.batch.outputs.output import Output, plan_output
+from gencli.batch.overrides import RowJobs
+from gencli.batch.places import Places
+from gencli.batch.plan import Plan
+from gencli.batch.records import Row
+from gencli.batch.rows import RowOptions, make_rows
+from gencli.batch.selection import Selected, read_shard
+from gencli.batch.sources import Input, open_input
+from gencli.batch.survey import Survey, survey
+from gencli.batch.template import read_template
+from gencli.errors import UsageError
+from gencli.settings import Settings
+from gencli.sources import gather
+
+__all__ = ["Batch", "prepare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All that is known before the rows are read. `places` is None where results go to a stream."""
+
+    plan: Plan
+    settings: Settings
+    jobs: RowJobs
+    input: Input
+    output: Output
+    places: Places | None
+    row_options: RowOptions
+    selected: Selected
+
+    def rows(self) -> Iterator[Row]:
+        """The rows, read anew."""
+        return make_rows(self.selected, self.row_options, self.jobs)
+
+    def survey(self, on_fault: Callable[[Row], None] | None = None) -> Survey:
+        """Read all rows once."""
+        return survey(self.rows, on_fault)
+
+    def fingerprint(self, found: Survey) -> dict[str, Any]:
+        """What must not change until the batch is complete."""
+        template = self.row_options.template
+        columns = {**self.plan.columns, "--template": template and template.text}
+        return fingerprint(self.settings, self.jobs.base, found, columns)
+
+
+def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
+    """Open what the plan names. Raises UsageError for all that can be refused without reading rows.
+
+    A run that goes on has the seed that it began with, if none is given.
+    """
+    template = None if plan["template"] is None else read_template(plan["template"])
+    options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
+    shard = read_shard(plan["shard"] or "0/1")
+    source = open_input(plan.inputs, format=plan["input_format"], delimiter=plan["delimiter"])
+    output = plan_output(plan["output"], plan["format"], inputs=source.paths)
+    places = Places.of(output)
+    _check_summary(plan, [*source.paths, *([places.output, places.journal] if places else [])])
+    settings = _settings(plan, environ, places)
+    jobs = RowJobs(settings)
+    selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
+    return Batch(plan, settings, jobs, source, output, places, options, selected)
+
+
+def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:
+    path = plan["summary"]
+    if path is not None and Path(path).resolve() in {one.resolve() for one in taken}:
+        raise UsageError(f"--summary {path} is also the input or the output.", hint="Name another file.")
+
+
+def _settings(plan: Plan, environ: Mapping[str, str], places: Places | None) -> Settings:
+    given = dict(plan.given)
+    if isinstance(plan["max_batch"], int):
+        given["max_batch"] = plan["max_batch"]
+    settings = gather(given, environ)
+    header = read_header(places.journal) if places and plan["resume"] else None
+    if settings["seed"] is None and header is not None:
+        settings = gather({**given, "seed": header["fingerprint"]["seed"]}, environ)
+    return settings

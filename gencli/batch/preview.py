@@ -1,0 +1,135 @@
+"""A batch looked at without its model: prompts, tokens, faults, what it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gencli.batch.capacity import count_tokens, job_of
+from gencli.batch.feed import prompt_text
+from gencli.batch.prepare import Batch
+from gencli.batch.records import Row
+from gencli.errors import GencliError
+from gencli.models.capacity import Capacity, plan_capacity
+from gencli.models.card import Card, read_card
+from gencli.models.places import find_local
+from gencli.models.resolve import load_tokenizer
+from gencli.models.speed import guess_seconds, measure_speed
+from gencli.tokenizer import Tokenizer
+from processors.errors import ProcessorsError
+
+__all__ = ["Need", "Preview", "Shown", "look", "need_of"]
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A prompt as the model would see it."""
+
+    row: Row
+    text: str
+    tokens: int
+
+
+@dataclass(slots=True)
+class Preview:
+    """What was counted: tokens of prompts, and of outputs if every one is as long as it may be."""
+
+    shown: list[Shown] = field(default_factory=list)
+    num_rows: int = 0
+    samples: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    shortest: int = 0
+    longest: int = 0
+    faults: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What the batch takes, at so many samples side by side; `seconds` is a rough guess."""
+
+    capacity: Capacity
+    batch: int
+    seconds: float
+
+
+def look(batch: Batch, found: Preview) -> Iterator[tuple[Row, str]]:
+    """Look at every row; yields those that cannot run, and why, and counts the others into `found`."""
+    settings = batch.settings
+    tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
+    context = _context(settings["model"])
+    for row in batch.rows():
+        found.num_rows += 1
+        fault = row.failure.message if row.failure else _looked_at(row, batch, tokenizer, context, found)
+        if fault:
+            found.faults += 1
+            yield row, fault
+
+
+def _looked_at(row: Row, batch: Batch, tokenizer: Tokenizer, context: int | None, found: Preview) -> str:
+    """Count the row; what is wrong with it, if anything is."""
+    try:
+        job = job_of(row, batch.jobs)
+        tokens = count_tokens(row, job, tokenizer)
+    except (GencliError, ProcessorsError) as error:
+        return str(error)
+    if context is not None and tokens >= context:
+        return f"The prompt has {tokens} tokens, but the model takes {context} with the output."
+    if not tokens:
+        return "The prompt is empty: it has no tokens."
+    if len(found.shown) < _SHOWN:
+        found.shown.append(Shown(row, prompt_text(row, job, tokenizer), tokens))
+    most = job.limits.max_tokens if context is None else min(job.limits.max_tokens, context - tokens)
+    found.samples += job.n
+    found.prompt_tokens += tokens
+    found.output_tokens += most * job.n
+    found.shortest = min(found.shortest or tokens, tokens)
+    found.longest = max(found.longest, tokens + most)
+    return ""
+
+
+def _context(model: str) -> int | None:
+    card = _card(model)
+    if card is not None:
+        return card.context
+    from gencli.models.fake import CONTEXT
+
+    return CONTEXT if model == "fake" else None
+
+
+def _card(model: str) -> Card | None:
+    folder = None if model == "fake" else find_local(model)
+    return read_card(folder) if folder else None
+
+
+def need_of(batch: Batch, found: Preview) -> Need | None:
+    """What the counted rows take; None where nothing is known of the model."""
+    import torch
+
+    settings, card = batch.settings, _card(batch.settings["model"])
+    if card is None or not found.samples:
+        return None
+    from gencli.models.placement import pick_device, pick_dtype
+
+    capacity = plan_capacity(
+        card,
+        tokens=found.longest,
+        dtype=settings["dtype"],
+        device=settings["device"],
+        kv_memory=batch.plan["kv_memory"],
+    )
+    is_planned = batch.plan["max_batch"] == "auto" or batch.plan["kv_memory"] is not None
+    size = min(found.samples, capacity.max_batch if is_planned else settings["max_batch"])
+    device = pick_device(settings["device"])
+    number: torch.dtype = pick_dtype(settings["dtype"], device=device, stored=card.weights.stored)[0]
+    seconds = guess_seconds(
+        measure_speed(device, number),
+        parameters=card.weights.parameters,
+        weights=capacity.weights,
+        batch=size,
+        prompt_tokens=found.prompt_tokens,
+        output_tokens=found.output_tokens,
+    )
+    return Need(capacity, size, seconds)

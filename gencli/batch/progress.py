@@ -1,0 +1,114 @@
+"""How far a batch is: counted from its events and outcomes, told as one line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from gencli.batch.records import Outcome
+from gencli.batch.samples import samples_of
+from gencli.events import Event, Token
+
+__all__ = ["Progress", "Tally", "clock"]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the rows of a run have come to. `failed` counts rows, `errors` and `reasons` their samples."""
+
+    rows: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a row."""
+        self.rows += 1
+        self.failed += outcome.is_error
+        self.prompt_tokens += outcome.result.get("prompt_tokens") or 0
+        for sample in samples_of(outcome.result):
+            self.completion_tokens += sample["completion_tokens"] or 0
+            self.reasons[str(sample["finish_reason"])] += 1
+            if sample["error"]:
+                self.errors[str(sample["error"]["type"])] += 1
+
+
+class Progress:
+    """Counts what this process does, from `start` on. Times are seconds of a monotonic clock.
+
+    `before` rows, `failed_before` of them failed, are there from an earlier run.
+    """
+
+    def __init__(self, total: int, *, before: int = 0, failed_before: int = 0) -> None:
+        self.tally = Tally()
+        self.before = before
+        self._total, self._failed_before = total, failed_before
+        self._start = self._last = float("inf")
+        self._tokens = 0
+        self._taken = 0.0  # places that were taken, times seconds
+
+    def start(self, now: float) -> None:
+        """The model is loaded; the first row begins."""
+        self._start = self._last = now
+
+    def add_event(self, event: Event, now: float, occupancy: float) -> None:
+        """Take note of an event, and of how full the engine is."""
+        self._taken += occupancy * (now - self._last)
+        self._last = now
+        if isinstance(event, Token):
+            self._tokens += len(event.ids)
+
+    def add_outcome(self, outcome: Outcome) -> None:
+        """Take note of a row that is through."""
+        self.tally.add(outcome)
+
+    @property
+    def done(self) -> int:
+        """Rows that are through, those of earlier runs included."""
+        return self.before + self.tally.rows
+
+    @property
+    def failed(self) -> int:
+        """How many of them failed."""
+        return self._failed_before + self.tally.failed
+
+    @property
+    def share(self) -> float:
+        """The part that is done."""
+        return self.done / self._total if self._total else 1.0
+
+    def rates(self, now: float) -> dict[str, Any]:
+        """Rows and tokens a second of this process, seconds left, the part of the places that was taken."""
+        seconds = max(0.0, now - self._start)
+        rows = self.tally.rows / seconds if seconds > 0 else 0.0
+        return {
+            "seconds": seconds,
+            "rows_per_second": rows,
+            "tokens_per_second": self._tokens / seconds if seconds > 0 else 0.0,
+            "seconds_left": (self._total - self.done) / rows if rows else None,
+            "occupancy": self._taken / (self._last - self._start) if self._last > self._start else 0.0,
+        }
+
+    def line(self, now: float) -> str:
+        """All of it in one line."""
+        rates = self.rates(now)
+        left = rates["seconds_left"]
+        parts = [
+            f"{self.done:,} of {self._total:,} rows",
+            f"{rates['rows_per_second']:.1f} rows/s",
+            f"{rates['tokens_per_second']:,.0f} tok/s",
+            *([] if left is None else [f"{clock(left)} left"]),
+            f"{rates['occupancy']:.0%} full",
+            *([f"{self.failed:,} failed"] if self.failed else []),
+        ]
+        return ", ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds: 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,177 @@
+"""Rows from records: which columns are the prompt, the id, options or data.
+
+A record is an OpenAI request line; or, where --template or --prompt-column is given, data, with options
+under `options`; or else columns that are all prompt, messages or options. docs/batch.md has the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gencli.batch.formats.base import Cell, RecordFault
+from gencli.batch.formats.jsonl import parse_json
+from gencli.batch.messages import has_system, read_messages
+from gencli.batch.openai import is_request, read_request
+from gencli.batch.overrides import ROW_KEYS, RowJobs, refuse_key, typed
+from gencli.batch.records import Failure, Record, Row
+from gencli.errors import GencliError, UsageError
+from processors.errors import ProcessorsError
+
+if TYPE_CHECKING:
+    from gencli.batch.template import PromptTemplate
+
+__all__ = ["RowOptions", "kept_columns", "make_rows"]
+
+_OPTIONS = "options"
+_FILE = "file"  # the reader of whole documents makes this column
+
+
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """How columns are read: the values of the flags of the same names."""
+
+    template: PromptTemplate | None = None
+    prompt_column: str | None = None
+    id_column: str | None = None
+    keep_input: bool = False
+
+    def __post_init__(self) -> None:
+        if self.template and self.prompt_column:
+            raise UsageError(
+                "--template and --prompt-column both say what the prompt is.", hint="Leave one out."
+            )
+
+    @property
+    def is_data(self) -> bool:
+        """Whether columns are data, and options stand under `options` alone."""
+        return self.template is not None or self.prompt_column is not None
+
+
+def make_rows(records: Iterable[Record], options: RowOptions, jobs: RowJobs) -> Iterator[Row]:
+    """A row for each record; what is wrong with a record or its options is the row's `failure`."""
+    for record in records:
+        yield _row(record, options, jobs)
+
+
+def kept_columns(row: Row) -> dict[str, Any]:
+    """What --keep-input adds to a row's result, as `input`."""
+    return dict(row.record.columns)
+
+
+def _row(record: Record, options: RowOptions, jobs: RowJobs) -> Row:
+    name = str(record.index)
+    if record.failure:
+        return Row(record, name, failure=record.failure)
+    try:
+        name = _id(record, options)
+        prompt, messages, given = _parts(record.columns, options)
+        row = Row(record, name, _prompt(prompt), read_messages(messages), given)
+        if "system" in given and has_system(row.messages):
+            raise UsageError("The row has a system message and the option system. Leave one of them out.")
+        jobs.job(given, is_chat=messages is not None)
+    except (GencliError, ProcessorsError, RecordFault) as error:
+        hint = getattr(error, "hint", "")
+        kind = "InputError" if isinstance(error, RecordFault) else type(error).__name__
+        return Row(record, name, failure=Failure(kind, f"{error} {hint}".strip()))
+    return row
+
+
+def _id(record: Record, options: RowOptions) -> str:
+    column = options.id_column
+    if column is None and not options.is_data and is_request(record.columns):
+        column = "custom_id"
+    if column is None:
+        return str(record.index)
+    value = record.columns.get(column)
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        missing = "is missing" if value in (None, "") else f"is {value!r}, but has to be a text or a number"
+        raise UsageError(f"The id (column {column}) {missing}.")
+    return str(value)
+
+
+def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, dict[str, Any]]:
+    """Prompt, messages and options of a record; of prompt and messages one is None."""
+    if options.is_data:
+        prompt = _from_data(columns, options)
+        is_list = isinstance(prompt, list)
+        return (None, prompt, _nested(columns)) if is_list else (prompt, None, _nested(columns))
+    if is_request(columns):
+        return read_request({key: value for key, value in columns.items() if key != options.id_column})
+    prompt, messages = (_given(columns.get(key)) for key in ("prompt", "messages"))
+    if prompt is None and messages is None and columns.get("prompt") == "":
+        raise UsageError("The prompt is empty.")
+    if prompt is not None and messages is not None:
+        raise UsageError("The row has both prompt and messages.", hint="Leave one of them out.")
+    if prompt is None and messages is None:
+        raise UsageError(
+            f"The row has neither prompt nor messages. It has: {', '.join(columns) or 'no columns'}.",
+            hint="--prompt-column or --template says what the prompt is.",
+        )
+    return prompt, messages, _flat(columns, options)
+
+
+def _from_data(columns: Mapping[str, Any], options: RowOptions) -> Any:
+    if options.template:
+        return options.template.render(columns)
+    column = options.prompt_column or ""
+    if column not in columns:
+        raise UsageError(f"The row has no column {column!r}. It has: {', '.join(columns) or 'none'}.")
+    if columns[column] is None:
+        raise UsageError(f"The prompt (column {column}) is null.")
+    return columns[column]
+
+
+def _nested(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a row whose columns are data: a column `options`, if it holds an object."""
+    value = columns.get(_OPTIONS)
+    is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
+    return _object(value) if is_object else {}
+
+
+def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
+    """The options of a row whose columns all have a meaning."""
+    nested = _given(columns.get(_OPTIONS))
+    found = {} if nested is None else _object(nested)
+    for key, value in columns.items():
+        if key in ("prompt", "messages", _OPTIONS, _FILE, options.id_column):
+            continue
+        if key not in ROW_KEYS:
+            if options.keep_input:
+                continue
+            raise _unknown(key)
+        if _given(value) is None:
+            continue
+        if key in found:
+            raise UsageError(
+                f"{key} is a column of the row and stands in its options. Leave one of them out."
+            )
+        found[key] = typed(key, value)
+    return found
+
+
+def _unknown(key: str) -> UsageError:
+    if key == "id":
+        return UsageError("The column id is no option.", hint="--id-column id names the results by it.")
+    return refuse_key(key, "prompt", "messages", _OPTIONS)
+
+
+def _given(value: Any) -> Any:
+    """None for what is not given: null, and the empty cell of a table."""
+    return None if isinstance(value, Cell) and not value else value
+
+
+def _object(value: Any) -> dict[str, Any]:
+    value = parse_json(value) if isinstance(value, str) else value
+    if not isinstance(value, Mapping):
+        raise UsageError(f"options is {value!r}, but has to be an object of options and values.")
+    return {key: item for key, item in value.items() if item is not None}
+
+
+def _prompt(value: Any) -> str | None:
+    if value == "":
+        raise UsageError("The prompt is empty.")
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"The prompt is {value!r}, but has to be a text.")
+    return None if value is None else str(value)

@@ -1,0 +1,22 @@
+"""The samples of a result, one by one, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["SAMPLE_FIELDS", "samples_of"]
+
+# What is a list, one entry a sample, in a result with `texts`.
+SAMPLE_FIELDS = ("finish_reason", "matched", "offset", "completion_tokens", "error")
+
+
+def samples_of(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each sample's fields, with `text`. A result without a text, of a row that never ran, is one sample."""
+    if "texts" not in result:
+        return [{"text": result.get("text", ""), **{key: result.get(key) for key in SAMPLE_FIELDS}}]
+    fields = {key: result[key] for key in SAMPLE_FIELDS if key in result}
+    return [
+        {"text": text, **dict.fromkeys(SAMPLE_FIELDS), **{key: values[j] for key, values in fields.items()}}
+        for j, text in enumerate(result["texts"])
+    ]

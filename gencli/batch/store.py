@@ -1,0 +1,88 @@
+"""Where outcomes go while a batch runs: into the journal, or straight to a stream."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from gencli.batch.journal import Journal
+from gencli.batch.outputs.output import Output, RowWriter
+from gencli.batch.records import Outcome, Row
+from gencli.batch.survey import Kind
+
+__all__ = ["JournalStore", "Store", "StreamStore", "untimed"]
+
+
+def untimed(outcome: Outcome) -> Outcome:
+    """The outcome without times, which no two runs have in common."""
+    result = {key: value for key, value in outcome.result.items() if key != "timings"}
+    if result.get("grammar"):
+        result["grammar"] = {k: v for k, v in result["grammar"].items() if k != "compile_seconds"}
+    return replace(outcome, result=result)
+
+
+class Store(Protocol):
+    """Takes outcomes as rows end."""
+
+    def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows that are to be made."""
+        ...
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep an outcome."""
+        ...
+
+
+class JournalStore:
+    """Keeps outcomes in a journal until all are there."""
+
+    def __init__(self, journal: Journal, *, with_failed: bool) -> None:
+        self._journal, self._with_failed = journal, with_failed
+
+    def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows that are not finished."""
+        return self._journal.pending(rows, with_failed=self._with_failed)
+
+    def add(self, outcome: Outcome) -> None:
+        """Append the row."""
+        self._journal.append(outcome)
+
+    def write(self, output: Output, kept: Mapping[str, Kind], *, by_row: bool, has_timings: bool) -> None:
+        """Write the output from the journal; it has its name when it is complete."""
+        with output.open(kept) as writer:
+            for outcome in self._journal.outcomes(by_row=by_row):
+                writer.write(outcome if has_timings else untimed(outcome))
+
+
+class StreamStore:
+    """Writes each outcome as soon as its turn has come; those that are early wait."""
+
+    def __init__(self, writer: RowWriter, *, by_row: bool, has_timings: bool) -> None:
+        self._writer, self._by_row, self._has_timings = writer, by_row, has_timings
+        self._order: deque[int] = deque()  # of the rows that were begun and are not written
+        self._early: dict[int, Outcome] = {}
+
+    def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """All rows."""
+        for row in rows:
+            self._order.append(row.record.index)
+            yield row
+
+    def add(self, outcome: Outcome) -> None:
+        """Write the row, and those that waited for it."""
+        if not self._by_row:
+            self._write(outcome)
+            return
+        self._early[outcome.index] = outcome
+        while self._order and self._order[0] in self._early:
+            self._write(self._early.pop(self._order.popleft()))
+
+    def close(self) -> None:
+        """Write what waited for rows that will not come."""
+        for index in sorted(self._early):
+            self._write(self._early[index])
+
+    def _write(self, outcome: Outcome) -> None:
+        self._writer.write(outcome if self._has_timings else untimed(outcome))

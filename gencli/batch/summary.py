@@ -1,0 +1,59 @@
+"""What a batch came to: a few lines for people, one object for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gencli.batch.progress import clock
+
+__all__ = ["Summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The end of a run. `rows` are all of the batch, `done` those that have a result or an error.
+
+    Tokens, reasons, errors and speed are of this run alone; `resumed` rows were there before it. `status` is
+    complete, interrupted, or stopped (too many errors).
+    """
+
+    status: str
+    rows: int
+    done: int
+    succeeded: int
+    failed: int
+    resumed: int
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reasons: Mapping[str, int]
+    errors: Mapping[str, int]
+    seconds: float
+    rows_per_second: float
+    tokens_per_second: float
+    occupancy: float
+    max_batch: int
+    seed: int
+    model: str
+    output: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that --summary writes."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """What is said at the end."""
+        resumed = f", {self.resumed:,} from before" if self.resumed else ""
+        speed = f"{self.rows_per_second:.1f} rows/s, {self.tokens_per_second:,.0f} tok/s"
+        yield (
+            f"{self.done:,} of {self.rows:,} rows{resumed}: {self.succeeded:,} succeeded, "
+            f"{self.failed:,} failed, {self.completion_tokens:,} tokens in {clock(self.seconds)} "
+            f"({speed}, {self.occupancy:.0%} full), seed {self.seed}"
+        )
+        if self.errors:
+            counts = ", ".join(f"{count:,} {kind}" for kind, count in self.errors.items())
+            yield f"Errors: {counts}."
+        if self.finish_reasons.get("length"):
+            count = self.finish_reasons["length"]
+            yield f"{count:,} texts were cut at a limit; `matched` says at which."

@@ -1,0 +1,58 @@
+"""How far a batch is, on stderr: a bar on a terminal, elsewhere a line every few seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+
+from gencli.batch.progress import Progress
+from gencli.batch.records import Outcome
+from gencli.cli.drawing import Drawing
+from gencli.cli.progress import share_bar
+from gencli.cli.render import Sink, Voice
+from gencli.engine import Engine
+from gencli.events import Event
+
+__all__ = ["BatchBar"]
+
+_SECONDS = 5.0  # between two lines
+
+
+class BatchBar:
+    """Counts what the loop does and shows it; what the engine has to say is said once."""
+
+    def __init__(
+        self, progress: Progress, engine: Engine, voice: Voice, sink: Sink, stack: ExitStack
+    ) -> None:
+        self._progress, self._engine, self._voice = progress, engine, voice
+        self._num_said, self._last = 0, time.monotonic()
+        self._drawing = stack.enter_context(Drawing(sys.stderr)) if voice.has_drawing else None
+        if self._drawing is not None:
+            sink.before_write = self._drawing.erase  # the two may be one terminal
+
+    def add_event(self, event: Event) -> None:
+        """Count an event; show how far the batch is, not too often."""
+        now = time.monotonic()
+        self._progress.add_event(event, now, self._engine.occupancy)
+        for text in self._engine.notices[self._num_said :]:
+            self._say(f"Notice: {text}")
+        self._num_said = len(self._engine.notices)
+        if self._drawing is not None and self._drawing.is_due:
+            self._drawing.show(share_bar(self._progress.share, self._progress.line(now)))
+        elif self._drawing is None and now - self._last >= _SECONDS:
+            self._last = now
+            self._voice.say(self._progress.line(now))
+
+    def add_outcome(self, outcome: Outcome) -> None:
+        """Count a row."""
+        self._progress.add_outcome(outcome)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._drawing is not None:
+            self._drawing.erase()
+
+    def _say(self, text: str) -> None:
+        self.close()
+        self._voice.say(text)

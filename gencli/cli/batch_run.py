@@ -1,0 +1,175 @@
+"""The part of `gencli batch` that needs torch: rows in, outcomes kept, the output at the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gencli.batch.journal import Journal
+from gencli.batch.lock import locked
+from gencli.batch.places import Places
+from gencli.batch.plan import Plan
+from gencli.batch.prepare import Batch, prepare
+from gencli.batch.progress import Progress
+from gencli.batch.records import Row
+from gencli.batch.store import JournalStore, Store, StreamStore
+from gencli.batch.summary import Summary
+from gencli.batch.survey import Kind, Survey
+from gencli.cli.batch_generate import End, generate_rows
+from gencli.cli.batch_preview import preview
+from gencli.cli.interrupts import Interrupts
+from gencli.cli.render import Sink, Voice, say
+from gencli.errors import UsageError
+from gencli.job import notices
+from gencli.jsontext import to_json
+
+__all__ = ["run_batch"]
+
+_EXIT = {"interrupted": 130, "stopped": 7}
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all steps of a run know."""
+
+    batch: Batch
+    survey: Survey
+    voice: Voice
+    sink: Sink
+    handler: Interrupts
+
+
+def run_batch(plan: Plan, handler: Interrupts) -> int:
+    """Run the batch; the exit code."""
+    batch = prepare(plan, os.environ)
+    voice, sink = Voice(is_quiet=batch.settings["quiet"]), Sink()
+    for text in (*batch.input.notices, *batch.settings.notices(), *notices(batch.jobs.base, ())):
+        voice.say(f"Notice: {text}")
+    if plan["dry_run"]:
+        return preview(batch, sink)
+    if batch.places is None:
+        return _streamed(_Run(batch, _survey(batch), voice, sink, handler))
+    with locked(batch.places.output):
+        batch.places.claim(plan)
+        if batch.places.is_complete(plan):
+            voice.say(f"{batch.places.output} is complete: there is nothing to go on with.")
+            return 0
+        return _journalled(_Run(batch, _survey(batch), voice, sink, handler), batch.places)
+
+
+def _survey(batch: Batch) -> Survey:
+    """Read all rows; more faults than errors are allowed are refused before a model is loaded."""
+    faults: list[Row] = []
+    survey = batch.survey(lambda row: faults.append(row) if not faults else None)
+    allowed = batch.plan.max_errors
+    if allowed is not None and survey.num_faults > allowed:
+        first = faults[0]
+        said = first.failure.message if first.failure else ""
+        raise UsageError(
+            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. "
+            f"{first.record.place}: {said}",
+            hint="--dry-run lists them all.",
+        )
+    return survey
+
+
+def _streamed(run: _Run) -> int:
+    """Results go where nothing can lie beside them: each is written as soon as its turn has come."""
+    plan = run.batch.plan
+    progress = Progress(run.survey.num_rows)
+    with run.batch.output.open(_kept(run), stdout=run.sink) as writer:
+        store = StreamStore(writer, by_row=plan["order"] == "input", has_timings=not plan["no_timings"])
+        end = _generated(run, store, progress)
+        store.close()
+    return _finished(run, progress, end)
+
+
+def _journalled(run: _Run, places: Places) -> int:
+    """Results are kept in the journal until all are there; then the output is written from it."""
+    plan = run.batch.plan
+    journal = places.open(run.batch.fingerprint(run.survey))
+    try:
+        progress, end = _kept_safe(run, journal)
+        is_needed = end.status != "complete" or progress.failed or plan["keep_journal"]
+        if not is_needed:
+            journal.remove()
+    except Exception:
+        say(f"What is finished is safe in {places.journal}; --resume goes on.")
+        raise
+    finally:
+        journal.close()
+    if end.status != "complete":
+        run.voice.say(f"{progress.done:,} rows are safe in {places.journal}; --resume goes on.")
+    elif progress.failed:
+        run.voice.say(f"{places.journal} stays: --resume --retry-errors takes the failed rows once more.")
+    return _finished(run, progress, end)
+
+
+def _kept_safe(run: _Run, journal: Journal) -> tuple[Progress, End]:
+    plan, (done, failed) = run.batch.plan, journal.counts()
+    if plan["retry_errors"]:
+        done, failed = done - failed, 0
+    progress = Progress(run.survey.num_rows, before=done, failed_before=failed)
+    store = JournalStore(journal, with_failed=plan["retry_errors"])
+    end = _generated(run, store, progress)
+    if end.status == "complete":
+        store.write(
+            run.batch.output, _kept(run), by_row=plan["order"] == "input", has_timings=not plan["no_timings"]
+        )
+    return progress, end
+
+
+def _kept(run: _Run) -> Mapping[str, Kind]:
+    return run.survey.columns if run.batch.plan["keep_input"] else {}
+
+
+def _generated(run: _Run, store: Store, progress: Progress) -> End:
+    if progress.done == run.survey.num_rows:  # no model is needed for the rest
+        return End("complete", 0)
+    end = generate_rows(run.batch, store, progress, voice=run.voice, sink=run.sink, handler=run.handler)
+    if end.status == "complete" and progress.done != run.survey.num_rows:
+        raise UsageError(
+            f"The input had {run.survey.num_rows:,} rows at first and {progress.done:,} when it was run.",
+            hint="Let nothing write to it meanwhile.",
+        )
+    return end
+
+
+def _finished(run: _Run, progress: Progress, end: End) -> int:
+    """Sum up; the exit code."""
+    summary = _summary(run, progress, end)
+    for line in summary.lines():
+        run.voice.say(line)
+    if (path := run.batch.plan["summary"]) is not None:
+        try:
+            Path(path).write_text(to_json(summary.to_dict(), indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--summary {path}: cannot be written: {error.strerror}.") from error
+    return _EXIT.get(end.status, 7 if progress.failed else 0)
+
+
+def _summary(run: _Run, progress: Progress, end: End) -> Summary:
+    tally, rates = progress.tally, progress.rates(time.monotonic())
+    return Summary(
+        status=end.status,
+        rows=run.survey.num_rows,
+        done=progress.done,
+        succeeded=progress.done - progress.failed,
+        failed=progress.failed,
+        resumed=progress.before,
+        prompt_tokens=tally.prompt_tokens,
+        completion_tokens=tally.completion_tokens,
+        finish_reasons=dict(tally.reasons),
+        errors=dict(tally.errors),
+        seconds=round(rates["seconds"], 3),
+        rows_per_second=round(rates["rows_per_second"], 3),
+        tokens_per_second=round(rates["tokens_per_second"], 3),
+        occupancy=round(rates["occupancy"], 4),
+        max_batch=end.max_batch,
+        seed=run.batch.jobs.base.seed,
+        model=run.batch.settings["model"],
+        output=str(run.batch.output.path or "stdout"),
+    )

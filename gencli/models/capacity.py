@@ -1,0 +1,78 @@
+"""How many samples may run side by side: planned from the memory that is free, before a model is loaded."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from gencli.errors import ModelError
+from gencli.models.card import Card, kv_bytes
+from gencli.models.placement import pick_device, pick_dtype
+
+__all__ = ["Capacity", "free_memory", "plan_capacity"]
+
+# Beyond these a step takes longer in proportion, so that more at once bring nothing.
+_MOST = {"cpu": 64, "cuda": 256, "mps": 64}
+_SHARE = 0.8  # of the free memory; the rest is for activations, logits and buffers that grow
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What was planned: samples at once, and bytes of weights and of one sample's keys and values.
+
+    `kv_bytes` is None for a model whose memory the samples' lengths do not decide; `free` where the system
+    does not say.
+    """
+
+    max_batch: int
+    weights: int
+    kv_bytes: int | None
+    free: int | None
+
+
+def free_memory(device: torch.device) -> int | None:
+    """The bytes that are free on a device; None where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def plan_capacity(
+    card: Card, *, tokens: int, dtype: str, device: str, kv_memory: int | None = None
+) -> Capacity:
+    """How many samples of up to `tokens` tokens, prompt included, fit beside the weights.
+
+    `kv_memory` (bytes) takes the place of what is free. Raises ModelError where not one sample fits.
+    """
+    place = pick_device(device)
+    number = pick_dtype(dtype, device=place, stored=card.weights.stored)[0].itemsize
+    weights, free = card.weights.parameters * number, free_memory(place)
+    length = min(tokens, card.context or tokens)
+    each = kv_bytes(card, batch=1, context=length, number_bytes=number)
+    if each is None:
+        if kv_memory is not None:
+            raise ModelError(
+                "--kv-memory cannot be planned: this model keeps a state, or its files do not say how much.",
+                hint="Give --max-batch a number.",
+            )
+        return Capacity(8, weights, None, free)
+    room = kv_memory if kv_memory is not None else None if free is None else int(_SHARE * (free - weights))
+    fits = _MOST[place.type] if room is None else room // max(1, each)
+    if fits < 1:
+        raise ModelError(
+            f"The keys and values of a sample of {length} tokens take {each:,} bytes; there is room for "
+            f"{max(0, room or 0):,}.",
+            hint="Lower --max-tokens, take a smaller --dtype, or raise --kv-memory.",
+        )
+    return Capacity(min(fits, _MOST[place.type]), weights, each, free)

@@ -1,0 +1,210 @@
+"""Kill `gencli batch` again and again, resume it, and compare: `python scripts/kill_batch.py --kills 60`.
+
+Every run is a process of its own, ended by SIGKILL: at a random moment, or at a moment that is hard to hit by
+chance, as in the middle of a write. It goes on with --resume until it is complete; the output has to be that
+of a run that nothing has interrupted, byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gencli.batch import journal
+from gencli.batch.outputs import beside
+from gencli.cli import batch_generate
+from gencli.cli.app import main
+
+_write, _load, _replace = os.write, batch_generate.load_model, os.replace
+_outcomes, _remove = journal.Journal.outcomes, journal.Journal.remove
+_LETTERS = "97,98,99,100,101,102,32,44"
+
+
+def die() -> None:
+    """End this process as nothing can prevent."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _in_write(at: int, share: float) -> None:
+    """Die in the write number `at`, when this share of its bytes is written."""
+    count = 0
+
+    def write(handle: int, data: bytes) -> int:
+        nonlocal count
+        if b'"row"' in data or b'"gencli_journal"' in data:
+            count += 1
+            if count == at:
+                _write(handle, data[: int(share * len(data))])
+                die()
+        return _write(handle, data)
+
+    os.write = write
+
+
+def _in_load(chance: random.Random) -> None:
+    is_before = chance.random() < 0.5
+
+    def load(*arguments, **options):
+        loaded = None if is_before else _load(*arguments, **options)
+        die()
+        return loaded
+
+    batch_generate.load_model = load
+
+
+def _in_rename(*, is_done: bool) -> None:
+    def replace(source, target):
+        if is_done:
+            _replace(source, target)
+        die()
+
+    beside.os.replace = replace
+
+
+def _in_output(chance: random.Random, rows: int) -> None:
+    at = chance.randrange(rows)
+
+    def outcomes(self, **options):
+        for number, outcome in enumerate(_outcomes(self, **options)):
+            if number == at:
+                die()
+            yield outcome
+
+    journal.Journal.outcomes = outcomes
+
+
+def _in_removal() -> None:
+    def remove(self):
+        _remove(self)
+        die()
+
+    journal.Journal.remove = remove
+
+
+PLACES: dict[str, Callable[[random.Random, int], None]] = {
+    "any moment": lambda chance, rows: None,  # from outside
+    "journal: header torn": lambda chance, rows: _in_write(1, chance.random()),
+    "journal: row torn": lambda chance, rows: _in_write(chance.randrange(1, 2 + rows // 3), chance.random()),
+    "journal: row not begun": lambda chance, rows: _in_write(chance.randrange(2, 2 + rows // 3), 0.0),
+    "journal: row just written": lambda chance, rows: _in_write(chance.randrange(2, 2 + rows // 3), 1.0),
+    "model load": lambda chance, rows: _in_load(chance),
+    "output half written": _in_output,
+    "before the rename": lambda chance, rows: _in_rename(is_done=False),
+    "after the rename": lambda chance, rows: _in_rename(is_done=True),
+    "journal removed": lambda chance, rows: _in_removal(),
+}
+
+
+def run(
+    arguments: Sequence[str],
+    log: Path,
+    prepare: Callable[[], None] = lambda: None,
+    seconds: float | None = None,
+) -> bool:
+    """Run in a process of its own, killed after so many seconds; whether it came to its end."""
+    child = os.fork()
+    if child == 0:
+        said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        prepare()
+        os._exit(main(arguments))
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return False
+    if os.WEXITSTATUS(status) != 0:
+        raise SystemExit(f"A run ended with {os.WEXITSTATUS(status)}:\n{log.read_text()}")
+    return True
+
+
+def write_input(path: Path, rows: int, chance: random.Random) -> None:
+    """Prompts of many lengths, some with options of their own."""
+    with path.open("w") as file:
+        for number in range(rows):
+            row = {"prompt": f"Row {number} " + "word " * chance.randrange(12)}
+            own = [
+                {},
+                {"max_tokens": chance.randrange(1, 24)},
+                {"temperature": 0.5, "seed": number},
+                {"n": 2},
+            ]
+            file.write(json.dumps({**row, **own[number % 4]}) + "\n")
+
+
+def harness(kills: int, rows: int, model: str, seed: int, folder: Path) -> Counter[str]:
+    """Kill until there were so many kills; counts by place, and what was found under other names."""
+    chance, found = random.Random(seed), Counter()
+    source, reference = folder / "input.jsonl", folder / "reference.jsonl"
+    write_input(source, rows, chance)
+    options = ["--model", model, "--seed", "5", "--max-tokens", "16", "--no-timings", "--allow-ids", _LETTERS]
+    base = ["batch", str(source), *options, "-q"]
+    start, log = time.monotonic(), folder / "said.txt"
+    run([*base, "-o", str(reference)], log)
+    length, wanted = time.monotonic() - start, reference.read_bytes()
+    places = list(PLACES)
+    while sum(found[place] for place in PLACES) < kills:
+        output = folder / f"victim-{found['batches']}.jsonl"
+        is_done = False
+        while not is_done:
+            is_enough = sum(found[place] for place in PLACES) >= kills
+            place = min(places, key=lambda name: (found[name], chance.random()))
+            seconds = chance.uniform(0, length) if place == "any moment" and not is_enough else None
+            prepare = (lambda: None) if is_enough else (lambda name=place: PLACES[name](chance, rows))
+            chance.random()  # the child's draws are not the parent's
+            is_done = run([*base, "-o", str(output), "--resume"], log, prepare, seconds)
+            found[place] += not is_done
+        found["batches"] += 1
+        compare(output, wanted, found)
+    return found
+
+
+def compare(output: Path, wanted: bytes, found: Counter[str]) -> None:
+    """Count what is lost, stands twice, or differs, and what is left lying about."""
+    text = output.read_bytes()
+    indexes = Counter(json.loads(line)["index"] for line in text.splitlines())
+    rows = len(wanted.splitlines())
+    found["lost"] += len(set(range(rows)) - set(indexes))
+    found["duplicated"] += sum(count - 1 for count in indexes.values())
+    found["equal"] += text == wanted
+    left = [path.name for path in output.parent.iterdir() if output.stem in path.name and path != output]
+    found["left over"] += len([name for name in left if not name.endswith(".lock")])
+
+
+def table(found: Counter[str]) -> str:
+    """The result for people."""
+    lines = [f"{place:<28}{found[place]:>6}" for place in PLACES]
+    kills = sum(found[place] for place in PLACES)
+    summary = (
+        f"{kills} kills in {found['batches']} batches: lost {found['lost']}, "
+        f"duplicated {found['duplicated']}, "
+        f"bytes equal {found['equal']} of {found['batches']}, files left over {found['left over']}"
+    )
+    return "\n".join([f"{'killed at':<28}{'times':>6}", *lines, summary])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--rows", type=int, default=60)
+    parser.add_argument("--model", default="fake")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")  # of forks
+    with tempfile.TemporaryDirectory() as name:
+        counts = harness(given.kills, given.rows, given.model, given.seed, Path(name))
+    print(table(counts))
+    is_good = counts["equal"] == counts["batches"] and not counts["lost"] + counts["duplicated"]
+    sys.exit(0 if is_good else 1)

@@ -1,0 +1,306 @@
+"""`gencli batch` from its arguments to its files, exit codes and messages."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.batch.conftest import FAKE
+
+ROWS = [{"prompt": f"Row {n}", **({"max_tokens": 3} if n % 3 else {})} for n in range(12)]
+BAD = ["{", {"prompt": "x" * 2000}, {"prompt": "a", "top_q": 1}]
+
+
+def test_a_row_has_the_fields_of_a_run_led_by_its_index(bench):
+    bench.write(ROWS)
+    assert bench.run().code == 0
+    first = bench.results[0]
+    assert list(first)[:4] == ["index", "id", "prompt", "text"]
+    assert [one["index"] for one in bench.results] == list(range(12))
+    assert bench.files == ["out.jsonl"]
+
+
+def test_a_row_s_text_is_that_of_its_prompt_alone_with_its_seed(bench, capfd):
+    from gencli.cli.app import main
+
+    bench.write([{"prompt": f"Row {n}", "seed": n} for n in range(6)])
+    bench.run()
+    for number, result in enumerate(bench.results):
+        main(["run", *FAKE[:4], "--max-tokens", "12", "--seed", str(number), "-q", f"Row {number}"])
+        assert capfd.readouterr().out == result["text"] + "\n"
+
+
+def test_company_changes_no_text_of_a_model(bench):
+    bench.write([{"prompt": "Once upon a time " * (1 + n % 5), "max_tokens": 4 + n % 9} for n in range(24)])
+    tiny = [bench.input, "--model", "tiny", "--dtype", "float32", "--seed", "1", "--no-timings"]
+    alone, together = (bench.call(*tiny, "--max-batch", size) for size in (1, 8))
+    assert alone.out == together.out
+
+
+def test_faulty_rows_have_records_and_the_rest_goes_on(bench):
+    bench.write([*ROWS[:5], *BAD, *ROWS[5:]])
+    done = bench.run("--summary", bench.folder / "sum.json")
+    assert done.code == 7
+    assert [one["error"] and one["error"]["type"] for one in bench.results[4:9]] == [
+        None, "InputError", "UsageError", "UsageError", None,
+    ]  # fmt: skip
+    summary = json.loads((bench.folder / "sum.json").read_text())
+    assert (summary["rows"], summary["succeeded"], summary["failed"]) == (15, 12, 3)
+    assert summary["errors"] == {"InputError": 1, "UsageError": 2}
+    assert "12 succeeded, 3 failed" in done.err
+    assert bench.journal.exists()  # for --retry-errors
+
+
+def test_only_failed_rows_are_retried(bench):
+    bench.write([*ROWS, *BAD])
+    bench.run("--no-timings")
+    before = bench.output.read_bytes()
+    bench.output.unlink()
+    done = bench.run("--no-timings", "--resume", "--retry-errors")
+    assert done.code == 7
+    assert bench.output.read_bytes() == before
+    assert "15 of 15 rows, 12 from before" in done.err
+    assert len(bench.journal.read_bytes().splitlines()) == 1 + 15 + 3
+
+
+def cut(bench, lines):
+    """The state of a run that was killed when the journal had so many rows and a half."""
+    bench.run("--no-timings", "--keep-journal")
+    whole = bench.output.read_bytes()
+    kept = bench.journal.read_bytes().splitlines(keepends=True)
+    bench.journal.write_bytes(b"".join(kept[: lines + 1]) + kept[lines + 1][:20])
+    bench.output.unlink()
+    return whole
+
+
+def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(bench):
+    bench.write(ROWS)
+    whole = cut(bench, 4)
+    done = bench.run("--no-timings", "--resume")
+    assert done.code == 0
+    assert "12 of 12 rows, 4 from before" in done.err
+    assert bench.output.read_bytes() == whole
+    assert bench.files == ["out.jsonl"]
+
+
+def test_a_resumed_run_has_the_seed_that_it_began_with(bench):
+    bench.write(ROWS)
+    bare = [bench.input, "-o", bench.output, "--model", "fake", "--no-timings"]
+    bench.call(*bare, "--keep-journal")
+    whole = bench.output.read_bytes()
+    bench.output.unlink()
+    lines = bench.journal.read_bytes().splitlines(keepends=True)
+    bench.journal.write_bytes(b"".join(lines[:5]))
+    assert bench.call(*bare, "--resume").code == 0
+    assert bench.output.read_bytes() == whole
+
+
+CHANGES = {
+    "seed": (["--seed", "6"], "seed was 5 and is 6"),
+    "chain": (["--top-p", "0.5"], "chain was"),
+    "limit of tokens": (["--max-tokens", "11"], "--max-tokens was 12 and is 11"),
+    "stop": (["--stop", "a"], "--stop was [] and is ['a']"),
+    "template": (["--template", "{{ prompt }}!"], "--template was None and is '{{ prompt }}!'"),
+    "selection": (["--limit", "11"], "--limit was None and is 11"),
+    "model": (["--model", "tiny"], "model was 'fake' and is 'tiny'"),
+    "input kept": (["--keep-input"], "--keep-input was False and is True"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_run_does_not_go_on_with_other_settings(bench, name):
+    flags, said = CHANGES[name]
+    bench.write(ROWS)
+    cut(bench, 4)
+    before = bench.journal.read_bytes()
+    done = bench.run("--resume", *flags)
+    assert done.code == 2
+    assert said in done.err
+    assert bench.journal.read_bytes() == before
+
+
+def test_a_run_does_not_go_on_with_another_input(bench):
+    bench.write(ROWS)
+    cut(bench, 4)
+    bench.write([*ROWS[:3], {"prompt": "Another"}, *ROWS[4:]])
+    done = bench.run("--resume")
+    assert (done.code, "input changed" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("flags", [["--max-batch", "2"], ["--order", "completion"], ["--format", "csv"]])
+def test_a_run_may_go_on_with_what_changes_no_text(bench, flags):
+    bench.write(ROWS)
+    cut(bench, 4)
+    assert bench.run("--resume", *flags).code == 0
+
+
+def test_what_is_there_is_not_written_over_unless_asked(bench):
+    bench.write(ROWS)
+    cut(bench, 4)
+    refused = bench.run()
+    assert refused.code == 2
+    assert "--resume goes on with it, --overwrite begins anew" in refused.err
+    assert bench.run("--overwrite").code == 0
+    refused = bench.run()
+    assert (refused.code, "is there already" in refused.err) == (2, True)
+    assert bench.run("--overwrite").code == 0
+    done = bench.run("--resume")
+    assert (done.code, "there is nothing to go on with" in done.err) == (0, True)
+
+
+def test_an_old_output_is_not_taken_for_that_of_a_run_that_was_to_replace_it(bench):
+    bench.write(ROWS)
+    bench.run("--no-timings")
+    old = bench.output.read_bytes()
+    assert (
+        bench.run("--overwrite", "--seed", "6", "--model", "no/such/model").code == 5
+    )  # as if it was killed
+    assert bench.run("--resume", "--seed", "6", "--no-timings").code == 2  # the journal is of another model
+    assert bench.run("--overwrite", "--seed", "6", "--no-timings").code == 0
+    assert bench.output.read_bytes() != old
+
+
+def test_resume_begins_where_nothing_is_there(bench):
+    bench.write(ROWS)
+    bench.journal.write_bytes(b'{"gencli_jou')  # killed in its first write
+    assert bench.run("--resume").code == 0
+
+
+def test_too_many_errors_stop_the_run(bench):
+    rows = [{"prompt": "x" * 2000} if n in (3, 6, 9) else {"prompt": f"Row {n}"} for n in range(60)]
+    bench.write(rows)
+    done = bench.run("--max-errors", "1", "--max-batch", "1", "--summary", bench.folder / "sum.json")
+    assert done.code == 7
+    assert not bench.output.exists()
+    assert json.loads((bench.folder / "sum.json").read_text())["status"] == "stopped"
+    assert "are safe in" in done.err
+    assert bench.run("--resume", "--max-errors", "3").code == 7
+    assert len(bench.results) == 60
+
+
+def test_faults_of_the_input_are_found_before_the_model_is_loaded(bench):
+    bench.write([*ROWS, *BAD])
+    done = bench.run("--fail-fast", "--model", "no/such/model")
+    assert done.code == 2
+    assert "in.jsonl:13: This is not JSON" in done.err
+
+
+def test_stdout_has_results_in_order_and_nothing_else(bench):
+    bench.write(ROWS)
+    done = bench.call(bench.input, *FAKE)
+    assert [json.loads(line)["index"] for line in done.out.splitlines()] == list(range(12))
+    assert bench.files == []
+
+
+def test_stdin_is_an_input(bench):
+    done = bench.call(*FAKE, "-q", stdin=b'{"prompt": "a"}\n{"prompt": "b"}\n')
+    assert [json.loads(line)["prompt"] for line in done.out.splitlines()] == ["a", "b"]
+    assert done.err == ""
+
+
+def test_the_order_of_completion_has_the_same_rows(bench):
+    bench.write([{"prompt": "a", "max_tokens": 12 - n} for n in range(12)])
+    bench.run("--order", "completion", "--max-batch", "12")
+    indexes = [one["index"] for one in bench.results]
+    assert sorted(indexes) == list(range(12))
+    assert indexes != sorted(indexes)
+
+
+def test_columns_are_kept(bench):
+    bench.write([{"city": "Quito", "n": 3}])
+    bench.run("--template", "In {{ city }}", "--keep-input")
+    assert (bench.results[0]["prompt"], bench.results[0]["input"]) == ("In Quito", {"city": "Quito", "n": 3})
+
+
+def test_messages_are_rendered_and_kept(bench):
+    messages = [{"role": "user", "content": "Hi"}]
+    bench.write([{"messages": messages}, {"prompt": "user: Hi\nassistant:", "seed": 5}])
+    bench.run("--no-timings")
+    assert bench.results[0]["messages"] == messages
+    assert bench.results[0]["prompt_tokens"] == bench.results[1]["prompt_tokens"]
+
+
+def test_a_dry_run_shows_prompts_and_all_faults_and_writes_nothing(bench):
+    bench.write([*ROWS, *BAD])
+    done = bench.run("--dry-run")
+    assert done.code == 7
+    assert done.out.count("fault: ") == 3
+    assert "==> 0 (" in done.out
+    assert "Row 2\n" in done.out
+    assert "Row 3\n" not in done.out
+    assert "15, 3 of them faulty" in done.out
+    assert bench.files == []
+
+
+def test_a_dry_run_of_a_model_says_what_it_takes(bench):
+    bench.write(ROWS)
+    done = bench.call(bench.input, "--dry-run", "--model", "tiny")
+    assert done.code == 0
+    assert "8.5 MiB weights + " in done.out
+    assert "time     roughly" in done.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--resume", "--overwrite"], "--resume and --overwrite contradict"),
+        (["--retry-errors"], "Add --resume"),
+        (["--fail-fast", "--max-errors", "3"], "--fail-fast and --max-errors"),
+        (["--kv-memory", "1G", "--max-batch", "4"], "--kv-memory and --max-batch"),
+        (["--kv-memory", "much"], "--kv-memory: 'much' is no size"),
+        (["--kv-memory", "1G"], "the fake model has no keys and values"),
+        (["--max-batch", "0"], "--max-batch: '0' is neither auto nor a whole number"),
+        (["--drain", "-1"], "--drain is -1"),
+        (["--shard", "4/4"], "--shard is '4/4'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(bench, flags, said):
+    bench.write(ROWS)
+    done = bench.run(*flags)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_what_needs_a_journal_is_refused_on_stdout(bench):
+    bench.write(ROWS)
+    done = bench.call(bench.input, *FAKE, "--resume")
+    assert (done.code, "--resume needs a file" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "out.jsonl", "out.jsonl.journal"])
+def test_a_summary_has_a_file_of_its_own(bench, name):
+    bench.write(ROWS)
+    done = bench.run("--summary", bench.folder / name)
+    assert (done.code, "is also the input or the output" in done.err) == (2, True)
+
+
+def test_the_output_is_not_the_input(bench):
+    bench.write(ROWS)
+    done = bench.call(bench.input, "-o", bench.input, *FAKE)
+    assert (done.code, "is also the input" in done.err) == (2, True)
+
+
+def test_memory_decides_how_many_run(bench):
+    bench.write(ROWS[:2])
+    done = bench.call(bench.input, "--model", "tiny", "--kv-memory", "4M", "--max-tokens", "100")
+    assert "Notice: 5 samples run side by side" in done.err
+    done = bench.call(bench.input, "--model", "tiny", "--kv-memory", "10K", "--max-tokens", "100")
+    assert (done.code, "there is room for 10,240" in done.err) == (5, True)
+    assert bench.call(bench.input, *FAKE, "--max-batch", "auto").code == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that takes no file")
+def test_an_output_that_cannot_be_written_is_said_at_once(bench):
+    bench.write(ROWS)
+    done = bench.call(bench.input, "-o", "/proc/out.jsonl", *FAKE)
+    assert (done.code, "cannot be written" in done.err) == (2, True)
+
+
+def test_a_vanished_input_is_an_error_and_the_journal_stays(bench):
+    bench.write(ROWS)
+    cut(bench, 4)
+    bench.input.unlink()
+    before = bench.journal.read_bytes()
+    done = bench.run("--resume")
+    assert (done.code, "There is no file" in done.err) == (2, True)
+    assert bench.journal.read_bytes() == before

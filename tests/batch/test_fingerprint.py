@@ -1,0 +1,45 @@
+"""What a run may not go on with is named; what does not change its texts may change."""
+
+import shutil
+
+import pytest
+
+from gencli.batch.fingerprint import differences, folder_digest
+from gencli.models.places import bundled_folder
+
+
+def test_a_copied_model_is_the_same_model(tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
+    assert folder_digest(copy) == folder_digest(bundled_folder("tiny-draft"))
+
+
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.5, 1.0])
+def test_other_weights_are_another_model(tmp_path, place):
+    copy = tmp_path / "copy"
+    shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
+    before, weights = folder_digest(copy), copy / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    at = 10_000 + int(place * (len(data) - 20_000))
+    data[at : at + 200_000] = bytes(byte ^ 1 for byte in data[at : at + 200_000])
+    weights.write_bytes(data)
+    assert folder_digest(copy) != before
+
+
+def test_another_tokenizer_is_another_model(tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
+    (copy / "chat_template.jinja").write_text("{{ messages }}")
+    assert folder_digest(copy) != folder_digest(bundled_folder("tiny-draft"))
+
+
+def test_what_changed_is_named_with_both_values():
+    before = {"seed": 1, "input": "abc", "gone": True}
+    now = {"seed": 2, "input": "abd", "new": [1]}
+    assert list(differences(before, now)) == [
+        "seed was 1 and is 2",
+        "input changed",
+        "gone was True and is None",
+        "new was None and is [1]",
+    ]
+    assert list(differences(before, before)) == []

@@ -1,0 +1,216 @@
+"""Reading records: what each format means, and that a fault stays with its record."""
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gencli.batch.formats import READERS
+from gencli.batch.formats import jsonarray as arrays
+from gencli.batch.formats import text as texts
+from gencli.batch.formats.base import MAX_BYTES, Lines, RecordFault, Unfit
+from gencli.batch.formats.jsonarray import read_array
+from gencli.batch.formats.jsonl import MAX_DEPTH
+from gencli.batch.records import Failure
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | FLOATS | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+RECORDS = st.lists(st.dictionaries(st.text(max_size=8), VALUES, max_size=4), max_size=5)
+
+
+def read(format_name, data):
+    return list(READERS[format_name](io.BytesIO(data), "f"))
+
+
+def shown(items):
+    return [found.message if isinstance(found, Failure) else found for _, found in items]
+
+
+class Trickle(io.BytesIO):
+    """A stream that hands over few bytes at a time."""
+
+    def read(self, size=-1):
+        return super().read(min(size, 3) if size > 0 else size)
+
+
+@given(RECORDS)
+def test_json_lines_are_read_back(records):
+    data = "".join(json.dumps(record) + "\n" for record in records).encode()
+    assert shown(read("jsonl", data)) == records
+
+
+@pytest.mark.parametrize("stream", [io.BytesIO, Trickle])
+@given(records=RECORDS, indent=st.sampled_from([None, 2]), is_ascii=st.booleans())
+def test_json_arrays_are_read_back_however_the_bytes_come(stream, records, indent, is_ascii):
+    data = json.dumps(records, indent=indent, ensure_ascii=is_ascii).encode()
+    assert shown(read_array(stream(b" \n" + data + b"\n"), "f")) == records
+
+
+@given(st.lists(st.lists(st.text(max_size=20), min_size=2, max_size=2)))
+@pytest.mark.parametrize(("name", "delimiter"), [("csv", ","), ("tsv", "\t")])
+def test_tables_are_read_back(name, delimiter, rows):
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter)
+    writer.writerows([["a", "b"], *rows])
+    assert shown(read(name, text.getvalue().encode())) == [dict(zip("ab", row, strict=True)) for row in rows]
+
+
+FAULTS = {
+    "no JSON": (b'{"prompt": "a"', "This is not JSON: Expecting ',' delimiter at column 15."),
+    "a list": (b"[1]", "A record is a JSON object, but this is a list."),
+    "a text": (b'"hello"', "A record is a JSON object, but this is a text."),
+    "null": (b"null", "A record is a JSON object, but this is null."),
+    "a bad byte": (b'{"prompt": "\xff"}', "This is not UTF-8 text: byte 0xff at offset 12 of the line."),
+    "half a character": (rb'{"prompt": "\ud83d"}', r"An escape \ud800-\udfff is half a character."),
+    "NaN": (b'{"seed": NaN}', "This is not JSON: NaN is no JSON value."),
+    "too large a number": (b'{"seed": 1e999}', "This is not JSON: the number 1e999 is too large."),
+    "endless digits": (b'{"seed": ' + b"1" * 5000 + b"}", "This is not JSON: Exceeds the limit"),
+    "a key twice": (b'{"n": 1, "n": 2}', "This is not JSON: the key 'n' stands there twice."),
+    "deep nesting": (
+        b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+        "The values are nested more than 100 deep.",
+    ),
+    "two values": (b'{"n": 1} {"n": 2}', "This is not JSON: Extra data at column 10."),
+    "too long": (b'{"prompt": "' + b"x" * MAX_BYTES + b'"}', "The record is longer than 16 MiB"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_line_is_a_failure_and_the_lines_after_it_are_read(fault):
+    line, message = FAULTS[fault]
+    (first, failure), (second, good) = read("jsonl", line + b'\n\n{"prompt": "b"}\n')
+    assert (first, second, good) == (1, 3, {"prompt": "b"})
+    assert failure.type == "InputError"
+    assert failure.message.startswith(message)
+
+
+@pytest.mark.parametrize("fault", [name for name in FAULTS if name not in ("no JSON", "two values")])
+def test_a_faulty_element_is_a_failure_and_those_after_it_are_read(fault):
+    line, message = FAULTS[fault]
+    found = shown(read("json", b"[" + line + b',\n{"prompt": "b"}]'))
+    assert found[0].startswith(message)
+    assert found[1:] == [{"prompt": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'[{"a": 1}', "The array has no end; the file may be cut off here."),
+        (b'[{"a": "', "The array has no end; the file may be cut off here."),
+        (b'[{"a": 1},]', "This is not JSON: Expecting value at column 1."),
+        (b'[{"a": 1}] [', "There is text behind the end of the array."),
+        (b'[{"a": 1 "b"}]', "This is not JSON: Expecting ',' delimiter at column 9."),
+    ],
+)
+def test_a_broken_array_says_what_is_wrong_at_its_end(data, message):
+    assert shown(read("json", data))[-1] == message
+
+
+@pytest.mark.parametrize(("depth", "is_fine"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+def test_values_are_nested_up_to_a_limit(depth, is_fine):
+    inner = b"[" * (depth - 1) + b"]" * (depth - 1)
+    ((_, found),) = read("jsonl", b'{"a": ' + inner + b', "b": "[[[{"}')
+    assert isinstance(found, dict) == is_fine
+
+
+def test_elements_have_the_lines_where_they_begin():
+    data = b'\n[\n {"a":\n1},\n\n {"a": 2} ]'
+    assert [line for line, _ in read("json", data)] == [3, 6]
+
+
+def test_a_long_element_is_dropped_while_it_is_read(monkeypatch):
+    monkeypatch.setattr(arrays, "_CHUNK", 8)
+    splitter = arrays._Splitter(io.BytesIO(b'[{"a": "' + b"x" * 100 + b'"}, {"a": 1}]'), limit=20)
+    (_, fault), (_, good) = splitter.elements()
+    assert isinstance(fault, RecordFault)
+    assert good == b'{"a": 1}'
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b" [ \n] "])
+def test_an_empty_array_has_no_records(data):
+    if data:
+        assert read("json", data) == []
+    else:
+        with pytest.raises(Unfit, match="is no JSON array"):
+            read("json", data)
+
+
+def test_cells_may_hold_newlines_quotes_and_delimiters():
+    data = b'\xef\xbb\xbfid,text\r\n1,"a ""b"",\r\nc"\r\n\r\n2,d\r\n'
+    assert read("csv", data) == [(2, {"id": "1", "text": 'a "b",\r\nc'}), (5, {"id": "2", "text": "d"})]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (b"1,2,3", "The row has 3 cells, the header 2."),
+        (b"1", "The row has 1 cell, the header 2."),
+        (b"1,\xff", "The row holds bytes that are not UTF-8 text."),
+        (b'1,"a"b', "This is no row of a table: ',' expected after '\"'."),
+        (b"1," + b"x" * (MAX_BYTES + 1), "The record is longer than 16 MiB"),
+    ],
+)
+def test_a_faulty_row_is_a_failure_and_the_rows_after_it_are_read(row, message):
+    (first, failure), (second, good) = read("csv", b"a,b\n" + row + b"\n1,2\n")
+    assert (first, second, good) == (2, 3, {"a": "1", "b": "2"})
+    assert failure.message.startswith(message)
+
+
+def test_a_quote_that_never_ends_is_a_failure():
+    assert shown(read("csv", b'a,b\n1,2\n"3,4\n5,6\n'))[1:] == [
+        "This is no row of a table: unexpected end of data."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"a,a\n", "has the column 'a' more than once"),
+        (b"a;b\n1;2\n", "separated by semicolons"),
+        (b"\xff\xfea\x00", "is UTF-16"),
+        (b"a,\xff\n", "has no header that can be read"),
+    ],
+)
+def test_a_table_without_a_usable_header_is_refused(data, message):
+    with pytest.raises(Unfit, match=message):
+        read("csv", data)
+
+
+TEXT = b"\xef\xbb\xbfone\r\ntwo\n\n \nthree\n"
+
+
+def test_text_is_a_prompt_a_line_a_paragraph_or_a_file():
+    assert read("lines", TEXT) == [(1, {"prompt": "one"}), (2, {"prompt": "two"}), (5, {"prompt": "three"})]
+    assert read("paragraphs", TEXT) == [(1, {"prompt": "one\r\ntwo"}), (5, {"prompt": "three"})]
+    whole = "one\r\ntwo\n\n \nthree"
+    assert read("document", TEXT) == [(1, {"prompt": whole, "file": "f"})]
+    assert read("document", b" \n") == []
+
+
+@pytest.mark.parametrize("name", ["lines", "paragraphs"])
+def test_a_bad_byte_in_text_is_a_failure(name):
+    bad, good = shown(read(name, b"a\xff\n\nb\n"))
+    assert bad.startswith("This is not UTF-8 text: byte 0xff at offset 1")
+    assert good == {"prompt": "b"}
+
+
+def test_a_paragraph_of_many_lines_has_a_limit_too(monkeypatch):
+    monkeypatch.setattr(texts, "MAX_BYTES", 10)
+    long, short = shown(read("paragraphs", b"abcdef\n" * 3 + b"\nb\n"))
+    assert long.startswith("The record is longer than")
+    assert short == {"prompt": "b"}
+
+
+def test_lines_that_are_too_long_are_skipped_whole():
+    lines = Lines(io.BytesIO(b"x" * 25 + b"\nshort\n"), limit=10)
+    with pytest.raises(RecordFault, match="longer than"):
+        next(lines)
+    assert (next(lines), lines.number) == (b"short\n", 2)

@@ -1,0 +1,112 @@
+"""The journal keeps every row that was appended, wherever its writer was ended."""
+
+import os
+import resource
+
+import pytest
+
+from gencli.batch.journal import Journal, read_header
+from gencli.batch.records import Outcome, Record, Row
+from gencli.errors import GenerationError, UsageError
+
+HEADER = {"fingerprint": {"seed": 1}}
+
+
+def outcome(index, text="x", *, failed=False):
+    return Outcome(index, f"id {index}", {"text": text, "odd": "\ud83d €"}, failed)
+
+
+def journal(path, *outcomes):
+    made = Journal(path, HEADER)
+    for one in outcomes:
+        made.append(one)
+    return made
+
+
+def pending(made, count, **options):
+    rows = (Row(Record(index, ""), str(index)) for index in range(count))
+    return [row.record.index for row in made.pending(rows, **options)]
+
+
+def test_rows_come_back_in_either_order(tmp_path):
+    rows = [outcome(3), outcome(0, failed=True), outcome(2**40)]
+    made = journal(tmp_path / "j", *rows)
+    assert list(made.outcomes(by_row=False)) == rows
+    assert [one.index for one in made.outcomes()] == [0, 3, 2**40]
+    assert made.counts() == (3, 1)
+
+
+def test_of_a_row_the_last_entry_counts(tmp_path):
+    made = journal(tmp_path / "j", outcome(1, failed=True), outcome(0), outcome(1, "better"))
+    assert [(one.index, one.result["text"]) for one in made.outcomes()] == [(0, "x"), (1, "better")]
+    assert made.counts() == (2, 0)
+
+
+def test_pending_rows_are_those_that_lack_an_entry(tmp_path):
+    made = journal(tmp_path / "j", outcome(4), outcome(1, failed=True), outcome(2))
+    assert pending(made, 6) == [0, 3, 5]
+    assert pending(made, 6, with_failed=True) == [0, 1, 3, 5]
+
+
+def test_a_journal_that_is_cut_anywhere_has_all_rows_before_the_cut(tmp_path):
+    path = tmp_path / "j"
+    journal(path, outcome(0), outcome(1), outcome(2)).close()
+    whole = path.read_bytes()
+    ends = [place + 1 for place, byte in enumerate(whole) if byte == 10]
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        made = Journal(path, HEADER)
+        left = sum(end <= cut for end in ends[1:])
+        assert [one.index for one in made.outcomes()] == list(range(left))
+        for index in range(left, 3):
+            made.append(outcome(index))
+        made.close()
+        assert path.read_bytes() == whole
+
+
+def test_a_header_that_is_torn_is_none(tmp_path):
+    path = tmp_path / "j"
+    assert read_header(path) is None
+    path.write_bytes(b'{"gencli_jour')
+    assert read_header(path) is None
+
+
+@pytest.mark.parametrize("line", [b"[]\n", b"hello\n", b'{"gencli_journal": 99}\n', b"\xff\n"])
+def test_another_file_is_not_taken_for_a_journal(tmp_path, line):
+    (tmp_path / "j").write_bytes(line)
+    with pytest.raises(UsageError, match="is no journal"):
+        Journal(tmp_path / "j", HEADER)
+    assert (tmp_path / "j").read_bytes() == line
+
+
+def test_damage_before_the_last_line_is_named(tmp_path):
+    path = tmp_path / "j"
+    journal(path, outcome(0), outcome(1)).close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"\0" * 20 + b"\n" + lines[2])
+    with pytest.raises(UsageError, match="damaged in line 2"):
+        Journal(path, HEADER)
+
+
+@pytest.mark.parametrize("room", [0, 1, 40])
+def test_a_full_disk_is_an_error_that_leaves_whole_lines(tmp_path, room):
+    path = tmp_path / "j"
+    made = journal(path, outcome(0))
+    size = path.stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, before[1]))
+    try:
+        with pytest.raises(GenerationError, match="cannot be written"):
+            made.append(outcome(1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.stat().st_size == size
+    made.append(outcome(1))
+    assert made.counts() == (2, 0)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_disk_that_is_full_from_the_beginning(tmp_path):
+    (tmp_path / "j").symlink_to("/dev/full")
+    with pytest.raises((GenerationError, UsageError)):
+        Journal(tmp_path / "j", HEADER)

@@ -1,0 +1,128 @@
+"""Rows go through the engine as each of them would alone, a few at a time."""
+
+import pytest
+
+from gencli.batch.feed import row_key, row_request
+from gencli.batch.grammars import Grammars
+from gencli.batch.loop import Loop
+from gencli.batch.overrides import RowJobs
+from gencli.batch.records import Failure, Outcome, Record, Row
+from gencli.engine import Engine
+from gencli.events import Error
+from gencli.models.fake import FakeRunner
+from gencli.settings import FLAG, resolve
+from gencli.tokenizer import ByteTokenizer
+from processors.base import Env
+from processors.grammar.compiler import GrammarCompiler
+from processors.rng import derive
+
+TOKENIZER = ByteTokenizer()
+JOBS = RowJobs(resolve((FLAG, {"seed": 7, "max_tokens": 10})))
+OWN = [{}, {"temperature": 0.4}, {"seed": 11}, {"max_tokens": 3, "stop": ["a"]}, {"n": 3}, {"temperature": 0}]
+
+
+def row(index, name=None, **options):
+    return Row(Record(index, f"in:{index}"), name or str(index), f"Prompt {index}", options=options)
+
+
+ROWS = [row(index, **OWN[index % len(OWN)]) for index in range(40)]
+
+
+def judge(row, job, ends):
+    said = [end.message if isinstance(end, Error) else end.text for end in ends]
+    return Outcome(row.record.index, row.id, {"texts": said}, any(isinstance(end, Error) for end in ends))
+
+
+def loop(max_batch=4, *, runner=None, ahead=None, on_event=lambda event: None):
+    engine = Engine(runner or FakeRunner(), TOKENIZER, max_batch=max_batch)
+    grammars = Grammars(GrammarCompiler(Env(258, TOKENIZER, (257,))))
+    return Loop(engine, TOKENIZER, JOBS, grammars, judge, ahead=ahead or 4 * max_batch, on_event=on_event)
+
+
+def texts(rows, **options):
+    return {one.index: one.result["texts"] for one in loop(**options).run(rows)}
+
+
+ALONE = {one.record.index: texts([one], max_batch=3)[one.record.index] for one in ROWS}
+
+
+@pytest.mark.parametrize("max_batch", [3, 8])
+@pytest.mark.parametrize("order", [1, -1])
+def test_every_row_is_what_it_is_alone(max_batch, order):
+    assert texts(ROWS[::order], max_batch=max_batch) == ALONE
+
+
+def test_every_row_is_what_it_is_alone_where_the_memory_is_small():
+    assert texts(ROWS, max_batch=8, runner=FakeRunner(memory_lanes=2)) == ALONE
+
+
+def test_rows_are_read_only_as_far_as_they_are_needed():
+    read, most = [], []
+
+    def rows():
+        for one in ROWS:
+            read.append(one)
+            yield one
+
+    done = 0
+    for _ in loop(2, ahead=6).run(rows()):
+        done += 1
+        most.append(len(read) - done)
+    assert done == len(ROWS)
+    assert max(most) <= 6
+
+
+def test_the_seed_is_the_run_s_mixed_with_the_id():
+    requests = [row_request(one, JOBS.base, TOKENIZER) for one in (row(3), row(5, "3"), row(3, "x"))]
+    assert [one.seed for one in requests] == [derive(7, 3), derive(7, 3), derive(7, "x")]
+
+
+def test_a_row_with_a_seed_is_its_prompt_alone_with_that_seed():
+    one = row(9, seed=11)
+    assert row_request(one, JOBS.job(one.options), TOKENIZER).seed == derive(11, 0)
+
+
+@pytest.mark.parametrize("name", ["007", "-1", "1.0", "²", "", "9" * 19, "9" * 400])
+def test_only_what_is_written_like_an_index_is_a_number(name):
+    assert row_key(name) == name
+
+
+def test_a_row_that_cannot_run_fails_alone():
+    bad = [
+        Row(Record(40, "in:41"), "40", failure=Failure("InputError", "This is not JSON.")),
+        Row(Record(41, "in:42"), "41", "x" * 2000),
+        row(42, stages={"allowed": [300]}),
+    ]
+    mixed = [bad[0], *ROWS[:20], bad[1], *ROWS[20:], bad[2]]
+    found = list(loop().run(mixed))
+    assert {one.index: one.result["texts"] for one in found if not one.is_error} == ALONE
+    assert sorted(one.index for one in found if one.is_error) == [40, 41, 42]
+
+
+@pytest.mark.parametrize("drain", [0.0, 1000.0])
+def test_after_a_stop_rows_are_whole_or_absent(drain):
+    running = loop(3)
+    found = {}
+    for one in running.run(ROWS):
+        found[one.index] = one.result["texts"]
+        if len(found) == 5:
+            running.stop(drain)
+    assert running.is_stopped
+    assert len(found) < len(ROWS)
+    assert found == {index: ALONE[index] for index in found}
+    assert (len(found) > 5) == (drain > 0)
+
+
+def test_a_drain_ends_when_its_time_is_over():
+    running = loop(3)
+    found = []
+    for one in running.run(ROWS):
+        found.append(one)
+        running.stop(1e-9)
+    assert len(found) < 6
+
+
+def test_events_are_heard():
+    heard = []
+    assert len(list(loop(on_event=heard.append).run(ROWS[:3]))) == 3
+    assert {event.request for event in heard} == {"0", "1", "2"}

@@ -1,0 +1,235 @@
+"""Writing results: every format is read back, and nothing has its name before it is complete."""
+
+import csv
+import gzip
+import io
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gencli.batch.outputs.beside import beside
+from gencli.batch.outputs.folder import INDEX, safe_name
+from gencli.batch.outputs.output import Output, plan_output
+from gencli.batch.records import Outcome
+from gencli.batch.sources import open_input
+from gencli.errors import GenerationError, UsageError
+from tests.batch.test_openai import result, several
+
+ERROR = {"type": "UsageError", "message": "The prompt is empty."}
+KEPT = {"label": "integer", "note": "text"}
+
+
+def outcomes():
+    chain = [{"bias": {"b": -math.inf}}]
+    return [
+        Outcome(0, "a", result(input={"label": 7, "note": 'x,\n"y"'}, chain=chain)),
+        Outcome(1, "b", several()),
+        Outcome(2, "c", {"error": ERROR, "finish_reason": "error", "input": {"note": ["l"]}}, is_error=True),
+    ]
+
+
+def write(path, format_name=None, *, rows=None, kept=KEPT):
+    with plan_output(str(path), format_name).open(kept) as writer:
+        for outcome in outcomes() if rows is None else rows:
+            writer.write(outcome)
+
+
+def test_json_lines_have_the_fields_of_a_run_and_the_index(tmp_path):
+    write(tmp_path / "out.jsonl")
+    first, second, third = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert {**result(), "index": 0}.items() <= {**first, "id": "r1"}.items()
+    assert first["chain"] == [{"bias": {"b": "-inf"}}]
+    assert (second["texts"], second["id"]) == (["a", "b"], "b")
+    assert third == {
+        "index": 2,
+        "id": "c",
+        "error": ERROR,
+        "finish_reason": "error",
+        "input": {"note": ["l"]},
+    }
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("out.csv", ","), ("out.tsv", "\t")])
+def test_tables_have_a_line_for_each_sample(tmp_path, name, delimiter):
+    write(tmp_path / name)
+    with (tmp_path / name).open(newline="") as file:
+        rows = list(csv.DictReader(file, delimiter=delimiter))
+    assert [(row["id"], row["sample"], row["text"]) for row in rows] == [
+        ("a", "1", "t"), ("b", "1", "a"), ("b", "2", "b"), ("c", "1", ""),
+    ]  # fmt: skip
+    assert (rows[0]["input.label"], rows[0]["input.note"], rows[0]["seed"]) == ("7", 'x,\n"y"', "1")
+    assert (rows[2]["error_type"], rows[3]["error_message"]) == ("EmptySupport", "The prompt is empty.")
+    assert (rows[3]["input.label"], rows[3]["input.note"], rows[3]["prompt"]) == ("", '["l"]', "")
+
+
+def test_parquet_has_the_same_columns_typed(tmp_path):
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    many = [Outcome(index, str(index), result(input={"label": index})) for index in range(2500)]
+    write(tmp_path / "out.parquet", rows=many)
+    table = parquet.read_table(tmp_path / "out.parquet")
+    assert table.num_rows == 2500
+    assert table.schema.field("input.label").type == "int64"
+    assert table.slice(2499).to_pylist()[0] == {
+        "index": 2499, "id": "2499", "sample": 1, "prompt": "p", "text": "t", "finish_reason": "eos",
+        "matched": None, "prompt_tokens": 2, "completion_tokens": 3, "seed": "1", "error_type": None,
+        "error_message": None, "input.label": 2499, "input.note": None,
+    }  # fmt: skip
+
+
+def test_openai_lines(tmp_path):
+    write(tmp_path / "out.jsonl", "openai")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["custom_id"] for line in lines] == ["a", "b", "c"]
+    assert [line["error"] and line["error"]["code"] for line in lines] == [None, None, "UsageError"]
+
+
+def test_a_folder_has_a_file_for_each_text_and_an_index(tmp_path):
+    rows = [*outcomes(), Outcome(3, "../x/y", result(text="up")), Outcome(4, "b.1", result(text="other"))]
+    write(f"{tmp_path}/out/", rows=rows)
+    index = [json.loads(line) for line in (tmp_path / "out" / INDEX).read_text().splitlines()]
+    assert [line["files"] for line in index] == [
+        ["a.txt"], ["b.1.txt", None], [None], ["%2E.%2Fx%2Fy.txt"], ["b.1~2.txt"],
+    ]  # fmt: skip
+    assert index[2]["error"] == [ERROR]
+    assert (tmp_path / "out" / "%2E.%2Fx%2Fy.txt").read_text() == "up"
+    assert (tmp_path / "out" / "b.1~2.txt").read_text() == "other"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@given(st.lists(st.text(min_size=1), min_size=2, max_size=2, unique=True))
+def test_file_names_are_safe_and_tell_ids_apart(ids):
+    names = [safe_name(name) for name in ids]
+    assert names[0] != names[1]
+    for name in names:
+        assert Path(name).name == name
+        assert name.isascii()
+        assert not name.startswith((".", "~"))
+        assert len(name) < 200
+        assert not set(name) & set('<>:"/\\|?* \0')
+
+
+@pytest.mark.parametrize(
+    "name", ["con", "NUL.txt", "com1", ".hidden", "..", "a" * 500, "a" * 499 + "b", "日本"]
+)
+def test_names_that_file_systems_do_not_like(name, tmp_path):
+    (tmp_path / f"{safe_name(name)}.txt").write_text("")
+    assert safe_name(name) != name
+
+
+@given(texts=st.lists(st.text(), max_size=5))
+@settings(max_examples=30)
+def test_what_is_written_is_read_back_as_input(tmp_path_factory, texts):
+    path = tmp_path_factory.mktemp("out")
+    rows = [Outcome(index, str(index), result(text=text)) for index, text in enumerate(texts)]
+    for name in ("o.jsonl", "o.csv", "o.jsonl.gz"):
+        write(path / name, rows=rows)
+        assert [record.columns["text"] for record in open_input([str(path / name)])] == texts
+
+
+@pytest.mark.parametrize("name", ["o.jsonl.gz", "o.csv.zst"])
+def test_packed_output_is_the_same_bytes_each_time(tmp_path, name):
+    pytest.importorskip("pyarrow")
+    write(tmp_path / name)
+    first = (tmp_path / name).read_bytes()
+    write(tmp_path / name)
+    assert (tmp_path / name).read_bytes() == first
+    if name.endswith("gz"):
+        assert gzip.decompress(first).count(b"\n") == 3
+    assert len(list(open_input([str(tmp_path / name)]))) == (3 if "jsonl" in name else 4)
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.csv", "o.parquet", "o/", "o.jsonl.gz", "o.jsonl.zst"])
+def test_nothing_has_its_name_before_it_is_complete(tmp_path, name):
+    pytest.importorskip("pyarrow")
+    output = plan_output(f"{tmp_path}/{name}")
+
+    def fail():
+        with output.open(KEPT) as writer:
+            writer.write(outcomes()[0])
+            assert not output.path.exists()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_result_stays_until_the_new_one_is_complete(tmp_path):
+    place = tmp_path / "o.jsonl"
+    place.write_text("old")
+    place.chmod(0o640)
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(place)
+    with plan_output(str(link)).open() as writer:
+        writer.write(outcomes()[0])
+        assert place.read_text() == "old"
+        assert beside(place).exists()
+    assert link.is_symlink()
+    assert place.read_text().startswith('{"index": 0')
+    assert place.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_a_killed_run_left_is_written_over(tmp_path):
+    beside(tmp_path / "o.jsonl").write_text("torn")
+    (beside(tmp_path / "o") / "deep").mkdir(parents=True)
+    write(tmp_path / "o.jsonl")
+    write(f"{tmp_path}/o/")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["o", "o.jsonl"]
+
+
+def test_stdout_takes_lines(capsys):
+    for name in ("-", None):
+        text = io.StringIO()
+        with plan_output(name, "csv" if name else None).open(stdout=text) as writer:
+            writer.write(outcomes()[0])
+        assert text.getvalue().startswith("index,id,sample" if name else '{"index": 0')
+
+
+def test_what_is_no_regular_file_is_written_to_as_it_is():
+    write(os.devnull, "jsonl")
+    assert Path(os.devnull).is_char_device()
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "message"),
+    [
+        ("in.jsonl", None, "is also the input"),
+        ("./sub/../in.jsonl", None, "is also the input"),
+        ("link.jsonl", None, "is also the input"),
+        ("none/o.jsonl", None, "there is no folder"),
+        ("o.doc", None, "does not say how results are written"),
+        ("o.jsonl", "xml", "has to be one of jsonl, openai, csv, tsv, parquet, texts"),
+        ("o.parquet.gz", None, "is not packed once more"),
+        ("full/", None, "exists and is no empty folder"),
+        ("full", "csv", "is a folder, but csv is one file"),
+        ("s3://bucket/o.jsonl", None, "this machine's files only"),
+        ("-", "parquet", "cannot go to stdout"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_runs(tmp_path, monkeypatch, path, form, message):
+    monkeypatch.chdir(tmp_path)
+    Path("sub").mkdir()
+    Path("full").mkdir()
+    Path("full/x").touch()
+    Path("in.jsonl").touch()
+    Path("link.jsonl").symlink_to("in.jsonl")
+    with pytest.raises(UsageError, match=message):
+        plan_output(path, form, inputs=[tmp_path / "in.jsonl"])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_a_full_disk_is_said_and_is_an_error(form):
+    with pytest.raises(GenerationError, match="Cannot write to /dev/full: No space left"):
+        write("/dev/full", form, rows=outcomes() * 1000)
+
+
+def test_an_output_is_a_value():
+    assert plan_output("-") == Output(None, "jsonl")

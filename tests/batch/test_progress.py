@@ -1,0 +1,112 @@
+"""How far a batch is, told from its events; what it came to; how many rows may run at once."""
+
+import pytest
+
+from gencli.batch.options import read_bytes
+from gencli.batch.progress import Progress, clock
+from gencli.batch.records import Outcome
+from gencli.batch.summary import Summary
+from gencli.errors import ModelError, UsageError
+from gencli.events import Token
+from gencli.models.capacity import free_memory, plan_capacity
+from gencli.models.card import read_card
+from gencli.models.places import bundled_folder
+
+
+def outcome(index, *, error=None, reason="length", tokens=10):
+    sample = {"text": "x", "finish_reason": reason, "completion_tokens": tokens, "prompt_tokens": 4}
+    return Outcome(index, str(index), {**sample, "error": error}, error is not None)
+
+
+def progress():
+    made = Progress(100, before=10, failed_before=1)
+    made.start(1000.0)
+    made.add_event(Token("0", 0, "a", (1, 2, 3)), 1001.0, 1.0)
+    made.add_event(Token("1", 0, "b", (4,)), 1002.0, 0.5)
+    made.add_outcome(outcome(0))
+    made.add_outcome(outcome(1, error={"type": "EmptySupport", "message": ""}, reason="error", tokens=None))
+    return made
+
+
+def test_rates_are_those_of_this_process():
+    assert progress().rates(1002.0) == {
+        "seconds": 2.0,
+        "rows_per_second": 1.0,
+        "tokens_per_second": 2.0,
+        "seconds_left": 88.0,
+        "occupancy": 0.75,
+    }
+
+
+def test_the_line_counts_what_was_there_before():
+    line = "12 of 100 rows, 1.0 rows/s, 2 tok/s, 1:28 left, 75% full, 2 failed"
+    assert progress().line(1002.0) == line
+
+
+def test_nothing_is_told_of_what_has_not_begun():
+    assert Progress(5).line(0.0) == "0 of 5 rows, 0.0 rows/s, 0 tok/s, 0% full"
+
+
+def test_the_tally_counts_samples_by_reason_and_error():
+    tally = progress().tally
+    assert (dict(tally.reasons), dict(tally.errors)) == ({"length": 1, "error": 1}, {"EmptySupport": 1})
+    assert (tally.prompt_tokens, tally.completion_tokens, tally.failed) == (8, 10, 1)
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.4, "0:00"), (61, "1:01"), (3723, "1:02:03")])
+def test_a_time(seconds, said):
+    assert clock(seconds) == said
+
+
+def test_the_summary_in_words():
+    summary = Summary(
+        status="complete", rows=1200, done=1200, succeeded=1190, failed=10, resumed=200, prompt_tokens=9,
+        completion_tokens=12000, finish_reasons={"length": 3}, errors={"InputError": 10}, seconds=75.0,
+        rows_per_second=13.3, tokens_per_second=160.0, occupancy=0.91, max_batch=8, seed=4, model="m",
+        output="o",
+    )  # fmt: skip
+    assert list(summary.lines()) == [
+        "1,200 of 1,200 rows, 200 from before: 1,190 succeeded, 10 failed, 12,000 tokens in 1:15 "
+        "(13.3 rows/s, 160 tok/s, 91% full), seed 4",
+        "Errors: 10 InputError.",
+        "3 texts were cut at a limit; `matched` says at which.",
+    ]
+    assert summary.to_dict()["finish_reasons"] == {"length": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4G", 2**32), ("1.5 MiB", 3 * 2**19), ("512m", 2**29), ("100", 100), ("2kb", 2048), ("1T", 2**40)],
+)
+def test_sizes_are_read(text, size):
+    assert read_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1G", "0", "4X", "nan", "inf"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(UsageError, match="is no size"):
+        read_bytes(text)
+
+
+def plan(**options):
+    given = {"tokens": 200, "dtype": "float32", "device": "cpu", **options}
+    return plan_capacity(read_card(bundled_folder("tiny")), **given)
+
+
+def test_as_many_samples_run_as_the_memory_has_room_for():
+    each = plan().kv_bytes
+    assert plan(tokens=400).kv_bytes == 2 * each
+    assert plan(dtype="bfloat16").kv_bytes == each / 2
+    assert plan(kv_memory=5 * each).max_batch == 5
+    assert plan(kv_memory=6 * each - 1).max_batch == 5
+    assert plan(kv_memory=10**12).max_batch == plan(kv_memory=10**13).max_batch == 64
+    assert plan(tokens=10**9).kv_bytes == plan(tokens=1024).kv_bytes  # no more than the context
+    with pytest.raises(ModelError, match="there is room for"):
+        plan(kv_memory=each - 1)
+
+
+def test_free_memory_is_known_where_the_system_says_it():
+    import torch
+
+    free = free_memory(torch.device("cpu"))
+    assert free is None or free > 2**20

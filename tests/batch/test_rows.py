@@ -1,0 +1,237 @@
+"""Which columns are what: prompts, ids, options, data; and that a fault stays with its row."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gencli.batch.formats.base import Cell
+from gencli.batch.messages import conversation
+from gencli.batch.overrides import ROW_KEYS, RowJobs
+from gencli.batch.records import Failure, Record
+from gencli.batch.rows import RowOptions, make_rows
+from gencli.batch.template import MAX_CHARS, read_template
+from gencli.errors import UsageError
+from gencli.options import OPTIONS
+from gencli.settings import FLAG, resolve
+from tests.batch.test_formats import VALUES
+
+
+def jobs(**flags):
+    return RowJobs(resolve((FLAG, {"seed": 1, **flags})))
+
+
+JOBS = jobs()
+
+
+def row(columns, options=None, **flags):
+    (made,) = make_rows([Record(3, "f:4", columns)], options or RowOptions(), jobs(**flags))
+    return made
+
+
+def cells(**columns):
+    return {name: Cell(value) for name, value in columns.items()}
+
+
+def reason(columns, options=None, **flags):
+    failure = row(columns, options, **flags).failure
+    assert failure, "the row has no fault"
+    return failure.message
+
+
+def test_a_row_has_a_prompt_its_index_as_id_and_options_beside_it():
+    made = row({"prompt": "a", "temperature": 0.5, "options": {"n": 2}, "max_tokens": None})
+    assert (made.prompt, made.id, made.failure) == ("a", "3", None)
+    assert made.options == {"temperature": 0.5, "n": 2}
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+@pytest.mark.parametrize("value", [MESSAGES, json.dumps(MESSAGES), [{"role": "user", "content": [
+    {"type": "text", "text": "h"}, {"type": "text", "text": "i"}], "name": None}]])  # fmt: skip
+def test_messages_are_a_list_or_its_json(value):
+    assert row({"messages": value}).messages == tuple(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({}, "The row has neither prompt nor messages."),
+        ({"text": "a"}, "--prompt-column or --template says what the prompt is."),
+        ({"prompt": "a", "messages": MESSAGES}, "The row has both prompt and messages."),
+        ({"prompt": ""}, "The prompt is empty."),
+        ({"prompt": Cell("")}, "The prompt is empty."),
+        ({"prompt": 5}, "The prompt is 5, but has to be a text."),
+        ({"prompt": "a", "temprature": 1}, "no option 'temprature'. Did you mean 'temperature'?"),
+        ({"prompt": "a", "promt": 1}, "Did you mean 'prompt'?"),
+        ({"prompt": "a", "label": 1}, "Columns that are data need --template, --prompt-column or --keep"),
+        ({"prompt": "a", "id": 1}, "--id-column id names the results by it."),
+        ({"prompt": "a", "model": "x"}, "model is set for the whole run, not by a row: one model serves all"),
+        ({"prompt": "a", "device": "cpu"}, "device is set for the whole run"),
+        ({"prompt": "a", "plugin": "x.py"}, "a file must not be able to run code"),
+        ({"prompt": "a", "output": "x"}, "output is set for the whole run"),
+        ({"prompt": "a", "frequency": 1}, "It is a stage: write it under stages."),
+        ({"prompt": "a", "temperature": -1}, "temperature is -1"),
+        ({"prompt": "a", "max_tokens": "12"}, "max_tokens"),
+        ({"prompt": "a", "seed": 2**64}, "seed is 18446744073709551616, but has to be below 2**64."),
+        ({"prompt": "a", "seed": -1}, "seed"),
+        ({"prompt": "a", "stop_regex": "("}, "("),
+        ({"prompt": "a", "stages": {"dryy": 1}}, "dryy"),
+        ({"prompt": "a", "chain": ["top_k", "nothing"]}, "nothing"),
+        ({"prompt": "a", "options": {"extends": "x"}}, "There is no option 'extends'."),
+        ({"prompt": "a", "options": {"preset": "x"}}, "preset is set for the whole run"),
+        ({"prompt": "a", "options": 5}, "options is 5, but has to be an object"),
+        ({"prompt": "a", "n": 2, "options": {"n": 3}}, "n is a column of the row and stands in its options."),
+        ({"prompt": "a", "n": 2, "temperature": 0}, "would give 2 equal texts"),
+        ({"prompt": "a", "min_tokens": 9, "max_tokens": 5}, "asks for 9 tokens"),
+        ({"prompt": "a", "top_k": 4, "stages": {"top_k": 5}}, "both set k of the stage top_k"),
+        ({"prompt": "a", "system": "s"}, "needs --chat"),
+        ({"messages": MESSAGES, "raw": True}, "needs the chat template, but raw is set."),
+        ({"messages": []}, "messages has to be a list of objects"),
+        ({"messages": "[{"}, "This is not JSON"),
+        ({"messages": ["hi"]}, "Message 1 is 'hi', but has to be an object"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "Message 1 has the role 'robot'"),
+        ({"messages": [{"role": "user", "content": None}]}, "Message 1 has no content that is a text."),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "no text: image_url."),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": []}]}, "Message 1 has 'tool_calls'"),
+        ({"messages": [{"role": "system", "content": "x"}], "system": "y"}, "Leave one of them out."),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_wrong_with_a_row_is_said_by_name(columns, message):
+    assert message in reason(columns)
+
+
+def test_every_option_is_either_a_rows_or_refused_by_name():
+    for entry in OPTIONS:
+        if entry.key in ROW_KEYS:
+            continue
+        assert reason({"prompt": "a", "options": {entry.key: 1}}).startswith(
+            f"{entry.key} is set for the whole run, not by a row: "
+        )
+    assert {"temperature", "seed", "n", "stop", "max_tokens", "system", "chain", "stages"} <= ROW_KEYS
+
+
+def test_a_record_that_was_not_read_is_a_failed_row():
+    failure = Failure("InputError", "bad")
+    (made,) = make_rows([Record(7, "f:1", failure=failure)], RowOptions(), jobs())
+    assert (made.id, made.failure) == ("7", failure)
+
+
+def test_ids_come_from_a_column():
+    ids = RowOptions(id_column="key")
+    assert row({"prompt": "a", "key": "x"}, ids).id == "x"
+    assert row({"prompt": "a", "key": 12}, ids).id == "12"
+    assert reason({"prompt": "a"}, ids) == "The id (column key) is missing."
+    assert "is [1], but has to be" in reason({"prompt": "a", "key": [1]}, ids)
+    assert row({"prompt": "", "key": "x"}, ids).id == "x"
+
+
+def test_with_a_prompt_column_all_else_is_data_and_options_stand_in_an_object():
+    options = RowOptions(prompt_column="question")
+    columns = {"question": "a", "seed": "data", "n": 9, "options": {"n": 2}}
+    assert (row(columns, options).prompt, row(columns, options).options) == ("a", {"n": 2})
+    assert row({"question": MESSAGES, "options": ["A", "B"]}, options).messages == tuple(MESSAGES)
+    assert row({"question": "a", "options": Cell('{"n": 3}')}, options).options == {"n": 3}
+    assert reason({"q": "a"}, options) == "The row has no column 'question'. It has: q."
+    assert reason({"question": None}, options) == "The prompt (column question) is null."
+    assert "There is no option 'm'" in reason({"question": "a", "options": {"m": 1}}, options)
+
+
+def test_kept_columns_may_be_data_but_options_stay_options():
+    options = RowOptions(keep_input=True)
+    assert row({"prompt": "a", "label": 1, "n": 2}, options).options == {"n": 2}
+
+
+def test_cells_are_read_as_what_the_option_takes():
+    first = cells(prompt="5", seed="7", temperature="0.5", max_time="", stop="[", ban='["a", "b"]')
+    more = cells(stop_id="3", ignore_eos="True", sampler="multinomial", stages='{"top_k": 3}')
+    made = row({**first, **more})
+    assert made.failure is None
+    assert made.prompt == "5"
+    assert made.options == {
+        "seed": 7, "temperature": 0.5, "stop": "[", "ban": ["a", "b"], "stop_id": 3, "ignore_eos": True,
+        "sampler": "multinomial", "stages": {"top_k": 3},
+    }  # fmt: skip
+    assert "temperature" in reason(cells(prompt="a", temperature="warm"))
+
+
+def test_a_template_makes_the_prompt_of_columns():
+    options = RowOptions(template=read_template("{{ a }} & {{ row['b c'] | upper }}\n"))
+    assert row({"a": 1, "b c": "x", "temperature": "data"}, options).prompt == "1 & X\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{{ titel }}", "The template failed: the row has no column 'titel'. Did you mean 'title'?"),
+        ("{{ title * 10000000 }}", f"the result is longer than {MAX_CHARS} characters"),
+        ("{% for i in range(99999) %}{{ title }}{% endfor %}", f"longer than {MAX_CHARS} characters"),
+        ("{{ 9 ** 999999 }}", "the power is too large"),
+        ("{{ title.__class__.__mro__ }}", "unsafe"),
+        ("{{ title.missing }}", "has no attribute 'missing'"),
+        ("{{ title + 1 }}", "The template failed: "),
+        ("{{ '' }}", "The prompt is empty."),
+    ],
+)
+def test_the_error_of_a_template_is_that_of_its_row(text, message):
+    columns = {"title": "a title of many words"}
+    assert message in reason(columns, RowOptions(template=read_template(text)))
+
+
+def test_a_template_is_a_text_or_a_file(tmp_path):
+    path = tmp_path / "prompt.j2"
+    path.write_text("Say {{ x }}\n")
+    assert read_template(str(path)).render({"x": 1}) == "Say 1"
+    with pytest.raises(UsageError, match=r"has no \{\{ \}\} in it"):
+        read_template(str(tmp_path / "none.j2"))
+    with pytest.raises(UsageError, match="--template, line 2: this is no Jinja template"):
+        read_template("{{ x }}\n{% if %}")
+    with pytest.raises(UsageError, match="both say what the prompt is"):
+        RowOptions(template=read_template("{{ x }}"), prompt_column="y")
+
+
+def test_a_row_overrides_the_run_and_shares_its_seed():
+    made = jobs(temperature=0.9, max_tokens=9)
+    job = made.job({"temperature": 0.2, "stages": {"top_k": 3}, "stop": ["a"]})
+    assert job.chain.get("temperature").temperature == 0.2
+    assert [entry.origin for entry in job.assembly.of_stage("top_k")] == ["row"]
+    assert (job.limits.max_tokens, job.stops.strings, job.seed) == (9, ("a",), 1)
+    assert made.job({}) is made.base
+    assert made.job({"seed": 5}).seed == 5
+    assert made.job({"seed": 6}).assembly is made.job({"seed": 7}).assembly
+
+
+def test_the_seed_of_a_run_that_chose_one_is_that_of_all_its_rows():
+    made = RowJobs(resolve())
+    assert made.job({"n": 2}).seed == made.job({"n": 3}).seed == made.base.seed
+
+
+def test_messages_go_through_the_chat_template_with_the_runs_system_message():
+    made = jobs(chat=True, system="Be brief.")
+    (plain,) = make_rows([Record(0, "", {"prompt": "a"})], RowOptions(), made)
+    system = {"role": "system", "content": "Be brief."}
+    assert conversation(plain, made.base) == (system, {"role": "user", "content": "a"})
+    own = [{"role": "system", "content": "Mine."}, *MESSAGES]
+    assert conversation(row({"messages": own}), made.base) == tuple(own)
+    assert conversation(row({"prompt": "a"}), jobs().base) == ()
+    chat = jobs().job({}, is_chat=True)
+    assert conversation(row({"messages": MESSAGES}), chat) == tuple(MESSAGES)
+    assert "raw is set" in reason({"messages": MESSAGES}, raw=True)
+
+
+NAMES = [*sorted(ROW_KEYS), "prompt", "messages", "options", "custom_id", "url", "body", "model", "x"]
+COLUMNS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.dictionaries(st.sampled_from(NAMES), VALUES))
+
+
+@given(columns=COLUMNS, is_table=st.booleans(), options=st.sampled_from([
+    RowOptions(), RowOptions(prompt_column="prompt", id_column="x"), RowOptions(keep_input=True),
+    RowOptions(template=read_template("{{ x }}{{ prompt }}")),
+]))  # fmt: skip
+def test_whatever_stands_in_a_record_is_a_row_or_its_failure(columns, is_table, options):
+    columns = cells(**{name: json.dumps(value) for name, value in columns.items()}) if is_table else columns
+    (made,) = make_rows([Record(0, "f:1", columns)], options, JOBS)
+    assert (made.failure is None) == bool(made.prompt or made.messages)
+    assert json.loads(json.dumps(dict(made.options))) == made.options

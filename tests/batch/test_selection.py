@@ -1,0 +1,113 @@
+"""Samples, limits and shards, and ids that stand twice."""
+
+import tracemalloc
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gencli.batch import ids as ids_module
+from gencli.batch.ids import IdCheck
+from gencli.batch.overrides import RowJobs
+from gencli.batch.records import Record
+from gencli.batch.rows import RowOptions, make_rows
+from gencli.batch.selection import Selected, Shard, read_shard
+from gencli.batch.survey import survey
+from gencli.errors import UsageError
+from gencli.settings import FLAG, resolve
+
+RECORDS = [Record(index, f"f:{index + 1}", {"prompt": str(index)}) for index in range(50)]
+SIZES = st.none() | st.integers(0, 60)
+
+
+def indexes(**how):
+    return [record.index for record in Selected(RECORDS, **how)]
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_keeps_the_order():
+    assert indexes(sample=10, seed=1) == sorted(indexes(sample=10, seed=1)) != indexes(sample=10, seed=2)
+    assert len(indexes(sample=10)) == 10
+    assert set(indexes(sample=10)) < set(indexes(sample=20))
+    assert indexes(sample=60) == list(range(50))
+
+
+def test_every_record_is_as_likely_in_a_sample():
+    counts = [0] * 50
+    for seed in range(400):
+        for index in indexes(sample=10, seed=seed):
+            counts[index] += 1
+    # Each is drawn 80 times of 400 on average, standard deviation 8.
+    assert 45 < min(counts) <= max(counts) < 115
+
+
+@given(sample=SIZES, limit=SIZES, of=st.integers(1, 5), seed=st.integers(0, 9))
+def test_shards_together_take_what_one_run_takes(sample, limit, of, seed):
+    how = {"sample": sample, "limit": limit, "seed": seed}
+    shards = (indexes(shard=Shard(part, of), **how) for part in range(of))
+    assert sorted(chain.from_iterable(shards)) == indexes(**how)
+
+
+def test_a_shard_is_written_with_a_slash():
+    assert read_shard("1/4") == Shard(1, 4)
+    for text in ("4/4", "1", "a/b", "-1/2", "0/0"):
+        with pytest.raises(UsageError, match="has to be i/n"):
+            read_shard(text)
+
+
+def rows_of(names, **flags):
+    records = [Record(i, f"f:{i + 1}", {"prompt": "a", "key": name}) for i, name in enumerate(names)]
+    jobs = RowJobs(resolve((FLAG, {"seed": 1})))
+    return lambda: make_rows(records, RowOptions(id_column="key"), jobs)
+
+
+def test_an_id_that_stands_twice_is_named_with_both_places():
+    with pytest.raises(UsageError, match="The id 'b' stands at f:2 and at f:4, but names one result"):
+        survey(rows_of(["a", "b", "c", "b"]))
+
+
+def test_different_ids_of_one_hash_are_no_duplicates(monkeypatch):
+    monkeypatch.setattr(ids_module, "id_hash", len)
+    check = IdCheck()
+    for name in ("a", "b", "cc"):
+        check.add(name)
+    assert check.suspects() == {1}
+    check.refuse_twice([("a", "1"), ("b", "2"), ("cc", "3")])
+    with pytest.raises(UsageError, match="The id 'b' stands at 2 and at 4"):
+        check.refuse_twice([("a", "1"), ("b", "2"), ("cc", "3"), ("b", "4")])
+
+
+def test_a_survey_counts_rows_and_faults_and_finds_the_kinds_of_columns():
+    data = [
+        {"prompt": "a", "label": 1, "share": 1, "is_good": True, "mixed": 1, "big": 2**63},
+        {"prompt": "", "label": None, "share": 0.5, "is_good": False, "mixed": "x", "empty": None},
+    ]
+    records = [Record(index, "f", columns) for index, columns in enumerate(data)]
+    jobs, faults = RowJobs(resolve((FLAG, {"seed": 1}))), []
+    found = survey(lambda: make_rows(records, RowOptions(keep_input=True), jobs), faults.append)
+    assert (found.num_rows, found.num_faults, [row.record.index for row in faults]) == (2, 1, [1])
+    assert found.columns == {
+        "prompt": "text", "label": "integer", "share": "number", "is_good": "boolean", "mixed": "text",
+        "big": "text", "empty": "text",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [{"prompt": "b"}, {"n": 2}, {"key": "z"}])
+def test_the_digest_changes_with_what_is_asked(change):
+    def digest(**columns):
+        records = [Record(0, "f", {"prompt": "a", "key": "x", **columns})]
+        jobs = RowJobs(resolve((FLAG, {"seed": 1})))
+        return survey(lambda: make_rows(records, RowOptions(id_column="key"), jobs)).digest
+
+    assert digest() == digest() != digest(**change)
+
+
+def test_ids_take_eight_bytes_each():
+    check = IdCheck()
+    tracemalloc.start()
+    for index in range(100_000):
+        check.add(str(index))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 1_000_000
+    assert check.suspects() == frozenset()

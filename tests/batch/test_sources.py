@@ -1,0 +1,229 @@
+"""Where input comes from: files, folders, patterns, URLs, stdin; and what is said when it fails."""
+
+import gzip
+import io
+import json
+import os
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from gencli.batch.records import Failure
+from gencli.batch.sources import open_input
+from gencli.errors import UsageError
+
+LINES = b'{"prompt": "a"}\n{"prompt": "b"}\n'
+
+
+def prompts(source):
+    return [record.failure or record.columns["prompt"] for record in source]
+
+
+def zst(data):
+    pyarrow = pytest.importorskip("pyarrow")
+    return pyarrow.Codec("zstd").compress(data, asbytes=True)
+
+
+def test_records_are_numbered_over_all_files_and_know_their_lines(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(LINES)
+    (tmp_path / "b.csv").write_bytes(b"prompt\nc\n")
+    (tmp_path / "c.txt").write_bytes(b"d\n")
+    found = list(open_input([str(tmp_path / name) for name in ("a.jsonl", "b.csv", "c.txt")]))
+    assert [record.index for record in found] == [0, 1, 2, 3]
+    assert [record.columns["prompt"] for record in found] == ["a", "b", "c", "d"]
+    names = [record.place.rpartition("/")[2] for record in found]
+    assert names == ["a.jsonl:1", "a.jsonl:2", "b.csv:2", "c.txt:1"]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zst)])
+def test_packed_files_are_unpacked_on_the_way(tmp_path, suffix, pack):
+    (tmp_path / f"a.jsonl.{suffix}").write_bytes(pack(LINES) + pack(LINES))
+    source = open_input([str(tmp_path / f"a.jsonl.{suffix}")])
+    assert prompts(source) == prompts(source) == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zst)])
+@pytest.mark.parametrize("keep", [0.5, 0.0])
+def test_a_packed_file_that_is_cut_off_ends_in_a_failure(tmp_path, suffix, pack, keep):
+    data = pack(b"".join(b'{"prompt": "%d"}\n' % (i * i * 7919) for i in range(20000)))
+    (tmp_path / f"a.jsonl.{suffix}").write_bytes(data[: int(len(data) * keep)] if keep else b"not packed")
+    (tmp_path / "b.txt").write_bytes(b"still read\n")
+    *_, last, after = prompts(open_input([str(tmp_path / f"a.jsonl.{suffix}"), str(tmp_path / "b.txt")]))
+    assert isinstance(last, Failure)
+    assert "is damaged after line" in last.message
+    assert after == "still read"
+
+
+def test_a_folder_is_its_files_of_known_formats_in_order_of_their_names(tmp_path):
+    for name in ("b.txt", "a.txt", "c/d.txt", ".hidden.txt", "read.me"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    source = open_input([str(tmp_path)])
+    assert prompts(source) == ["a.txt", "b.txt", "c/d.txt"]
+    assert source.notices == (f"Left out, for their names end in no known format: {tmp_path / 'read.me'}.",)
+    assert prompts(open_input([str(tmp_path)], format="document"))[-1] == "read.me"
+
+
+def test_a_pattern_is_the_files_that_match_and_a_name_with_its_signs_is_itself(tmp_path):
+    for name in ("b.txt", "a.txt", "[a].txt"):
+        (tmp_path / name).write_text(name)
+    assert prompts(open_input([str(tmp_path / "?.txt")])) == ["a.txt", "b.txt"]
+    assert prompts(open_input([str(tmp_path / "[a].txt")])) == ["[a].txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("promts.jsonl", "There is no file", "Did you mean"),
+        ("prompts.doc", "does not say how its records are written", "--input-format"),
+        ("none*.txt", "No file matches", ""),
+        ("empty", "has no file of a known format", "--input-format"),
+        ("nosuch://somewhere/a.jsonl", "There is no driver for nosuch://", "pip install"),
+        ("array.json", "is no JSON array", ""),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_what_to_do(tmp_path, name, message, hint):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "prompts.jsonl").write_bytes(LINES)
+    (tmp_path / "prompts.doc").write_bytes(LINES)
+    (tmp_path / "array.json").write_bytes(LINES)
+    with pytest.raises(UsageError, match=message) as caught:
+        list(open_input([name if "://" in name else str(tmp_path / name)]))
+    assert hint in caught.value.hint
+
+
+def test_a_file_that_is_gone_when_it_is_read_again_is_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES)
+    source = open_input([str(path)])
+    assert prompts(source) == ["a", "b"]
+    path.unlink()
+    with pytest.raises(UsageError, match=r"a\.jsonl cannot be read: No such file"):
+        prompts(source)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"), [(LINES, ["a", "b"]), (b'[{"prompt": "a"}]', ["a"]), (b"a b\nc\n", ["a b", "c"])]
+)
+def test_stdin_tells_its_format_by_its_first_character_and_is_read_twice(monkeypatch, data, found):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    source = open_input(["-"])
+    assert prompts(source) == prompts(source) == found
+    copy = source.paths[0]
+    assert copy.exists()
+    del source
+    assert not copy.exists()
+
+
+def test_a_pipe_is_read_twice_too(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=pipe.write_bytes, args=(LINES,))
+    thread.start()
+    source = open_input([str(pipe)])
+    thread.join()
+    assert prompts(source) == prompts(source) == ["a", "b"]
+    assert [record.place for record in source] == [f"{pipe}:1", f"{pipe}:2"]
+
+
+def test_stdin_is_refused_twice_and_packed(monkeypatch):
+    with pytest.raises(UsageError, match="given twice"):
+        open_input(["-", "-"])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(LINES))))
+    with pytest.raises(UsageError, match="compressed"):
+        open_input(["-"])
+
+
+def test_a_delimiter_of_ones_own(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"prompt;n\na,b;2\n")
+    assert prompts(open_input([str(tmp_path / "a.csv")], delimiter=";")) == ["a,b"]
+    with pytest.raises(UsageError, match="one character"):
+        open_input(["a.csv"], delimiter="||")
+
+
+def test_parquet_is_read_as_json_has_its_values(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import datetime
+    import decimal
+
+    row = {
+        "prompt": "a", "n": 2, "at": datetime.date(2026, 1, 2), "price": decimal.Decimal("1.50"),
+        "raw": b"\xff", "nan": float("nan"), "list": [{"role": "user", "content": "x"}], "none": None,
+    }  # fmt: skip
+    from pyarrow import parquet
+
+    parquet.write_table(pa.Table.from_pylist([row] * 2500), tmp_path / "a.parquet", row_group_size=700)
+    packed = tmp_path / "b.parquet.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
+    for name in ("a.parquet", "b.parquet.gz"):
+        found = list(open_input([str(tmp_path / name)]))
+        assert len(found) == 2500
+        assert found[-1].place.endswith(":2500")
+        changed = {"at": "2026-01-02", "price": "1.50", "raw": "/w==", "nan": None}
+        assert found[-1].columns == {**row, **changed}
+        json.dumps(found[-1].columns, allow_nan=False)
+
+
+def test_what_is_no_parquet_is_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "a.parquet").write_bytes(LINES)
+    with pytest.raises(UsageError, match="is no Parquet file"):
+        list(open_input([str(tmp_path / "a.parquet")]))
+
+
+def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr("gencli.batch.extras.find_spec", lambda name: None)
+    for name in ("a.parquet", "a.jsonl.zst"):
+        (tmp_path / name).write_bytes(LINES)
+        with pytest.raises(UsageError, match="needs pyarrow") as caught:
+            list(open_input([str(tmp_path / name)]))
+        assert caught.value.hint == "Install it with: pip install 'gencli[batch]'"
+
+
+def test_any_file_system_that_fsspec_knows_is_read():
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.pipe(
+        {"/batch/b.jsonl": LINES, "/batch/a.txt": b"first\n", "/batch/c.jsonl.gz": gzip.compress(LINES)}
+    )
+    assert prompts(open_input(["memory://batch/b.jsonl"])) == ["a", "b"]
+    assert prompts(open_input(["memory://batch"])) == ["first", "a", "b", "a", "b"]
+    assert prompts(open_input(["memory://batch/*.jsonl"])) == ["a", "b"]
+    with pytest.raises(UsageError, match="memory://batch/none.jsonl cannot be read"):
+        prompts(open_input(["memory://batch/none.jsonl"]))
+    memory.rm("/batch", recursive=True)
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        if not self.path.startswith("/a.jsonl"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(LINES) + (10 if "short" in self.path else 0)))
+        self.end_headers()
+        self.wfile.write(LINES)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    with HTTPServer(("127.0.0.1", 0), Handler) as made:
+        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{made.server_port}"
+        made.shutdown()
+        thread.join()
+
+
+def test_http_is_read_and_a_body_that_ends_early_is_an_error(server):
+    source = open_input([f"{server}/a.jsonl?key=1"])
+    assert prompts(source) == prompts(source) == ["a", "b"]
+    with pytest.raises(UsageError, match=r"cannot be read on: 10 bytes are missing"):
+        prompts(open_input([f"{server}/a.jsonl?short"]))
+    with pytest.raises(UsageError, match=r"b\.jsonl cannot be read: Not Found"):
+        prompts(open_input([f"{server}/b.jsonl"]))

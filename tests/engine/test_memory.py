@@ -1,0 +1,127 @@
+"""Where the memory is full, fewer run at once; every text stays what it was."""
+
+import pytest
+
+from gencli.engine import Engine
+from gencli.events import Error, Finish, Token
+from gencli.models.fake import FakeRunner
+from gencli.models.resolve import ModelChoice, load
+from gencli.request import Limits, Request
+from tests.engine.harness import engine, generate, request, texts
+
+REQUESTS = [request(f"Row {n}", max_tokens=5 + n, chain='ban=["a"] | temperature=0.9') for n in range(9)]
+
+
+class Sudden(FakeRunner):
+    """Has memory until a step that is told."""
+
+    def __init__(self, *steps):
+        super().__init__()
+        self.steps, self.count, self.trims = steps, 0, 0
+
+    def forward(self, plan):
+        self.count += 1
+        if self.count in self.steps:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return super().forward(plan)
+
+    def trim(self):
+        self.trims += 1
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8])
+def test_texts_stay_where_fewer_lanes_fit(lanes):
+    on = engine(runner=FakeRunner(memory_lanes=lanes), max_batch=8)
+    ends = generate(REQUESTS, on=on)
+    assert {key: end.text for key, end in ends.items()} == texts(REQUESTS)
+    assert bool(on.notices) == (lanes < 8)
+
+
+@pytest.mark.parametrize("steps", [(1,), (4,), (3, 4, 5), (2, 9, 17)])
+def test_texts_stay_wherever_the_memory_ends(steps):
+    runner = Sudden(*steps)
+    assert texts(REQUESTS, runner=runner, max_batch=8) == texts(REQUESTS)
+    assert runner.trims == len(steps)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_no_piece_of_text_is_told_twice(n):
+    on = engine(runner=Sudden(4, 9), max_batch=8)
+    for one in (request(f"Row {i}", n=n) for i in range(4)):
+        on.submit(one)
+    told, ends = {}, {}
+    for event in on.run():
+        key = event.request, event.sample
+        if isinstance(event, Token):
+            told[key] = told.get(key, "") + event.text
+        else:
+            ends[key] = event.text
+    assert told == ends
+    assert len(ends) == 4 * n
+
+
+def test_a_limit_that_was_found_is_kept():
+    on = engine(runner=FakeRunner(memory_lanes=3), max_batch=8)
+    generate(REQUESTS, on=on)
+    said = list(on.notices)
+    generate([request(f"More {n}") for n in range(9)], on=on)
+    assert (
+        on.notices
+        == said
+        == [
+            "The memory is full with 8 samples at once; from now on 4 run.",
+            "The memory is full with 4 samples at once; from now on 2 run.",
+        ]
+    )
+
+
+def test_what_does_not_fit_alone_fails_alone():
+    (end, *rest) = generate(REQUESTS[:3], runner=Sudden(1, 2), max_batch=2).values()
+    assert isinstance(end, Error)
+    assert "memory is full" in end.message
+    assert all(isinstance(one, Finish) for one in rest)
+
+
+def test_a_session_goes_on_after_the_memory_was_full():
+    turns = [request("Hello.", key=0, session="chat"), request("Hello. And", key=1, session="chat")]
+    on = engine(runner=Sudden(3), max_batch=2)
+    generate([turns[0], request("Beside")], on=on)
+    assert generate([turns[1]], on=on)["1", 0].text == texts([turns[1]])["1", 0]
+
+
+def test_a_model_s_texts_stay():
+    loaded = load(ModelChoice("tiny", dtype="float32"))
+    prompts = ["Once upon a time", "The", "One winter, a fox met", "Who is", "A"]
+    wanted = [
+        Request(str(n), tuple(loaded.tokenizer.encode(text)), seed=n, limits=Limits(30))
+        for n, text in enumerate(prompts)
+    ]
+
+    def ends(runner):
+        return {k: end.text for k, end in generate(wanted, on=Engine(runner, loaded.tokenizer)).items()}
+
+    class Full:
+        """The model, whose memory ends in two steps."""
+
+        count = 0
+
+        def __getattr__(self, name):
+            return getattr(loaded.runner, name)
+
+        def forward(self, plan):
+            self.count += 1
+            logits = loaded.runner.forward(plan)
+            if self.count in (3, 20):
+                raise MemoryError
+            return logits
+
+    assert ends(Full()) == ends(loaded.runner)
+
+
+def test_other_errors_are_not_taken_for_it():
+    class Broken(FakeRunner):
+        def forward(self, plan):
+            raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        generate(REQUESTS, runner=Broken())
