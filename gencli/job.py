@@ -13,7 +13,6 @@ from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
 from gencli.request import Limits, Request, Stops
 from gencli.settings import Settings
-from gencli.structured.options import DOCUMENTS
 from gencli.structured.strict import plan_notices
 from gencli.structured.wanted import Structure, wanted
 from gencli.text.patterns import check_pattern
@@ -158,7 +157,7 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
 
 def _idle_stops(job: Job) -> Iterator[str]:
     """Stop texts are not looked for inside a document, and nothing follows one."""
-    if job.structure is None or job.structure.kind not in DOCUMENTS:
+    if job.structure is None or not job.structure.is_document:
         return
     stops = job.stops
     asked = {"--stop": stops.strings, "--stop-id": stops.ids, "--stop-regex": stops.patterns}

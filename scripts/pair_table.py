@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python scripts/pair_table.py
 
-The walks are the suite's own, tests/option_walk.py and tests/stage_walk.py; they take a minute.
+The walks are the suite's own, tests/option_walk.py and tests/stage_walk.py; they take some minutes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from itertools import combinations
 from pathlib import Path
 
 from tests.option_walk import KEYS, OptionWalk, Verdict
-from tests.pairs import FEATURES, HIDING, NEUTRAL
+from tests.pairs import FEATURES, HIDING, IDLE, NEUTRAL
 from tests.stage_walk import IN_TURN, STAGE_PAIRS, act_together
 
+_NUM_SHOWN = 240  # characters of what an option is tried with
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "pairs.md"
 PAIRS = list(combinations(KEYS, 2))
@@ -26,9 +27,13 @@ TITLES = {"refused": "Refused by name", "warned": "Acting, with a notice"}
 HEAD = """\
 # Options and stages in pairs
 
-This page is made by scripts/pair_table.py, which runs the suite's walks over all pairs; tests keep it true.
-Two options act together where taking either of them away changes what the run prints. Two stages act
-together where both change the logits of one step, and the result is that of their plain twins.
+This page is made by scripts/pair_table.py, which runs the suite's walks over all pairs. Of the pairs of
+options tests repeat those that are listed here, and every fourth of the others; of the stages all.
+Two options act together where taking either of them away changes what the run prints, times aside: code,
+stdout, stderr and file. Each pair is run on the fake model under every setup of the table below that suits
+both, with seeds 1, 2, 3 and so on, until both show; one that never does is silent. Refused is what ends with
+code 2 and names both, in whatever setup. Two stages act together where both change the logits of one step,
+and the result is that of their plain twins.
 """
 _ROW = re.compile(r"^\| `(\w+)` `(\w+)` \| (.*) \|$", re.MULTILINE)
 
@@ -39,7 +44,8 @@ def page(told: Mapping[tuple[str, str], Verdict]) -> str:
         _listed(title, {pair: verdict.said for pair, verdict in told.items() if verdict.kind == kind})
         for kind, title in TITLES.items()
     ]
-    return "\n".join([HEAD, table(told), *lists, _listed("Stages that act in turn", IN_TURN), _tried()])
+    idle = _listed("One need not show beside the other", IDLE)
+    return "\n".join([HEAD, table(told), *lists, idle, _listed("Stages that act in turn", IN_TURN), _tried()])
 
 
 def table(told: Mapping[tuple[str, str], Verdict]) -> str:
@@ -80,15 +86,18 @@ def _tried() -> str:
     title = "## What each option is tried with"
     lines = [title, "", "| Option | As | Beside | Remark |", "|---|---|---|---|"]
     for key in KEYS:
-        words = (_words(arguments) for arguments in (FEATURES[key].own, FEATURES[key].setup))
-        lines.append(" | ".join([f"| `{key}`", *words, NEUTRAL.get(key) or HIDING.get(key, "")]) + " |")
+        own, setups = FEATURES[key].own, FEATURES[key].setups
+        beside = " or ".join(_words(setup) or "nothing" for setup in setups) if any(setups) else ""
+        remark = NEUTRAL.get(key) or HIDING.get(key, "")
+        lines.append(" | ".join([f"| `{key}`", _words(own), beside, remark]) + " |")
     return "\n".join(lines) + "\n"
 
 
 def _words(arguments: Mapping[str, tuple[str, ...] | None]) -> str:
     flags = [f"{flag} {value}".strip() for flag, values in arguments.items() for value in values or ("",)]
-    text = " ".join(flags).replace(f"{ROOT}{os.sep}", "")
-    return f"`{_cell(text)}`" if text else ""
+    text = " ".join(" ".join(flags).split()).replace(f"{ROOT}{os.sep}", "")
+    shown = text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN] + " ..."
+    return f"`{_cell(shown)}`" if text else ""
 
 
 def _cell(text: str) -> str:
@@ -99,6 +108,7 @@ def main() -> int:
     """Walk, print the table and write the page; the number of silent pairs."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        os.environ["XDG_CACHE_HOME"] = folder  # not the user's
         walk = OptionWalk(Path(folder))
         verdicts = {pair: walk.verdict(pair) for pair in PAIRS}
         os.chdir(ROOT)

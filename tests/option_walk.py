@@ -8,30 +8,41 @@ import re
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from gencli.cli.app import main
 from gencli.errors import GencliError
-from gencli.options import OPTIONS
-from tests.pairs import ENDING, FEATURES, HIDING, IDS, NEUTRAL
+from gencli.options import OPTIONS, option
+from gencli.structured.options import KINDS
+from tests.pairs import ENDING, FEATURES, HIDING, IDLE, IDS, NEUTRAL
 
 __all__ = ["KEYS", "OptionWalk", "Verdict"]
 
 SEEDS = 40
 KEYS = [entry.key for entry in OPTIONS]
+KIND_FLAGS = {option(kind).flag for kind in KINDS}
 TIMES = re.compile(
-    r"\d[\d.]*(?= (?:tok/s|s\b|threads))|(?<=, )first token after .*|\"(?:timings|grammar)\": ?\{[^}]*\}"
+    r"\d[\d.]*(?= (?:tok/s|s\b|threads?\b))|(?<=, )first token after .*"
+    r"|\"timings\": ?\{[^}]*\}|(?<=\"compile_seconds\": )[\d.]+"
 )
 MODEL = """
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-Digits = Annotated[int, Field(ge=10, le=9999)] | list[Literal[0, 1, "a", "b", "c", "d"]]
+Pattern = Annotated[str, Field(min_length=1, max_length=3, json_schema_extra={"format": "regex"})]
+
+
+class Named(BaseModel):
+    a: Literal[1, 2] = 1
+
+
+Walked = Annotated[list[Pattern], Field(min_length=1)] | Annotated[int, Field(ge=10, le=9999)] | Named
 """
 TAG = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "[a-p][a-p][a-p]+"}}'
-TOOLS = '[{"name": "beep", "parameters": {"properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}}]'
+TOOLS = '[{"name": "beep", "parameters": {"properties": {"s": {"type": "string"}}, "required": ["s"]}}]'
 BASE = {
     "--model": ("fake",),
     "--max-tokens": ("20",),
@@ -58,42 +69,45 @@ class OptionWalk:
         (folder / "walked_model.py").write_text(MODEL)
         (folder / "tag.json").write_text(TAG)
         (folder / "tools.json").write_text(TOOLS)
-        self._output = folder / "out.txt"
+        self.folder = folder
         self._seen = {}
 
-    def verdicts(self, key: str) -> dict[str, Verdict]:
-        """What the option does beside each of those that come after it."""
-        return {other: self.verdict((key, other)) for other in KEYS[KEYS.index(key) + 1 :]}
-
     def verdict(self, pair: tuple[str, str]) -> Verdict:
-        """What the two options do together."""
-        missing = {key for key, other in (pair, pair[::-1]) if key not in NEUTRAL and other not in HIDING}
-        needed = set(missing)
+        """What the two options do together, in the first of their setups and seeds in which both show."""
+        setups, refused, failed = dict(enumerate(pair_setups(pair))), None, ""
+        unseen = {key for key, other in (pair, pair[::-1]) if has_to_show(key, other)}
+        missing = dict.fromkeys(setups, unseen)
         for seed in range(1, SEEDS):
-            code, _, err, _ = both = self._outcome(merged(seed, pair))
-            if code == 2:
-                if all(is_named(key, err) for key in pair):
-                    return Verdict("refused", sentence(err))
-                return Verdict("silent", f"It is refused without both names: {err}")
-            alone = {key: self._outcome(merged(seed, pair, without=(key,))) for key in pair}
-            shown = {key for key in pair if alone[key] != both}
-            if loud := shown & set(NEUTRAL):
-                return Verdict("silent", f"{loud} changes the outcome")
-            missing = missing - shown if set(pair) <= ENDING else needed - shown
-            if not missing:
-                known = {line for _, _, err_alone, _ in alone.values() for line in notices(err_alone)}
-                new = [line for line in notices(err) if line not in known]
-                return Verdict("warned", " ".join(new)) if new else Verdict("acting")
-        return Verdict("silent", f"{missing} shows no mark with any seed")
+            for i, setup in [*setups.items()]:
+                code, _, err, _ = both = self._outcome(merged(seed, pair, setup))
+                if code == 2:
+                    del setups[i]
+                    if all(is_named(key, err) for key in pair):
+                        refused = refused or Verdict("refused", sentence(err))
+                    failed = err
+                    continue
+                alone = {key: self._outcome(merged(seed, pair, setup, without=(key,))) for key in pair}
+                shown = {key for key in pair if alone[key] != both}
+                if loud := shown & set(NEUTRAL):
+                    return Verdict("silent", f"{loud} changes the outcome")
+                missing[i] = missing[i] - shown if set(pair) <= ENDING else unseen - shown
+                if not missing[i]:
+                    known = {line for _, _, err_alone, _ in alone.values() for line in notices(err_alone)}
+                    new = [line for line in notices(err) if line not in known]
+                    return Verdict("warned", " ".join(new)) if new else Verdict("acting")
+            if not setups:
+                return refused or Verdict("silent", f"It is refused without both names: {failed}")
+        return refused or Verdict("silent", f"{missing} show no mark with any seed")
 
     def _outcome(self, arguments):
         """What a run with these arguments does: code, stdout, stderr and file, without times."""
         line = command_line(arguments)
         if line not in self._seen:
-            self._output.unlink(missing_ok=True)
+            output = self.folder / "out.txt"
+            output.unlink(missing_ok=True)
             with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
                 code = _code(line)
-            file = self._output.read_text() if self._output.exists() else ""
+            file = output.read_text() if output.exists() else ""
             texts = (out.getvalue(), err.getvalue(), file)
             self._seen[line] = (code, *(TIMES.sub("#", text) for text in texts))
         return self._seen[line]
@@ -104,22 +118,29 @@ def _code(line):
     try:
         return main(line)
     except GencliError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        hint = f"\nHint: {error.hint}" if error.hint else ""
+        print(f"Error: {error.message.rstrip('.')}.{hint}", file=sys.stderr)
         return error.exit_code
 
 
-def merged(seed, keys, without=()):
+def pair_setups(pair):
+    """What both need: all combinations in which not more than one option says what the output is."""
+    owns = [FEATURES[key].own for key in pair]
+    together = (one | other for one, other in product(*(FEATURES[key].setups for key in pair)))
+    found = [setup for setup in together if len(KIND_FLAGS & {*setup, *owns[0], *owns[1]}) < 2]
+    # Of two kinds, which never stand together, neither needs anything.
+    return found or [{}]
+
+
+def merged(seed, keys, setup, without=()):
     """Arguments of a run with these options: base, then what they need, then their own."""
-    together = {**BASE, "--seed": (str(seed),)}
     # What is taken away is not brought back by what the other one needs: --system without --chat.
     gone = [item for key in without for item in FEATURES[key].own.items()]
-    for key in keys:
-        together |= dict(item for item in FEATURES[key].setup.items() if item not in gone)
+    together = {**BASE, **dict(item for item in setup.items() if item not in gone)}
     for key in keys:
         if key not in without:
             together |= FEATURES[key].own
-    if "seed" in keys and "seed" not in without:
-        together["--seed"] = (str(seed + 1000),)
+    together["--seed"] = (str(seed + 1000 * ("seed" in keys and "seed" not in without)),)
     return together
 
 
@@ -133,8 +154,15 @@ def command_line(arguments):
     return tuple(line)
 
 
+def has_to_show(key, other):
+    return key not in NEUTRAL and other not in HIDING and (other, key) not in IDLE
+
+
 def is_named(key, text):
-    return any(flag in text for flag in (*FEATURES[key].own, *FEATURES[key].setup))
+    """Whether a refusal names the option, or the one kind of structure that it goes with."""
+    own, setups = FEATURES[key].own, FEATURES[key].setups
+    needed = set.intersection(*map(set, setups)) & KIND_FLAGS
+    return any(re.search(rf"(?<!\S){flag}(?![\w-])", text) for flag in {*own, *needed})
 
 
 def notices(err):

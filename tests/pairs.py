@@ -4,40 +4,49 @@
 """
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+
+Arguments = dict[str, tuple[str, ...] | None]  # from a flag to its values; None is a switch
 
 
 @dataclass(frozen=True)
 class Feature:
-    """An option's crafted use: `own` are its arguments, `setup` what it needs to have something to act on.
+    """An option's crafted use: `own` are its arguments, `setups` what it may need to act on.
 
-    Both map a flag to its values; None is a switch.
+    Of the setups of two options those are tried that do not contradict each other.
     """
 
-    own: dict[str, tuple[str, ...] | None]
-    setup: dict[str, tuple[str, ...] | None]
+    own: Arguments
+    setups: tuple[Arguments, ...]
 
 
-def feature(own, **setup):
-    return Feature(own, {f"--{name.replace('_', '-')}": value for name, value in setup.items()})
+def feature(own, *setups):
+    return Feature(own, setups or ({},))
+
+
+def given(**setup):
+    return {f"--{name.replace('_', '-')}": value for name, value in setup.items()}
 
 
 PLUGIN = Path(__file__).parent.parent / "examples" / "plugin_minimal" / "gencli_max_run.py"
 IDS = "1,6,97,98,99,100,101,102,103,104,105,257"  # a to i, and the ids that end a text
 # With letters that the prompt lacks, so that a penalty's scope shows.
-LETTERS = {"allow_ids": (IDS + ",109,110",)}
-# Behind one of f, g and h there has to be a z, which no run allows: some texts fail.
-REGEX = "[a-ei-p][a-ei-p][a-ei-p][a-ei-p][a-ei-p][a-ei-p]+([a-e]|[f-h]z)"
-# The fake model likes an f behind the prompt.
+LETTERS = given(allow_ids=(IDS + ",109,110",))
+# Behind one of f, g and h there has to be a z, which no run allows: some texts fail. Three letters are
+# complete, and stops count from there on. The comma, which no run allows either, is a fast way to an end.
+REGEX = "[a-ei-p,]{3,}([f-h]z)?"
+# Many at the beginning, for what cuts a distribution, and some long ones.
 CHOICES = tuple(
-    "f fbbbb fbbbe fbbeb fbbee fbebb fbebe fbeeb fbeee febbb febbe febeb febee feebb feebe feeeb feeee "
-    "fbebebebebebebe feeeeeeeeee febbaebbaebba fba fc fd fg fh fi b bc c d e g h".split()
+    one + other + rest
+    for one, other in product("abcdefhm", repeat=2)
+    for rest in ("", "b" + one, "g" + other, "e" + other * 2 + "bebfabeban")
 )
 # What JSON is written with, and what lets a text show that is cut.
-JSON_IDS = ",".join(map(str, (10, 32, *b'{}[]":,-/', *b"0123456789", *b"abcdefghimnoprsuy", 257)))
+JSON_IDS = ",".join(map(str, (10, 32, *b'{}[]":,', *b"012", *b"abcdefghimnprstu", 257)))
 # With these, most strings are no regular expressions.
-BRACKETS = "10,32,34,40,44,91,93,97,98,99,100,101,257"
-JSON = {"allow_ids": (JSON_IDS,), "partial": None}
+BRACKETS = "10,32,34,40,44,58,91,93,97,98,99,100,101,123,125,257"
+JSON = given(allow_ids=(JSON_IDS,), partial=None)
 # Its first character is a choice, its letters are those that are banned and biased, its format is
 # something that only the check knows.
 SCHEMA = """{"anyOf": [
@@ -45,30 +54,60 @@ SCHEMA = """{"anyOf": [
         {"type": "string", "format": "regex", "minLength": 1, "maxLength": 3}},
     {"type": "object", "properties": {"a": {"enum": [1, 2]}}}
 ]}"""
+# What an option that needs some structure may find beside it.
+BY_REGEX = given(regex=(REGEX,)) | LETTERS
+BY_SCHEMA = given(json_schema=(SCHEMA,)) | JSON
+BY_STRINGS = given(json_schema=('{"type": "array", "minItems": 1, "items": {"type": "string"}}',)) | JSON
+OBJECT = '{"type": "object", "properties": {"e": {"type": "string", "format": "regex"}}, "required": ["e"]}'
+OF_BRACKETS = given(json_schema=(OBJECT,), allow_ids=(BRACKETS,), max_tokens=("60",))
+LIST = '{"type": "array", "items": {"type": "string", "format": "regex"}}'
+BROKEN = OF_BRACKETS | given(formats=None)
+BY_TOOLS = given(tools=("tools.json",), max_tokens=("60",)) | JSON
+BY_OBJECT = given(json_schema=('{"type": "object", "properties": {"a": {"enum": [1, 2]}}}',)) | JSON
+# The fake model sees the last token only; with this, every token of a prompt counts.
+COUNTED = given(frequency_penalty=("0.7",), penalty_scope=("both",))
+# Too short for any structure, so that there is no valid output.
+SHORT = given(max_tokens=("1",))
+# As short, with a structure from the first token on.
+CALL = SHORT | given(tools=("tools.json",), tool_choice=("required",)) | JSON
+CUT = JSON | given(
+    json_schema=(
+        '{"type": "array", "minItems": 6, "items": {"type": "string", "minLength": 1, "format": "regex"}}',
+    ),
+    max_tokens=("16",),
+)
+# Too long by the way to its end that is looked for first, so that the limit of tokens cuts it.
+BY_OPEN = given(regex=(",{70}|[a-eg-p]{4}([a-eg-p]{6})*",)) | LETTERS
 
 FEATURES = {
     "temperature": feature({"--temperature": ("0.3",)}),
-    "top_k": feature({"--top-k": ("5",)}),
+    "top_k": feature({"--top-k": ("3",)}),
     "top_p": feature({"--top-p": ("0.8",)}),
     "min_p": feature({"--min-p": ("0.3",)}),
     "repetition_penalty": feature({"--repetition-penalty": ("1.5",)}),
     "frequency_penalty": feature({"--frequency-penalty": ("3",)}),
     "presence_penalty": feature({"--presence-penalty": ("3",)}),
-    "penalty_scope": feature({"--penalty-scope": ("output",)}, repetition_penalty=("3",)),
-    "penalty_window": feature({"--penalty-window": ("2",)}, repetition_penalty=("3",)),
+    "penalty_scope": feature({"--penalty-scope": ("output",)}, given(repetition_penalty=("3",))),
+    "penalty_window": feature({"--penalty-window": ("8",)}, given(repetition_penalty=("3",))),
     "logit_bias": feature({"--logit-bias": ("97=3", "98=3")}),
-    "allow_ids": feature({"--allow-ids": ("1,6,97,98,99,100,102,103,104,105,109,110,257",)}),
+    "allow_ids": feature(
+        {"--allow-ids": ("32,34,44,49,50,58,91,93,97,98,99,100,101,102,103,105,109,110,123,125,257",)}
+    ),
     "suppress_ids": feature({"--suppress-ids": ("99,100",)}),
     "ban": feature({"--ban": ("a", "bc")}),
-    "min_tokens": feature({"--min-tokens": ("12",)}, stop_regex=("[a-c]",)),
+    "min_tokens": feature(
+        {"--min-tokens": ("44",)},
+        given(max_tokens=("60",)),
+        given(max_tokens=("60",), stop_regex=("[a-c]",)),
+    ),
     "ignore_eos": feature({"--ignore-eos": None}),
     "stage": feature({"--stage": ("bias=[[98,3]]",)}),
     # In one word, so that it stands beside the values of the option --stage.
     "plugin": feature({"--plugin": (str(PLUGIN),), "--stage=max_run=1": None}),
     "chain": feature(
-        {"--chain": ("adjust,top_k,top_p,min_p,temperature",)}, temperature=("2",), top_p=("0.7",)
+        {"--chain": ("adjust,top_k,top_p,min_p,temperature",)}, given(temperature=("2",), top_p=("0.7",))
     ),
-    "temperature_last": feature({"--temperature-last": None}, temperature=("2",), top_p=("0.7",)),
+    "temperature_last": feature({"--temperature-last": None}, given(temperature=("2",), top_p=("0.7",))),
     "sampler": feature({"--sampler": ("multinomial",)}),
     "seed": feature({"--seed": ("77",)}),
     "n": feature({"-n": ("2",)}),
@@ -77,36 +116,53 @@ FEATURES = {
     "stop": feature({"--stop": ("ab", "d", "e")}),
     "stop_id": feature({"--stop-id": ("101", "105")}),
     "stop_regex": feature({"--stop-regex": ("[gh]",)}),
-    "include_stop": feature({"--include-stop": None}, stop=("ab", "c")),
-    "loop": feature({"--loop": ("2",)}),
-    "json": feature({"--json": None}, format=("json",), **JSON),
-    "json_schema": feature({"--json-schema": (SCHEMA,)}, **JSON),
-    "pydantic": feature({"--pydantic": ("walked_model:Digits",)}, **JSON),
-    "regex": feature({"--regex": (REGEX,)}, **LETTERS),
-    "grammar": feature({"--grammar": ('root ::= [a-p] [a-p] ([a-p] "b"?)+',)}, **LETTERS),
-    "lark": feature({"--lark": ("start: /[a-p][a-p][a-p]+/",)}, **LETTERS),
-    "choice": feature({"--choice": CHOICES}, **LETTERS),
-    "structural_tag": feature({"--structural-tag": ("tag.json",)}, **LETTERS),
-    "tools": feature({"--tools": ("tools.json",)}, **JSON),
-    "tool_choice": feature({"--tool-choice": ("required",)}, tools=("tools.json",), **JSON),
-    "constrain_after": feature({"--constrain-after": ("a",)}, regex=(REGEX,), **LETTERS),
-    "grammar_backend": feature({"--grammar-backend": ("llguidance",)}, json_schema=(SCHEMA,), **JSON),
-    "grammar_timeout": feature({"--grammar-timeout": ("60",)}, regex=(REGEX,), **LETTERS),
-    "schema_strict": feature({"--schema-strict": None}, json_schema=(SCHEMA,), **JSON),
-    "extra_properties": feature({"--extra-properties": None}, json_schema=(SCHEMA,), **JSON),
-    "json_whitespace": feature({"--json-whitespace": ("0",)}, json_schema=(SCHEMA,), **JSON),
-    "formats": feature({"--formats": None}, json_schema=(SCHEMA,), partial=None, allow_ids=(BRACKETS,)),
-    "partial": feature({"--partial": None}, json_schema=(SCHEMA,), formats=None, allow_ids=(BRACKETS,)),
-    "retries": feature({"--retries": ("2",)}, regex=(REGEX,), **LETTERS),
-    "jump_forward": feature({"--jump-forward": ("off",)}, regex=(REGEX,), **LETTERS),
-    "finish_open": feature({"--finish-open": None}, regex=(REGEX,), max_tokens=("4",), **LETTERS),
-    "parsed": feature({"--parsed": None}, json_schema=(SCHEMA,), **JSON),
-    "select": feature({"--select": ("/0",)}, json_schema=(SCHEMA,), **JSON),
+    "include_stop": feature({"--include-stop": None}, given(stop=("ab", "c")), {}),
+    "loop": feature({"--loop": ("2",)}, {}, given(max_tokens=("60",))),
+    "json": feature({"--json": None}, JSON),
+    "json_schema": feature({"--json-schema": (SCHEMA,)}, JSON),
+    "pydantic": feature({"--pydantic": ("walked_model:Walked",)}, JSON),
+    "regex": feature({"--regex": (REGEX,)}, LETTERS, LETTERS | given(partial=None)),
+    "grammar": feature(
+        {"--grammar": ('root ::= [a-p,] [a-p,] ([a-p,] "b"?)+',)}, LETTERS, LETTERS | given(partial=None)
+    ),
+    "lark": feature({"--lark": ("start: /[a-p,][a-p,][a-p,]+/",)}, LETTERS, LETTERS | given(partial=None)),
+    "choice": feature({"--choice": CHOICES}, LETTERS, LETTERS | given(partial=None)),
+    "structural_tag": feature({"--structural-tag": ("tag.json",)}, LETTERS, LETTERS | given(partial=None)),
+    "tools": feature({"--tools": ("tools.json",)}, JSON | given(max_tokens=("60",))),
+    "tool_choice": feature({"--tool-choice": ("required",)}, BY_TOOLS),
+    "constrain_after": feature({"--constrain-after": ("a",)}, BY_REGEX, BY_SCHEMA, {}),
+    "grammar_backend": feature(
+        {"--grammar-backend": ("llguidance",)},
+        BY_OBJECT,
+        given(format=("json",)) | BY_OBJECT,
+        given(stats=None),
+    ),
+    "grammar_timeout": feature({"--grammar-timeout": ("60",)}, BY_REGEX, {}),
+    "schema_strict": feature({"--schema-strict": None}, BY_SCHEMA, {}),
+    "extra_properties": feature({"--extra-properties": None}, BY_SCHEMA, BY_OBJECT, {}),
+    "json_whitespace": feature({"--json-whitespace": ("0",)}, BY_SCHEMA, BY_STRINGS, {}),
+    "formats": feature(
+        {"--formats": None},
+        given(partial=None) | OF_BRACKETS,
+        given(partial=None, allow_ids=(BRACKETS,)),
+        given(partial=None, allow_ids=(BRACKETS,), json_schema=(LIST,)),
+    ),
+    "partial": feature({"--partial": None}, BROKEN, BY_REGEX, SHORT),
+    "retries": feature({"--retries": ("2",)}, BY_REGEX, BROKEN, SHORT | given(format=("json",)), {}),
+    "jump_forward": feature({"--jump-forward": ("off",)}, BY_REGEX, {}),
+    "finish_open": feature({"--finish-open": None}, BY_OPEN, CUT, SHORT, CALL),
+    "parsed": feature({"--parsed": None}, BY_SCHEMA, BY_STRINGS, {}),
+    "select": feature({"--select": ("/0",)}, BY_SCHEMA, BY_STRINGS, {}),
     "preset": feature({"--preset": ("./preset.yaml",)}),
     # Text shows only a prompt's last token, which a template decides; JSON has the prompt and its length.
-    "file": feature({"--file": ("prompt.txt",)}, format=("json",)),
-    "chat": feature({"--chat": None}),
-    "system": feature({"--system": ("You tell sad stories.",)}, chat=None, format=("json",)),
+    "file": feature({"--file": ("prompt.txt",)}, {}, given(format=("json",)), COUNTED),
+    "chat": feature({"--chat": None}, {}, given(format=("json",)), COUNTED),
+    "system": feature(
+        {"--system": ("You tell sad stories.",)},
+        given(chat=None, format=("json",)),
+        given(chat=None) | COUNTED,
+        {},
+    ),
     "format": feature({"--format": ("jsonl",)}),
     "output": feature({"--output": ("out.txt",)}),
     "quiet": feature({"--quiet": None}),
@@ -141,11 +197,19 @@ NEUTRAL = {
 # Options beside which others need not show: why.
 HIDING = {
     "max_time": "Which token is the last is the clock's affair; here none is generated.",
-    "tool_choice": "The call that it requires is longer than these runs may be, so others seldom show.",
-    "finish_open": "It acts where a text is cut early, before others matter.",
     "schema_strict": "It refuses this schema, and with it the run.",
     "show_chain": "It generates nothing, so only what is part of the chain could show.",
 }
 
-# Options that end a text: of two, the one that is met first shows. Each has to show with some seed.
-ENDING = {"max_tokens", "stop", "stop_id", "stop_regex", "include_stop", "loop", "min_tokens", "ban"}
+# Options that end a text, or act on what has been cut, or on what has not: of two, one shows at a time.
+# Each has to show with some seed.
+ENDING = {
+    *("max_tokens", "stop", "stop_id", "stop_regex", "include_stop", "loop", "min_tokens", "ban"),
+    *("parsed", "select", "formats", "finish_open", "partial"),
+}
+
+# Pairs of which the second option need not show beside the first: why.
+IDLE = {
+    ("json_whitespace", "parsed"): "A document without white space is compact already.",
+    ("lark", "grammar_backend"): "llguidance is the only back end for Lark; to name it changes nothing.",
+}

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from gencli import __version__
 from gencli.cli.render import OutputClosed, Sink, prepare, say
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: Sequence[str]) -> int:
     first = arguments[0] if arguments else ""
     if "_GENCLI_COMPLETE" in os.environ or first in ("--install-completion", "--show-completion"):
-        return _run(make_app(COMMANDS), arguments)
+        return _run(_click_command(*COMMANDS), arguments)
     if not first:
         say(HELP)
         return 2
@@ -79,7 +80,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
     elif first == "--version":
         Sink().write(f"gencli {__version__}\n")
     elif first in COMMANDS:
-        return _run(make_app([first]), arguments)
+        return _run(_click_command(first), arguments)
     else:
         raise _unknown(first)
     return 0
@@ -140,12 +141,18 @@ def make_app(names: Iterable[str]) -> typer.Typer:
     return app
 
 
-def _run(app: typer.Typer, arguments: Sequence[str]) -> int:
-    from typer import Abort
+@cache  # making all options takes as long as a short run
+def _click_command(*names: str) -> Any:
     from typer.main import get_command
 
+    return get_command(make_app(names))
+
+
+def _run(command: Any, arguments: Sequence[str]) -> int:
+    from typer import Abort
+
     try:
-        result = get_command(app).main(list(arguments), prog_name="gencli", standalone_mode=False)
+        result = command.main(list(arguments), prog_name="gencli", standalone_mode=False)
     except Abort:  # what typer makes of Ctrl-C
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0

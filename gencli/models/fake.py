@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,7 @@ def _mix(words: Tensor) -> Tensor:
     return words ^ (words >> 16)
 
 
+@lru_cache(4)
 def _bell_table(vocab_size: int, seed: int) -> Tensor:
     """Sums of four hashed uniforms [V, V], centred, with standard deviation 1."""
     cells = torch.arange(vocab_size * vocab_size).view(vocab_size, vocab_size)

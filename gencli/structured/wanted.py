@@ -46,7 +46,7 @@ class Structure:
 
     `kind` is the key of the option that asked for it, `source` what that said, in short. `read` gives the
     value of a text; `tools` are told to the chat template. Up to the end of `after` the output is free.
-    `retries` more draws are made of what is not valid.
+    `retries` more draws are made of what is not valid. `is_document` says that nothing in the output is free.
     """
 
     kind: str
@@ -57,6 +57,7 @@ class Structure:
     notice: str = ""
     tools: tuple[Any, ...] = ()
     after: str = ""
+    is_document: bool = False
     timeout: float = 30.0
     has_formats: bool = False
     retries: int = 0
@@ -107,6 +108,7 @@ def wanted(settings: Settings) -> Structure | None:
         notice=planned.notice,
         tools=planned.tools,
         after=settings["constrain_after"] or "",
+        is_document=kind in DOCUMENTS or (kind == "tools" and settings["tool_choice"] != "auto"),
         timeout=settings["grammar_timeout"],
         has_formats=settings["formats"],
         retries=settings["retries"],

@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["MAX_STEP_SECONDS", "Pace"]
+__all__ = ["MAX_STEP_SECONDS", "WATCHED_SECONDS", "Pace"]
 
 MAX_STEP_SECONDS = 0.5  # of computing, for one token
+WATCHED_SECONDS = 0.01  # by the clock, which is cheap to read; from there on computing is measured
 
 
 class Pace:
     """Counts accepted tokens. In some grammars each costs a multiple of the one before it, and no call of
-    the libraries can be interrupted; so there is no next one after a token that was slow."""
+    the libraries can be interrupted; so there is no next one after a token that was slow.
 
-    def __init__(self, count: int = 0, slow_at: int | None = None) -> None:
-        self._count, self._slow_at = count, slow_at
+    Far more tokens are tried than chosen, and asking for a thread's time takes longer than most of them; so
+    that is done only behind a token that took some time by the clock."""
+
+    def __init__(self, count: int = 0, slow_at: int | None = None, *, is_watched: bool = False) -> None:
+        self._count, self._slow_at, self._is_watched = count, slow_at, is_watched
 
     @property
     def is_slow(self) -> bool:
@@ -26,11 +30,14 @@ class Pace:
         """Accept a token; False without a try if the output has to stop here."""
         if self.is_slow:
             return False
-        begin = time.thread_time()
+        now = time.thread_time if self._is_watched else time.perf_counter
+        begin = now()
         accepted = accept()
+        seconds = now() - begin
         self._count += accepted
-        if accepted and time.thread_time() - begin > MAX_STEP_SECONDS:
+        if self._is_watched and accepted and seconds > MAX_STEP_SECONDS:
             self._slow_at = self._count
+        self._is_watched = self._is_watched or seconds > WATCHED_SECONDS
         return accepted
 
     def rollback(self, count: int) -> None:
@@ -41,4 +48,4 @@ class Pace:
 
     def fork(self) -> Pace:
         """An independent copy."""
-        return Pace(self._count, self._slow_at)
+        return Pace(self._count, self._slow_at, is_watched=self._is_watched)

@@ -28,6 +28,7 @@ CONFLICTS = {
     ),
     "include-stop without a stop": (["--include-stop"], ["--include-stop", "--stop-regex"]),
     "system without chat": (["--system", "be kind"], ["--system", "--chat"]),
+    "system and raw": (["--system", "be kind", "--raw"], ["--system", "--raw"]),
     "chat and raw": (["--chat", "--raw"], ["--chat", "--raw"]),
     "quiet and stats": (["--quiet", "--stats"], ["--quiet", "--stats"]),
     "n with temperature 0": (["-n", "2", "-t", "0"], ["-n 2", "--temperature"]),

@@ -101,8 +101,12 @@ def test_a_grammar_whose_steps_take_too_long_is_refused(monkeypatch):
 @pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
 def test_a_matcher_that_became_too_slow_stops_there_until_it_is_taken_back(backend, monkeypatch):
     monkeypatch.setattr(pace, "MAX_STEP_SECONDS", -1.0)
+    monkeypatch.setattr(pace, "WATCHED_SECONDS", -1.0)
     matcher = compiled(backend, "regex", "ab*").matcher()
     a, b = (env_of("toy").vocabulary.encode(text, special=False)[0] for text in "ab")
+    assert matcher.accept(a)
+    assert legal(backend, matcher)  # by the clock alone nothing stops
+    matcher.rollback(1)
     assert matcher.accept(a)
     assert (legal(backend, matcher), matcher.is_complete(), matcher.is_over()) == ([], True, True)
     assert (matcher.accept(b), matcher.fork().accept(b), matcher.forced()) == (False, False, b"")
