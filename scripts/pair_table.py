@@ -20,7 +20,7 @@ from tests.pairs import FEATURES, HIDING, IDLE, NEUTRAL
 from tests.stage_walk import IN_TURN, STAGE_PAIRS, act_together
 
 _NUM_SHOWN = 240  # characters of what an option is tried with
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "pairs.md"
 PAIRS = list(combinations(KEYS, 2))
 TITLES = {"refused": "Refused by name", "warned": "Acting, with a notice"}
