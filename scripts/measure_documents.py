@@ -27,10 +27,10 @@ from gencli.errors import GencliError  # noqa: E402
 from gencli.events import Error, Finish  # noqa: E402
 from gencli.models.resolve import Loaded, ModelChoice, load  # noqa: E402
 from gencli.request import Limits, Request  # noqa: E402
-from gencli.structured.choose import choose  # noqa: E402
+from gencli.structured.audit.choose import choose  # noqa: E402
 from gencli.structured.compiling import compile_plan, grammar_env  # noqa: E402
-from gencli.structured.document import parse  # noqa: E402
-from gencli.structured.validate import Validator  # noqa: E402
+from gencli.structured.schema.document import parse  # noqa: E402
+from gencli.structured.schema.validate import Validator  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.grammar.compiler import GrammarCompiler  # noqa: E402

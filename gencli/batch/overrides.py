@@ -17,7 +17,7 @@ from gencli.options import OPTIONS
 from gencli.presets.keys import KEYS, hint_of
 from gencli.presets.read import read_values
 from gencli.settings import Layer, Settings, resolve
-from gencli.structured.source import is_file_name
+from gencli.structured.schema.source import is_file_name
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["ROW", "ROW_KEYS", "RowJobs", "refuse_key", "row_layer", "typed"]

@@ -53,10 +53,10 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         raise UsageError(f"schema takes audit, not {word!r}.", hint=hint)
     if len(schemas) != 1:
         raise UsageError("schema audit takes one schema.", hint="Put quotes around it.")
-    from gencli.structured.audit import audit_json
-    from gencli.structured.check import check_schema
-    from gencli.structured.choose import choose
-    from gencli.structured.source import read_schema
+    from gencli.structured.audit.audit import audit_json
+    from gencli.structured.audit.choose import choose
+    from gencli.structured.schema.check import check_schema
+    from gencli.structured.schema.source import read_schema
 
     schema = read_schema(schemas[0])
     check_schema(schema)

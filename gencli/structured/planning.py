@@ -54,29 +54,29 @@ def make_plan(kind: str, value: Any, asked: Asked, *, said: str) -> Planned:
 
 
 def _document(kind: str, value: Any, asked: Asked) -> Planned:
-    from gencli.structured.document import parse
+    from gencli.structured.schema.document import parse
 
     if kind == "json":
         return Planned(_choose({"type": "object"}, asked), parse)
     if kind == "pydantic":
-        from gencli.structured.models import load_model
+        from gencli.structured.schema.models import load_model
 
         model = load_model(value)
         return Planned(replace(_checked(model.schema(), asked), check=model), parse)
-    from gencli.structured.source import read_schema
+    from gencli.structured.schema.source import read_schema
 
     return Planned(_checked(read_schema(value), asked), parse)
 
 
 def _checked(schema: Any, asked: Asked) -> Plan:
-    from gencli.structured.check import check_schema
+    from gencli.structured.schema.check import check_schema
 
     check_schema(schema)
     return _choose(schema, asked)
 
 
 def _choose(schema: Any, asked: Asked) -> Plan:
-    from gencli.structured.choose import choose
+    from gencli.structured.audit.choose import choose
 
     backend = cast(Any, asked.backend)
     return choose(schema, backend, whitespace=asked.whitespace, extra=asked.extra)
@@ -85,30 +85,30 @@ def _choose(schema: Any, asked: Asked) -> Plan:
 def _plain(kind: str, value: Any, asked: Asked) -> Plan:
     """Text that is checked as text."""
     if kind == "choice":
-        from gencli.structured.choices import plan_choices
+        from gencli.structured.notations.choices import plan_choices
 
         return plan_choices(value)
     if kind == "regex":
-        from gencli.structured.regexes import plan_regex
+        from gencli.structured.notations.regexes import plan_regex
 
         return plan_regex(value)
     if kind == "structural_tag":
-        from gencli.structured.embedded import Schemas
-        from gencli.structured.tags import plan_structural_tag
-        from gencli.structured.validate import Validator
+        from gencli.structured.calls.embedded import Schemas
+        from gencli.structured.calls.tags import plan_structural_tag
+        from gencli.structured.schema.validate import Validator
 
         return plan_structural_tag(_read(Path(value)), Schemas(partial(_choose, asked=asked), Validator))
-    from gencli.structured.grammars import plan_grammar, plan_lark
+    from gencli.structured.notations.grammars import plan_grammar, plan_lark
 
     return (plan_grammar if kind == "grammar" else plan_lark)(_file_or_text(value))
 
 
 def _tools(value: str, asked: Asked) -> Planned:
     from gencli.models.template import declared_template
-    from gencli.structured.document import parse
-    from gencli.structured.embedded import Schemas
-    from gencli.structured.tools import plan_tools
-    from gencli.structured.validate import Validator
+    from gencli.structured.calls.embedded import Schemas
+    from gencli.structured.calls.tools import plan_tools
+    from gencli.structured.schema.document import parse
+    from gencli.structured.schema.validate import Validator
 
     text = _read(Path(value))
     template, special = declared_template(asked.model)

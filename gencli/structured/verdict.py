@@ -9,7 +9,7 @@ from typing import Any
 from gencli.errors import GencliError
 from gencli.events import Finish
 from gencli.structured.options import DOCUMENTS
-from gencli.structured.select import compact, select
+from gencli.structured.schema.select import compact, select
 from gencli.structured.thinking import split_thinking
 from gencli.structured.wanted import Structure
 
@@ -71,7 +71,7 @@ class Judge:
 def _value_check(structure: Structure | None) -> Callable[[Any], tuple[str, ...]]:
     if structure is None or structure.kind not in DOCUMENTS:
         return lambda value: ()
-    from gencli.structured.validate import Validator
+    from gencli.structured.schema.validate import Validator
 
     return Validator(structure.plan.schema, structure.has_formats).faults
 

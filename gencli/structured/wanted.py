@@ -156,7 +156,7 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
                 hint=f"A record has the document under parsed; leave {name(key)} out.",
             )
     if settings["select"] is not None:
-        from gencli.structured.select import check_pointer
+        from gencli.structured.schema.select import check_pointer
 
         check_pointer(settings["select"])
 

@@ -2,9 +2,9 @@
 
 import json
 
-from gencli.structured.embedded import Schemas
+from gencli.structured.calls.embedded import Schemas
 from gencli.structured.plan import Audit, Finding, Plan, Variant
-from gencli.structured.validate import Validator
+from gencli.structured.schema.validate import Validator
 from processors.grammar.constraint import Constraint
 
 

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from gencli.structured.audit import audit, audit_json
-from gencli.structured.choose import candidate, choose
+from gencli.structured.audit.audit import audit, audit_json
+from gencli.structured.audit.choose import candidate, choose
+from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.errors import SchemaError
-from gencli.structured.refs import walk
-from gencli.structured.shapes import shapes_of
+from gencli.structured.schema.refs import walk
 from scripts.measure_schemas import BACKENDS, cases, claim, is_wrong, observed
 from tests.structured.probes.acceptor import Refused, acceptor
 from tests.structured.random_schemas import VALUES, drawn, is_valid

@@ -2,10 +2,10 @@
 
 import pytest
 
-from gencli.structured.check import MAX_BYTES, MAX_PATTERNS, MAX_SUBSCHEMAS, check_schema
-from gencli.structured.document import MAX_DEPTH
-from gencli.structured.drafts import DRAFTS
 from gencli.structured.errors import SchemaError
+from gencli.structured.schema.check import MAX_BYTES, MAX_PATTERNS, MAX_SUBSCHEMAS, check_schema
+from gencli.structured.schema.document import MAX_DEPTH
+from gencli.structured.schema.drafts import DRAFTS
 
 DRAFT = {draft.name: draft.uri for draft in DRAFTS}
 OBJECT = {"type": "object"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gencli.structured.choose import choose
+from gencli.structured.audit.choose import choose
 from gencli.structured.errors import SchemaError
 
 EXACT_IN_BOTH = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.structured.check import check_schema
-from gencli.structured.concise import TYPES, parse_concise
 from gencli.structured.errors import SchemaError
+from gencli.structured.schema.check import check_schema
+from gencli.structured.schema.concise import TYPES, parse_concise
 
 
 def properties(text):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.structured.document import MAX_DEPTH, parse
 from gencli.structured.errors import DocumentError
-from gencli.structured.select import compact
+from gencli.structured.schema.document import MAX_DEPTH, parse
+from gencli.structured.schema.select import compact
 
 REFUSED = [
     ("", 1, 1, "ends where a value"),

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.structured.check import check_schema
-from gencli.structured.models import load_model
+from gencli.structured.schema.check import check_schema
+from gencli.structured.schema.models import load_model
 
 pytest.importorskip("pydantic")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.structured.patterns import MAX_REPEATS, check_pattern, searches
+from gencli.structured.schema.patterns import MAX_REPEATS, check_pattern, searches
 
 MATCHES = [
     ("b", "abc"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gencli.structured.support import SUPPORT
+from gencli.structured.audit.support import SUPPORT
 from scripts.probe_backends import PAGE, page
 from scripts.probe_backends import SUPPORT as SUPPORT_FILE
 from tests.structured.probes.acceptor import VERSIONS

@@ -7,8 +7,8 @@ import pytest
 import regex
 
 from gencli.errors import ConfigError
-from gencli.structured.grammars import plan_grammar
-from gencli.structured.regexes import plan_regex
+from gencli.structured.notations.grammars import plan_grammar
+from gencli.structured.notations.regexes import plan_regex
 from tests.structured.backends import all_accept
 
 ATOMS = ["a", "b", "[ab]", "[^a]", ".", "(?s:.)", r"\w", r"\W", "é", "(?i:a)", r"[^\w]", r"\s"]

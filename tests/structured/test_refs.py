@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.structured.errors import SchemaError
-from gencli.structured.refs import find_cycle, resolve, walk
+from gencli.structured.schema.refs import find_cycle, resolve, walk
 
 HOLDERS = {
     "items": {},

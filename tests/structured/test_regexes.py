@@ -7,8 +7,8 @@ import pytest
 import regex
 
 from gencli.errors import ConfigError
-from gencli.structured.regex_reader import MOST_LETTERS, MOST_NESTED, MOST_REPEATS
-from gencli.structured.regexes import RegexCheck, plan_regex
+from gencli.structured.notations.regex_reader import MOST_LETTERS, MOST_NESTED, MOST_REPEATS
+from gencli.structured.notations.regexes import RegexCheck, plan_regex
 from tests.structured.backends import accepts, all_accept
 
 LETTERS = 'abcxkABKS019 _-.*/\\^$]{}":\t\n\u00a0éÉß٣漢\u017f\u212a😀'

@@ -7,7 +7,7 @@ import re
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from gencli.structured.choose import candidate
+from gencli.structured.audit.choose import candidate
 from gencli.structured.rewrite.anchors import show, whole
 from gencli.structured.rewrite.node import GiveUp, plain
 from gencli.structured.rewrite.normal import rewrite

@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.errors import GenerationError, UsageError
-from gencli.structured.select import check_pointer, select
+from gencli.structured.schema.select import check_pointer, select
 
 DOCUMENT = {
     "name": 'Ä "q"\n',

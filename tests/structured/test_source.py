@@ -2,9 +2,9 @@
 
 import pytest
 
-from gencli.structured.check import MAX_BYTES
 from gencli.structured.errors import SchemaError
-from gencli.structured.source import read_schema
+from gencli.structured.schema.check import MAX_BYTES
+from gencli.structured.schema.source import read_schema
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 3.141592653589793}}}
 TEXT = '{"type": "object", "properties": {"a": {"type": "integer", "maximum": 3.14159265358979323846}}}'

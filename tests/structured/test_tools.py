@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from gencli.structured.calls.tool_formats import Call, detect_format
+from gencli.structured.calls.tools import plan_tools, read_tools
 from gencli.structured.errors import SchemaError
-from gencli.structured.tool_formats import Call, detect_format
-from gencli.structured.tools import plan_tools, read_tools
 from tests.structured.backends import all_accept
 from tests.structured.schemas import SCHEMAS
 

@@ -4,10 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from gencli.structured.document import MAX_DEPTH, parse
-from gencli.structured.drafts import DRAFTS
-from gencli.structured.formats import FORMATS
-from gencli.structured.validate import MAX_FAULTS, Validator
+from gencli.structured.schema.document import MAX_DEPTH, parse
+from gencli.structured.schema.drafts import DRAFTS
+from gencli.structured.schema.formats import FORMATS
+from gencli.structured.schema.validate import MAX_FAULTS, Validator
 
 PERSON = {
     "type": "object",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gencli.structured.audit.shapes import APPLICATORS
 from gencli.structured.rewrite.meet import is_empty, meet
 from gencli.structured.rewrite.modern import modern
 from gencli.structured.rewrite.negate import negate
 from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, key_of, without
-from gencli.structured.shapes import APPLICATORS
 
 __all__ = ["alternatives", "distinct"]
 

@@ -8,8 +8,8 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
+from gencli.structured.audit.shapes import is_of
 from gencli.structured.rewrite.node import ALSO, AT, Flat, Scope, origins, plain, without
-from gencli.structured.shapes import is_of
 
 __all__ = ["filtered"]
 

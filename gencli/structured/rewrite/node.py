@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gencli.structured.pointers import child
-from gencli.structured.refs import References
-from gencli.structured.shapes import APPLICATORS, FORMATS, GROUPS
+from gencli.structured.audit.shapes import APPLICATORS, FORMATS, GROUPS
+from gencli.structured.schema.pointers import child
+from gencli.structured.schema.refs import References
 
 __all__ = [
     "ALSO",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gencli.structured.refs import References
+from gencli.structured.audit.shapes import GROUPS
 from gencli.structured.rewrite.alternatives import alternatives, distinct
 from gencli.structured.rewrite.arrays import rewrite_array
 from gencli.structured.rewrite.listed import filtered
@@ -32,7 +32,7 @@ from gencli.structured.rewrite.numbers import rewrite_number
 from gencli.structured.rewrite.objects import rewrite_object
 from gencli.structured.rewrite.strings import rewrite_string
 from gencli.structured.rewrite.void import without_void
-from gencli.structured.shapes import GROUPS
+from gencli.structured.schema.refs import References
 
 __all__ = ["Rewritten", "rewrite"]
 

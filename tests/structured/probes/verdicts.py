@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gencli.structured.refs import walk
-from gencli.structured.shapes import shapes_of
+from gencli.structured.audit.shapes import shapes_of
+from gencli.structured.schema.refs import walk
 from tests.structured.probes import applicators, arrays, numbers, objects, strings, values
 from tests.structured.probes.acceptor import Refused, acceptor
 from tests.structured.probes.probe import Probe

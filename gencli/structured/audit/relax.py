@@ -1,0 +1,109 @@
+"""What a back end makes no grammar of is left out of its schema: the final check stands behind it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gencli.structured.audit.audit import Graded, graded
+from gencli.structured.rewrite.node import ALSO, AT, Schema
+from gencli.structured.schema.pointers import child, descend, keys_of
+
+__all__ = ["Spelled", "relax", "spell"]
+
+Spelled = tuple[Any, dict[str, frozenset[str]]]  # a plain schema, and the places that its keywords come from
+
+# Where one of two keywords has to go, the first of these.
+_ORDER = (
+    *("unevaluatedProperties", "unevaluatedItems", "uniqueItems", "contains", "minContains", "maxContains"),
+    *(
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "propertyNames",
+        "minProperties",
+        "maxProperties",
+    ),
+    *(
+        "if",
+        "then",
+        "else",
+        "not",
+        "$dynamicRef",
+        "$recursiveRef",
+        "patternProperties",
+        "multipleOf",
+        "format",
+    ),
+    *("pattern", "minLength", "maxLength", "additionalItems", "allOf", "oneOf", "anyOf"),
+)
+
+
+_TOGETHER = {
+    "if": ("if", "then", "else"),
+    "contains": ("contains", "minContains", "maxContains"),
+}
+
+
+def spell(schema: Schema, pointer: str = "") -> Spelled:
+    """The schema without its memory, and the memory beside it, by pointer."""
+    at: dict[str, frozenset[str]] = {}
+    return _spell(schema, pointer, at), at
+
+
+def _spell(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> Any:
+    if isinstance(value, list):
+        return [_spell(item, child(pointer, index), at) for index, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    for keyword, places in value.get(AT, {}).items():
+        at[child(pointer, keyword)] = places
+    kept = {key: below for key, below in value.items() if key not in (AT, ALSO)}
+    found = {key: _spell(below, child(pointer, key), at) for key, below in kept.items()}
+    if value.get(ALSO):
+        found["allOf"] = _spell(value[ALSO], child(pointer, "allOf"), at)
+        at[child(pointer, "allOf")] = frozenset()
+    return found
+
+
+def relax(schema: Any, backend: str) -> tuple[Any, list[Graded], list[Graded]]:
+    """The schema without what the back end refuses, the grades of what is left, and what had to go."""
+    gone: list[Graded] = []
+    grades = list(graded(schema, backend))
+    if refused := _refused(grades):
+        schema = json.loads(json.dumps(schema))
+    while refused:
+        for one in refused:
+            _remove(schema, one)
+        gone.extend(refused)
+        grades = list(graded(schema, backend))
+        refused = _refused(grades)
+    return schema, grades, gone
+
+
+def _refused(grades: list[Graded]) -> list[Graded]:
+    """Of each place the one keyword that has to go first."""
+    found: dict[str, Graded] = {}
+    for one in grades:
+        if one.grade == "refused" or one.shape == "?format":
+            place = one.pointer.rpartition("/")[0]
+            found[place] = min(found.get(place, one), one, key=_rank)
+    return [one for place, one in found.items() if not any(place.startswith(other + "/") for other in found)]
+
+
+def _rank(one: Graded) -> int:
+    return _ORDER.index(one.keyword) if one.keyword in _ORDER else len(_ORDER)
+
+
+def _remove(schema: Any, one: Graded) -> None:
+    *way, keyword = keys_of(one.pointer)
+    node = schema
+    for key in way:
+        node = descend(node, key)
+    if one.shape.startswith("properties:false"):
+        node["properties"] = {name: below for name, below in node["properties"].items() if below is not False}
+    elif keyword == "oneOf" and "anyOf" not in node:
+        node["anyOf"] = node.pop("oneOf")
+    else:
+        for name in _TOGETHER.get(keyword, (keyword,)):
+            node.pop(name, None)

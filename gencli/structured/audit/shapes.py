@@ -1,0 +1,299 @@
+"""The shape of each keyword of a schema: what the support table is asked about.
+
+A shape is a keyword with all that is known to change what a back end makes of it: the types it stands
+beside, the form of its value, the keywords it interacts with. Only keywords that can refuse a value have
+shapes; titles, defaults and the like have none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from typing import Any
+
+from gencli.structured.audit.pattern_forms import pattern_forms
+
+__all__ = [
+    "ANNOTATIONS",
+    "APPLICATORS",
+    "FORMATS",
+    "GROUPS",
+    "TYPES",
+    "declared_types",
+    "is_of",
+    "pattern_forms",
+    "shapes_of",
+]
+
+TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+GROUPS: dict[str, tuple[str, ...]] = {
+    "string": ("format", "maxLength", "minLength", "pattern"),
+    "number": ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
+    "array": (
+        *("additionalItems", "contains", "items", "maxContains", "maxItems", "minContains", "minItems"),
+        *("prefixItems", "unevaluatedItems", "uniqueItems"),
+    ),
+    "object": (
+        *("additionalProperties", "dependencies", "dependentRequired", "dependentSchemas", "maxProperties"),
+        *("minProperties", "patternProperties", "properties", "propertyNames", "required"),
+        "unevaluatedProperties",
+    ),
+}
+APPLICATORS = ("$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "else", "if", "not", "oneOf", "then")
+ANNOTATIONS = frozenset(
+    "$anchor $comment $defs $dynamicAnchor $id $recursiveAnchor $schema $vocabulary contentEncoding"
+    " contentMediaType contentSchema default definitions deprecated description example examples id readOnly"
+    " title writeOnly".split()
+)
+FORMATS = frozenset(
+    "date date-time duration email hostname idn-email idn-hostname ipv4 ipv6 iri iri-reference json-pointer"
+    " regex relative-json-pointer time uri uri-reference uri-template uuid".split()
+)
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')
+_GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
+
+
+def declared_types(schema: dict[str, Any]) -> frozenset[str]:
+    """The types that `type` names; empty if it names none."""
+    types = schema.get("type", [])
+    return frozenset([types] if isinstance(types, str) else types)
+
+
+def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
+    """(keyword, shape) of what stands directly in a schema; a keyword may have several.
+
+    A shape that begins with "?" is of a keyword that JSON Schema does not have.
+    """
+    if not isinstance(schema, dict):
+        return
+    for keyword in schema:
+        if keyword == "format" and schema["format"] not in FORMATS:
+            yield keyword, "?format"
+        elif keyword in _GROUP:
+            yield from ((keyword, shape) for shape in _grouped(schema, keyword))
+        elif keyword in APPLICATORS:
+            yield from ((keyword, shape) for shape in _applied(schema, keyword))
+        elif keyword in ("enum", "const"):
+            yield from ((keyword, shape) for shape in _listed(schema, keyword))
+        elif keyword == "type":
+            yield keyword, "type" if isinstance(schema["type"], str) else "type:list"
+        elif keyword not in ANNOTATIONS and not keyword.startswith("x-"):
+            yield keyword, "?" + keyword
+
+
+def _grouped(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    group = _GROUP[keyword]
+    suffix = _standing(declared_types(schema), group)
+    if suffix == ":foreign":
+        yield keyword + suffix
+        return
+    if keyword[3:] in ("Length", "Items", "Properties", "Contains") and isinstance(schema[keyword], float):
+        yield keyword + ":decimal"
+    for form in _FORMS[group](schema, keyword):
+        yield keyword + form + suffix
+    for other in GROUPS[group]:
+        if other != keyword and other in schema:
+            yield "+".join(sorted((keyword, other)))
+
+
+def _standing(types: frozenset[str], group: str) -> str:
+    if not types:
+        return ":untyped"
+    if not types & ({"integer", "number"} if group == "number" else {group}):
+        return ":foreign"
+    return ":union" if len(types) > 1 else ""
+
+
+def _string_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    value = schema[keyword]
+    if keyword == "pattern":
+        yield from pattern_forms(value)
+    elif keyword == "format":
+        yield f":{value}"
+    else:
+        yield ""
+
+
+def _number_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    value = schema[keyword]
+    kind = ":integer" if declared_types(schema) == {"integer"} else ""
+    if isinstance(value, bool):
+        yield ":boolean"
+    elif keyword == "multipleOf":
+        yield f"{kind}{':fraction' if value != int(value) else ':large' if value > 1024 else ''}"
+    elif abs(value) >= 2**53 or "e" in repr(value):
+        yield f"{kind}:huge"
+    else:
+        yield f"{kind}:fraction" if value != int(value) else kind
+
+
+def _array_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    value = schema[keyword]
+    if keyword == "items" and isinstance(value, list):
+        yield ":list"
+    elif keyword == "additionalItems" and not isinstance(schema.get("items"), list):
+        yield ":alone"
+    elif (keyword in ("items", "additionalItems") and value is False) or (
+        keyword == "uniqueItems" and value is False
+    ):
+        yield ":false"
+    else:
+        yield ""
+
+
+def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    value = schema[keyword]
+    names = schema.get("properties", {})
+    if keyword == "properties":
+        if any(map(_ESCAPED.search, value)):
+            yield ":escaped"
+        yield ":false" if any(below is False or below == {"not": {}} for below in value.values()) else ""
+    elif keyword == "required":
+        yield ":undeclared" if any(name not in names for name in value) else ""
+    elif keyword == "additionalProperties":
+        yield f":{json.dumps(value)}" if isinstance(value, bool) else ":schema"
+    elif keyword == "patternProperties":
+        yield from sorted({form for pattern in value for form in pattern_forms(pattern)}) or [""]
+        if False in value.values():
+            yield ":false"
+        if schema.get("additionalProperties") is not False:
+            yield ":open"
+        if len(value) > 1:
+            yield ":apart" if _start_apart(value) else ":several"
+        if any(_matches(pattern, name) for pattern in value for name in names):
+            yield ":overlap"
+    elif keyword == "propertyNames":
+        keys = "+".join(sorted(set(value) - ANNOTATIONS - {"type"})) if isinstance(value, dict) else "false"
+        yield f":{keys}"
+    elif keyword in ("minProperties", "maxProperties"):
+        yield ":optional" if set(names) - set(schema.get("required", ())) else ""
+    else:
+        yield ""
+
+
+def _start_apart(patterns: Iterable[str]) -> bool:
+    """Whether no text can match two of the patterns, for they begin with different characters."""
+    starts = [match[1] if (match := re.match(r"\^\\?([A-Za-z0-9_$/-])", text)) else "" for text in patterns]
+    clear = all(starts) and not any("|" in text or re.match(r"\^\\?.[*?{]", text) for text in patterns)
+    return (
+        clear
+        and len(set(starts)) == len(starts)
+        and not any(re.match(r"\^\\[a-z]", text) for text in patterns)
+    )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:
+        return True
+
+
+_FORMS = {"string": _string_forms, "number": _number_forms, "array": _array_forms, "object": _object_forms}
+
+
+def _listed(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    values = schema["enum"] if keyword == "enum" else [schema["const"]]
+    kinds = {_kind(value) for value in values} or {"empty"}
+    yield from (f"{keyword}:{kind}" for kind in sorted(kinds))
+    others = {other for other in schema if other in _GROUP or other in ("enum", "const")} - {keyword}
+    types = declared_types(schema)
+    if others:
+        yield f"{keyword}+keywords"
+    if types and any(not is_of(value, types) for value in values):
+        yield f"{keyword}+type"
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer" if abs(value) < 2**53 else "number:huge"
+    if isinstance(value, float):
+        return "number:huge" if "e" in repr(value) or str(value) == "-0.0" else "number"
+    if isinstance(value, str):
+        return "string:escaped" if _ESCAPED.search(value) else "string"
+    inner = {_kind(item) for item in (value.values() if isinstance(value, dict) else value)}
+    return ("object" if isinstance(value, dict) else "array") + (":huge" if "number:huge" in inner else "")
+
+
+def is_of(value: Any, types: frozenset[str]) -> bool:
+    """Whether a value is of one of the types."""
+    kind = _kind(value).partition(":")[0]
+    if kind == "integer":
+        return bool(types & {"integer", "number"})
+    return kind in types or (kind == "number" and "integer" in types and value == int(value))
+
+
+def _applied(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    value = schema[keyword]
+    if keyword == "$ref":
+        yield _reference_form(value)
+    elif keyword == "allOf":
+        yield "allOf:one" if len(value) == 1 else "allOf"
+        if any(_is_closed(branch) for branch in value):
+            yield "allOf:closed"
+    elif keyword == "oneOf":
+        yield f"oneOf:{_branches(value)}"
+    elif keyword in ("then", "else") and "if" not in schema:
+        return
+    else:
+        yield keyword
+    for other in sorted({_category(name) for name in schema if name != keyword} - {""}):
+        if (keyword, other) not in (("then", "applicator"), ("else", "applicator"), ("if", "applicator")):
+            yield f"{keyword}+{other}"
+
+
+def _reference_form(ref: str) -> str:
+    if ref == "#":
+        return "$ref:root"
+    return "$ref" if ref.startswith("#/") else "$ref:anchor" if ref.startswith("#") else "$ref:uri"
+
+
+def _is_closed(branch: Any) -> bool:
+    return isinstance(branch, dict) and branch.get("additionalProperties", True) is not True
+
+
+def _branches(branches: list[Any]) -> str:
+    """How the branches of a oneOf are told from each other, as far as it shows at once."""
+    shown = [declared_types(branch) if isinstance(branch, dict) else frozenset() for branch in branches]
+    if all(shown) and all(not _overlap(a, b) for a, b in combinations(shown, 2)):
+        return "types"
+    if all(isinstance(branch, dict) and ("const" in branch or "enum" in branch) for branch in branches):
+        return "values"
+    return "discriminator" if _has_discriminator(branches) else "other"
+
+
+def _overlap(a: frozenset[str], b: frozenset[str]) -> bool:
+    return bool(a & b) or any("integer" in x and "number" in y for x, y in ((a, b), (b, a)))
+
+
+def _has_discriminator(branches: list[Any]) -> bool:
+    """Whether one property is required everywhere, with texts that no two branches share."""
+    if not all(isinstance(branch, dict) and declared_types(branch) == {"object"} for branch in branches):
+        return False
+    for name in branches[0].get("required", ()) if branches else ():
+        texts = [_texts(branch, name) for branch in branches]
+        if all(texts) and sum(map(len, texts)) == len(frozenset().union(*texts)):
+            return True
+    return False
+
+
+def _texts(branch: dict[str, Any], name: str) -> frozenset[str]:
+    below = branch.get("properties", {}).get(name)
+    if name not in branch.get("required", ()) or not isinstance(below, dict):
+        return frozenset()
+    values = [below["const"]] if "const" in below else below.get("enum", [])
+    return frozenset(values) if all(isinstance(value, str) for value in values) else frozenset()
+
+
+def _category(keyword: str) -> str:
+    if keyword in _GROUP:
+        return _GROUP[keyword]
+    if keyword in APPLICATORS:
+        return "applicator"
+    return {"enum": "values", "const": "values", "type": "type"}.get(keyword, "")

@@ -1,0 +1,1 @@
+"""Tool calls and structural tags: grammars around JSON, in the format a model uses."""

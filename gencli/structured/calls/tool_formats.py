@@ -1,0 +1,150 @@
+"""How models write tool calls, as far as their chat templates tell, and reading them back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gencli.structured.calls.embedded import json_end
+from gencli.structured.errors import DocumentError
+from gencli.structured.schema.document import parse
+
+__all__ = ["GENERIC", "Call", "ToolFormat", "detect_format", "parse_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call of an output."""
+
+    name: str
+    arguments: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFormat:
+    """A call is begin + name + middle + arguments + end; calls stand between opening and closing.
+
+    `json_at` is where in `begin` the JSON of a call begins. `trigger` is what free text turns into a call by.
+    """
+
+    name: str
+    begin: str
+    middle: str
+    end: str
+    trigger: str
+    key: str = "arguments"
+    opening: str = ""
+    closing: str = ""
+    separator: str = ""
+    json_at: int = 0
+    is_parallel: bool = True
+
+
+GENERIC = ToolFormat("generic", '{"name": "', '", "arguments": ', "}", '{"name": "', is_parallel=False)
+_HERMES = ToolFormat(
+    "hermes",
+    '<tool_call>\n{"name": "',
+    '", "arguments": ',
+    "}\n</tool_call>",
+    "<tool_call>",
+    separator="\n",
+    json_at=len("<tool_call>\n"),
+)
+_LLAMA = ToolFormat(
+    "llama3", '{"name": "', '", "parameters": ', "}", '{"name": "', key="parameters", is_parallel=False
+)
+_MISTRAL = ToolFormat(
+    "mistral",
+    '{"name": "',
+    '", "arguments": ',
+    "}",
+    "[TOOL_CALLS]",
+    opening="[TOOL_CALLS] [",
+    closing="]",
+    separator=", ",
+)
+
+# Marks in a chat template, most telling first, and whose format they are; a text names one not written here.
+_MARKS: tuple[tuple[tuple[str, ...], ToolFormat | str], ...] = (
+    (("<tool_call>", "<function="), "Qwen3-Coder's XML"),
+    (("<tool_call>", "<arg_key>"), "GLM's XML"),
+    (("<|tool_calls_section_begin|>",), "Kimi's"),
+    (("<｜tool▁calls▁begin｜>",), "DeepSeek's"),
+    (("<minimax:tool_call>",), "MiniMax's"),
+    (("<|channel|>", "commentary"), "Harmony"),
+    (("[TOOL_CALLS]", "[ARGS]"), "Mistral's with [ARGS]"),
+    (("<|tool_call>call:",), "Gemma's"),
+    (("<tool_call>",), _HERMES),
+    (("[TOOL_CALLS]",), _MISTRAL),
+    (("<|start_header_id|>", '"parameters"'), _LLAMA),
+    (("<|python_tag|>",), _LLAMA),
+)
+
+
+def detect_format(template: str | None, special: frozenset[str] = frozenset()) -> tuple[ToolFormat, str]:
+    """The format that a chat template asks for, and a notice if it is not the model's own.
+
+    `special` are the texts of special tokens: they are no text, so a format cannot have them.
+    """
+    for marks, found in _MARKS if template else ():
+        if all(mark in (template or "") for mark in marks):
+            if isinstance(found, str):
+                return GENERIC, f"The template's format ({found}) is not known here; calls are plain JSON."
+            needed = (found.opening + found.begin + found.end).strip()
+            lost = next((token for token in sorted(special) if token and token in needed), None)
+            if lost:
+                return GENERIC, f"{lost} of the format {found.name} is a special token; calls are plain JSON."
+            return found, ""
+    return GENERIC, "The chat template names no format of tool calls; calls are plain JSON."
+
+
+def parse_calls(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+    """The calls in a finished output, in order, and what is wrong with it."""
+    if form.opening:
+        return _parse_list(text, form)
+    calls, faults, at = [], [], 0
+    is_document = not form.json_at and text.lstrip().startswith("{")
+    start = text.index("{") if is_document else text.find(form.begin)
+    while start >= 0:
+        at = json_end(text, start + form.json_at)
+        found = _read(text[start + form.json_at : at], form)
+        calls += [found] if isinstance(found, Call) else []
+        faults += [found] if isinstance(found, str) else []
+        if not text.startswith(form.end[1:], at):
+            faults.append(f"After a call, {form.end[1:]!r} is missing.")
+        start = text.find(form.begin, at)
+    if form.trigger in text[at:]:
+        faults.append(f"There is {form.trigger!r} where no call begins.")
+    return tuple(calls), tuple(faults)
+
+
+def _parse_list(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+    _, opening, rest = text.partition(form.trigger)
+    if not opening:
+        return (), ()
+    try:
+        values = parse(rest)
+    except DocumentError as error:
+        return (), (f"The list of calls is no JSON: {error.message}",)
+    found = (
+        [_call(value, form) for value in values] if isinstance(values, list) else ["The calls are no list."]
+    )
+    calls = tuple(item for item in found if isinstance(item, Call))
+    return calls, tuple(item for item in found if isinstance(item, str))
+
+
+def _read(text: str, form: ToolFormat) -> Call | str:
+    try:
+        return _call(parse(text), form)
+    except DocumentError as error:
+        return f"A call is no JSON: {error.message}"
+
+
+def _call(value: Any, form: ToolFormat) -> Call | str:
+    if (
+        not isinstance(value, dict)
+        or value.keys() != {"name", form.key}
+        or not isinstance(value["name"], str)
+    ):
+        return f'A call is an object with "name" and "{form.key}", and nothing else.'
+    return Call(value["name"], value[form.key])

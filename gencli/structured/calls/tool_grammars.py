@@ -1,0 +1,124 @@
+"""Tool calls as a structural tag for xgrammar and as Lark for llguidance."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from gencli.structured.calls.embedded import Embedded, Schemas, embed
+from gencli.structured.calls.tool_formats import ToolFormat
+from gencli.structured.plan import Audit, Variant
+from processors.grammar.constraint import Constraint
+
+__all__ = ["Tool", "tool_variants"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that may be called; `pointer` is where its parameters are in the list."""
+
+    name: str
+    parameters: dict[str, Any]
+    pointer: str
+
+
+_Parts = tuple[tuple[Tool, Embedded], ...]
+
+
+def tool_variants(
+    form: ToolFormat, tools: tuple[Tool, ...], choice: str, schemas: Schemas
+) -> tuple[Variant, ...]:
+    """The forms that calls can be enforced in, the exact ones first, xgrammar's before llguidance's."""
+    variants = []
+    for backend in ("xgrammar", "llguidance"):
+        parts = _parts(tools, backend, schemas)
+        if parts is None:
+            continue
+        if backend == "xgrammar":
+            tag = {"type": "structural_tag", "format": _structural(form, parts, choice)}
+            constraint = Constraint("structural_tag", json.dumps(tag, ensure_ascii=False), backend)
+        else:
+            constraint = Constraint("lark", _lark(form, parts, choice), backend)
+        findings = tuple(finding for _, part in parts for finding in part.findings)
+        variants.append(Variant(constraint, Audit(backend, findings)))
+    return tuple(sorted(variants, key=lambda variant: len(variant.audit.open)))
+
+
+def _parts(tools: tuple[Tool, ...], backend: str, schemas: Schemas) -> _Parts | None:
+    parts = []
+    for tool in tools:
+        part = embed(tool.parameters, tool.pointer, backend, schemas)
+        if part is None:
+            return None
+        parts.append((tool, part))
+    return tuple(parts)
+
+
+def _structural(form: ToolFormat, parts: _Parts, choice: str) -> dict[str, Any]:
+    tags = [
+        {
+            "type": "tag",
+            "begin": form.begin + tool.name + form.middle,
+            "content": {
+                "type": "json_schema",
+                "json_schema": part.schema,
+                "max_whitespace_cnt": max(1, part.whitespace),  # none is not to be had
+            },
+            "end": form.end,
+        }
+        for tool, part in parts
+    ]
+    calls = {
+        "type": "tags_with_separator",
+        "tags": tags,
+        "separator": form.separator,
+        "at_least_one": True,
+        "stop_after_first": not (form.is_parallel and choice in ("auto", "required")),
+    }
+    if choice == "auto":
+        around = {"type": "tag", "begin": form.opening, "content": calls, "end": form.closing}
+        return {
+            "type": "triggered_tags",
+            "triggers": [form.trigger],
+            "tags": [around] if form.opening else tags,
+            "stop_after_first": bool(form.opening) or not form.is_parallel,
+        }
+    if not form.opening:
+        return calls
+    ends = [{"type": "const_string", "value": text} for text in (form.opening, form.closing)]
+    return {"type": "sequence", "elements": [ends[0], calls, ends[1]]}
+
+
+def _lark(form: ToolFormat, parts: _Parts, choice: str) -> str:
+    is_auto = choice == "auto"
+    # In free text the trigger is read by a lexeme of its own, which ends where the trigger does.
+    cut = len(form.trigger) if is_auto else 0
+    lines = []
+    for number, (tool, part) in enumerate(parts):
+        begin = (form.begin + tool.name + form.middle)[0 if form.opening else cut :]
+        lines.append(f"call_{number}: {_string(begin)} %json {_schema(part)} {_string(form.end)}\n")
+    lines.append(f"call: {' | '.join(f'call_{number}' for number in range(len(parts)))}\n")
+    is_many = form.is_parallel and choice in ("auto", "required")
+    more = f"({_string(form.separator)} call)*" if is_many and not (is_auto and not form.opening) else ""
+    lines.append(f"calls: {_string(form.opening[cut:])} call {more} {_string(form.closing)}\n")
+    if not is_auto:
+        return "start: calls\n" + "".join(lines)
+    many = is_many and not form.opening
+    start = "start: (head calls)* text\n" if many else "start: text | head calls\n"
+    head = f"head[lazy]: TEXT {_string(form.trigger)}\n"
+    return start + "text: TEXT\nTEXT: /(?s:.*)/\n" + head + "".join(lines)
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if text else ""
+
+
+def _schema(part: Embedded) -> str:
+    """A schema with llguidance's options inside."""
+    schema = part.schema if isinstance(part.schema, dict) else {}
+    options: dict[str, Any] = {"coerce_one_of": False, "lenient": False}
+    options |= {"item_separator": ",", "key_separator": ":", "whitespace_flexible": part.whitespace > 0}
+    if part.whitespace > 0:
+        options["whitespace_pattern"] = rf"[\x20\x0A\x0D\x09]{{1,{part.whitespace}}}"
+    return json.dumps({**schema, "x-guidance": options}, ensure_ascii=False)

@@ -1,0 +1,185 @@
+"""`--tools`: calls of the given functions, in the model's own form where its chat template tells that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gencli.structured.calls.embedded import Schemas, ValueCheck, check_inside
+from gencli.structured.calls.tool_formats import GENERIC, Call, ToolFormat, detect_format, parse_calls
+from gencli.structured.calls.tool_grammars import Tool, tool_variants
+from gencli.structured.errors import DocumentError, SchemaError
+from gencli.structured.plan import Plan
+from gencli.structured.schema.document import parse
+from gencli.structured.schema.pointers import child
+from gencli.structured.schema.refs import refs_in, walk
+from gencli.structured.schema.select import compact
+from processors.errors import nearest
+
+__all__ = ["ToolCheck", "ToolPlan", "plan_tools", "read_tools"]
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_FIELDS = ("name", "description", "parameters", "strict")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCheck:
+    """Reads the calls of a finished output and checks each against the parameters of its tool."""
+
+    form: ToolFormat
+    checks: dict[str, ValueCheck]
+    is_required: bool
+
+    def faults(self, text: str) -> tuple[str, ...]:
+        """See TextCheck."""
+        calls, faults = parse_calls(text, self.form)
+        return (*faults, *self._faults(calls))
+
+    def _faults(self, calls: tuple[Call, ...]) -> Iterator[str]:
+        if self.is_required and not calls:
+            yield "There is no tool call."
+        if len(calls) > 1 and not self.form.is_parallel:
+            yield f"There are {len(calls)} tool calls; the format {self.form.name} has one."
+        for call in calls:
+            if call.name not in self.checks:
+                yield f"There is no tool {call.name!r}. {nearest(call.name, self.checks)}"
+                continue
+            for fault in self.checks[call.name].faults(call.arguments):
+                yield f"The arguments of {call.name!r}: {fault}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPlan:
+    """How to enforce tool calls, what form they have, and a notice if it is not the model's own."""
+
+    plan: Plan
+    form: ToolFormat
+    notice: str = ""
+
+    def calls(self, text: str) -> tuple[Call, ...]:
+        """The calls in a finished output that the check has passed."""
+        return parse_calls(text, self.form)[0]
+
+
+def plan_tools(
+    text: str,
+    schemas: Schemas,
+    *,
+    template: str | None = None,
+    choice: str = "auto",
+    special: frozenset[str] = frozenset(),
+) -> ToolPlan:
+    """How to enforce calls of a JSON list of tools.
+
+    `choice`: auto (text or calls), required (calls), or the name of the tool to call once. `template` is the
+    chat template, `special` the texts of special tokens. SchemaError, with a JSON pointer, for a wrong list.
+    """
+    tools = _chosen(read_tools(text), choice)
+    form, notice = detect_format(template, special)
+    checks = {tool.name: schemas.check(tool.parameters) for tool in tools}
+    check = ToolCheck(form, checks, choice != "auto")
+    if form == GENERIC and choice != "auto":
+        schema = _union(tools)
+        chosen = schemas.choose(schema)
+        return ToolPlan(Plan(chosen.variants, chosen.reason, chosen.schema, check), form, notice)
+    variants = tool_variants(form, tools, choice, schemas)
+    if not variants:
+        raise SchemaError("No back end can enforce the parameters of these tools.")
+    reason = f"{variants[0].audit.backend} enforces more of the parameters, or the same and faster."
+    return ToolPlan(Plan(variants, reason, check=check), form, notice)
+
+
+def read_tools(text: str) -> tuple[Tool, ...]:
+    """The tools of a JSON list, as OpenAI's interfaces take it. SchemaError with a pointer if it is wrong."""
+    try:
+        values = parse(text)
+    except DocumentError as error:
+        raise SchemaError(f"The list of tools is no JSON document: {error.message}") from None
+    if not isinstance(values, list) or not values:
+        hint = 'It has the form [{"type": "function", "function": {"name": ..., "parameters": {...}}}].'
+        raise SchemaError("A list of at least one tool is expected.", hint=hint)
+    tools: dict[str, Tool] = {}
+    for number, value in enumerate(values):
+        tool = _tool(value, child("", number))
+        if tool.name in tools:
+            raise SchemaError(f"There are two tools {tool.name!r}.", pointer=tool.pointer)
+        tools[tool.name] = tool
+    return tuple(tools.values())
+
+
+def _tool(value: Any, pointer: str) -> Tool:
+    if not isinstance(value, dict) or value.get("type", "function") != "function":
+        raise SchemaError(f'A tool of the type "function" is expected at {pointer}.', pointer=pointer)
+    inner = value.get("function", {key: item for key, item in value.items() if key != "type"})
+    if "function" in value:
+        pointer = child(pointer, "function")
+        _refuse_others(value, ("type", "function"), pointer)
+    if not isinstance(inner, dict):
+        raise SchemaError(f"An object is expected at {pointer}.", pointer=pointer)
+    _refuse_others(inner, _FIELDS, pointer)
+    name = inner.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        what = f"The name of the tool at {pointer} is {name!r}"
+        raise SchemaError(f"{what}; it has 1 to 64 of A-Z a-z 0-9 _ . -", pointer=child(pointer, "name"))
+    return Tool(name, _parameters(inner, pointer), child(pointer, "parameters"))
+
+
+def _parameters(inner: dict[str, Any], pointer: str) -> dict[str, Any]:
+    empty = {"properties": {}, "additionalProperties": False}
+    given = inner.get("parameters", empty)
+    if not isinstance(given, dict) or given.get("type", "object") != "object":
+        place = child(pointer, "parameters")
+        raise SchemaError(f"The parameters at {place} are the schema of an object.", pointer=place)
+    check_inside(given, child(pointer, "parameters"))
+    return {"type": "object", **given}
+
+
+def _refuse_others(value: dict[str, Any], known: tuple[str, ...], pointer: str) -> None:
+    for name in value.keys() - set(known):
+        hint = nearest(name, known)
+        raise SchemaError(f"A tool has no field {name!r}, at {pointer}.", pointer=pointer, hint=hint)
+
+
+def _chosen(tools: tuple[Tool, ...], choice: str) -> tuple[Tool, ...]:
+    if choice in ("auto", "required"):
+        return tools
+    chosen = tuple(tool for tool in tools if tool.name == choice)
+    if not chosen:
+        names = ["auto", "required", *(tool.name for tool in tools)]
+        raise SchemaError(f"There is no tool {choice!r} to choose.", hint=nearest(choice, names))
+    return chosen
+
+
+def _union(tools: tuple[Tool, ...]) -> dict[str, Any]:
+    """The schema of one call as plain JSON."""
+    calls = [_call_schema(tool) for tool in tools]
+    schema = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    # Not all back ends follow a reference through a list, so what refers to itself stands at the root.
+    moved = {tool.name: _moved(tool) for tool in tools if _refers(tool)}
+    return {**schema, "$defs": moved} if moved else schema
+
+
+def _call_schema(tool: Tool) -> dict[str, Any]:
+    arguments = {"$ref": f"#/$defs/{tool.name}"} if _refers(tool) else tool.parameters
+    return {
+        "type": "object",
+        "properties": {"name": {"const": tool.name}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _refers(tool: Tool) -> bool:
+    return any(refs_in(part) for _, part in walk(tool.parameters))
+
+
+def _moved(tool: Tool) -> Any:
+    """The parameters with their references to themselves as they are below the root's definitions."""
+    copy = parse(compact(tool.parameters))
+    for _, part in walk(copy) if "$id" not in copy else ():
+        ref = part.get("$ref") if isinstance(part, dict) else None
+        if isinstance(ref, str) and (ref == "#" or ref.startswith("#/")):
+            part["$ref"] = f"#/$defs/{tool.name}{ref[1:]}"
+    return copy

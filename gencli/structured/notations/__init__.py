@@ -1,0 +1,1 @@
+"""Regular expressions, grammars and lists of texts: read, checked, written for a back end."""

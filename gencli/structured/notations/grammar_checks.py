@@ -1,0 +1,153 @@
+"""What is wrong with a grammar before any back end has seen it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from gencli.errors import ConfigError
+from gencli.structured.notations.syntax import (
+    Chars,
+    Choice,
+    Node,
+    Ref,
+    Repeat,
+    Sequence,
+    Verbatim,
+    below,
+    has_letters,
+    place,
+)
+from processors.errors import nearest
+
+__all__ = ["Rule", "check_rules", "find_recursion", "refuse_left_recursion"]
+
+_Known = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a rule stands for, where it is, and its options as they were written."""
+
+    node: Node
+    offset: int
+    options: str = ""
+
+
+def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
+    """ConfigError for a missing or empty root, and a rule that does not exist or never comes to an end."""
+    if root not in rules:
+        raise ConfigError(
+            f"The grammar has no rule {root!r}, where it would begin.", hint=nearest(root, rules)
+        )
+    for rule in rules.values():
+        for ref in _refs(rule.node):
+            if ref.name not in rules:
+                where = place(text, ref.offset)
+                hint = nearest(ref.name, rules)
+                raise ConfigError(
+                    f"There is no rule {ref.name!r}, named at {where} of the grammar.", hint=hint
+                )
+    ending = _closure(rules, _ends)
+    for name in _reachable(rules, root):
+        if name not in ending:
+            where = place(text, rules[name].offset)
+            raise ConfigError(
+                f"Rule {name!r}, at {where} of the grammar, can never come to an end.",
+                hint="Give it an alternative that does not need the rule itself.",
+            )
+    if root not in _closure(rules, has_letters):
+        raise ConfigError(f"Rule {root!r} of the grammar allows nothing but the empty text.")
+
+
+def refuse_left_recursion(text: str, rules: dict[str, Rule]) -> None:
+    """ConfigError if a rule begins with itself, at once or by way of others."""
+    empty = _closure(rules, _can_be_empty)
+    graph = {name: set(_first_refs(rule.node, empty.__contains__)) for name, rule in rules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        names = list(reversed(error.args[1]))
+        raise ConfigError(
+            f"Rule {names[0]!r}, at {place(text, rules[names[0]].offset)} of the grammar, is left-recursive "
+            f"({_path(names)}).",
+            hint='Write a repetition: instead of  a ::= a "x" | "y"  write  a ::= "y" "x"*',
+        ) from None
+
+
+def _path(names: list[str]) -> str:
+    return " -> ".join(names if len(names) <= 8 else [*names[:4], "...", *names[-3:]])
+
+
+def find_recursion(rules: dict[str, Rule]) -> bool:
+    """Whether any rule needs itself, anywhere."""
+    try:
+        TopologicalSorter({n: {ref.name for ref in _refs(rule.node)} for n, rule in rules.items()}).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+def _refs(node: Node) -> Iterator[Ref]:
+    if isinstance(node, Ref):
+        yield node
+    for part in below(node):
+        yield from _refs(part)
+
+
+def _closure(rules: dict[str, Rule], holds: Callable[[Node, _Known], bool]) -> set[str]:
+    """The names for which it holds, given the names for which it holds."""
+    users: dict[str, set[str]] = {name: set() for name in rules}
+    for name, rule in rules.items():
+        for ref in _refs(rule.node):
+            users[ref.name].add(name)
+    found: set[str] = set()
+    waiting = list(rules)
+    while waiting:
+        name = waiting.pop()
+        if name not in found and holds(rules[name].node, found.__contains__):
+            found.add(name)
+            waiting += users[name] - found
+    return found
+
+
+def _ends(node: Node, known: _Known) -> bool:
+    """Whether some finite text matches."""
+    if isinstance(node, Ref):
+        return known(node.name)
+    if isinstance(node, Choice):
+        return any(_ends(item, known) for item in node.items)
+    if isinstance(node, Repeat):
+        return node.least == 0 or _ends(node.item, known)
+    return all(_ends(item, known) for item in below(node))
+
+
+def _can_be_empty(node: Node, known: _Known) -> bool:
+    if isinstance(node, Ref):
+        return known(node.name)
+    if isinstance(node, Choice):
+        return any(_can_be_empty(item, known) for item in node.items)
+    if isinstance(node, Repeat):
+        return node.least == 0 or _can_be_empty(node.item, known)
+    return not isinstance(node, Chars | Verbatim) and all(_can_be_empty(item, known) for item in below(node))
+
+
+def _first_refs(node: Node, empty: _Known) -> Iterator[str]:
+    """The rules that a text of this may begin with."""
+    if isinstance(node, Ref):
+        yield node.name
+    for item in below(node):
+        yield from _first_refs(item, empty)
+        if isinstance(node, Sequence) and not _can_be_empty(item, empty):
+            return
+
+
+def _reachable(rules: dict[str, Rule], root: str) -> list[str]:
+    found, waiting = {root: None}, [root]
+    while waiting:
+        for ref in _refs(rules[waiting.pop()].node):
+            if ref.name not in found:
+                found[ref.name] = None
+                waiting.append(ref.name)
+    return list(found)

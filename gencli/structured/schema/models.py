@@ -1,0 +1,116 @@
+"""A user's pydantic model, dataclass or TypedDict as a schema, and as a second judge of documents.
+
+Its module is Python code and is run; that happens only because the user names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_origin
+
+from gencli.errors import ConfigError
+from gencli.structured.schema.messages import shortened
+from gencli.structured.schema.pointers import child, shown
+
+__all__ = ["Model", "load_model"]
+
+_FORM = "Write MODULE:NAME, as in shop.orders:Order."
+
+
+class Model:
+    """A model, by the name that it was asked for."""
+
+    def __init__(self, name: str, adapter: Any) -> None:
+        self.name = name
+        self._adapter = adapter
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema that pydantic makes of it. ConfigError if it makes none."""
+        from pydantic.errors import PydanticUserError
+
+        try:
+            schema: dict[str, Any] = self._adapter.json_schema()
+        except PydanticUserError as error:
+            raise ConfigError(f"The model {self.name} has no JSON schema: {error.message}") from None
+        return schema
+
+    def faults(self, text: str) -> tuple[str, ...]:
+        """What the model itself, with its validators, says against a document; nothing if it is valid."""
+        from pydantic import ValidationError
+
+        try:
+            self._adapter.validate_json(text)
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+            return tuple(f"{shown(child('', *fault['loc']))}: {_message(fault)}" for fault in found)
+        except Exception as error:  # whatever the user's validators do
+            return (f"the root: the model {self.name} raised {type(error).__name__}: {error}",)
+        return ()
+
+
+def _message(fault: Any) -> str:
+    return f"{fault['msg']}, not {shortened(fault['input'])}"
+
+
+def load_model(name: str) -> Model:
+    """Import `module:Model`, the module from the working directory first. ConfigError says what is wrong."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ConfigError(f"{name!r} names no model.", hint=_FORM)
+    try:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticUserError
+    except ImportError:
+        hint = "Install it: pip install pydantic."
+        raise ConfigError(f"The model {name} needs pydantic, which is not installed.", hint=hint) from None
+    found = _attribute(name, module_name, attribute)
+    if not _is_model(found):
+        raise ConfigError(
+            f"{name} is a {type(found).__name__}, but has to be a pydantic model, a dataclass, a TypedDict, "
+            "or a list or union of them."
+        )
+    try:
+        return Model(name, TypeAdapter(found))
+    except PydanticUserError as error:
+        raise ConfigError(f"pydantic cannot use the model {name}: {error.message}") from None
+
+
+def _attribute(name: str, module_name: str, attribute: str) -> Any:
+    try:
+        with _working_directory_first():
+            found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(
+                f"The module {module_name} needs {error.name}, which is not installed."
+            ) from None
+        hint = f"It is looked for in {os.getcwd()}, then among what is installed. {_FORM}"
+        raise ConfigError(f"There is no module {error.name!r} for the model {name}.", hint=hint) from None
+    except (Exception, SystemExit) as error:  # whatever the user's code does
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"The module {module_name} cannot be imported: {what}") from error
+    for key in attribute.split("."):
+        if not hasattr(found, key):
+            raise ConfigError(f"There is no {key!r} in {module_name}, but the model is {name}.", hint=_FORM)
+        found = getattr(found, key)
+    return found
+
+
+@contextmanager
+def _working_directory_first() -> Iterator[None]:
+    sys.path.insert(0, os.getcwd())
+    try:
+        yield
+    finally:
+        sys.path.remove(os.getcwd())
+
+
+def _is_model(found: Any) -> bool:
+    if get_origin(found) is not None:  # such as list[Order]
+        return True
+    marks = ("model_json_schema", "__dataclass_fields__", "__required_keys__")
+    return isinstance(found, type) and any(hasattr(found, mark) for mark in marks)

@@ -1,0 +1,199 @@
+"""The subschemas of a schema, and where its references lead. Nothing is ever fetched.
+
+Knows drafts 4 to 2020-12 at once: a keyword that holds schemas in any of them is followed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from gencli.structured.errors import SchemaError
+from gencli.structured.schema.pointers import child, descend, keys_of
+
+__all__ = ["References", "find_cycle", "find_loop", "refs_in", "resolve", "walk"]
+
+_REFS = ("$ref", "$dynamicRef", "$recursiveRef")
+_ONE = frozenset(
+    "additionalItems additionalProperties contains contentSchema else if items not propertyNames then"
+    " unevaluatedItems unevaluatedProperties".split()
+)
+_LIST = frozenset("allOf anyOf items oneOf prefixItems".split())
+_MAP = frozenset("$defs definitions dependencies dependentSchemas patternProperties properties".split())
+# These look at the same value as the schema they stand in.
+_IN_PLACE = frozenset("allOf anyOf dependencies dependentSchemas else if not oneOf then".split())
+
+
+def walk(schema: Any) -> Iterator[tuple[str, Any]]:
+    """Each subschema with its JSON pointer, the schema itself first, in the order of the text.
+
+    At the end come those that stand where only a reference makes them schemas, as in OpenAPI's
+    #/components. References that lead nowhere are passed over.
+    """
+    references = References(schema)
+    refs: deque[tuple[str, str]] = deque()
+    seen: set[str] = set()
+    stack = [("", schema)]
+    while stack:
+        pointer, here = stack.pop()
+        if pointer not in seen:
+            seen.add(pointer)
+            yield pointer, here
+            if isinstance(here, dict):
+                stack.extend(reversed([(pointer + step, below) for _, step, below in _below(here)]))
+                refs.extend((ref, pointer) for _, ref in refs_in(here))
+        while refs and not stack:
+            with suppress(SchemaError):
+                stack.append(references.resolve(*refs.popleft()))
+
+
+def refs_in(schema: Any) -> list[tuple[str, str]]:
+    """(keyword, reference) of each reference that stands directly in a schema."""
+    found = [(keyword, schema.get(keyword)) for keyword in _REFS] if isinstance(schema, dict) else []
+    return [(keyword, ref) for keyword, ref in found if isinstance(ref, str)]
+
+
+def _below(schema: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """(keyword, pointer from here, subschema) for the subschemas directly below."""
+    for keyword, value in schema.items():
+        found: list[tuple[str, Any]] = []
+        if keyword in _ONE and not isinstance(value, list):
+            found = [(child("", keyword), value)]
+        elif keyword in _LIST and isinstance(value, list):
+            found = [(child("", keyword, index), item) for index, item in enumerate(value)]
+        elif keyword in _MAP and isinstance(value, dict):
+            found = [(child("", keyword, key), item) for key, item in value.items()]
+        yield from ((keyword, step, below) for step, below in found if isinstance(below, dict | bool))
+
+
+def resolve(root: Any, ref: str, base_pointer: str = "") -> tuple[str, Any]:
+    """Pointer and schema that `ref`, standing in the subschema at `base_pointer`, leads to.
+
+    A $dynamicRef or $recursiveRef leads to where it would without a dynamic scope. SchemaError if the
+    reference is remote or leads nowhere. For many references of one schema, keep one `References`.
+    """
+    return References(root).resolve(ref, base_pointer)
+
+
+class References:
+    """The named places of a schema: its $id, $anchor and $dynamicAnchor."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        draft = root.get("$schema") if isinstance(root, dict) else None
+        self._id = "id" if isinstance(draft, str) and "draft-04" in draft else "$id"
+        self._named: dict[str, str] | None = None
+
+    def resolve(self, ref: str, base_pointer: str = "") -> tuple[str, Any]:
+        """As `resolve`."""
+        pointer, base = self._resource(base_pointer)
+        uri, fragment = urldefrag(ref)
+        if uri:
+            base = urljoin(base, uri)
+            if base not in self._places():
+                raise self._fault(ref, base_pointer, "is not in this schema, and nothing is fetched")
+            pointer = self._places()[base]
+        fragment = unquote(fragment)
+        if not fragment or fragment.startswith("/"):
+            return self._schema(pointer + fragment, ref, base_pointer)
+        named = f"{base}#{fragment}"
+        if named not in self._places():
+            raise self._fault(ref, base_pointer, f"names {fragment!r}, which no $anchor has")
+        return self._schema(self._places()[named], ref, base_pointer)
+
+    def at(self, pointer: str) -> Any:
+        """The value at a pointer. KeyError if there is none, ValueError if it is no pointer."""
+        here = self._root
+        for key in keys_of(pointer):
+            here = descend(here, key)
+        return here
+
+    def _schema(self, pointer: str, ref: str, base_pointer: str) -> tuple[str, Any]:
+        try:
+            here = self.at(pointer)
+        except (KeyError, ValueError):
+            raise self._fault(ref, base_pointer, "leads nowhere") from None
+        if not isinstance(here, dict | bool):
+            raise self._fault(ref, base_pointer, "leads to a value that is no schema")
+        return pointer, here
+
+    def _fault(self, ref: str, base_pointer: str, what: str) -> SchemaError:
+        keyword = next((key for key, here in refs_in(self.at(base_pointer)) if here == ref), "$ref")
+        pointer = child(base_pointer, keyword)
+        hint = "Put the schema it means under $defs and refer to it as #/$defs/NAME."
+        return SchemaError(f"{pointer}: the reference {ref!r} {what}.", pointer=pointer, hint=hint)
+
+    def _resource(self, pointer: str) -> tuple[str, str]:
+        """The pointer and URI of the resource that a place belongs to: the nearest $id above it."""
+        here, at, found, base = self._root, "", "", ""
+        for key in (None, *keys_of(pointer)):
+            if key is not None:
+                here, at = descend(here, key), child(at, key)
+            if (name := self._identifier(here)) is not None:
+                found, base = at, urljoin(base, name)
+        return found, base
+
+    def _identifier(self, schema: Any) -> str | None:
+        name = schema.get(self._id) if isinstance(schema, dict) else None
+        return urldefrag(name).url if isinstance(name, str) and not name.startswith("#") else None
+
+    def _places(self) -> dict[str, str]:
+        if self._named is None:
+            self._named = dict(self._names())
+        return self._named
+
+    def _names(self) -> Iterator[tuple[str, str]]:
+        """(URI, pointer) of each named place."""
+        stack = [("", "", self._root)]
+        while stack:
+            pointer, base, here = stack.pop()
+            if not isinstance(here, dict):
+                continue
+            if (name := self._identifier(here)) is not None:
+                base = urljoin(base, name)
+                yield base, pointer
+            if isinstance(old := here.get(self._id), str) and old.startswith("#"):
+                yield base + old, pointer
+            for keyword in ("$anchor", "$dynamicAnchor"):
+                if isinstance(anchor := here.get(keyword), str):
+                    yield f"{base}#{anchor}", pointer
+            stack.extend((pointer + step, base, below) for _, step, below in _below(here))
+
+
+def find_cycle(root: Any) -> str | None:
+    """The pointer of a schema that comes back to itself without going into the value, if there is one."""
+    references = References(root)
+    starts = (pointer for pointer, _ in walk(root))
+    return find_loop(starts, lambda pointer: _same_value(references, pointer))
+
+
+def find_loop(starts: Iterable[str], next_of: Callable[[str], Iterable[str]]) -> str | None:
+    """The first pointer from which `next_of` leads back to it, among those that are reached from `starts`."""
+    done: set[str] = set()
+    for start in starts:
+        path: set[str] = set()  # from `start` down to where the search is
+        stack = [(start, False)]
+        while stack:
+            pointer, is_left = stack.pop()
+            if is_left:
+                path.remove(pointer)
+                done.add(pointer)
+            elif pointer in path:
+                return pointer
+            elif pointer not in done:
+                path.add(pointer)
+                stack.append((pointer, True))
+                stack.extend((target, False) for target in next_of(pointer))
+    return None
+
+
+def _same_value(references: References, pointer: str) -> list[str]:
+    """The pointers of the schemas that look at the same value as this one."""
+    schema = references.at(pointer)
+    if not isinstance(schema, dict):
+        return []
+    targets = [references.resolve(ref, pointer)[0] for _, ref in refs_in(schema)]
+    return targets + [pointer + step for keyword, step, _ in _below(schema) if keyword in _IN_PLACE]

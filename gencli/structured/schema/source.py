@@ -1,0 +1,100 @@
+"""Where a schema comes from: a file, a JSON text, or the concise form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gencli.presets.tree import Bounds, Fault
+from gencli.presets.tree import parse as parse_yaml
+from gencli.structured.errors import DocumentError, SchemaError
+from gencli.structured.schema.check import MAX_BYTES, check_size
+from gencli.structured.schema.concise import parse_concise
+from gencli.structured.schema.document import parse
+
+__all__ = ["is_file_name", "read_schema"]
+
+_YAML = (".yaml", ".yml")
+_ENDINGS = (".json", *_YAML)
+_YAML_BOUNDS = Bounds("YAML schema", max_bytes=MAX_BYTES, max_nodes=100_000, max_depth=64)
+
+
+def read_schema(text: str) -> dict[str, Any] | bool:
+    """The schema that an option's text stands for.
+
+    A text that begins with { or is true or false is JSON; a name that ends in .json, .yaml or .yml, or of a
+    file that exists, is that file; anything else is the concise form. SchemaError if there is no schema;
+    whether it can be used is for `check_schema` to say.
+    """
+    stripped = text.strip()
+    if stripped.startswith("{") or stripped in ("true", "false"):
+        return _from_json(text, "The schema")
+    if stripped.lower().endswith(_ENDINGS) and "\n" not in stripped:
+        return _from_file(Path(stripped).expanduser())
+    if is_file_name(text):
+        return _from_file(Path(text))
+    return parse_concise(text)
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a file of this name exists."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or no name
+        return False
+
+
+def _from_file(path: Path) -> dict[str, Any] | bool:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+            check_size(len(content) if len(content) <= MAX_BYTES else path.stat().st_size)
+    except OSError as error:
+        raise SchemaError(f"The schema {path} cannot be read: {error.strerror or error}.") from None
+    if path.suffix.lower() in _YAML:
+        return _from_yaml(content, path)
+    try:
+        return _from_json(content.decode(), f"The schema {path}")
+    except UnicodeDecodeError:
+        raise SchemaError(f"The schema {path} is not UTF-8 text.") from None
+
+
+def _from_json(text: str, what: str) -> dict[str, Any] | bool:
+    check_size(len(text.encode(errors="replace")))
+    try:
+        return _schema(parse(text, doubles=True), what)
+    except DocumentError as error:
+        raise SchemaError(f"{what} is not valid JSON: {error.message}") from None
+
+
+def _from_yaml(content: bytes, path: Path) -> dict[str, Any] | bool:
+    faults: list[Fault] = []
+    node = parse_yaml(content, faults, _YAML_BOUNDS)
+    value = node.plain() if node is not None else None
+    if not faults and (why := _not_json(value)):
+        faults.append(Fault(why))
+    if faults:
+        lines = "".join(f"\n  {path}:{fault.line}:{fault.column}: {fault.text}" for fault in faults)
+        raise SchemaError(f"The schema {path} cannot be used:{lines}")
+    return _schema(value, f"The schema {path}")
+
+
+def _not_json(value: Any) -> str:
+    """Why a value of YAML is none of JSON; empty if it is one."""
+    if isinstance(value, dict):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            return f"The key {wrong[0]!r} has to be a text: put it in quotes."
+        return next(filter(None, map(_not_json, value.values())), "")
+    if isinstance(value, list):
+        return next(filter(None, map(_not_json, value)), "")
+    is_finite = not isinstance(value, float) or abs(value) < float("inf")
+    return "" if is_finite else f"The number {value} is none that JSON has."
+
+
+def _schema(value: Any, what: str) -> dict[str, Any] | bool:
+    if isinstance(value, dict | bool):
+        return value
+    kinds = {list: "a list", str: "a text", type(None): "null"}
+    raise SchemaError(
+        f"{what} is {kinds.get(type(value), 'a number')}, but has to be an object, true or false."
+    )
