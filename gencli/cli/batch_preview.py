@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from gencli.batch.prepare import Batch
 from gencli.batch.preview import Need, Preview, look, need_of
-from gencli.batch.progress import clock
 from gencli.cli.render import Sink
 from gencli.cli.tables import size, table
+from gencli.clock import clock
 
 __all__ = ["preview"]
 

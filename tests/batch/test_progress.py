@@ -3,9 +3,10 @@
 import pytest
 
 from gencli.batch.options import read_bytes
-from gencli.batch.progress import Progress, clock
+from gencli.batch.progress import Progress
 from gencli.batch.records import Outcome
 from gencli.batch.summary import Summary
+from gencli.clock import clock
 from gencli.errors import ModelError, UsageError
 from gencli.events import Token
 from gencli.models.capacity import free_memory, plan_capacity
