@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gencli.errors import ConfigError, UsageError
+from gencli.structured.files import named_file
 from gencli.structured.options import DOCUMENTS
 from gencli.structured.plan import Plan
 
@@ -97,10 +98,10 @@ def _plain(kind: str, value: Any, asked: Asked) -> Plan:
         from gencli.structured.calls.tags import plan_structural_tag
         from gencli.structured.schema.validate import Validator
 
-        return plan_structural_tag(_read(Path(value)), Schemas(partial(_choose, asked=asked), Validator))
+        return plan_structural_tag(_text(kind, value), Schemas(partial(_choose, asked=asked), Validator))
     from gencli.structured.notations.grammars import plan_grammar, plan_lark
 
-    return (plan_grammar if kind == "grammar" else plan_lark)(_file_or_text(value))
+    return (plan_grammar if kind == "grammar" else plan_lark)(_text(kind, value))
 
 
 def _tools(value: str, asked: Asked) -> Planned:
@@ -110,7 +111,7 @@ def _tools(value: str, asked: Asked) -> Planned:
     from gencli.structured.schema.document import parse
     from gencli.structured.schema.validate import Validator
 
-    text = _read(Path(value))
+    text = _text("tools", value)
     template, special = declared_template(asked.model)
     schemas = Schemas(partial(_choose, asked=asked), Validator)
     found = plan_tools(text, schemas, template=template, choice=asked.tool_choice, special=special)
@@ -131,16 +132,15 @@ def _on_backend(plan: Plan, backend: str, said: str) -> Plan:
     return replace(plan, variants=kept, reason=f"{backend} was asked for.")
 
 
-def _file_or_text(given: str) -> str:
-    """The text of a file of this name; else what was given, if it can be a grammar."""
-    if "\n" in given or "::=" in given or ":" in given:
-        return given
-    return _read(Path(given))
+def _text(kind: str, given: str) -> str:
+    """The text of the file that was given, or the text that was given itself."""
+    path = named_file(kind, given)
+    return given if path is None else _read(path)
 
 
 def _read(path: Path) -> str:
     try:
-        content = path.expanduser().read_bytes()
+        content = path.read_bytes()
         if len(content) > _MAX_BYTES:
             raise ConfigError(f"{path} has {len(content):,} bytes, but the limit is {_MAX_BYTES:,}.")
         return content.decode()
