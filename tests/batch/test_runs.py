@@ -17,9 +17,10 @@ from tests.batch.conftest import FAKE
 ROOT = Path(__file__).parent.parent.parent
 
 
-def start(*arguments, **options):
-    command = [sys.executable, "-m", "gencli", "batch", *map(str, arguments), *FAKE]
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
+@pytest.fixture
+def start(spawn):
+    """Start a real process of `gencli batch` on the fake model."""
+    return lambda *arguments, **options: spawn("batch", *arguments, *FAKE, text=True, **options)
 
 
 def wait_for(process, condition):
@@ -45,7 +46,7 @@ def test_faulty_lines_of_every_kind_fail_alone(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("drain", [[], ["--drain", "60"]])
-def test_a_signal_ends_a_run_that_can_go_on(bench, number, drain):
+def test_a_signal_ends_a_run_that_can_go_on(bench, start, number, drain):
     bench.write([{"prompt": f"Row {n}", "max_tokens": 400} for n in range(200)])
     flags = [bench.input, "-o", bench.output, "--max-batch", "2", "--no-timings"]
     process = start(*flags, *drain)
@@ -59,7 +60,7 @@ def test_a_signal_ends_a_run_that_can_go_on(bench, number, drain):
     assert {line["result"]["completion_tokens"] for line in lines} == {400}  # whole rows, or none
 
 
-def test_a_full_disk_is_an_error_and_what_is_finished_is_safe(bench):
+def test_a_full_disk_is_an_error_and_what_is_finished_is_safe(bench, start):
     bench.write([{"prompt": f"Row {n}"} for n in range(60)])
     flags = [bench.input, "-o", bench.output, "--no-timings"]
     room = 8000
@@ -75,7 +76,7 @@ def test_a_full_disk_is_an_error_and_what_is_finished_is_safe(bench):
     assert [one["index"] for one in bench.results] == list(range(60))
 
 
-def test_a_second_process_is_refused(bench):
+def test_a_second_process_is_refused(bench, start):
     bench.write([{"prompt": f"Row {n}", "max_tokens": 400} for n in range(200)])
     process = start(bench.input, "-o", bench.output, "--max-batch", "1")
     wait_for(process, bench.journal.exists)
