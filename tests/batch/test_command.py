@@ -289,6 +289,14 @@ def test_memory_decides_how_many_run(bench):
     assert bench.call(bench.input, *FAKE, "--max-batch", "auto").code == 0
 
 
+@pytest.mark.parametrize(("flags", "said"), [([], True), (["--max-batch", "3"], False)])
+def test_a_variable_may_leave_the_number_to_the_memory(bench, monkeypatch, flags, said):
+    monkeypatch.setenv("GENCLI_MAX_BATCH", "auto")
+    bench.write(ROWS[:2])
+    done = bench.run(*flags)
+    assert (done.code, "Notice: 64 samples run side by side" in done.err) == (0, said)
+
+
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that takes no file")
 def test_an_output_that_cannot_be_written_is_said_at_once(bench):
     bench.write(ROWS)
