@@ -236,7 +236,7 @@ def test_a_dry_run_of_a_model_says_what_it_takes(bench):
     bench.write(ROWS)
     done = bench.call(bench.input, "--dry-run", "--model", "tiny")
     assert done.code == 0
-    assert "8.5 MiB weights + " in done.out
+    assert "8.5 MiB weights + 45.0 MiB keys and values" in done.out
     assert "time     roughly" in done.out
 
 
@@ -283,7 +283,7 @@ def test_the_output_is_not_the_input(bench):
 def test_memory_decides_how_many_run(bench):
     bench.write(ROWS[:2])
     done = bench.call(bench.input, "--model", "tiny", "--kv-memory", "4M", "--max-tokens", "100")
-    assert "Notice: 5 samples run side by side" in done.err
+    assert "Notice: 2 samples run side by side" in done.err
     done = bench.call(bench.input, "--model", "tiny", "--kv-memory", "10K", "--max-tokens", "100")
     assert (done.code, "there is room for 10,240" in done.err) == (5, True)
     assert bench.call(bench.input, *FAKE, "--max-batch", "auto").code == 0
