@@ -289,6 +289,23 @@ def test_memory_decides_how_many_run(bench):
     assert bench.call(bench.input, *FAKE, "--max-batch", "auto").code == 0
 
 
+def test_a_folder_of_texts_goes_on_and_is_replaced_when_the_new_one_is_complete(bench):
+    bench.write([*ROWS[:3], BAD[0]])
+    folder = bench.folder / "out"
+    to_folder = [bench.input, "-o", f"{folder}/", *FAKE]
+    assert bench.call(*to_folder).code == 7
+    assert "--resume goes on" in bench.call(*to_folder).err
+    made = {path.name: path.read_text() for path in folder.iterdir()}
+    assert bench.call(*to_folder, "--resume", "--retry-errors").code == 7
+    assert {path.name: path.read_text() for path in folder.iterdir()} == made
+    assert bench.call(*to_folder, "--overwrite", "--seed", "6").code == 7
+    assert {path.name: path.read_text() for path in folder.iterdir()} != made
+    assert bench.files == ["out", "out.journal"]
+    (folder / "mine.txt").write_text("mine")
+    refused = bench.call(*to_folder, "--overwrite")
+    assert (refused.code, "is no folder with results alone" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize(("flags", "said"), [([], True), (["--max-batch", "3"], False)])
 def test_a_variable_may_leave_the_number_to_the_memory(bench, monkeypatch, flags, said):
     monkeypatch.setenv("GENCLI_MAX_BATCH", "auto")
