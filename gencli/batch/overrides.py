@@ -24,7 +24,7 @@ __all__ = ["ROW", "ROW_KEYS", "RowJobs", "refuse_key", "row_layer", "typed"]
 
 ROW = "row"  # the origin of a row's values
 _PER_RUN = {
-    "Presets": "presets are read once, before the first row",
+    "Presets": "presets are read once, before the first row; write the values into the row",
     "Model": "one model serves all rows",
     "Output": "the result of all rows has one form",
 }
@@ -40,7 +40,7 @@ def refuse_key(key: str, *more: str) -> UsageError:
     """What to say of a key that no row has; `more` are other names that could be meant."""
     entry = next((entry for entry in OPTIONS if entry.key == key), None)
     if entry:
-        reason = entry.flag_only or _PER_RUN[entry.section]
+        reason = _PER_RUN.get(entry.section) or entry.flag_only
         return UsageError(f"{key} is set for the whole run, not by a row: {reason}.")
     if key in builtin_registry().names():
         return UsageError(f"There is no option {key!r}. It is a stage: write it under stages.")

@@ -78,6 +78,24 @@ def test_a_full_disk_is_an_error_and_what_is_finished_is_safe(bench, start):
     assert [one["index"] for one in bench.results] == list(range(60))
 
 
+def test_an_input_that_vanishes_meanwhile_leaves_what_is_finished(bench, start):
+    folder = bench.folder / "in"
+    folder.mkdir()
+    lines = "".join(json.dumps({"prompt": f"Row {n}", "max_tokens": 100}) + "\n" for n in range(200))
+    for name in ("a.jsonl", "b.jsonl"):
+        (folder / name).write_text(lines)
+    flags = [folder, "-o", bench.output, "--max-batch", "2"]
+    process = start(*flags)
+    wait_for(process, lambda: bench.journal.exists() and len(bench.journal.read_bytes().splitlines()) > 2)
+    (folder / "b.jsonl").unlink()
+    _, said = process.communicate()
+    assert (process.returncode, "b.jsonl cannot be read" in said) == (2, True)
+    assert "--resume goes on" in said
+    (folder / "b.jsonl").write_text(lines)
+    assert bench.call(*flags, *FAKE, "--resume", "--max-batch", "64").code == 0
+    assert len(bench.results) == 400
+
+
 def test_a_second_process_is_refused(bench, start):
     bench.write([{"prompt": f"Row {n}", "max_tokens": 400} for n in range(200)])
     process = start(bench.input, "-o", bench.output, "--max-batch", "1")
