@@ -51,10 +51,11 @@ def _holds_texts_alone(folder: Path) -> bool:
     try:
         with (folder / INDEX).open(encoding="utf-8") as index:
             names = (name for line in index for name in json.loads(line)["files"] if name)
-            known = sum(Path(name).name == name and (folder / name).is_file() for name in names)
+            known: int = sum(Path(name).name == name and (folder / name).is_file() for name in names)
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return sum(1 for _ in folder.iterdir()) == known + 1
+    with os.scandir(folder) as entries:
+        return sum(1 for _ in entries) == known + 1
 
 
 class FolderOfTexts:
