@@ -40,8 +40,8 @@ class Compiler(Protocol):
         """The one instance of a back end for the vocabulary."""
         ...
 
-    def compile(self, constraint: Constraint) -> Any:
-        """The compiled grammar. GrammarError if there is none."""
+    def compile(self, constraint: Constraint, seconds: float = ...) -> Any:
+        """The compiled grammar. GrammarError if there is none, or none within so many seconds."""
         ...
 
 

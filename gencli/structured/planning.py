@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gencli.errors import ConfigError, UsageError
+from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.options import DOCUMENTS
 from gencli.structured.plan import Plan
 
@@ -22,7 +23,7 @@ class Asked:
     """What was asked for beside the structure itself.
 
     `extra` lets objects have properties that the schema does not name; `model` is the one whose form of
-    tool calls is wanted, `tool_choice` is auto, required or a tool's name.
+    tool calls is wanted, `tool_choice` is auto, required or a tool's name. All has to be done by `deadline`.
     """
 
     backend: str = "auto"
@@ -30,6 +31,7 @@ class Asked:
     extra: bool = False
     model: str = "tiny"
     tool_choice: str = "auto"
+    deadline: Deadline = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,11 @@ def make_plan(kind: str, value: Any, asked: Asked, *, said: str) -> Planned:
     ConfigError for a file, schema or grammar that is wrong, UsageError for a back end that cannot run it.
     """
     if kind in DOCUMENTS:
-        return _document(kind, value, asked)
-    planned = _tools(value, asked) if kind == "tools" else Planned(_plain(kind, value, asked))
-    return replace(planned, plan=_on_backend(planned.plan, asked.backend, said))
+        planned = _document(kind, value, asked)
+    else:
+        planned = _tools(value, asked) if kind == "tools" else Planned(_plain(kind, value, asked))
+        planned = replace(planned, plan=_on_backend(planned.plan, asked.backend, said))
+    return replace(planned, plan=replace(planned.plan, seconds=asked.deadline.left))
 
 
 def _document(kind: str, value: Any, asked: Asked) -> Planned:
@@ -71,7 +75,7 @@ def _document(kind: str, value: Any, asked: Asked) -> Planned:
 def _checked(schema: Any, asked: Asked) -> Plan:
     from gencli.structured.schema.check import check_schema
 
-    check_schema(schema)
+    check_schema(schema, asked.deadline)
     return _choose(schema, asked)
 
 
@@ -79,7 +83,7 @@ def _choose(schema: Any, asked: Asked) -> Plan:
     from gencli.structured.audit.choose import choose
 
     backend = cast(Any, asked.backend)
-    return choose(schema, backend, whitespace=asked.whitespace, extra=asked.extra)
+    return choose(schema, backend, whitespace=asked.whitespace, extra=asked.extra, deadline=asked.deadline)
 
 
 def _plain(kind: str, value: Any, asked: Asked) -> Plan:
@@ -97,7 +101,9 @@ def _plain(kind: str, value: Any, asked: Asked) -> Plan:
         from gencli.structured.calls.tags import plan_structural_tag
         from gencli.structured.schema.validate import Validator
 
-        return plan_structural_tag(_read(Path(value)), Schemas(partial(_choose, asked=asked), Validator))
+        return plan_structural_tag(
+            _read(Path(value)), Schemas(partial(_choose, asked=asked), Validator, asked.deadline)
+        )
     from gencli.structured.notations.grammars import plan_grammar, plan_lark
 
     return (plan_grammar if kind == "grammar" else plan_lark)(_file_or_text(value))
@@ -112,7 +118,7 @@ def _tools(value: str, asked: Asked) -> Planned:
 
     text = _read(Path(value))
     template, special = declared_template(asked.model)
-    schemas = Schemas(partial(_choose, asked=asked), Validator)
+    schemas = Schemas(partial(_choose, asked=asked), Validator, asked.deadline)
     found = plan_tools(text, schemas, template=template, choice=asked.tool_choice, special=special)
 
     def calls(output: str) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.audit.support import SUPPORT, Grade
+from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.plan import Audit, Finding, Plan, Verdict
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import walk
@@ -38,12 +39,12 @@ class Graded:
     shape: str
 
 
-def graded(schema: Any, backend: str) -> Iterator[Graded]:
-    """Each keyword that can refuse a value."""
+def graded(schema: Any, backend: str, deadline: Deadline = NEVER) -> Iterator[Graded]:
+    """Each keyword that can refuse a value. OutOfTime if that takes too long."""
     support = SUPPORT[backend]
     for pointer, below in walk(schema):
         worst: dict[str, Graded] = {}
-        for keyword, shape in shapes_of(below):
+        for keyword, shape in deadline.watch(shapes_of(below)):
             one = Graded(child(pointer, keyword), keyword, support.grade(shape), shape)
             worst[keyword] = min(worst.get(keyword, one), one, key=lambda each: _WORST.index(each.grade))
         yield from worst.values()

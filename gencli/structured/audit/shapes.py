@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
 from gencli.structured.audit.pattern_forms import pattern_forms
+from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
 
 __all__ = [
     "ANNOTATIONS",
@@ -162,7 +163,7 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
             yield ":open"
         if len(value) > 1:
             yield ":apart" if _start_apart(value) else ":several"
-        if any(_matches(pattern, name) for pattern in value for name in names):
+        if _may_match(value, names):
             yield ":overlap"
     elif keyword == "propertyNames":
         keys = "+".join(sorted(set(value) - ANNOTATIONS - {"type"})) if isinstance(value, dict) else "false"
@@ -184,10 +185,13 @@ def _start_apart(patterns: Iterable[str]) -> bool:
     )
 
 
-def _matches(pattern: str, name: str) -> bool:
+def _may_match(patterns: Collection[str], names: Collection[str]) -> bool:
+    """Whether one of the patterns matches one of the names, or might, as far as it is looked for."""
+    if len(patterns) * len(names) > MAX_SEARCHES:
+        return True
     try:
-        return re.search(pattern, name) is not None
-    except re.error:
+        return any(searches(pattern, name, MAX_SECONDS) for pattern in patterns for name in names)
+    except (TimeoutError, ValueError):
         return True
 
 
