@@ -39,6 +39,9 @@ def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:
     begin, reasons = time.monotonic(), []
     for variant in plan.variants:
         left = max(0.0, plan.seconds - (time.monotonic() - begin))
+        if reasons and not left:
+            reasons.append(f"{variant.constraint.backend}: no time was left for it.")
+            continue
         try:
             compiler.compile(variant.constraint, left if variant is plan.variants[-1] else _PART * left)
         except GrammarError as error:

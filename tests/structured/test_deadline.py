@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -93,6 +93,14 @@ def test_the_back_ends_share_the_time_and_the_last_has_what_is_left():
     assert compiler.given == [float("inf")] * 2
     timed = Compiler()
     with pytest.raises(ConfigError):
-        compile_plan(type(plan)(plan.variants, seconds=8.0), timed)
+        compile_plan(replace(plan, seconds=8.0), timed)
     first, last = timed.given
     assert first <= 6.0 < last <= 8.0
+
+
+def test_without_time_left_only_the_first_back_end_is_tried():
+    plan = replace(choose(KIND), seconds=0.0)
+    compiler = Compiler()
+    with pytest.raises(ConfigError, match="xgrammar: no time was left for it"):
+        compile_plan(plan, compiler)
+    assert compiler.given == [0.0]
