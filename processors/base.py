@@ -155,6 +155,10 @@ class Processor(ABC, Generic[P]):
         """Tokens that complete an open document behind these; () if there is none, or no way is known."""
         return ()
 
+    def excuse(self, slot: int, drafts: Sequence[int]) -> str:
+        """Why no token is left behind these drafts, where what was asked for is not the reason."""
+        return ""
+
     def fork(self, source: int, target: int) -> None:
         """The target slot becomes an independent copy of the source."""
         self.columns.copy(source, target)

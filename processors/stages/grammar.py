@@ -122,6 +122,10 @@ class GrammarStage(Processor[GrammarParams]):
         """What completes the document behind these tokens, with little more; () if it is not open."""
         return self._places[slot].closing(tuple(tokens), _CLOSING)
 
+    def excuse(self, slot: int, drafts: Sequence[int]) -> str:
+        """The limit of the back end that was reached, if that is why no token is left."""
+        return self._places[slot].limit(tuple(drafts))
+
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Logits [A, V]: what no back end row speaks of stays as it is."""
         self._look_ahead(_longest(rows))
