@@ -30,6 +30,7 @@ enforces it or the check at the end does. Loads no model.
     (
         option("grammar_backend"),
         option("extra_properties"),
+        option("formats"),
         option("grammar_timeout"),
         Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
@@ -54,7 +55,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         raise UsageError(f"schema takes audit, not {word!r}.", hint=hint)
     if len(schemas) != 1:
         raise UsageError("schema audit takes one schema.", hint="Put quotes around it.")
-    from gencli.structured.audit.audit import audit_json
+    from gencli.structured.audit.audit import audit_json, without_formats
     from gencli.structured.audit.choose import choose
     from gencli.structured.deadline import Deadline
     from gencli.structured.schema.check import check_schema
@@ -66,6 +67,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     plan = choose(
         schema, cast(Any, values["grammar_backend"]), extra=values["extra_properties"], deadline=deadline
     )
+    plan = plan if values["formats"] else without_formats(plan)
     is_json = values["format"] == "json"
     Sink().write(to_json(audit_json(plan), indent=2) + "\n" if is_json else _text(plan))
     return 0

@@ -36,7 +36,8 @@ def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:
 
     All of them together have the plan's seconds; a part is kept for those that come later.
     """
-    begin, reasons = time.monotonic(), []
+    begin = time.monotonic()
+    reasons: list[str] = []
     for variant in plan.variants:
         left = max(0.0, plan.seconds - (time.monotonic() - begin))
         if reasons and not left:

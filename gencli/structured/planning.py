@@ -23,7 +23,8 @@ class Asked:
     """What was asked for beside the structure itself.
 
     `extra` lets objects have properties that the schema does not name; `model` is the one whose form of
-    tool calls is wanted, `tool_choice` is auto, required or a tool's name. All has to be done by `deadline`.
+    tool calls is wanted, `tool_choice` is auto, required or a tool's name.
+    `has_formats`: the final check looks at formats. All has to be done by `deadline`.
     """
 
     backend: str = "auto"
@@ -31,6 +32,7 @@ class Asked:
     extra: bool = False
     model: str = "tiny"
     tool_choice: str = "auto"
+    has_formats: bool = False
     deadline: Deadline = NEVER
 
 
@@ -80,10 +82,12 @@ def _checked(schema: Any, asked: Asked) -> Plan:
 
 
 def _choose(schema: Any, asked: Asked) -> Plan:
+    from gencli.structured.audit.audit import without_formats
     from gencli.structured.audit.choose import choose
 
     backend = cast(Any, asked.backend)
-    return choose(schema, backend, whitespace=asked.whitespace, extra=asked.extra, deadline=asked.deadline)
+    plan = choose(schema, backend, whitespace=asked.whitespace, extra=asked.extra, deadline=asked.deadline)
+    return plan if asked.has_formats else without_formats(plan)
 
 
 def _plain(kind: str, value: Any, asked: Asked) -> Plan:

@@ -95,6 +95,7 @@ def wanted(settings: Settings) -> Structure | None:
         extra=settings["extra_properties"] or kind == "json",
         model=settings["model"],
         tool_choice=settings["tool_choice"],
+        has_formats=settings["formats"],
         deadline=Deadline.after(settings["grammar_timeout"]),
     )
     planned = make_plan(kind, settings[kind], asked, said=settings.name(kind))

@@ -227,7 +227,9 @@ def test_the_chain_shows_the_grammar_in_a_few_words(fake, schema, gencli):
 
 def test_what_the_mask_leaves_open_is_said_before_the_run(fake):
     result = fake("--json-schema", LOOSE, "hi")
-    assert "format at /format: final check" in result.err
+    assert "format at /format: not understood" in result.err
+    checked = fake("--json-schema", LOOSE, "--formats", "hi")
+    assert "format at /format: final check" in checked.err
     strict = fake("--json-schema", LOOSE, "--schema-strict", "--model", "nowhere", "hi")
     assert (strict.code, strict.out) == (3, "")
     assert "--schema-strict" in strict.err

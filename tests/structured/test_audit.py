@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gencli.structured.audit.audit import audit, audit_json
+from gencli.structured.audit.audit import audit, audit_json, without_formats
 from gencli.structured.audit.choose import candidate, choose
 from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.errors import SchemaError
@@ -133,3 +133,14 @@ def wrongly_told(backend, schema):
         return schema if any(is_valid(schema, value) for value in VALUES) else None
     invalid = [value for value in VALUES if not is_valid(schema, value)]
     return schema if any(accepts(json.dumps(value, ensure_ascii=False)) for value in invalid) else None
+
+
+def test_a_format_that_nobody_looks_at_is_not_said_to_be_checked():
+    plan = choose({"type": "string", "format": "idn-hostname"})
+    verdicts = {one.keyword: one.verdict for one in plan.variants[0].audit.findings}
+    assert verdicts["format"] == "check"
+    left = without_formats(plan).variants[0].audit.open
+    assert [(one.keyword, one.verdict) for one in left] == [("format", "unknown")]
+    assert "--formats" in left[0].reason
+    enforced = choose({"type": "string", "format": "date"}, "llguidance")
+    assert without_formats(enforced) == enforced

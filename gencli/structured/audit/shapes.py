@@ -14,12 +14,12 @@ from itertools import combinations
 from typing import Any
 
 from gencli.structured.audit.pattern_forms import pattern_forms
+from gencli.structured.schema.formats import FORMATS
 from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
 
 __all__ = [
     "ANNOTATIONS",
     "APPLICATORS",
-    "FORMATS",
     "GROUPS",
     "TYPES",
     "declared_types",
@@ -47,10 +47,6 @@ ANNOTATIONS = frozenset(
     "$anchor $comment $defs $dynamicAnchor $id $recursiveAnchor $schema $vocabulary contentEncoding"
     " contentMediaType contentSchema default definitions deprecated description example examples id readOnly"
     " title writeOnly".split()
-)
-FORMATS = frozenset(
-    "date date-time duration email hostname idn-email idn-hostname ipv4 ipv6 iri iri-reference json-pointer"
-    " regex relative-json-pointer time uri uri-reference uri-template uuid".split()
 )
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}

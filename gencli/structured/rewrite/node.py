@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gencli.structured.audit.shapes import APPLICATORS, FORMATS, GROUPS
+from gencli.structured.audit.shapes import APPLICATORS, GROUPS
 from gencli.structured.deadline import NEVER, Deadline
+from gencli.structured.schema.formats import FORMATS
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import References
 
