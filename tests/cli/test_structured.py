@@ -233,6 +233,9 @@ def test_what_the_mask_leaves_open_is_said_before_the_run(fake):
     strict = fake("--json-schema", LOOSE, "--schema-strict", "--model", "nowhere", "hi")
     assert (strict.code, strict.out) == (3, "")
     assert "--schema-strict" in strict.err
+    unknown = fake("--json-schema", '{"type": "null", "colour": 1}', "--schema-strict", "hi")
+    assert (unknown.code, "colour at /colour: not understood" in unknown.err) == (3, True)
+    assert fake("--json-schema", '{"type": "null", "title": "a"}', "--schema-strict", "hi").out == "null\n"
     assert "/format" in strict.err
 
 
@@ -241,6 +244,7 @@ def test_what_the_mask_leaves_open_is_said_before_the_run(fake):
     [
         (("--json-schema", '{"type": "strin"}'), "/type"),
         (("--json-schema", '{"propertie": {}}'), "'properties' is"),
+        (("--json-schema", '{"propertys": {}}'), "/propertys: 'propertys' is no keyword; 'properties' is"),
         (("--json-schema", '{"enum": []}'), "/enum"),
         (("--json-schema", '{"$ref": "http://far.away/x"}'), "/$ref"),
         (("--json-schema", '{"minimum": 2, "maximum": 1}'), "/minimum"),

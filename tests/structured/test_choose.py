@@ -88,3 +88,18 @@ def test_what_cannot_be_rewritten_spoils_nothing_around_it():
     found = json.loads(choose(schema, "llguidance").variants[0].constraint.text)
     assert "not" not in found["properties"]["x"]
     assert found["properties"]["y"]["allOf"] == pairs
+
+
+@pytest.mark.parametrize(
+    ("schema", "left"),
+    [
+        ({"type": "integer", "title": "a", "x-a": 1, "X-b": 2, "default": 3, "markdownDescription": ""}, []),
+        ({"type": "integer", "colour": 3}, ["/colour"]),
+        ({"type": "integer", "nullable": True}, ["/nullable"]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "contains": {"type": "null"}}, ["/contains"]),
+    ],
+)
+def test_what_is_no_keyword_of_the_draft_is_not_understood_but_remarks_are(schema, left):
+    plan = choose(schema, "llguidance")
+    assert [one.pointer for one in plan.variants[0].audit.open if one.verdict == "unknown"] == left
+    assert ("that is understood" in choose(schema).reason) is (bool(left) and "$schema" not in schema)

@@ -15,6 +15,7 @@ from gencli.structured.plan import Audit, Finding, Plan, Variant
 from gencli.structured.rewrite.node import GiveUp
 from gencli.structured.rewrite.normal import Rewritten
 from gencli.structured.rewrite.normal import rewrite as rewritten_for
+from gencli.structured.schema.drafts import Draft, draft_of
 from processors.grammar.constraint import Constraint
 
 __all__ = ["Candidate", "candidate", "choose"]
@@ -35,6 +36,11 @@ class Candidate:
     loose: int
     tight: int
     is_late: bool = False
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether each keyword is one that something checks."""
+        return all(one.verdict != "unknown" for one in self.variant.audit.findings)
 
     @property
     def is_exact(self) -> bool:
@@ -62,21 +68,35 @@ def choose(
         candidate(schema, name, whitespace=whitespace, extra=extra, rewrite=rewrite, deadline=deadline)
         for name in names
     ]
+    found = [_known(one, draft_of(schema)) for one in found]
+    whole = "all of this schema" + " that is understood" * (not any(one.is_understood for one in found))
     late = _LATE if any(one.is_late for one in found) else ""
     if backend != "auto":
         return Plan((found[0].variant,), f"{backend} was asked for.{late}", schema)
     first, second = found
     if first.is_exact:
-        reason = "xgrammar enforces all of this schema."
+        reason = f"xgrammar enforces {whole}."
     elif second.is_exact:
         first, second = second, first
-        reason = f"llguidance enforces all of this schema, xgrammar does not: {_why(second)}."
+        reason = f"llguidance enforces {whole}, xgrammar does not: {_why(second)}."
     elif (second.loose, second.tight) <= (first.loose, first.tight):
         first, second = second, first
         reason = f"No back end enforces all of this schema, llguidance more of it: {_why(first)}."
     else:
         reason = f"No back end enforces all of this schema, xgrammar more of it: {_why(first)}."
     return Plan((first.variant, second.variant), reason + late, schema)
+
+
+def _known(one: Candidate, draft: Draft) -> Candidate:
+    """The candidate without claims that a keyword is checked which its draft does not have."""
+    audit = one.variant.audit
+    findings = tuple(
+        replace(each, verdict="unknown", reason=f"not a keyword of draft {draft.name}: nothing checks it")
+        if each.verdict == "check" and each.keyword not in draft.judged()
+        else each
+        for each in audit.findings
+    )
+    return replace(one, variant=replace(one.variant, audit=replace(audit, findings=findings)))
 
 
 def _why(one: Candidate) -> str:

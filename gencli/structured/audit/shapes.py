@@ -46,7 +46,10 @@ APPLICATORS = ("$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "else",
 ANNOTATIONS = frozenset(
     "$anchor $comment $defs $dynamicAnchor $id $recursiveAnchor $schema $vocabulary contentEncoding"
     " contentMediaType contentSchema default definitions deprecated description example examples id readOnly"
-    " title writeOnly".split()
+    " title writeOnly"
+    # Of other tools, that say nothing of a value.
+    " defaultSnippets deprecationMessage doNotSuggest enumDescriptions enumNames errorMessage externalDocs"
+    " markdownDescription markdownEnumDescriptions meta note notes propertyOrder tags xml".split()
 )
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
@@ -76,7 +79,7 @@ def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
             yield from ((keyword, shape) for shape in _listed(schema, keyword))
         elif keyword == "type":
             yield keyword, "type" if isinstance(schema["type"], str) else "type:list"
-        elif keyword not in ANNOTATIONS and not keyword.startswith("x-"):
+        elif keyword not in ANNOTATIONS and not keyword.startswith(("x-", "X-")):
             yield keyword, "?" + keyword
 
 
