@@ -340,6 +340,38 @@ def test_a_preset_may_give_structure_and_a_flag_another(gencli, tmp_path, monkey
     assert "flag only" in gencli(*ALL, "--preset", "./code.yaml", "hi").err
 
 
+FILES = {
+    "json_schema": '{"const": "yes"}',
+    "grammar": 'root ::= "yes"',
+    "lark": 'start: "yes"',
+    "structural_tag": '{"type": "structural_tag", "format": {"type": "const_string", "value": "yes"}}',
+}
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_a_file_that_a_preset_names_lies_beside_it_wherever_the_command_is_given(
+    gencli, tmp_path, monkeypatch, key
+):
+    folder = tmp_path / "presets"
+    folder.mkdir()
+    (folder / "what.json").write_text(FILES[key])
+    (folder / "mine.yaml").write_text(f"{key}: what.json\n")
+    monkeypatch.chdir(tmp_path)
+    said = '"yes"\n' if key == "json_schema" else "yes\n"
+    assert gencli(*ALL, "--preset", "presets/mine.yaml", "hi").out == said
+    text = gencli("config", "export", "--preset", "presets/mine.yaml", "--seed", "3").out
+    (tmp_path / "copy.yaml").write_text(text)
+    assert gencli("config", "export", "--preset", "./copy.yaml", "--seed", "3").out == text
+    flag = f"--{key.replace('_', '-')}"
+    assert gencli("config", "export", flag, "presets/what.json", "--seed", "3").out == text
+
+
+def test_a_schema_in_a_preset_that_is_no_file_is_left_as_it_is(gencli, tmp_path):
+    (tmp_path / "mine.yaml").write_text("json_schema: 'name, age int'\n")
+    text = gencli("config", "export", "--preset", str(tmp_path / "mine.yaml"), "--seed", "3").out
+    assert 'json_schema: "name, age int"' in text
+
+
 def test_the_environment_may_give_structure(fake, monkeypatch):
     monkeypatch.setenv("GENCLI_CHOICE", '["red", "blue"]')
     assert fake("hi").out in ("red\n", "blue\n")
