@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gencli.structured.audit.audit import Graded, finding, graded
+from gencli.structured.audit.names import UNIQUE_NAMES, free_names, once
 from gencli.structured.audit.relax import above, relax, spell
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.errors import OutOfTime, SchemaError
@@ -16,12 +17,14 @@ from gencli.structured.rewrite.node import GiveUp
 from gencli.structured.rewrite.normal import Rewritten
 from gencli.structured.rewrite.normal import rewrite as rewritten_for
 from gencli.structured.schema.drafts import Draft, draft_of
+from gencli.structured.schema.pointers import child
 from processors.grammar.constraint import Constraint
 
 __all__ = ["Candidate", "candidate", "choose"]
 
 _BACKENDS = ("xgrammar", "llguidance")
 _SHARE = 0.25  # of the time that is left, for rewriting it for one of them
+_ONCE = ", but for free names that come twice"
 _LATE = " It stands as it was given where rewriting it took too long."
 
 
@@ -70,6 +73,7 @@ def choose(
     ]
     found = [_known(one, draft_of(schema)) for one in found]
     whole = "all of this schema" + " that is understood" * (not any(one.is_understood for one in found))
+    whole += _ONCE * any(one.keyword == UNIQUE_NAMES for one in found[0].variant.audit.findings)
     late = _LATE if any(one.is_late for one in found) else ""
     if backend != "auto":
         return Plan((found[0].variant,), f"{backend} was asked for.{late}", schema)
@@ -92,7 +96,7 @@ def _known(one: Candidate, draft: Draft) -> Candidate:
     audit = one.variant.audit
     findings = tuple(
         replace(each, verdict="unknown", reason=f"not a keyword of draft {draft.name}: nothing checks it")
-        if each.verdict == "check" and each.keyword not in draft.judged()
+        if each.verdict == "check" and each.keyword not in {*draft.judged(), UNIQUE_NAMES}
         else each
         for each in audit.findings
     )
@@ -102,7 +106,7 @@ def _known(one: Candidate, draft: Draft) -> Candidate:
 def _why(one: Candidate) -> str:
     """What is not exact, in a few words."""
     findings = one.variant.audit.findings
-    told = [each for each in findings if each.verdict != "mask"] or [
+    told = [each for each in findings if each.verdict != "mask" and each.keyword != UNIQUE_NAMES] or [
         each for each in findings if "valid" in each.reason
     ]
     if not told:
@@ -155,6 +159,10 @@ def _rewritten(schema: Any, backend: str, whitespace: int, extra: bool, deadline
     loose = max(loose, len(left), len(gone) + sum(one.grade != "tight" for one in inside))
     tight = len(form.tight) + sum(one.grade == "tight" for one in inside)
     constraint = Constraint("json_schema", json.dumps(spelled, ensure_ascii=False), backend, whitespace)
+    free = {
+        place.rpartition("/")[0] for here in free_names(spelled) for place in at.get(child(*here)) or [""]
+    }
+    findings = (*findings, *map(once, sorted(free)))
     return Candidate(Variant(constraint, Audit(backend, findings)), loose, tight)
 
 
@@ -200,4 +208,5 @@ def _as_it_stands(schema: Any, backend: str, whitespace: int, deadline: Deadline
     )
     tight = sum(one.grade == "tight" for one in grades)
     constraint = Constraint("json_schema", json.dumps(relaxed, ensure_ascii=False), backend, whitespace)
+    findings += [once(pointer) for pointer, _ in free_names(relaxed)]
     return Candidate(Variant(constraint, Audit(backend, tuple(findings))), loose, tight)
