@@ -75,14 +75,14 @@ class GrammarStage(Processor[GrammarParams]):
             is_canonical=params.canonical,
             budget=request.max_tokens if params.in_budget else None,
         )
-        reach = None if rules.budget is None else self._reach(grammar, rules.budget)
+        reach = None if rules.budget is None else self._reach(grammar, rules.budget, rules.is_json)
         self._places[slot] = Place.start(grammar.matcher(), rules, reach)
         self._backend_of[slot] = backend
         self._ahead.pop(slot, None)
 
-    def _shortest(self, grammar: Grammar, budget: int) -> int | None:
+    def _shortest(self, grammar: Grammar, budget: int, is_json: bool) -> int | None:
         """The tokens of a short document, if one within the budget is known."""
-        path = self._closer.path(grammar.matcher(), b"", budget) if self._closer else None
+        path = self._closer.path(grammar.matcher(), b"", budget, is_json=is_json) if self._closer else None
         return None if path is None else len(path)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
