@@ -12,14 +12,15 @@ _SCHEMAS = (".json", *YAML)
 _ALWAYS = ("structural_tag", "tools")
 
 
-def named_file(kind: str, text: str) -> Path | None:
+def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
     """The file that the value of an option of this key names; None where the value is the structure itself.
 
     Tools and tags stand in files. A grammar without a colon or a newline is a file. A schema is one if its
-    name ends in .json, .yaml or .yml, or exists; not if it begins with {, or is true or false.
+    name ends in .json, .yaml or .yml, or exists; not if it begins with {, or is true or false. Relative
+    names are those of files in `folder`.
     """
     stripped = text.strip()
-    path = Path(os.path.expanduser(stripped))
+    path = folder / os.path.expanduser(stripped)
     if kind in ("grammar", "lark"):
         return path if not {":", "\n"} & set(text) else None
     if kind == "json_schema":
