@@ -220,7 +220,7 @@ def show(counts: Counter[tuple[int, Outcome]], done: int, options: argparse.Name
     print(f"{options.model}, {done} schemas x {options.seeds} seeds, {options.max_tokens} tokens")
     print(f"| back end | rewritten | {' | '.join(KINDS)} |\n|---|---|{'---|' * len(KINDS)}")
     for cell, (back_end, rewrite) in enumerate(CELLS):
-        kinds = Counter({kind: 0 for kind in KINDS})
+        kinds = Counter[str]()
         for (where, end), count in counts.items():
             kinds[end.kind] += count * (where == cell)
         figures = " | ".join(str(kinds[kind]) for kind in KINDS)
