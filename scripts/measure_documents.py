@@ -5,7 +5,8 @@
 `--model` may also be a folder with a tokenizer alone: a small model with random weights is put behind it.
 The schemas of tests/data/schemas.jsonl are drawn with each back end, rewritten and not, at temperature 1.
 Cells in which a schema comes to the same grammar share its documents, as the same draws give the same text.
-After `--minutes` no more schemas are begun: they come in a shuffled order, so that those done are a sample.
+After `--minutes`, or when it is interrupted, it shows what it has: the schemas come in a shuffled order, so
+that those done are a sample.
 
 valid: exit 0, and jsonschema as it is installed agrees; wrong: exit 0, and it does not; invalid: exit 6, for
 the final check found a fault; cut: exit 6, for the tokens ran out in an open document.
@@ -16,11 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +55,7 @@ CORPUS = ROOT / "tests" / "data" / "schemas.jsonl"
 CELLS = [(back_end, rewrite) for back_end in ("auto", "xgrammar", "llguidance") for rewrite in (True, False)]
 KINDS = ("valid", "wrong", "invalid", "cut", "error", "refused")
 PLACES = 16  # samples at once
+TOGETHER = 5  # schemas at once
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,10 @@ def _random_model(tokenizer: Path, folder: Path) -> None:
     known.save_pretrained(folder)
 
 
+class Late(Exception):
+    """The minutes are over."""
+
+
 class Bench:
     """A model, and what compiles grammars for it."""
 
@@ -102,6 +110,12 @@ class Bench:
             self.loaded.runner, self.loaded.tokenizer, max_batch=PLACES, grammars=self.compiler
         )
         self.prompt = tuple(self.loaded.tokenizer.encode("JSON:"))
+        self.begin = time.monotonic()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def is_late(self) -> bool:
+        """Whether the minutes are over."""
+        return time.monotonic() - self.begin > 60 * self.options.minutes
 
     def compiled(self, schema: Any, back_end: str, rewrite: bool) -> Constraint | Outcome:
         """What a run with these options would be constrained by, or why there is no such run."""
@@ -178,6 +192,8 @@ def drawn(bench: Bench, entries: Iterable[dict[str, Any]]) -> Iterator[tuple[int
                 bench.draw(name, schema, found)
             cells.append(cell)
     for event in bench.engine.run():
+        if bench.is_late():
+            raise Late
         if not isinstance(event, Finish | Error):
             continue
         name, *rest, _ = json.loads(event.request)
@@ -199,18 +215,16 @@ def main() -> None:
     parser.add_argument("--grammar-timeout", type=float, default=30.0)
     parser.add_argument("--minutes", type=float, default=1e9)
     options = parser.parse_args()
-    begin, bench = time.monotonic(), Bench(options)
+    bench, done = Bench(options), 0
     entries = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
     random.Random(0).shuffle(entries)
     counts: Counter[tuple[int, Outcome]] = Counter()
-    done = 0
-    while done < min(options.schemas, len(entries)):
-        some = entries[done : min(done + 10, options.schemas)]
-        if time.monotonic() - begin > 60 * options.minutes:
-            break
-        counts.update(drawn(bench, some))
-        done += len(some)
-        print(f"{done} schemas, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+    with suppress(Late, KeyboardInterrupt):
+        while done < min(options.schemas, len(entries)):
+            some = entries[done : min(done + TOGETHER, options.schemas)]
+            counts.update(list(drawn(bench, some)))
+            done += len(some)
+            print(f"{done} schemas, {time.monotonic() - bench.begin:.0f} s", file=sys.stderr, flush=True)
     bench.compiler.close()
     show(counts, done, options)
 
