@@ -1,7 +1,7 @@
 """How many constrained outputs are cut by --max-tokens, with the budget in view and without.
 
     python scripts/measure_budget.py [--schemas 300] [--tokens 64 256] [--models random tiny]
-        [--back-end auto]
+        [--back-end auto] [--as-given]
 
 The schemas are those of tests/data/schemas.jsonl, rewritten, the draws at temperature 1. `random` is a
 table of random logits over the vocabulary of tiny. Printed are, for each: documents that ended in time,
@@ -52,7 +52,7 @@ class Case:
 class Measure:
     """A model and the schemas that its back end compiles."""
 
-    def __init__(self, model: str, count: int, backend: str) -> None:
+    def __init__(self, model: str, count: int, backend: str, rewrite: bool) -> None:
         loaded = load(ModelChoice(name="tiny", dtype="float32", max_batch=16))
         width = loaded.runner.spec.vocab_size
         self.runner: Any = FakeRunner(width) if model == "random" else loaded.runner
@@ -63,7 +63,8 @@ class Measure:
         self.cases: list[Case] = []
         for line in CORPUS.read_text(encoding="utf-8").splitlines():
             schema = json.loads(line)["schema"]
-            constraint = choose(schema, backend).variants[0].constraint  # type: ignore[arg-type]
+            plan = choose(schema, backend, rewrite=rewrite)  # type: ignore[arg-type]
+            constraint = plan.variants[0].constraint
             if len(self.cases) < count and (shortest := self._shortest(constraint)) is not None:
                 self.cases.append(Case(schema, constraint, shortest))
 
@@ -113,12 +114,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--models", nargs="+", default=["random", "tiny"])
     parser.add_argument("--back-end", default="auto", choices=("auto", *NAMES))
+    parser.add_argument("--as-given", action="store_true", help="do not rewrite the schemas")
     options = parser.parse_args()
     torch.set_num_threads(1)
     kinds = ("ended", "cut", "no room", "error", "not valid")
     print("model   tokens  in budget  " + "  ".join(f"{kind:>9}" for kind in kinds))
     for model in options.models:
-        measure = Measure(model, options.schemas, options.back_end)
+        measure = Measure(model, options.schemas, options.back_end, not options.as_given)
         for tokens, in_budget in product(options.tokens, (False, True)):
             found = measure.run(tokens, in_budget)
             figures = "  ".join(f"{found[kind]:9}" for kind in kinds)
