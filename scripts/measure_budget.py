@@ -74,7 +74,7 @@ class Measure:
             grammar = self.backends[constraint.backend].compile(constraint)
         except GrammarError:
             return None
-        path = self.closer.path(grammar.matcher(), b"", 4096)
+        path = self.closer.path(grammar.matcher(), b"", 4096, is_json=True)
         return 4097 if path is None else len(path)
 
     def run(self, tokens: int, in_budget: bool) -> Counter[str]:

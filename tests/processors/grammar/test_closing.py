@@ -50,7 +50,7 @@ def test_what_goes_is_what_would_go_if_each_token_were_tried(name, begun):
     mask = torch.zeros(1, -(-env.width // 32), dtype=torch.int32)
     backend.fill([Ask(matcher.matcher, (), 0)], mask)
     legal = allowed_ids(mask[0], len(WORDS.token_bytes)).tolist()
-    path = closer.path(matcher, text, 64)
+    path = closer.path(matcher, text, 64, is_json=True)
     for left in range(len(path), len(path) + 4):
         narrowed, before = mask[0].clone(), matcher.tries
         closer.narrow(narrowed, matcher, text, left, is_json=True)
@@ -63,6 +63,6 @@ def test_what_goes_is_what_would_go_if_each_token_were_tried(name, begun):
 
 def fits_alone(closer, matcher, text, token, left):
     assert matcher.accept(token)
-    found = closer.path(matcher, closer.speller.join(text, token), left - 1)
+    found = closer.path(matcher, closer.speller.join(text, token), left - 1, is_json=True)
     matcher.rollback(1)
     return found is not None
