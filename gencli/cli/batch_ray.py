@@ -56,9 +56,9 @@ def open_pool(batch: Batch, voice: Voice) -> Iterator[Pool]:
     # A seed that was chosen at random is chosen once.
     layers = (*settings.layers, Layer.of(FLAG, {"seed": batch.jobs.base.seed}))
     orders = _Orders(__version__, os.getcwd(), layers, plan["keep_input"])
-    with connected() as place:
+    with connected() as (place, there):
         share = fair_share(
-            workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
+            there, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
         )
         voice.say(f"Notice: Ray on {place} runs {workers} workers, each with {share}.")
         window = 2 * settings["max_batch"]  # as many as run wait beside them

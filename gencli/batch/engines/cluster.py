@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 
 import ray
@@ -31,12 +32,13 @@ class Share:
 
 
 @contextmanager
-def connected() -> Iterator[str]:
-    """Connect, and say to what. A local Ray ends with the block, and with this process however that ends.
+def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
+    """Connect; to what, and the CPUs and GPUs there. A local Ray ends with the block, and with this process however that ends.
 
     Raises UsageError where RAY_ADDRESS leads nowhere.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
     address = os.environ.get("RAY_ADDRESS", "")
     if "://" in address:
         raise UsageError(
@@ -44,23 +46,29 @@ def connected() -> Iterator[str]:
             hint="Run gencli on a node of the cluster, with RAY_ADDRESS=auto.",
         )
     is_local = address in ("", "local")
-    try:
-        with _same_handlers():
-            _connect("local" if is_local else address, is_local=is_local)
-        yield "this machine" if is_local else address
-    finally:
-        with _same_handlers():
-            ray.shutdown()
+    # Ray prints what it finds wrong on stdout, where the result goes; a dead worker is a notice of ours.
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        try:
+            with _same_handlers():
+                _connect("local" if is_local else address, is_local=is_local)
+            yield "this machine" if is_local else address, ray.cluster_resources()
+        finally:
+            with _same_handlers():
+                ray.shutdown()
 
 
 def _connect(address: str, *, is_local: bool) -> None:
     of_local = {"include_dashboard": False, "object_store_memory": _STORE} if is_local else {}
+    if is_local and "RAY_AUTH_MODE" not in os.environ:
+        # A secret of this run alone, where Ray would put one into the user's home to stay.
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     try:
         ray.init(address, log_to_driver=False, configure_logging=False, **of_local)
     except (ConnectionError, RuntimeError, ValueError) as error:
         said = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UsageError(
-            f"There is no Ray at {address}: {said}", hint="RAY_ADDRESS names one; without it one is started."
+            f"There is no Ray at {address}: {said}",
+            hint="If it asks for a token, set RAY_AUTH_MODE=token. Without RAY_ADDRESS one is started.",
         ) from error
 
 
@@ -75,12 +83,13 @@ def _same_handlers() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def fair_share(workers: int, cpus: float | None, gpus: float | None, *, is_cpu: bool) -> Share:
-    """What each worker is given: what was asked for, else an equal part of what there is, at most one.
+def fair_share(
+    there: Mapping[str, float], workers: int, cpus: float | None, gpus: float | None, *, is_cpu: bool
+) -> Share:
+    """What each worker is given: what was asked for, else an equal part of what is `there`, at most one.
 
     Raises UsageError where the nodes do not have so much.
     """
-    there = ray.cluster_resources()
     has_cpus, has_gpus = there.get("CPU", 0.0), 0.0 if is_cpu else there.get("GPU", 0.0)
     share = Share(
         _part(has_cpus, workers) if cpus is None else cpus, _part(has_gpus, workers) if gpus is None else gpus

@@ -78,17 +78,16 @@ class Worker:
         `drain` tells the worker to stop: what runs has so many seconds yet. Raises what the engine raised.
         """
         self._inbox.put(rows)
-        engine = self._engine
         if drain is not None:
-            if engine is None:  # it is still loading, and has nothing to end
+            if self._engine is None:  # it is still loading, and has nothing to end
                 return Report(is_over=True)
-            engine.stop(drain)
+            self._engine.stop(drain)
             self._inbox.put(())
         is_over = not self._thread.is_alive()  # asked first: what it has left behind is taken below
         outcomes = self._ended()
         if self._error is not None:
             raise self._error
-        return Report() if engine is None else self._report(engine, outcomes, is_over=is_over)
+        return Report() if self._engine is None else self._report(self._engine, outcomes, is_over=is_over)
 
     def _report(self, engine: RowEngine, outcomes: tuple[Outcome, ...], *, is_over: bool) -> Report:
         notices, tokens = tuple(engine.notices), self._num_tokens
