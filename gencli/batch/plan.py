@@ -74,4 +74,4 @@ def _refuse(plan: Plan) -> None:
         raise UsageError(
             "--kv-memory and --max-batch both say how many samples run.", hint="Leave one of them out."
         )
-    check_engine(plan.own, plan.given)
+    check_engine(plan.own)

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
 from gencli.batch.capacity import plan_rows
 from gencli.batch.engines.base import RowEngine
-from gencli.batch.grammars import Grammars
-from gencli.batch.loop import Loop
-from gencli.batch.overrides import RowJobs
 from gencli.batch.prepare import Batch
 from gencli.batch.progress import Progress
 from gencli.batch.store import Store
 from gencli.cli.batch_bar import BatchBar
-from gencli.cli.batch_rows import make_judge
-from gencli.cli.generate import load_model
+from gencli.cli.batch_loop import open_loop
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice
 from gencli.cli.tables import size
-from gencli.engine import Engine
 from gencli.settings import Layer, Settings, resolve
-from gencli.structured.compiling import grammar_env, make_compiler
 
-__all__ = ["End", "Status", "generate_rows", "open_loop"]
+__all__ = ["End", "Status", "generate_rows"]
 
 Status = Literal["complete", "interrupted", "stopped"]
-_AHEAD = 4  # times the samples that run at once are in the engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +61,6 @@ def _opened(batch: Batch, voice: Voice) -> AbstractContextManager[RowEngine]:
         return open_pool(batch, voice)
     settings = _planned(batch, voice)
     return open_loop(batch.jobs, settings, keep_input=batch.plan["keep_input"], voice=voice)
-
-
-@contextmanager
-def open_loop(jobs: RowJobs, settings: Settings, *, keep_input: bool, voice: Voice) -> Iterator[Loop]:
-    """The model, and the loop that runs rows on it in this process."""
-    loaded, _ = load_model(settings, voice)
-    with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
-        engine = Engine(
-            loaded.runner,
-            loaded.tokenizer,
-            max_batch=settings["max_batch"],
-            registry=jobs.base.registry,
-            grammars=compiler,
-        )
-        grammars = Grammars(compiler)
-        judge = make_judge(engine, settings["model"], grammars, keep_input=keep_input)
-        yield Loop(engine, loaded.tokenizer, jobs, grammars, judge, ahead=_AHEAD * engine.limit)
 
 
 def _run(batch: Batch, engine: RowEngine, store: Store, progress: Progress, bar: BatchBar) -> bool:

@@ -14,7 +14,7 @@ from gencli.batch.engines.cluster import connected, fair_share
 from gencli.batch.engines.pool import Pool
 from gencli.batch.overrides import RowJobs
 from gencli.batch.prepare import Batch
-from gencli.cli.batch_generate import open_loop
+from gencli.cli.batch_loop import open_loop
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Voice
 from gencli.errors import UsageError

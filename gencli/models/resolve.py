@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gencli.errors import ModelError, UsageError
 from gencli.models.places import BUNDLED, bundled_folder, find_local
+from gencli.models.spread import ONE_DEVICE, Spread, rank
 
 if TYPE_CHECKING:
     from gencli.models.base import ModelRunner
@@ -29,6 +30,7 @@ class ModelChoice:
     device: str = "auto"
     max_batch: int = 8
     trust_remote_code: bool = False
+    spread: Spread = ONE_DEVICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def load(
     from gencli.tokenizer import HFTokenizer
 
     # Weights take the longest, so what is wrong with the folder or the tokenizer is said before.
+    choice.spread.check(choice.device)
     folder = _checked(choice)
     tokenizer = HFTokenizer.load(folder, trust_remote_code=choice.trust_remote_code)
     if on_tokenizer is not None:
@@ -64,9 +67,17 @@ def load(
         device=choice.device,
         max_lanes=choice.max_batch,
         trust_remote_code=choice.trust_remote_code,
+        spread=choice.spread,
         on_bytes=on_bytes,
     )
-    return Loaded(runner, tokenizer)
+    return Loaded(_led(runner) if choice.spread.tp is not None else runner, tokenizer)
+
+
+def _led(runner: ModelRunner) -> ModelRunner:
+    """In the first of several processes: the runner that tells the others what to do."""
+    from gencli.models.parallel import Leader
+
+    return runner if rank() else Leader(runner)
 
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Tokenizer:
@@ -99,13 +110,18 @@ def _load_fake(choice: ModelChoice) -> Loaded:
     from gencli.models.fake import FakeRunner
     from gencli.tokenizer import ByteTokenizer
 
-    fixed: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    fixed: Mapping[str, tuple[object, tuple[str | None, ...]]] = {
         "--dtype": (choice.dtype, ("auto", "float32")),
         "--device": (choice.device, ("auto", "cpu")),
+        "--device-map": (choice.spread.device_map, (None,)),
+        "--tp": (choice.spread.tp, (None,)),
     }
     for flag, (value, possible) in fixed.items():
         if value not in possible:
-            raise UsageError(f"{flag} is {value}, but the fake model knows only {' and '.join(possible)}.")
+            known = " and ".join(name for name in possible if name)
+            raise UsageError(
+                f"{flag} is {value}, but the fake model knows {f'only {known}' if known else 'none'}."
+            )
     tokenizer = ByteTokenizer()
     runner = FakeRunner(tokenizer.vocab_size, max_lanes=choice.max_batch, eos_ids=tokenizer.eos_ids)
     return Loaded(runner, tokenizer)

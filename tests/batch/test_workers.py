@@ -90,6 +90,7 @@ def test_workers_that_find_no_place_are_refused():
         ),
         (("--engine", "ray", "--kv-memory", "1G"), "--kv-memory plans from the memory of this machine"),
         (("--engine", "ray", "--device", "cuda:1"), "--device cuda:1 names a GPU"),
+        (("--engine", "ray", "--tp", "2"), "--tp splits a model over processes of torchrun"),
         (("--engine", "ray", "--worker-gpus", "1.5"), "--worker-gpus is 1.5"),
         (("--engine", "ray", "--worker-cpus", "-1"), "--worker-cpus is -1"),
     ],

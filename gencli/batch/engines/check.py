@@ -7,14 +7,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from gencli.errors import UsageError
+from gencli.settings import Settings
 
-__all__ = ["check_engine"]
+__all__ = ["check_engine", "check_settings"]
 
 _OF_RAY = ("workers", "worker_cpus", "worker_gpus")
 
 
-def check_engine(own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise UsageError for what --engine cannot be given. `own` are the batch's options, `given` the rest."""
+def check_engine(own: Mapping[str, Any]) -> None:
+    """Raise UsageError for what --engine cannot be given beside the batch's own options."""
     if own["engine"] != "ray":
         _refuse_workers(own)
         return
@@ -29,16 +30,25 @@ def check_engine(own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
             f"{flag} plans from the memory of this machine, but workers of Ray may run on others.",
             hint="Give --max-batch a number; a worker whose memory is full halves it.",
         )
-    device = str(given.get("device") or "")
-    if device.startswith("cuda:"):
-        raise UsageError(
-            f"--device {device} names a GPU, but with --engine ray each worker is given its own.",
-            hint="Use --device cuda, and --worker-gpus.",
-        )
     gpus = own["worker_gpus"] or 0
     if gpus > 1 and gpus % 1:
         raise UsageError(
             f"--worker-gpus is {gpus:g}, but has to be a part of one GPU or a whole number of them."
+        )
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise UsageError for what workers of Ray cannot do of the options that a run has too."""
+    if settings["tp"] is not None:
+        raise UsageError(
+            f"{settings.name('tp')} splits a model over processes of torchrun, --engine ray starts its own.",
+            hint="Leave one of them out; --device-map auto spreads a model over a worker's GPUs.",
+        )
+    if str(settings["device"]).startswith("cuda:"):
+        raise UsageError(
+            f"{settings.name('device')} {settings['device']} names a GPU, but --engine ray gives each worker "
+            "its own.",
+            hint="Use --device cuda, and --worker-gpus.",
         )
 
 

@@ -33,9 +33,10 @@ class Share:
 
 @contextmanager
 def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
-    """Connect; to what, and the CPUs and GPUs there. A local Ray ends with the block, and with this process however that ends.
+    """Connect; to what, and the CPUs and GPUs there.
 
-    Raises UsageError where RAY_ADDRESS leads nowhere.
+    A local Ray ends with the block, and with this process, however that ends. Raises UsageError where
+    RAY_ADDRESS leads nowhere.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
