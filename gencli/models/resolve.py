@@ -49,6 +49,7 @@ def load(
     `on_bytes` is called with the bytes of weights that are loaded and all bytes, `on_tokenizer` once,
     before the weights are read.
     """
+    choice.spread.check(choice.device)
     if choice.name == "fake":
         return _load_fake(choice)
     from gencli.models.hf import HFRunner
@@ -56,7 +57,6 @@ def load(
     from gencli.tokenizer import HFTokenizer
 
     # Weights take the longest, so what is wrong with the folder or the tokenizer is said before.
-    choice.spread.check(choice.device)
     folder = _checked(choice)
     tokenizer = HFTokenizer.load(folder, trust_remote_code=choice.trust_remote_code)
     if on_tokenizer is not None:
@@ -113,7 +113,6 @@ def _load_fake(choice: ModelChoice) -> Loaded:
     fixed: Mapping[str, tuple[object, tuple[str | None, ...]]] = {
         "--dtype": (choice.dtype, ("auto", "float32")),
         "--device": (choice.device, ("auto", "cpu")),
-        "--device-map": (choice.spread.device_map, (None,)),
         "--tp": (choice.spread.tp, (None,)),
     }
     for flag, (value, possible) in fixed.items():

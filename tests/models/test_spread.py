@@ -103,10 +103,9 @@ def test_what_does_not_go_together_is_refused(spread, device, message):
         spread.check(device)
 
 
-@pytest.mark.parametrize("flags", [("--tp", "2"), ("--device-map", "auto")])
-def test_the_fake_model_has_nothing_to_spread(flags, capfd):
-    assert main(["run", "--model", "fake", *flags, "a"]) == 2
-    assert flags[0] in capfd.readouterr().err
+def test_one_process_says_how_to_start_several(capfd):
+    assert main(["run", "--model", "fake", "--tp", "2", "a"]) == 2
+    assert "torchrun --nproc-per-node 2 -m gencli" in capfd.readouterr().err
 
 
 def test_without_accelerate_it_is_said_what_to_install(monkeypatch):
