@@ -11,7 +11,6 @@ from functools import partial
 from gencli import __version__
 from gencli.batch.engines.base import RowEngine
 from gencli.batch.engines.cluster import connected, fair_share
-from gencli.batch.engines.pool import Pool
 from gencli.batch.overrides import RowJobs
 from gencli.batch.prepare import Batch
 from gencli.cli.batch_loop import open_loop
@@ -49,7 +48,7 @@ class _Recorder(Voice):
 
 
 @contextmanager
-def open_pool(batch: Batch, voice: Voice) -> Iterator[Pool]:
+def open_pool(batch: Batch, voice: Voice) -> Iterator[RowEngine]:
     """Workers on Ray that have loaded their models. Raises UsageError where Ray lacks what they need."""
     plan, settings = batch.plan, batch.settings
     workers = plan["workers"] or _WORKERS
@@ -61,6 +60,8 @@ def open_pool(batch: Batch, voice: Voice) -> Iterator[Pool]:
             there, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
         )
         voice.say(f"Notice: Ray on {place} runs {workers} workers, each with {share}.")
+        from gencli.batch.engines.pool import Pool
+
         window = 2 * settings["max_batch"]  # as many as run wait beside them
         pool = Pool(partial(_open, orders), workers=workers, share=share, window=window)
         pool.wait()

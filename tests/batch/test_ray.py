@@ -13,6 +13,7 @@ import pytest
 
 from tests.batch.conftest import FAKE
 
+pytest.importorskip("ray")
 ROOT = Path(__file__).parent.parent.parent
 START = """
 import sys, ray
@@ -50,37 +51,23 @@ RAY = ("--engine", "ray", "--workers", "2", "--worker-cpus", "0.5")
 
 
 @pytest.fixture(scope="module")
-def environ(mark):
-    """What the processes of this module share; of Ray's token only they know."""
+def cluster():
+    """The environment of processes that use one Ray of two CPUs, whose token only they know."""
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    own = {"RAY_USAGE_STATS_ENABLED": "0", "MORTAL_MARK": str(mark), "PYTHONPATH": str(ROOT)}
-    return os.environ | token | own
-
-
-@pytest.fixture(scope="module")
-def mark(tmp_path_factory):
-    return tmp_path_factory.mktemp("ray") / "mark"
-
-
-@pytest.fixture(scope="module")
-def address(environ):
-    """A Ray of two CPUs."""
+    env = os.environ | token | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(
-        [sys.executable, "-c", START], text=True, env=environ, cwd=ROOT, **pipes
-    ) as process:
-        yield process.stdout.readline().strip()
+    with subprocess.Popen([sys.executable, "-c", START], text=True, env=env, cwd=ROOT, **pipes) as process:
+        yield env | {"RAY_ADDRESS": process.stdout.readline().strip()}
         process.stdin.close()
 
 
 @pytest.fixture
-def start(address, environ):
-    """Starts a batch in a process of its own, with the Ray of this module within reach."""
+def start():
+    """Starts a batch in a process of its own."""
     with ExitStack() as stack:
 
-        def start(*arguments):
+        def start(*arguments, env):
             command = [sys.executable, "-m", "gencli", "batch", *map(str, arguments)]
-            env = environ | {"RAY_ADDRESS": address}
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             process = stack.enter_context(subprocess.Popen(command, cwd=ROOT, env=env, text=True, **pipes))
             stack.callback(process.kill)
@@ -89,27 +76,28 @@ def start(address, environ):
         yield start
 
 
-def test_a_worker_dies_and_the_result_is_that_of_this_process(bench, start, mark, monkeypatch):
+def test_a_worker_dies_and_the_result_is_that_of_this_process(bench, start, monkeypatch):
     bench.write([{"prompt": f"The fox {n}", **OWN[n % len(OWN)]} for n in range(36)])
-    plugin = bench.folder / "mortal.py"
+    plugin, mark = bench.folder / "mortal.py", bench.folder / "mark"
     plugin.write_text(MORTAL)
+    monkeypatch.setenv("MORTAL_MARK", str(mark))
     flags = (bench.input, "--plugin", plugin, "--stage", "mortal=1", *FLAGS)
-    out, said = (process := start(*flags, *RAY)).communicate()
+    env = os.environ | {"PYTHONPATH": str(ROOT)}  # and no RAY_ADDRESS: a Ray for this run alone
+    out, said = (process := start(*flags, *RAY, env=env)).communicate()
     assert process.returncode == 7, said  # max_tokens 0 is an error of its row
     assert mark.exists()
     assert "A worker has died" in said
     assert {json.loads(line)["error"] is None for line in out.splitlines()} == {True, False}
-    monkeypatch.setenv("MORTAL_MARK", str(mark))
     plain = bench.call(*flags)
     assert (plain.code, plain.out) == (7, out)
 
 
-def test_a_run_that_is_cut_goes_on(bench, start):
-    bench.write([{"prompt": f"Row {n}", "max_tokens": 400} for n in range(200)])
+def test_a_run_that_is_cut_goes_on(bench, start, cluster):
+    bench.write([{"prompt": f"Row {n}", "max_tokens": 200} for n in range(80)])
     flags = (bench.input, "-o", bench.output, *FAKE, "--max-batch", "2", "--no-timings", "--resume")
     for number, code, drain in ((signal.SIGKILL, -9, "0"), (signal.SIGTERM, 130, "60")):
         before = len(finished(bench.journal))
-        process = start(*flags, *RAY, "--drain", drain)
+        process = start(*flags, *RAY, "--drain", drain, env=cluster)
         while len(finished(bench.journal)) < before + 3:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.02)
@@ -118,8 +106,8 @@ def test_a_run_that_is_cut_goes_on(bench, start):
         _, said = process.communicate()
         assert process.returncode == code, said
     cut = finished(bench.journal)
-    assert len({line["row"] for line in cut}) == len(cut) < 200
-    assert {line["result"]["completion_tokens"] for line in cut} == {400}  # whole rows, or none
+    assert len({line["row"] for line in cut}) == len(cut) < 80
+    assert {line["result"]["completion_tokens"] for line in cut} == {200}  # whole rows, or none
     assert bench.call(*flags).code == 0  # without Ray
     found = bench.output.read_bytes()
     assert bench.call(*flags[:-1], "--overwrite").code == 0

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 
-import ray
-
 from gencli.errors import UsageError
 
 __all__ = ["Share", "connected", "fair_share"]
@@ -38,8 +36,6 @@ def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
     A local Ray ends with the block, and with this process, however that ends. Raises UsageError where
     RAY_ADDRESS leads nowhere.
     """
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
     address = os.environ.get("RAY_ADDRESS", "")
     if "://" in address:
         raise UsageError(
@@ -47,6 +43,9 @@ def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
             hint="Run gencli on a node of the cluster, with RAY_ADDRESS=auto.",
         )
     is_local = address in ("", "local")
+    _set_environ(is_local=is_local)
+    import ray  # not before: it reads the environment
+
     # Ray prints what it finds wrong on stdout, where the result goes; a dead worker is a notice of ours.
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         try:
@@ -58,17 +57,23 @@ def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
                 ray.shutdown()
 
 
-def _connect(address: str, *, is_local: bool) -> None:
-    of_local = {"include_dashboard": False, "object_store_memory": _STORE} if is_local else {}
+def _set_environ(*, is_local: bool) -> None:
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if is_local and "RAY_AUTH_MODE" not in os.environ:
         # A secret of this run alone, where Ray would put one into the user's home to stay.
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+
+
+def _connect(address: str, *, is_local: bool) -> None:
+    import ray
+
+    of_local = {"include_dashboard": False, "object_store_memory": _STORE} if is_local else {}
     try:
         ray.init(address, log_to_driver=False, configure_logging=False, **of_local)
     except (ConnectionError, RuntimeError, ValueError) as error:
         said = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UsageError(
-            f"There is no Ray at {address}: {said}",
+            f"Ray cannot be used ({address}): {said}",
             hint="If it asks for a token, set RAY_AUTH_MODE=token. Without RAY_ADDRESS one is started.",
         ) from error
 
