@@ -41,7 +41,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.run
     if (code := followed(given)) is not None:
         return code
-    plan = make_plan(tuple(arguments), given)
+    plan = make_plan(tuple(arguments), given, os.environ)
     with (
         interrupts(signal.SIGINT, signal.SIGTERM) as handler,
         quiet_libraries(is_on="debug" not in given),
