@@ -82,7 +82,7 @@ def rows_read(folder: Path, rows: int) -> float:
     """Rows a second that are read, checked and hashed before the model loads."""
     source = folder / "many.jsonl"
     source.write_text("".join(json.dumps({"prompt": f"The fox {n} " * 10}) + "\n" for n in range(rows)))
-    batch = prepare(make_plan((str(source),), {"model": "fake"}), {})
+    batch = prepare(make_plan((str(source),), {"model": "fake"}, {}), {})
     start = time.monotonic()
     batch.survey()
     return rows / (time.monotonic() - start)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from gencli.batch.plan import run_variables
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import silence
 from gencli.models.spread import rank
@@ -23,8 +24,11 @@ def followed(given: Mapping[str, Any]) -> int | None:
     """
     if rank() == 0:
         return None
-    keys = {entry.key for entry in OPTIONS}
-    settings = gather({key: value for key, value in given.items() if key in keys}, os.environ)
+    keys = {entry.key for entry in OPTIONS if entry.section in ("Model", "Presets")} | {"plugin"}
+    own = {
+        key: value for key, value in given.items() if key in keys and (key, value) != ("max_batch", "auto")
+    }
+    settings = gather(own, run_variables(os.environ))
     if settings["tp"] is None:  # torchrun may start runs that know nothing of each other
         return None
     silence()
