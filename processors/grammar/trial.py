@@ -12,8 +12,9 @@ from processors.grammar.backend import Ask, Backend, Grammar
 from processors.grammar.pace import MAX_STEP_SECONDS
 from processors.grammar.vocabulary import GrammarVocabulary
 
-__all__ = ["try_steps"]
+__all__ = ["TRIAL", "try_steps"]
 
+TRIAL = "2"  # its version: what went well in another one is tried again
 _WALKS, _STEPS = 4, 16
 
 
