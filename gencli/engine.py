@@ -11,15 +11,16 @@ from torch import Tensor
 
 from gencli.admission import admission, check_request, effective_chain, stop_rules
 from gencli.drafters.base import Drafter
+from gencli.drafters.chooser import Chooser
 from gencli.drafters.first import FirstDrafter
 from gencli.drafters.jump import JumpDrafter
 from gencli.errors import GenerationError, is_out_of_memory
 from gencli.events import Event
 from gencli.models.base import ModelRunner
-from gencli.plugins.safety import DraftGuard
 from gencli.request import Request
 from gencli.scheduler import Choosing, Scheduler
 from gencli.sequence import Sequence, Taken
+from gencli.speculation import Speculation
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
 from processors.base import Compiler, Env
@@ -71,21 +72,24 @@ class Engine:
         self._scheduler = Scheduler(
             max_batch=max_batch,
             step_tokens=step_tokens,
-            context=spec.context,
             can_rollback=spec.can_rollback,
         )
         self._history = History(device, slots=max_batch + 1)
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
         self.pipeline = Pipeline(env, self._registry)
-        jump = JumpDrafter(self.pipeline)
-        self._drafter = FirstDrafter([jump, drafter]) if drafter else jump
-        self._drafting: set[int] = set()  # slots that the drafter knows
-        self._guard = DraftGuard(self._registry)
-        self.notices: list[str] = []
         self._sampler = Sampler()
+        self._speculation = self._speculating(drafter)
+        self.notices: list[str] = []
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
         self.occupancy = 0.0  # in the last step: what ran, of what may run at once
+
+    def _speculating(self, drafter: Drafter | None) -> Speculation:
+        if drafter is not None:
+            drafter.bind(Chooser(self.pipeline, self._sampler, self._history))
+        jump = JumpDrafter(self.pipeline)
+        chosen = FirstDrafter([jump, drafter]) if drafter else jump
+        return Speculation(chosen, self.pipeline, self._registry, self._runner.spec)
 
     def effective(self, request: Request) -> Request:
         """The request as it will run."""
@@ -102,8 +106,7 @@ class Engine:
         check_request(request, spec)
         self.pipeline.admit(self._spare_slot, request.chain, admission(request, spec.context))
         self.pipeline.release(self._spare_slot)
-        if self._drafter.handles(request):
-            self._guard_drafts(request)
+        self.notices += self._speculation.check(request)
         now = time.monotonic()
         for sample in range(request.n):
             stream, seed = self._stream(request), derive(request.seed, sample)
@@ -111,12 +114,6 @@ class Engine:
 
     def _stream(self, request: Request) -> TextStream:
         return TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self.eos_ids))
-
-    def _guard_drafts(self, request: Request) -> None:
-        """No drafts for a plugin that would give other text with them."""
-        for name, fault in self._guard.faults(request.chain):
-            self.pipeline.run_stepwise(name)
-            self.notices.append(f"The stage {name} runs without drafts, as it fails with them: {fault}")
 
     def run(self) -> Iterator[Event]:
         """Generate until every submitted request has ended. More may be submitted between two events."""
@@ -154,7 +151,7 @@ class Engine:
         """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
         self._admit()
         self.occupancy = len(self._scheduler.running) / self.limit
-        step = self._scheduler.plan(self._drafter, drafting=self._drafting_slots())
+        step = self._scheduler.plan(self._speculation.propose)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.keep(fork.target, fork.length)
@@ -170,6 +167,7 @@ class Engine:
         tokens, counts = verify(self._sampler(self.pipeline(logits, rows), rows), rows)
         # The one wait for the device.
         chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()
+        self._speculation.verified(step.plan)
         return _Chosen(choosing, logits, rows, chosen)
 
     def _retreat(self) -> list[Event]:
@@ -181,6 +179,7 @@ class Engine:
         for lane in lanes:
             self._runner.release(lane)
         self._runner.trim()
+        self._speculation.trim()
         if len(ran) > 1:
             self.notices.append(
                 f"The memory is full with {len(ran)} samples at once; from now on {self.limit} run."
@@ -210,13 +209,7 @@ class Engine:
             told = admission(request, self._runner.spec.context)
             self.pipeline.admit(slot, request.chain, told)
             self._sampler.admit(slot, request.draw)
-            if self._drafter.handles(request):
-                self._drafter.admit(slot, request)
-                self._drafting.add(slot)
-
-    def _drafting_slots(self) -> set[int]:
-        """Where drafts are welcome: a plugin may turn out to be unfit for them at any time."""
-        return {slot for slot in self._drafting if not self.pipeline.is_sequential(slot)}
+            self._speculation.admit(sequence)
 
     def _decide(self, chosen: _Chosen) -> list[Event]:
         """From a step's choices to committed tokens and events."""
@@ -224,8 +217,7 @@ class Engine:
         kept: list[tuple[Sequence, Taken]] = []
         row, now = 0, time.monotonic()
         for (sequence, run), (count, *tokens_chosen) in zip(chosen.choosing, chosen.tokens, strict=True):
-            if run:
-                self._drafter.observe(sequence.slot, proposed=len(run), accepted=count - 1)
+            self._speculation.observe(sequence, proposed=len(run), accepted=count - 1)
             good = [token for token in tokens_chosen[:count] if token >= 0]
             followed = self.pipeline.follow(sequence.slot, good)
             taken, error = sequence.take(good, followed, context=self._runner.spec.context, now=now)
@@ -240,6 +232,7 @@ class Engine:
                 kept.append((sequence, taken))
             row += 1 + len(run)
         self._keep(kept)
+        self._speculation.conclude()
         return events
 
     def _closing(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -264,9 +257,7 @@ class Engine:
 
     def _forget(self, slot: int) -> None:
         """Nothing but the lane knows of the slot's request any more."""
-        if slot in self._drafting:
-            self._drafting.remove(slot)
-            self._drafter.release(slot)
+        self._speculation.release(slot)
         self.pipeline.release(slot)
         self._history.release(slot)
 
