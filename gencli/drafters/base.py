@@ -65,8 +65,11 @@ class Measured:
 class Drafter:
     """Guesses how texts go on. What it keeps of a sample is indexed by the sample's slot.
 
-    Between admit and release a slot is one sample's; samples of one request have a slot each.
+    Between admit and release a slot is one sample's; samples of one request have a slot each. `passes` says
+    that each draft costs as much as the one before it, where others cost about the same however many.
     """
+
+    passes: bool = False
 
     def bind(self, chooser: Chooser) -> None:
         """Told once, before anything else: how the requests of an engine choose from logits."""

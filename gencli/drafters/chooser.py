@@ -34,7 +34,7 @@ class Chooser:
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, history: History) -> None:
         self._pipeline, self._sampler, self._history = pipeline, sampler, history
-        self.width = pipeline.env.width
+        self.width, self.eos_ids = pipeline.env.width, pipeline.env.eos_ids
 
     def __call__(
         self, logits: Tensor, slots: Sequence[int], drafts: Sequence[Sequence[int]], *, probable: bool = True
