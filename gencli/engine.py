@@ -20,7 +20,7 @@ from gencli.models.base import ModelRunner
 from gencli.request import Request
 from gencli.scheduler import Choosing, Scheduler
 from gencli.sequence import Sequence, Taken
-from gencli.speculation import Speculation
+from gencli.speculation import Clock, Speculation
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
 from processors.base import Compiler, Env
@@ -49,7 +49,7 @@ class Engine:
     """Runs requests together, continuously batched, on one model.
 
     `max_batch` is the number of sequences that run at once, `step_tokens` about how many tokens a step
-    feeds. Requests that wait or join change nothing in the text of the others.
+    feeds. Requests that wait or join change nothing in the text of the others. `clock` times drafts.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Engine:
         registry: Registry | None = None,
         drafter: Drafter | None = None,
         grammars: Compiler | None = None,
+        clock: Clock = time.perf_counter,
     ) -> None:
         spec = runner.spec
         # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
@@ -78,18 +79,17 @@ class Engine:
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
         self.pipeline = Pipeline(env, self._registry)
         self._sampler = Sampler()
-        self._speculation = self._speculating(drafter)
+        self._speculation = self._speculating(drafter, clock)
         self.notices: list[str] = []
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
         self.occupancy = 0.0  # in the last step: what ran, of what may run at once
 
-    def _speculating(self, drafter: Drafter | None) -> Speculation:
-        if drafter is not None:
-            drafter.bind(Chooser(self.pipeline, self._sampler, self._history))
-        jump = JumpDrafter(self.pipeline)
-        chosen = FirstDrafter([jump, drafter]) if drafter else jump
-        return Speculation(chosen, self.pipeline, self._registry, self._runner.spec)
+    def _speculating(self, drafter: Drafter | None, clock: Clock) -> Speculation:
+        drafters: list[Drafter] = [JumpDrafter(self.pipeline), *([drafter] if drafter else [])]
+        every = FirstDrafter(drafters)
+        every.bind(Chooser(self.pipeline, self._sampler, self._history))
+        return Speculation(every, self.pipeline, self._registry, self._runner.spec, clock=clock)
 
     def effective(self, request: Request) -> Request:
         """The request as it will run."""
@@ -106,7 +106,8 @@ class Engine:
         check_request(request, spec)
         self.pipeline.admit(self._spare_slot, request.chain, admission(request, spec.context))
         self.pipeline.release(self._spare_slot)
-        self.notices += self._speculation.check(request)
+        self._speculation.check(request)
+        self.notices += self._speculation.guard(request)
         now = time.monotonic()
         for sample in range(request.n):
             stream, seed = self._stream(request), derive(request.seed, sample)

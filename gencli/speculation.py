@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gencli.drafters.base import DraftAsk, Drafter, Measured, Text
+from gencli.drafters.options import NO_DRAFTER
+from gencli.errors import UsageError
 from gencli.events import Drafted
 from gencli.models.base import ModelSpec
 from gencli.plan import StepPlan
@@ -56,7 +58,16 @@ class Speculation:
         self._slots: set[int] = set()  # those that the drafter knows
         self._step = _Running()
 
-    def check(self, request: Request) -> Iterator[str]:
+    def check(self, request: Request) -> None:
+        """Refuse a request that names a drafter which is not here."""
+        name = request.drafting.drafter
+        if name not in ("", NO_DRAFTER) and not self._drafter.handles(replace(request, jump="off")):
+            raise UsageError(
+                f"The drafter {name!r} is not among those of this run.",
+                hint="A model drafts where the whole run names it: --draft NAME.",
+            )
+
+    def guard(self, request: Request) -> Iterator[str]:
         """No drafts for a plugin that would give other text with them; what is to be said of that."""
         if not self._drafter.handles(request):
             return
@@ -130,6 +141,7 @@ class Speculation:
 
     def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
         step = self._step
-        seconds = (step.draft_seconds / len(step.asked) if slot in step.asked else 0.0, step.seconds / step.lanes)
+        drafting = step.draft_seconds / len(step.asked) if slot in step.asked else 0.0
+        rest = step.seconds / step.lanes if step.is_measured else 0.0
         marks = tuple(int(place < accepted) for place in range(proposed))
-        return Drafted(1, (1,) * proposed, marks, *(seconds if step.is_measured else (0.0, 0.0)))
+        return Drafted(1, (1,) * proposed, marks, drafting, rest)

@@ -25,7 +25,9 @@ KEYS = [entry.key for entry in OPTIONS]
 KIND_FLAGS = {option(kind).flag for kind in KINDS}
 TIMES = re.compile(
     r"\d[\d.]*(?= (?:tok/s|s\b|threads?\b))|(?<=, )first token after .*"
-    r"|\"timings\": ?\{[^}]*\}|(?<=\"compile_seconds\": )[\d.]+"
+    r"|^Drafts \(.*\n|^Drafting took .*\n|\"speculation\": ?(?:null|\{[^}]*\})"
+    r"|\"timings\": ?\{[^}]*\}|(?<=\"compile_seconds\": )[\d.]+",
+    re.MULTILINE,
 )
 MODEL = """
 from typing import Annotated, Literal

@@ -15,10 +15,11 @@ from gencli.batch.progress import Progress
 from gencli.batch.store import Store
 from gencli.cli.batch_bar import BatchBar
 from gencli.cli.batch_rows import make_judge
-from gencli.cli.generate import load_model
+from gencli.cli.generate import load_model, model_choice
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice
 from gencli.cli.tables import size
+from gencli.drafters.make import make_drafter
 from gencli.engine import Engine
 from gencli.models.resolve import Loaded
 from gencli.settings import Layer, Settings, resolve
@@ -58,6 +59,7 @@ def generate_rows(
             loaded.tokenizer,
             max_batch=settings["max_batch"],
             registry=batch.jobs.base.registry,
+            drafter=make_drafter(settings["draft"], loaded, model_choice(settings)),
             grammars=compiler,
         )
         bar = BatchBar(progress, engine, voice, sink, stack)

@@ -15,6 +15,7 @@ from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
 from gencli.cli.report import RunInfo, errors, stats, summary, thinking
 from gencli.cli.results import Results
+from gencli.drafters.make import make_drafter
 from gencli.engine import Engine
 from gencli.errors import GencliError
 from gencli.events import Error
@@ -28,7 +29,7 @@ from gencli.structured.compiling import Compiled, Compiling
 from gencli.structured.wanted import Structure
 from processors.errors import ProcessorsError
 
-__all__ = ["generate", "load_model"]
+__all__ = ["generate", "load_model", "model_choice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _R
         loaded.tokenizer,
         max_batch=settings["max_batch"],
         registry=job.registry,
+        drafter=make_drafter(settings["draft"], loaded, model_choice(settings)),
         grammars=compiler,
     )
     return _Ready(job, loaded, seconds, engine, compiled)
@@ -116,19 +118,24 @@ def load_model(
     """The model, and how long it took. `on_tokenizer` is called before the weights are read."""
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
-    choice = ModelChoice(
-        name=settings["model"],
-        dtype=settings["dtype"],
-        device=settings["device"],
-        max_batch=settings["max_batch"],
-        trust_remote_code=settings["trust_remote_code"],
-    )
+    choice = model_choice(settings)
     start = time.monotonic()
     with load_progress(choice.name, voice) as on_bytes:
         loaded = load(choice, on_bytes=on_bytes, on_tokenizer=on_tokenizer)
     for notice in loaded.runner.spec.notices:
         voice.say(f"Notice: {notice}")
     return loaded, time.monotonic() - start
+
+
+def model_choice(settings: Settings) -> ModelChoice:
+    """Which model the settings name, and how it is to be loaded."""
+    return ModelChoice(
+        name=settings["model"],
+        dtype=settings["dtype"],
+        device=settings["device"],
+        max_batch=settings["max_batch"],
+        trust_remote_code=settings["trust_remote_code"],
+    )
 
 
 def _submit(attempts: Attempts, requests: Sequence[Request], structure: Structure | None) -> list[Error]:

@@ -17,10 +17,11 @@ __all__ = ["AdaptiveDrafter"]
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # drafts at once
 _PRIOR = 0.7  # acceptance that is taken for granted at the start
 _LEAST = 0.1  # a draft that stands less often is not worth its row
+_WARM = 1  # first step with drafts, whose time says little
 _PLAIN_EVERY = 32  # steps with drafts, before a plain one shows what these save
-_ALLOWED, _SHARE = 2.0, 0.02  # what may be lost: plain steps at the start, and of each step later
+_ALLOWED, _SHARE = 1.0, 0.02  # what may be lost: plain steps at the start, and of each step later
 _CREDIT = 8.0  # gains that losses are set off against, in plain steps
-_TRIAL, _TRIAL_LENGTH = 4, 2  # steps, and drafts in each, in which drafting is tried again
+_TRIAL = 4  # steps with one draft each, in which drafting is tried again
 _REST, _LONGEST_REST = 64, 1024  # steps before that; each trial in vain doubles them
 
 
@@ -41,7 +42,7 @@ class AdaptiveDrafter(Drafter):
 
     Steps and drafts are timed by `clock`, which decides how many drafts there are and nothing else. What
     drafting has cost beyond its gain is held against a budget, so that drafts that never stand cost little:
-    2 plain steps, and 2 % of the steps from then on. What the draft reads of prompts is not counted. It
+    a plain step, and 2 % of the steps from then on. What the draft reads of prompts is not counted. It
     handles requests that name it; without a name, all.
     """
 
@@ -55,6 +56,7 @@ class AdaptiveDrafter(Drafter):
         self._lanes = 0
         self._seconds, self._longest, self._is_drafting = 0.0, 0, False  # of the last proposals
         self._balance, self._steps = 0.0, 0  # losses, in plain steps, and steps so far
+        self._drafted = 0  # steps with drafts so far
         self._drafted_in_row, self._rest, self._rested, self._trial = 0, _REST, 0, 0
 
     def bind(self, chooser: Chooser) -> None:
@@ -108,6 +110,9 @@ class AdaptiveDrafter(Drafter):
         plain = self._costs.plain(step.lanes)
         if plain is None or not self._longest:
             return
+        self._drafted += 1
+        if self._drafted <= _WARM:
+            return
         self._costs.add_verify(step.drafted / step.lanes, step.seconds / plain - 1)
         self._costs.add_draft(self._seconds / plain / (self._longest if self.passes else 1))
         lost = (step.seconds + self._seconds) / plain - 1 - step.accepted / step.lanes
@@ -122,8 +127,7 @@ class AdaptiveDrafter(Drafter):
     def _paying(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
         none = dict.fromkeys((ask.slot for ask in asks), 0)
         lanes = max(self._lanes, len(asks))
-        is_over = self._balance > _ALLOWED + _SHARE * self._steps
-        if is_over or self._costs.plain(lanes) is None or self._drafted_in_row >= _PLAIN_EVERY:
+        if self._budget < 0 or self._costs.plain(lanes) is None or self._drafted_in_row >= _PLAIN_EVERY:
             return none
         if self._costs.draft is None:
             return dict.fromkeys(none, 1)
@@ -138,12 +142,18 @@ class AdaptiveDrafter(Drafter):
 
     def _tried_again(self, asks: Sequence[DraftAsk], none: dict[int, int]) -> dict[int, int]:
         """Drafts that do not seem to pay, for once in a while that may have changed."""
-        if self._rested >= self._rest and not self._trial:
+        cost = _TRIAL * ((self._costs.draft or 0.0) + self._costs.verify(1))
+        if self._rested >= self._rest and cost <= self._budget:
             self._trial, self._rest = _TRIAL, min(2 * self._rest, _LONGEST_REST)
         if not self._trial:
             return none
         self._trial -= 1
-        return {ask.slot: min(ask.most, _TRIAL_LENGTH) for ask in asks}
+        return dict.fromkeys(none, 1)
+
+    @property
+    def _budget(self) -> float:
+        """What may be lost yet, in plain steps."""
+        return _ALLOWED + _SHARE * self._steps - self._balance
 
     def _gain(self, lengths: Mapping[int, int], rates: Mapping[int, float], lanes: int) -> float:
         """The speed with so many drafts against a plain step's, texts without drafts included."""

@@ -15,7 +15,7 @@ __all__ = ["DraftAsk", "Drafter", "Measured", "Text"]
 
 
 class Text(Sequence[int]):
-    """Prompt and output of a sample as one sequence, which is looked into and not copied. Slices are tuples."""
+    """Prompt and output of a sample as one sequence, not copied. Slices are tuples."""
 
     __slots__ = ("_output", "_prompt")
 

@@ -17,7 +17,7 @@ def tokens_per_step(acceptance: float, length: int) -> float:
 
 
 def speedup(acceptance: float, length: int, *, draft: float, verify: float) -> float:
-    """Tokens a second against plain steps: `draft` is what all drafts cost, `verify` what more than one row does.
+    """Tokens a second against plain steps: `draft` is what all drafts cost, `verify` what their rows do.
 
     Both are in plain steps, so that a step with drafts takes 1 + draft + verify of them.
     """

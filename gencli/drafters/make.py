@@ -12,9 +12,11 @@ from gencli.drafters.base import Drafter
 from gencli.drafters.first import FirstDrafter
 from gencli.drafters.model import ModelDrafter
 from gencli.drafters.ngram import NgramDrafter
-from gencli.drafters.options import BUILT_IN, NO_DRAFTER
+from gencli.drafters.options import EARLY_EXIT, NO_DRAFTER
 from gencli.drafters.suffix import SuffixDrafter
 from gencli.drafters.vocabulary import require_same
+from gencli.errors import UsageError
+from gencli.models.base import ModelRunner
 from gencli.models.resolve import Loaded, ModelChoice, load
 
 __all__ = ["make_drafter", "model_drafter"]
@@ -41,9 +43,20 @@ def make_drafter(
 
 
 def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
-    """A model as the drafter of another, or the target's own first layers."""
-    if name in BUILT_IN:
-        return ModelDrafter(target.runner.first_layers(choice.max_batch))
+    """A model as the drafter of another, or the target's own first layers (early-exit, early-exit:N)."""
+    if name.partition(":")[0] == EARLY_EXIT:
+        return ModelDrafter(_first_layers(name, target, choice.max_batch))
     draft = load(replace(choice, name=name))
-    require_same(target.tokenizer, draft.tokenizer)
+    require_same(target.tokenizer, draft.tokenizer, names=(choice.name, name))
     return ModelDrafter(draft.runner)
+
+
+def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
+    from gencli.models.hf import HFRunner
+
+    count = name.partition(":")[2]
+    if count and not count.isdecimal():
+        raise UsageError(f"--draft {name}: {count!r} is no number of layers.")
+    if not isinstance(target.runner, HFRunner):
+        raise UsageError(f"--draft {name}: the model {target.runner.spec.name} has no layers.")
+    return target.runner.first_layers(int(count) if count else None, max_lanes=max_lanes)

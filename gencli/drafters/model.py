@@ -100,11 +100,11 @@ class ModelDrafter(Drafter):
         lane = self._lanes[slot]
         if lane.sure or lane.request is None or lane.request.n == 1:
             return lane
-        others = ((other, s) for s, other in self._lanes.items() if other.request is lane.request and s != slot)
-        ahead, source = max(others, key=lambda pair: pair[0].sure, default=(lane, slot))
-        if ahead.sure > len(lane.request.prompt_ids) // 2:
-            self._runner.fork(source, slot)
-            lane.tokens = [*ahead.tokens]
+        siblings = [s for s, other in self._lanes.items() if other.request is lane.request and s != slot]
+        ahead = max(siblings, key=lambda s: self._lanes[s].sure, default=slot)
+        if self._lanes[ahead].sure > len(lane.request.prompt_ids) // 2:
+            self._runner.fork(ahead, slot)
+            lane.tokens = [*self._lanes[ahead].tokens]
         return lane
 
     def _read(self, asks: Sequence[DraftAsk]) -> None:

@@ -8,10 +8,11 @@ from gencli.errors import UsageError
 from gencli.option import Option
 from processors.params import Bounds
 
-__all__ = ["BUILT_IN", "DRAFTS", "NO_DRAFTER"]
+__all__ = ["BUILT_IN", "DRAFTS", "EARLY_EXIT", "NO_DRAFTER"]
 
 NO_DRAFTER = "none"
-BUILT_IN = ("ngram", "suffix", "auto", "early-exit")  # drafters that need no other model
+EARLY_EXIT = "early-exit"
+BUILT_IN = ("ngram", "suffix", "auto", EARLY_EXIT)  # drafters that need no other model
 
 
 def _read_tokens(given: Any) -> int | str:

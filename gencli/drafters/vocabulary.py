@@ -20,14 +20,14 @@ def first_difference(one: Tokenizer, other: Tokenizer) -> Difference | None:
     return None
 
 
-def require_same(target: Tokenizer, draft: Tokenizer) -> None:
+def require_same(target: Tokenizer, draft: Tokenizer, *, names: tuple[str, str]) -> None:
     """Raise ModelError naming the first id that differs."""
     found = first_difference(target, draft)
     if found is not None:
         token, here, there = found
         raise ModelError(
-            f"{draft.name} cannot draft for {target.name}: their vocabularies differ. Token {token} is "
-            f"{here!r} to the one, {there!r} to the other.",
+            f"{names[1]} cannot draft for {names[0]}: their vocabularies differ. Token {token} is "
+            f"{there!r} to {names[1]} and {here!r} to {names[0]}.",
             hint="A draft model needs the target's vocabulary; ngram and suffix need no model.",
         )
 
