@@ -155,7 +155,7 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
         if job.structure.notice:
             yield job.structure.notice
         yield from _idle_stops(job)
-    yield from plugin_notices(job.assembly.chain, job.registry)
+    yield from plugin_notices(job.assembly.chain, job.registry, drafter=job.drafting.drafter)
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]

@@ -31,8 +31,8 @@ GROUPS = {
 }
 NAMES = ("Tom", "Ivy", "Ben", "Kaya", "Leo", "Mia", "the fox", "the owl", "a girl", "the old man")
 PLACES = ("in the garden", "by the lake", "near the village", "at the market", "on the hill")
-TEXTS = ("Once upon a time {n} lived {p}.", "{n} was {p} when it began to rain. {n}", 'One day {p} {n} said: "',
-         "{p}, {n} found a small box. The small box")  # fmt: skip
+TEXTS = ("Once upon a time {n} lived {p}.", "{n} was {p} when it began to rain. {n}",
+         'One day {p} {n} said: "', "{p}, {n} found a small box. The small box")  # fmt: skip
 PROMPTS = [text.format(n=n, p=p) for text, n, p in product(TEXTS, NAMES, PLACES)]
 
 

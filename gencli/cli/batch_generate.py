@@ -59,7 +59,9 @@ def generate_rows(
             loaded.tokenizer,
             max_batch=settings["max_batch"],
             registry=batch.jobs.base.registry,
-            drafter=make_drafter(settings["draft"], loaded, model_choice(settings)),
+            drafter=make_drafter(
+                settings["draft"], loaded, model_choice(settings), registry=batch.jobs.base.registry
+            ),
             grammars=compiler,
         )
         bar = BatchBar(progress, engine, voice, sink, stack)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, ClassVar, overload
 
 from gencli.request import Request
 
@@ -70,6 +70,7 @@ class Drafter:
     """
 
     passes: bool = False
+    name: ClassVar[str] = ""  # of a plugin: what --draft calls it
 
     def bind(self, chooser: Chooser) -> None:
         """Told once, before anything else: how the requests of an engine choose from logits."""

@@ -18,6 +18,8 @@ from gencli.drafters.vocabulary import require_same
 from gencli.errors import UsageError
 from gencli.models.base import ModelRunner
 from gencli.models.resolve import Loaded, ModelChoice, load
+from gencli.plugins.registry import PluginRegistry
+from processors.registry import Registry
 
 __all__ = ["make_drafter", "model_drafter"]
 
@@ -25,12 +27,18 @@ Clock = Callable[[], float]
 
 
 def make_drafter(
-    name: str, target: Loaded, choice: ModelChoice, *, clock: Clock = time.perf_counter
+    name: str,
+    target: Loaded,
+    choice: ModelChoice,
+    *,
+    registry: Registry | None = None,
+    clock: Clock = time.perf_counter,
 ) -> Drafter:
     """The drafters that cost nothing until they are asked, and the one that is named.
 
-    `choice` says how the target was loaded; a draft model is loaded in the same way. Raises ModelError for a
-    model that cannot draft for the target.
+    A name is that of a drafter here or in a plugin of the registry, else that of a model. `choice` says how
+    the target was loaded; a draft model is loaded in the same way. Raises ModelError for a model that cannot
+    draft for the target.
     """
     made: dict[str, Drafter] = {
         "ngram": NgramDrafter(),
@@ -38,7 +46,8 @@ def make_drafter(
         "auto": AutoDrafter([SuffixDrafter(), NgramDrafter()]),
     }
     if name not in made and name != NO_DRAFTER:
-        made[name] = model_drafter(name, target, choice)
+        plugin = registry.drafter(name) if isinstance(registry, PluginRegistry) else None
+        made[name] = plugin() if plugin else model_drafter(name, target, choice)
     return FirstDrafter([AdaptiveDrafter(drafter, name=key, clock=clock) for key, drafter in made.items()])
 
 

@@ -78,7 +78,7 @@ def drafting(requests, drafter, tokens, *, every=1):
 
 
 def outcomes(requests, *, runner=None, **options):
-    """By request and sample the tokens and how it ended, the steps that it took, and how many drafts stood."""
+    """By request and sample the tokens and how it ended; and how many drafts stood."""
     on = engine(runner=runner or FakeRunner(WIDTH), **options)
     for one in requests:
         on.submit(one)

@@ -95,7 +95,7 @@ def test_noise_is_shared_with_a_draft_that_is_only_near():
 
 def test_a_narrower_draft_proposes_what_it_knows():
     found, _ = outcomes(rows(3), max_batch=3)
-    narrow, stood = outcomes(rows(3), drafter=Limited(FakeRunner(258, scale=2.0)), max_batch=3)
+    narrow, _ = outcomes(rows(3), drafter=Limited(FakeRunner(258, scale=2.0)), max_batch=3)
     assert narrow == found
     wide, _ = outcomes(rows(3), drafter=Limited(FakeRunner(400)), max_batch=3)
     assert wide == found
