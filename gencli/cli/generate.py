@@ -85,9 +85,7 @@ def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _R
         loaded.tokenizer,
         max_batch=settings["max_batch"],
         registry=job.registry,
-        drafter=make_drafter(
-            settings["draft"], loaded, model_choice(settings), registry=job.registry
-        ),
+        drafter=make_drafter(settings["draft"], loaded, model_choice(settings), registry=job.registry),
         grammars=compiler,
     )
     return _Ready(job, loaded, seconds, engine, compiled)

@@ -50,9 +50,7 @@ class _Talker:
         self._compiler = make_compiler(grammar_env(loaded), chat.settings["grammar_timeout"])
         # What drafts is loaded once, whatever becomes of an engine.
         choice = replace(model_choice(chat.settings), max_batch=1)
-        self._drafter = make_drafter(
-            chat.settings["draft"], loaded, choice, registry=chat.settings.registry
-        )
+        self._drafter = make_drafter(chat.settings["draft"], loaded, choice, registry=chat.settings.registry)
         self._engine = self._new_engine()
         self._scene = Scene(loaded.tokenizer, loaded.runner.spec.context, lambda chat: chain_table(chat.job))
         self._draft = ""

@@ -23,8 +23,6 @@ from processors.registry import Registry
 
 __all__ = ["make_drafter", "model_drafter"]
 
-Clock = Callable[[], float]
-
 
 def make_drafter(
     name: str,
@@ -32,7 +30,7 @@ def make_drafter(
     choice: ModelChoice,
     *,
     registry: Registry | None = None,
-    clock: Clock = time.perf_counter,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Drafter:
     """The drafters that cost nothing until they are asked, and the one that is named.
 
