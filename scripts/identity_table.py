@@ -16,6 +16,7 @@ from gencli.models.resolve import ModelChoice, load
 from gencli.request import Drafting, Limits, Request
 from processors.chain import Chain
 
+LENGTH = 32
 PAGE = Path(__file__).parent.parent / "docs" / "speculation.md"
 BEGIN, END = "<!-- identity: begin -->\n", "<!-- identity: end -->"
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
@@ -41,7 +42,7 @@ def generated(loaded, drafter, name, chain, prompts):
     on = Engine(loaded.runner, loaded.tokenizer, max_batch=16, drafter=drafter)
     for i, text in enumerate(prompts):
         on.submit(Request(str(i), tuple(loaded.tokenizer.encode(text)), Chain.parse(chain), seed=i,
-                          limits=Limits(32), drafting=Drafting(name, 1 + i % 8)))  # fmt: skip
+                          limits=Limits(LENGTH), drafting=Drafting(name, 1 + i % 8)))  # fmt: skip
     ids, forwards = {}, 0
     for event in on.run():
         if isinstance(event, Token):
@@ -55,7 +56,8 @@ def main(args):
     choice = ModelChoice(args.model, dtype="float32", max_batch=16)
     loaded, prompts = load(choice), PROMPTS[: args.prompts]
     plain = {group: generated(loaded, None, "none", chain, prompts)[0] for group, chain in GROUPS.items()}
-    lines = ["| drafter | " + " | ".join(GROUPS) + " |", "|---|" + "---|" * len(GROUPS)]
+    said = f"{args.model} in float32, {len(prompts)} prompts, {LENGTH} tokens each:\n"
+    lines = [said, "| drafter | " + " | ".join(GROUPS) + " |", "|---|" + "---|" * len(GROUPS)]
     for name in args.drafts.split(","):
         cells = []
         for group, chain in GROUPS.items():

@@ -16,7 +16,8 @@ class Summary:
     """The end of a run. `rows` are all of the batch, `done` those that have a result or an error.
 
     Tokens, reasons, errors and speed are of this run alone; `resumed` rows were there before it. `status` is
-    complete, interrupted, or stopped (too many errors).
+    complete, interrupted, or stopped (too many errors). `drafts` counts forwards, drafts proposed and
+    accepted, and tokens of the rows that had a drafter.
     """
 
     status: str
@@ -37,6 +38,7 @@ class Summary:
     seed: int
     model: str
     output: str
+    drafts: Mapping[str, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The object that --summary writes."""
@@ -54,6 +56,10 @@ class Summary:
         if self.errors:
             counts = ", ".join(f"{count:,} {kind}" for kind, count in self.errors.items())
             yield f"Errors: {counts}."
+        if self.drafts:
+            made, stood = self.drafts["proposed"], self.drafts["accepted"]
+            each = self.drafts["tokens"] / max(1, self.drafts["forwards"])
+            yield f"Drafts: {stood:,} of {made:,} accepted, {each:.2f} tokens a forward."
         if self.finish_reasons.get("length"):
             count = self.finish_reasons["length"]
             yield f"{count:,} texts were cut at a limit; `matched` says at which."

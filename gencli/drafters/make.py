@@ -15,7 +15,7 @@ from gencli.drafters.ngram import NgramDrafter
 from gencli.drafters.options import EARLY_EXIT, NO_DRAFTER
 from gencli.drafters.suffix import SuffixDrafter
 from gencli.drafters.vocabulary import require_same
-from gencli.errors import UsageError
+from gencli.errors import ModelError, UsageError
 from gencli.models.base import ModelRunner
 from gencli.models.resolve import Loaded, ModelChoice, load
 from gencli.plugins.registry import PluginRegistry
@@ -54,6 +54,11 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
     if name.partition(":")[0] == EARLY_EXIT:
         return ModelDrafter(_first_layers(name, target, choice.max_batch))
     draft = load(replace(choice, name=name))
+    if not draft.runner.spec.can_rollback:
+        raise ModelError(
+            f"{name} cannot draft: its layers keep a running state, so it cannot forget what is rejected.",
+            hint="Draft with ngram, suffix or an attention model.",
+        )
     require_same(target.tokenizer, draft.tokenizer, names=(choice.name, name))
     return ModelDrafter(draft.runner)
 

@@ -1,5 +1,7 @@
 """Drafts in batches: by row, across a resume, with results that are the same."""
 
+import json
+
 from tests.batch.test_command import cut
 
 ROWS = [{"prompt": f"abcabc {n % 3} abcabc"} for n in range(12)]
@@ -20,8 +22,11 @@ def plain_texts(bench):
 def test_a_batch_with_drafts_is_the_batch_without(bench):
     bench.write(ROWS)
     expected = plain_texts(bench)
-    assert bench.run(*DRAFTS).code == 0
+    done = bench.run(*DRAFTS, "--summary", bench.folder / "sum.json")
+    assert done.code == 0
     assert texts(bench) == expected
+    assert "tokens a forward" in done.err
+    assert json.loads((bench.folder / "sum.json").read_text())["drafts"]["accepted"] > 0
     assert sum(sum(one["speculation"]["accepted"]) for one in bench.results) > 0
 
 

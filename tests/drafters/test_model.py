@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from gencli.drafters.adaptive import AdaptiveDrafter
 from gencli.drafters.model import ModelDrafter
+from gencli.drafters.ngram import NgramDrafter
 from gencli.drafters.vocabulary import first_difference, require_same
-from gencli.errors import ModelError
+from gencli.errors import ModelError, UsageError
 from gencli.models.fake import FakeRunner
 from gencli.models.resolve import ModelChoice, load, load_tokenizer
 from gencli.request import Drafting
@@ -128,6 +130,21 @@ def test_vocabularies_are_compared_by_content():
     assert first_difference(plain, other)[0] == 97
     with pytest.raises(ModelError, match=r"other cannot draft for one: .* Token 0 is '\\x00' to other"):
         require_same(tiny, plain, names=("one", "other"))
+
+
+def test_a_model_that_cannot_forget_drafts_is_refused_by_name():
+    runner = FakeRunner()
+    runner._spec = replace(runner.spec, name="mamba", can_rollback=False)
+    one = request("abc", drafting=Drafting("ngram"))
+    with pytest.raises(UsageError, match=r"mamba takes no drafts \(ngram\)"):
+        generate([one], runner=runner, drafter=AdaptiveDrafter(NgramDrafter(), name="ngram"))
+    plain = generate([replace(one, drafting=Drafting("none"))], runner=runner)
+    assert plain["abc", 0].drafted is None
+
+
+def test_a_drafter_that_is_not_there_is_refused_by_name():
+    with pytest.raises(UsageError, match="'other' is not among those of this run"):
+        generate([request("abc", drafting=Drafting("other"))])
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
