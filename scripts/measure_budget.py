@@ -59,7 +59,7 @@ class Measure:
             grammar = self.backend.compile(Constraint("json_schema", json.dumps(schema), self.name))
         except GrammarError:
             return None
-        path = self.closer.path(grammar.matcher(), b"", 4096)
+        path = self.closer.path(grammar.matcher(), b"", 4096, is_json=True)
         return 4097 if path is None else len(path)
 
     def run(self, tokens: int, in_budget: bool) -> Counter[str]:

@@ -9,7 +9,9 @@ from typing import Any
 from gencli.batch.options import OWN
 from gencli.errors import UsageError
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "make_plan", "run_variables"]
+
+_AUTO = ("GENCLI_MAX_BATCH", "auto")  # what only a batch can be told of a variable that runs have too
 
 _OF_FILES = ("resume", "retry_errors", "overwrite", "keep_journal")
 _OF_ROWS = (
@@ -46,8 +48,15 @@ class Plan:
         return {f"--{key.replace('_', '-')}": self.own[key] for key in _OF_ROWS}
 
 
-def make_plan(inputs: tuple[str, ...], given: Mapping[str, Any]) -> Plan:
-    """The plan that flags describe. Raises UsageError for what does not go together."""
+def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a batch takes as a run does."""
+    return dict(item for item in environ.items() if item != _AUTO)
+
+
+def make_plan(inputs: tuple[str, ...], given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
+    """The plan that flags describe, and variables. Raises UsageError for what does not go together."""
+    if _AUTO in environ.items():
+        given = {"max_batch": "auto", **given}
     keys = {entry.key for entry in OWN}
     own = {entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in OWN}
     plan = Plan(inputs or ("-",), own, {key: value for key, value in given.items() if key not in keys})

@@ -12,7 +12,7 @@ from gencli.batch.journal import read_header
 from gencli.batch.outputs.output import Output, plan_output
 from gencli.batch.overrides import RowJobs
 from gencli.batch.places import Places
-from gencli.batch.plan import Plan
+from gencli.batch.plan import Plan, run_variables
 from gencli.batch.records import Row
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.selection import Selected, read_shard
@@ -79,7 +79,7 @@ def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:
 
 
 def _settings(plan: Plan, environ: Mapping[str, str], places: Places | None) -> Settings:
-    given = dict(plan.given)
+    given, environ = dict(plan.given), run_variables(environ)
     if isinstance(plan["max_batch"], int):
         given["max_batch"] = plan["max_batch"]
     settings = gather(given, environ)

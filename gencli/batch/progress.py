@@ -8,9 +8,10 @@ from typing import Any
 
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
+from gencli.clock import clock
 from gencli.events import Event, Token
 
-__all__ = ["Progress", "Tally", "clock"]
+__all__ = ["Progress", "Tally"]
 
 
 @dataclass(slots=True)
@@ -111,10 +112,3 @@ class Progress:
             *([f"{self.failed:,} failed"] if self.failed else []),
         ]
         return ", ".join(parts)
-
-
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds: 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -38,7 +38,7 @@ def command() -> Callable[..., int]:
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the batch; the exit code."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.run
-    plan = make_plan(tuple(arguments), given)
+    plan = make_plan(tuple(arguments), given, os.environ)
     with (
         interrupts(signal.SIGINT, signal.SIGTERM) as handler,
         quiet_libraries(is_on="debug" not in given),
