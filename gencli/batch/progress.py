@@ -1,4 +1,4 @@
-"""How far a batch is: counted from its events and outcomes, told as one line."""
+"""How far a batch is: counted from its tokens and outcomes, told as one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
 from gencli.clock import clock
-from gencli.events import Event, Token
 
 __all__ = ["Progress", "Tally"]
 
@@ -61,12 +60,11 @@ class Progress:
         """The model is loaded; the first row begins."""
         self._start = self._last = now
 
-    def add_event(self, event: Event, now: float, occupancy: float) -> None:
-        """Take note of an event, and of how full the engine is."""
+    def add_tokens(self, count: int, now: float, occupancy: float) -> None:
+        """Take note of tokens that were made, and of how full the engines are."""
         self._taken += occupancy * (now - self._last)
         self._last = now
-        if isinstance(event, Token):
-            self._tokens += len(event.ids)
+        self._tokens += count
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Take note of a row that is through."""

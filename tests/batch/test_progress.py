@@ -8,7 +8,6 @@ from gencli.batch.records import Outcome
 from gencli.batch.summary import Summary
 from gencli.clock import clock
 from gencli.errors import ModelError, UsageError
-from gencli.events import Token
 from gencli.models.capacity import free_memory, plan_capacity
 from gencli.models.card import read_card
 from gencli.models.places import bundled_folder
@@ -23,8 +22,8 @@ def outcome(index, *, error=None, reason="length", tokens=10):
 def progress():
     made = Progress(100, before=10, failed_before=1)
     made.start(1000.0)
-    made.add_event(Token("0", 0, "a", (1, 2, 3)), 1001.0, 1.0)
-    made.add_event(Token("1", 0, "b", (4,)), 1002.0, 0.5)
+    made.add_tokens(3, 1001.0, 1.0)
+    made.add_tokens(1, 1002.0, 0.5)
     made.add_outcome(outcome(0))
     made.add_outcome(outcome(1, error={"type": "EmptySupport", "message": ""}, reason="error", tokens=None))
     return made
