@@ -44,10 +44,11 @@ def _grammar(
     with quiet_libraries():
         import torch
 
-        from gencli.bench.grammar import build_model, measure
+        from gencli.bench.grammar import measure
+        from gencli.bench.llama import random_llama
 
         torch.set_num_threads(threads)
-        model = build_model()
+        model = random_llama()
         lines: list[tuple[str, ...]] = [_HEAD]
         for name in backend or ("xgrammar", "llguidance"):
             for count in rows or (1, 16):
