@@ -67,7 +67,7 @@ class Sharing:
         return match if is_whole or match.length >= _LEAST else Match()
 
     def forks(self, running: Iterable[Sequence]) -> tuple[Fork, ...]:
-        """Copies for the sequences that have not begun, where the tokens are there; the rest begins or waits."""
+        """Copies for sequences that have not begun, where the tokens are there; the rest begins or waits."""
         forks = []
         self._awaited.clear()
         for sequence in running:

@@ -21,7 +21,7 @@ class _Parked:
 
 
 class Slots:
-    """Owns the idle slots. A lane stays warm when its sequence ends: its text is there until the slot is taken.
+    """Owns the idle slots. A lane stays warm when its sequence ends: its text is there until it is taken.
 
     The lane of a session is parked for the session's next request. Slots are taken in this order: the
     session's own; a warm one that begins as the prompt does; an empty one; the one that has been warm or

@@ -14,7 +14,7 @@ VOCABULARY = 32_000
 def random_llama(
     *, hidden_size: int = 288, intermediate_size: int = 768, vocab_size: int = VOCABULARY
 ) -> Any:
-    """Six layers, six heads, tied embeddings, float32, no end of text; 15M parameters unless sizes are given."""
+    """Six layers, six heads, tied embeddings, float32, no end of text; 15M parameters as it stands."""
     from transformers import AutoModelForCausalLM, LlamaConfig
 
     config = LlamaConfig(

@@ -20,7 +20,7 @@ class Ask:
 
 
 def make_load(count: int, *, vocab_size: int, prefix: int = 0, seed: int = 0) -> tuple[Ask, ...]:
-    """`count` requests of random words; all begin with the same `prefix` tokens, which are added to the prompts."""
+    """`count` requests of random words, with `prefix` tokens that are the same for all before the prompts."""
     draw = random.Random(seed)
 
     def words(length: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ _AHEAD = 4  # times the slots are in the engine, as in a batch
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The ids that followed each prompt; `occupancy` of the slots while requests waited, where it is known."""
+    """The ids that followed each prompt; `occupancy` of the slots while requests waited, if that is known."""
 
     ids: tuple[tuple[int, ...], ...]
     occupancy: float | None = None
@@ -52,7 +53,7 @@ def engine(model: Any, asks: Sequence[Ask], *, slots: int, tokenizer: MadeTokeni
         if num_open >= slots:
             taken, passed = taken + on.occupancy * (now - last), passed + now - last
         last = now
-    return Answers(tuple(ids), taken / passed)
+    return Answers(tuple(ids), taken / passed if passed else None)
 
 
 def _requests(asks: Sequence[Ask]) -> Iterator[Request]:
@@ -68,8 +69,8 @@ def padded(model: Any, asks: Sequence[Ask], *, size: int, is_sorted: bool = Fals
     """
     order = sorted(range(len(asks)), key=lambda i: len(asks[i].prompt) if is_sorted else 0)
     ids: list[tuple[int, ...]] = [() for _ in asks]
-    for first in range(0, len(order), size):
-        chosen = order[first : first + size]
+    for start in range(0, len(order), size):
+        chosen = order[start : start + size]
         for place, answer in zip(chosen, _generate(model, [asks[i] for i in chosen]), strict=True):
             ids[place] = answer
     return Answers(tuple(ids))
@@ -93,10 +94,11 @@ def _generate(model: Any, asks: Sequence[Ask]) -> list[tuple[int, ...]]:
         do_sample=False,
         pad_token_id=0,
     )
-    return [tuple(row[width : width + ask.max_tokens]) for row, ask in zip(out.tolist(), asks, strict=True)]
+    rows = out[:, width:].tolist()
+    return [tuple(row[: ask.max_tokens]) for row, ask in zip(rows, asks, strict=True)]
 
 
-def continuous(model: Any, asks: Sequence[Ask], *, slots: int, **options: Any) -> Answers:
+def continuous(model: Any, asks: Sequence[Ask], **options: Any) -> Answers:
     """transformers' continuous batching, the loop behind generate_batch(), each request with its own limit."""
     from transformers import ContinuousBatchingConfig, GenerationConfig
 

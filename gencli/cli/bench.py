@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Literal
 
 import typer
 
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink, say
 from gencli.cli.tables import table
+from gencli.jsontext import to_json
 
 __all__ = ["command"]
 
 _HEAD = ("back end", "rows", "compile ms", "fill ms", "apply ms", "step ms", "free step ms", "ratio")
+_BATCH_HEAD = ("prefix", "way", "seconds", "tok/s", "times gencli's", "same ids", "occupancy")
 _Backends = Annotated[
     list[str] | None,
     typer.Option(
@@ -27,6 +30,21 @@ _Rows = Annotated[
 ]
 _Steps = Annotated[int, typer.Option("--steps", min=1, metavar="N", help="Steps that are timed.")]
 _Threads = Annotated[int, typer.Option("--threads", min=1, metavar="N", help="CPU threads.")]
+_Requests = Annotated[int, typer.Option("--requests", min=2, metavar="N", help="Requests of the load.")]
+_Prefix = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--prefix",
+        min=0,
+        metavar="N",
+        help="Tokens that all prompts begin with; 0 and 200 if not given. (repeatable)",
+    ),
+]
+_Slots = Annotated[
+    int, typer.Option("--max-batch", min=1, metavar="N", help="Samples that run at once, in every way.")
+]
+_Repeats = Annotated[int, typer.Option("--repeats", min=1, metavar="N", help="Rounds.")]
+_Format = Annotated[Literal["text", "json"], typer.Option("--format", help="Form of the result.")]
 
 
 def command() -> typer.Typer:
@@ -35,6 +53,8 @@ def command() -> typer.Typer:
     made.callback(help="Measure what parts of gencli cost on this machine.")(lambda: None)
     made.command("grammar", help="A step with a JSON schema against one without, on a random model of 15M "
                  "parameters with a vocabulary of 32,000.")(_grammar)  # fmt: skip
+    made.command("batch", help="256 requests of unequal length in gencli's batches, transformers' padded "
+                 "generate() and its continuous batching, on a random model of 15M parameters.")(_batch)  # fmt: skip
     return made
 
 
@@ -57,4 +77,44 @@ def _grammar(
                 lines.append((name, str(count), *(f"{figure:.3f}" for figure in figures)))
     Sink().write(table(lines))
     say(f"float32, {threads} thread(s), medians of {steps} steps; the two kinds of step take turns.")
+    return 0
+
+
+def _batch(
+    requests: _Requests = 256,
+    prefix: _Prefix = None,
+    max_batch: _Slots = 16,
+    repeats: _Repeats = 1,
+    threads: _Threads = 2,
+    form: _Format = "text",
+) -> int:
+    with quiet_libraries():
+        import torch
+
+        from gencli.bench.batch import measure_batch
+
+        torch.set_num_threads(threads)
+        costs = [
+            cost
+            for length in prefix or (0, 200)
+            for cost in measure_batch(requests=requests, prefix=length, slots=max_batch, repeats=repeats)
+        ]
+    if form == "json":
+        Sink().write(to_json([asdict(cost) for cost in costs], indent=2) + "\n")
+        return 0
+    lines = [_BATCH_HEAD]
+    for cost in costs:
+        figures = (
+            f"{cost.seconds:.2f}",
+            f"{cost.tokens_per_second:.0f}",
+            f"{cost.ratio:.2f}",
+            str(cost.equal),
+        )
+        lines.append(
+            (str(cost.prefix), cost.way, *figures, f"{cost.occupancy or 0:.1%}" if cost.occupancy else "")
+        )
+    Sink().write(table(lines))
+    say(
+        f"float32, {threads} thread(s), {requests} requests, {max_batch} at once, medians of {repeats} round(s)."
+    )
     return 0
