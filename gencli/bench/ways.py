@@ -37,16 +37,17 @@ def engine(model: Any, asks: Sequence[Ask], *, slots: int, tokenizer: MadeTokeni
     on = Engine(HFRunner(model, max_lanes=slots), tokenizer, max_batch=slots)
     ids: list[tuple[int, ...]] = [() for _ in asks]
     rest = iter(_requests(asks))
-    num_open = sum(
-        on.submit(request) is None for request, _ in zip(rest, range(_AHEAD * slots), strict=False)
-    )
+    num_open = 0
+    for request in islice(rest, _AHEAD * slots):
+        on.submit(request)
+        num_open += 1
     taken, passed, last = 0.0, 0.0, time.perf_counter()
     for event in on.run():
         if isinstance(event, Token):
             ids[int(event.request)] += event.ids
         elif isinstance(event, Finish):
             num_open -= 1
-            if (request := next(rest, None)) is not None:
+            for request in islice(rest, 1):
                 on.submit(request)
                 num_open += 1
         now = time.perf_counter()
@@ -95,11 +96,12 @@ def _generate(model: Any, asks: Sequence[Ask]) -> list[tuple[int, ...]]:
         pad_token_id=0,
     )
     rows = out[:, width:].tolist()
+    rows = out[:, width:].tolist()
     return [tuple(row[: ask.max_tokens]) for row, ask in zip(rows, asks, strict=True)]
 
 
 def continuous(model: Any, asks: Sequence[Ask], **options: Any) -> Answers:
-    """transformers' continuous batching, the loop behind generate_batch(), each request with its own limit."""
+    """The loop behind transformers' generate_batch(), continuous too, each request with its own limit."""
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
     config = ContinuousBatchingConfig(**options)

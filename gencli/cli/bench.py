@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +11,9 @@ from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink, say
 from gencli.cli.tables import table
 from gencli.jsontext import to_json
+
+if TYPE_CHECKING:
+    from gencli.bench.batch import BatchCost
 
 __all__ = ["command"]
 
@@ -53,8 +56,8 @@ def command() -> typer.Typer:
     made.callback(help="Measure what parts of gencli cost on this machine.")(lambda: None)
     made.command("grammar", help="A step with a JSON schema against one without, on a random model of 15M "
                  "parameters with a vocabulary of 32,000.")(_grammar)  # fmt: skip
-    made.command("batch", help="256 requests of unequal length in gencli's batches, transformers' padded "
-                 "generate() and its continuous batching, on a random model of 15M parameters.")(_batch)  # fmt: skip
+    made.command("batch", help="Requests of unequal length in gencli's batches, transformers' padded "
+                 "generate() and generate_batch(), on a random model of 15M parameters.")(_batch)  # fmt: skip
     return made
 
 
@@ -102,19 +105,13 @@ def _batch(
     if form == "json":
         Sink().write(to_json([asdict(cost) for cost in costs], indent=2) + "\n")
         return 0
-    lines = [_BATCH_HEAD]
-    for cost in costs:
-        figures = (
-            f"{cost.seconds:.2f}",
-            f"{cost.tokens_per_second:.0f}",
-            f"{cost.ratio:.2f}",
-            str(cost.equal),
-        )
-        lines.append(
-            (str(cost.prefix), cost.way, *figures, f"{cost.occupancy or 0:.1%}" if cost.occupancy else "")
-        )
+    lines = [_BATCH_HEAD, *map(_batch_line, costs)]
     Sink().write(table(lines))
-    say(
-        f"float32, {threads} thread(s), {requests} requests, {max_batch} at once, medians of {repeats} round(s)."
-    )
+    say(f"float32, {threads} thread(s), {requests} requests, {max_batch} at once, {repeats} round(s).")
     return 0
+
+
+def _batch_line(cost: BatchCost) -> tuple[str, ...]:
+    figures = (f"{cost.seconds:.2f}", f"{cost.tokens_per_second:.0f}", f"{cost.ratio:.2f}", str(cost.equal))
+    occupancy = "" if cost.occupancy is None else f"{cost.occupancy:.1%}"
+    return str(cost.prefix), cost.way, *figures, occupancy
