@@ -8,7 +8,7 @@ from typing import Any
 
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
-from gencli.events import Event, Token
+from gencli.events import Event, Finish, Token
 
 __all__ = ["Progress", "Tally", "clock"]
 
@@ -48,6 +48,7 @@ class Progress:
         self._total, self._failed_before = total, failed_before
         self._start = self._last = float("inf")
         self._tokens = 0
+        self.prompts_read = self.prompts_copied = 0  # tokens of the samples' prompts
         self._taken = 0.0  # places that were taken, times seconds
 
     def start(self, now: float) -> None:
@@ -60,6 +61,9 @@ class Progress:
         self._last = now
         if isinstance(event, Token):
             self._tokens += len(event.ids)
+        elif isinstance(event, Finish):
+            self.prompts_read += event.prompt_tokens - event.cached_tokens
+            self.prompts_copied += event.cached_tokens
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Take note of a row that is through."""

@@ -40,10 +40,15 @@ class BatchCost:
     occupancy: float | None
 
 
-def measure_batch(*, requests: int, prefix: int, slots: int, repeats: int) -> Iterator[BatchCost]:
-    """All ways through one load, `repeats` times, every second time in reverse order."""
+def measure_batch(
+    *, requests: int, prefix: int, slots: int, their_slots: int, repeats: int
+) -> Iterator[BatchCost]:
+    """All ways through one load, `repeats` times, every second time in reverse order.
+
+    gencli runs `slots` requests at once; `their_slots` are a batch of generate() and what generate_batch() runs.
+    """
     asks = make_load(requests, vocab_size=VOCABULARY, prefix=prefix)
-    ways = _ways(asks, slots)
+    ways = _ways(asks, slots, their_slots)
     for way in ways.values():
         way([replace(ask, max_tokens=2) for ask in asks[:2]])  # what is made once, is made
     rounds = []
@@ -68,21 +73,21 @@ def measure_batch(*, requests: int, prefix: int, slots: int, repeats: int) -> It
         )
 
 
-def _ways(asks: Sequence[Ask], slots: int) -> dict[str, _Way]:
+def _ways(asks: Sequence[Ask], slots: int, their_slots: int) -> dict[str, _Way]:
     """The ways by name. Two models, equal in every weight: one is switched to gencli's masks."""
     ours, theirs, tokenizer = random_llama(), random_llama(), MadeTokenizer(VOCABULARY)
     longest = max(len(ask.prompt) + ask.max_tokens for ask in asks)
     return {
         "gencli": lambda asks: engine(ours, asks, slots=slots, tokenizer=tokenizer),
-        "generate": lambda asks: padded(theirs, asks, size=slots),
-        "generate, sorted": lambda asks: padded(theirs, asks, size=slots, is_sorted=True),
+        "generate": lambda asks: padded(theirs, asks, size=their_slots),
+        "generate, sorted": lambda asks: padded(theirs, asks, size=their_slots, is_sorted=True),
         "generate_batch": lambda asks: continuous(
             theirs,
             asks,
-            max_requests_per_batch=slots,
+            max_requests_per_batch=their_slots,
             max_batch_tokens=512,
             page_size=_PAGE,
-            num_blocks=2 * slots * math.ceil(longest / _PAGE),
+            num_blocks=2 * their_slots * math.ceil(longest / _PAGE),
         ),
     }
 

@@ -44,7 +44,10 @@ _Prefix = Annotated[
     ),
 ]
 _Slots = Annotated[
-    int, typer.Option("--max-batch", min=1, metavar="N", help="Samples that run at once, in every way.")
+    int, typer.Option("--max-batch", min=1, metavar="N", help="Samples that gencli runs at once.")
+]
+_TheirSlots = Annotated[
+    int, typer.Option("--their-batch", min=1, metavar="N", help="The same for the ways of transformers.")
 ]
 _Repeats = Annotated[int, typer.Option("--repeats", min=1, metavar="N", help="Rounds.")]
 _Format = Annotated[Literal["text", "json"], typer.Option("--format", help="Form of the result.")]
@@ -87,6 +90,7 @@ def _batch(
     requests: _Requests = 256,
     prefix: _Prefix = None,
     max_batch: _Slots = 16,
+    their_batch: _TheirSlots = 16,
     repeats: _Repeats = 1,
     threads: _Threads = 2,
     form: _Format = "text",
@@ -100,14 +104,19 @@ def _batch(
         costs = [
             cost
             for length in prefix or (0, 200)
-            for cost in measure_batch(requests=requests, prefix=length, slots=max_batch, repeats=repeats)
+            for cost in measure_batch(
+                requests=requests, prefix=length, slots=max_batch, their_slots=their_batch, repeats=repeats
+            )
         ]
     if form == "json":
         Sink().write(to_json([asdict(cost) for cost in costs], indent=2) + "\n")
         return 0
     lines = [_BATCH_HEAD, *map(_batch_line, costs)]
     Sink().write(table(lines))
-    say(f"float32, {threads} thread(s), {requests} requests, {max_batch} at once, {repeats} round(s).")
+    say(
+        f"float32, {threads} thread(s), {requests} requests, {repeats} round(s); "
+        f"{max_batch} at once in gencli, {their_batch} in transformers."
+    )
     return 0
 
 
