@@ -19,8 +19,9 @@ class LookAhead:
     """Takes sequences from a queue for slots that are free at once.
 
     First come those that share most with the lanes; among equals, those whose rest to read is as long as
-    that of the one taken before, since they share a pass; then the order of the queue. `shared` tells how
-    many tokens of a prompt the lanes have; it is asked once for each sequence in the window.
+    that of the one taken before, since they share a pass; then those that may become longest, so that no
+    long text is alone in the end; then the order of the queue. `shared` tells how many tokens of a prompt
+    the lanes have; it is asked once for each sequence in the window.
     """
 
     def __init__(self, waiting: deque[Sequence], shared: Callable[[Tokens], int]) -> None:
@@ -41,9 +42,9 @@ class LookAhead:
         last = self._waiting[0].number + WINDOW
         return takewhile(lambda one: one.number < last, self._waiting)
 
-    def _merit(self, sequence: Sequence) -> tuple[int, int]:
-        rest = self._rest(sequence)
-        return self._common(sequence) // _GRAIN, 0 if self._last is None else -abs(rest - self._last)
+    def _merit(self, sequence: Sequence) -> tuple[int, int, int]:
+        unlike = 0 if self._last is None else abs(self._rest(sequence) - self._last)
+        return self._common(sequence) // _GRAIN, -unlike, sequence.request.limits.max_tokens
 
     def _rest(self, sequence: Sequence) -> int:
         return len(sequence.prompt) - self._common(sequence)

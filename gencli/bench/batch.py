@@ -45,7 +45,7 @@ def measure_batch(
 ) -> Iterator[BatchCost]:
     """All ways through one load, `repeats` times, every second time in reverse order.
 
-    gencli runs `slots` requests at once; `their_slots` are a batch of generate() and what generate_batch() runs.
+    gencli runs `slots` requests at once, generate() and generate_batch() `their_slots`.
     """
     asks = make_load(requests, vocab_size=VOCABULARY, prefix=prefix)
     ways = _ways(asks, slots, their_slots)

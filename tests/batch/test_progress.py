@@ -61,7 +61,8 @@ def test_a_time(seconds, said):
 def test_the_summary_in_words():
     summary = Summary(
         status="complete", rows=1200, done=1200, succeeded=1190, failed=10, resumed=200, prompt_tokens=9,
-        prompt_tokens_read=1005, prompt_tokens_copied=4000, completion_tokens=12000, finish_reasons={"length": 3}, errors={"InputError": 10}, seconds=75.0,
+        prompt_tokens_read=1005, prompt_tokens_copied=4000,
+        completion_tokens=12000, finish_reasons={"length": 3}, errors={"InputError": 10}, seconds=75.0,
         rows_per_second=13.3, tokens_per_second=160.0, occupancy=0.91, max_batch=8, seed=4, model="m",
         output="o",
     )  # fmt: skip

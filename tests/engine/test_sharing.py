@@ -117,6 +117,14 @@ def test_rows_that_share_with_the_lanes_come_first():
     assert order_of(requests, max_batch=1) == ["0", "2", "4", "6", "1", "3", "5", "7"]
 
 
+def test_what_may_become_longest_begins_first():
+    requests = [
+        request(f"{length}", key=length, max_tokens=length, chain="ignore_eos=true")
+        for length in (2, 9, 5, 7)
+    ]
+    assert order_of(requests, max_batch=1) == ["9", "7", "5", "2"]
+
+
 def test_none_is_overtaken_by_more_than_a_window():
     late = request(OTHER, key="late", max_tokens=2, chain="ignore_eos=true")
     rest = [request(f"{SYSTEM}{i}", key=i, max_tokens=2, chain="ignore_eos=true") for i in range(3 * WINDOW)]
