@@ -6,12 +6,12 @@ of the draw then mean nothing, as in transformers.
 
 from __future__ import annotations
 
-import json
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from gencli.errors import ModelError
+from gencli.models.jsonfiles import read_object
 from gencli.settings import Layer
 from processors.errors import ParamError
 
@@ -53,7 +53,7 @@ def model_layer(name: str) -> Layer | None:
     path = _config_file(name)
     if path is None:
         return None
-    found = _read(path)
+    found = read_object(path)
     is_greedy = found.get("do_sample") is False
     names = _REST if is_greedy else {**_DRAW, **_REST}
     given = {key: found[said] for said, key in names.items() if found.get(said) is not None}
@@ -82,16 +82,6 @@ def _config_file(name: str) -> Path | None:
     except ValueError:  # no name that the hub could have; loading the model will say so
         return None
     return Path(cached) if isinstance(cached, str) else None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} is not valid JSON: {error}.") from None
-    if not isinstance(found, dict):
-        raise ModelError(f"{path} should hold a JSON object.")
-    return found
 
 
 def _checked(path: Path, given: dict[str, Any]) -> dict[str, Any]:

@@ -60,24 +60,18 @@ class History:
         columns = [start + i for start, run in zip(starts, tokens, strict=True) for i in range(len(run))]
         cells = torch.tensor([rows, columns, flat], dtype=torch.int64).to(self.device, non_blocking=True)
         self.tokens.index_put_((cells[0], cells[1]), cells[2])
-        self._mark(
-            [
-                flag
-                for run, flags in zip(tokens, forced, strict=False)
-                for flag in flags or [False] * len(run)
-            ],
-            cells,
-        )
+        if self.forced is not None or any(map(any, forced)):
+            pairs = zip(tokens, forced or [()] * len(tokens), strict=True)
+            self._mark([flag for run, flags in pairs for flag in flags or [False] * len(run)], cells)
         self.lengths.index_add_(0, cells[0], torch.ones_like(cells[0]))
         for slot, run in zip(slots, tokens, strict=True):
             self._host_lengths[slot] += len(run)
 
     def _mark(self, flags: list[bool], cells: Tensor) -> None:
-        if self.forced is None and any(flags):
+        if self.forced is None:
             self.forced = torch.zeros_like(self.tokens, dtype=torch.bool)
-        if self.forced is not None and flags:
-            marks = torch.tensor(flags).to(self.device, non_blocking=True)
-            self.forced.index_put_((cells[0], cells[1]), marks)
+        marks = torch.tensor(flags).to(self.device, non_blocking=True)
+        self.forced.index_put_((cells[0], cells[1]), marks)
 
     def fork(self, source: int, target: int, *, seed: int) -> None:
         """Copy a slot; the copy draws with a seed of its own."""

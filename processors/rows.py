@@ -74,6 +74,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.host_slots)
 
+    def drafted(self) -> Tensor:
+        """The draft that each row decides on [R]; 0 for the last row of a request. There are drafts."""
+        column = self.offsets[:, None].clamp(max=self.drafts.shape[1] - 1)
+        return self.drafts.gather(1, column).squeeze(1).clamp(min=0)
+
     def select(self, index: Sequence[int]) -> Rows:
         """Only the rows at these places; what belonged together is no longer counted together."""
         at = torch.tensor(index, dtype=torch.int64).to(self.history.device, non_blocking=True)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from processors.catalog import Draw
+from processors.kernels.softmax import softmax_parts
 from processors.rng import Stream, gumbel, row_keys, uniform
 from processors.rows import Rows
 
@@ -22,6 +23,7 @@ __all__ = [
     "NON_FINITE",
     "PLAIN_LIMIT",
     "Sampler",
+    "draw_by_weight",
     "greedy",
     "gumbel_max",
     "inverse_cdf",
@@ -117,13 +119,28 @@ def _plain_sparse(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
 
 
 def _two_level(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    sums = _block_sums(logits)
-    blocks = torch.arange(sums.shape[1], device=logits.device)
-    block_keys = row_keys(seeds, positions, Stream.BLOCK)[:, None]
-    block = (sums + gumbel(block_keys, blocks)).argmax(dim=-1, keepdim=True)
-    ids, inside = _block_logits(logits, block)
+    block = _noisy_best(_block_sums(logits), seeds, positions)
+    return _inside(*_of_block(logits, block, -torch.inf), seeds, positions)
+
+
+def draw_by_weight(weights: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """A draw by weights [R, V] >= 0, of which each row has one above 0: two levels, whatever their number."""
+    block = _noisy_best(_sums_of_blocks(weights).log_(), seeds, positions)
+    ids, inside = _of_block(weights, block, 0)
+    return _inside(ids, inside.log_(), seeds, positions)
+
+
+def _noisy_best(sums: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """The block [R, 1] whose log-sum-exp [R, B] is the largest with noise."""
+    keys = row_keys(seeds, positions, Stream.BLOCK)[:, None]
+    blocks = torch.arange(sums.shape[1], device=sums.device)
+    return (sums + gumbel(keys, blocks)).argmax(dim=-1, keepdim=True)
+
+
+def _inside(ids: Tensor, logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """The id [R] of a block whose logit [R, BLOCK] is the largest with noise."""
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
-    choice = (inside + gumbel(keys, ids)).argmax(dim=-1, keepdim=True)
+    choice = (logits + gumbel(keys, ids)).argmax(dim=-1, keepdim=True)
     return ids.gather(1, choice).squeeze(1)
 
 
@@ -132,7 +149,7 @@ def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     sums = _block_sums(logits)
     block, rest = _invert((sums - sums.amax(-1, keepdim=True)).exp(), uniform(keys, torch.zeros_like(keys)))
-    ids, inside = _block_logits(logits, block)
+    ids, inside = _of_block(logits, block, -torch.inf)
     inside = inside.to(torch.float64)
     choice, _ = _invert((inside - inside.amax(-1, keepdim=True)).exp(), rest)
     return ids.gather(1, choice).squeeze(1)
@@ -153,18 +170,22 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _block_sums(logits: Tensor) -> Tensor:
-    """Log-sum-exp of each block of ids, [R, V] -> [R, ceil(V / BLOCK)] float64, without a padded copy."""
-    whole = logits.shape[1] // BLOCK * BLOCK
-    parts = []
-    if whole:
-        parts.append(logits[:, :whole].view(len(logits), -1, BLOCK).logsumexp(dim=-1))
-    if whole < logits.shape[1]:
-        parts.append(logits[:, whole:].logsumexp(dim=-1, keepdim=True))
-    return torch.cat(parts, dim=1).to(torch.float64)
+    """Log-sum-exp of each block of ids, [R, V] -> [R, ceil(V / BLOCK)] float64, but for a constant a row."""
+    parts = [_sums_of_blocks(softmax) for softmax in softmax_parts(logits)]
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).log_()
 
 
-def _block_logits(logits: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
-    """Ids and logits [R, BLOCK] of one block [R, 1] a row; ids past the end repeat the last, masked."""
-    ids = block * BLOCK + torch.arange(BLOCK, device=logits.device)
-    inside = logits.gather(1, ids.clamp(max=logits.shape[1] - 1))
-    return ids, inside.masked_fill(ids >= logits.shape[1], -torch.inf)
+def _sums_of_blocks(weights: Tensor) -> Tensor:
+    """Sum of each block of weights, [R, V] -> [R, ceil(V / BLOCK)] float64, without a padded copy."""
+    whole = weights.shape[1] // BLOCK * BLOCK
+    sums = [weights[:, :whole].view(len(weights), -1, BLOCK).sum(dim=-1)] if whole else []
+    if whole < weights.shape[1]:
+        sums.append(weights[:, whole:].sum(dim=-1, keepdim=True))
+    return torch.cat(sums, dim=1).to(torch.float64)
+
+
+def _of_block(values: Tensor, block: Tensor, beyond: float) -> tuple[Tensor, Tensor]:
+    """Ids and values [R, BLOCK] of one block [R, 1] a row; past the end stands `beyond`."""
+    ids = block * BLOCK + torch.arange(BLOCK, device=values.device)
+    inside = values.gather(1, ids.clamp(max=values.shape[1] - 1))
+    return ids, inside.masked_fill(ids >= values.shape[1], beyond)

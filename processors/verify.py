@@ -1,29 +1,61 @@
-"""Which of the sampled tokens stand: the accepted drafts of each request, and one more."""
+"""Which drafts stand, and the token that comes after them."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from processors.rows import Rows
 
-__all__ = ["verify"]
+__all__ = ["Spans", "verify"]
 
 
-def verify(sampled: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """The rows of a step, request by request. starts, num_drafts [Q] int64; drafts [Q, K] int64."""
+
+    starts: Tensor
+    num_drafts: Tensor
+    drafts: Tensor
+
+    @classmethod
+    def of(cls, rows: Rows) -> Spans:
+        """Where the rows of each request begin, and what was drafted for it."""
+        sizes = torch.tensor(rows.counts, dtype=torch.int64)
+        device = rows.slots.device
+        starts = (sizes.cumsum(0) - sizes).to(device, non_blocking=True)
+        return cls(starts, (sizes - 1).to(device, non_blocking=True), rows.drafts[starts])
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values [R] of the rows as [Q, K + 1]; a request's last one is repeated beyond its rows."""
+        place = torch.arange(self.drafts.shape[1] + 1, device=values.device)
+        return values[self.starts[:, None] + torch.minimum(place, self.num_drafts[:, None])]
+
+    def accepted(self, stands: Tensor) -> Tensor:
+        """How many drafts come before the first that does not stand [Q]; stands [Q, K] bool."""
+        place = torch.arange(stands.shape[1], device=stands.device)
+        return (stands & (place < self.num_drafts[:, None])).cumprod(dim=1).sum(dim=1)
+
+    def finish(self, accepted: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens [Q, K + 1] and how many of them stand [Q]: the accepted drafts [Q], then `final` [Q]."""
+        tokens = torch.nn.functional.pad(self.drafts, (0, 1))
+        return tokens.scatter(1, accepted[:, None], final[:, None]), accepted + 1
+
+
+def verify(sampled: Tensor, rows: Rows, *, also: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Accept drafts while they equal what was sampled (policy `match`).
 
     sampled [R] holds one token a row, Q requests with K_i + 1 rows each. Returns tokens [Q, K + 1] and
     counts [Q]: the first counts[i] tokens of request i stand, the accepted drafts and the token chosen
-    after them. Without drafts (K = 0) that is the sampled token of each request.
+    after them. Without drafts (K = 0) that is the sampled token of each request. `also` [R] bool lets the
+    drafts stand that follow those rows, whatever was sampled there (a lossy policy).
     """
-    sizes = torch.tensor(rows.counts, dtype=torch.int64)
-    starts = (sizes.cumsum(0) - sizes).to(sampled.device, non_blocking=True)
-    num_drafts = (sizes - 1).to(sampled.device, non_blocking=True)
-    width = rows.drafts.shape[1]
-    place = torch.arange(width + 1, device=sampled.device)
-    index = starts[:, None] + torch.minimum(place, num_drafts[:, None])
-    tokens = sampled[index]
-    agree = (tokens[:, :width] == rows.drafts[starts]) & (place[:width] < num_drafts[:, None])
-    accepted = agree.cumprod(dim=1).sum(dim=1)
-    return tokens, accepted + 1
+    spans = Spans.of(rows)
+    tokens = spans.spread(sampled)
+    stands = tokens[:, :-1] == spans.drafts
+    if also is not None:
+        stands |= spans.spread(also)[:, :-1]
+    accepted = spans.accepted(stands)
+    return spans.finish(accepted, tokens.gather(1, accepted[:, None]).squeeze(1))

@@ -19,6 +19,7 @@ OWN_LIBRARY = {
     "processors.grammar.xgrammar": "xgrammar",
     "processors.grammar.llguidance": "llguidance",
     "processors.kernels.bitmask_triton": "triton",
+    "processors.kernels.token_probability_triton": "triton",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.errors import ModelError
+from gencli.models.jsonfiles import read_object
 
 __all__ = ["Card", "Weights", "kv_bytes", "read_card", "read_head", "read_weights"]
 
@@ -60,7 +61,7 @@ class Card:
 
 def read_card(folder: Path) -> Card:
     """The card of a model folder; ModelError for a folder that is none."""
-    config = _json(folder / "config.json")
+    config = read_object(folder / "config.json")
     text = next(
         (config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)), config
     )
@@ -111,23 +112,11 @@ def read_head(file: Path) -> Mapping[str, Any]:
         raise ModelError(f"{file} is damaged: {error}.", hint="Download it again.") from None
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{path.parent} has no {path.name}, so it is no model folder.") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}.") from None
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} should hold a JSON object.")
-    return content
-
-
 def _has_template(folder: Path) -> bool:
     if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
         return True
     path = folder / "tokenizer_config.json"
-    return path.is_file() and bool(_json(path).get("chat_template"))
+    return path.is_file() and bool(read_object(path).get("chat_template"))
 
 
 def _is_plain(text: Mapping[str, Any]) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gencli.errors import ModelError
+from gencli.models.jsonfiles import read_object
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
@@ -36,9 +36,7 @@ class Checkpoint:
 def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint:
     """Find the folder and check its config and weights; ModelError says what is wrong with it."""
     folder = _find_folder(name_or_path)
-    config = _read_json(
-        folder / "config.json", missing=f"{folder} has no config.json, so it is no model folder"
-    )
+    config = read_object(folder / "config.json")
     _check_architecture(folder, config, trust_remote_code=trust_remote_code)
     files = _weight_files(folder)
     return Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
@@ -63,18 +61,6 @@ def _find_folder(name_or_path: str) -> Path:
             f"{name_or_path} is neither a folder nor a model in the local cache",
             hint=f"Download it once: hf download {name_or_path}",
         ) from None
-
-
-def _read_json(path: Path, *, missing: str) -> dict[str, Any]:
-    if not path.is_file():
-        raise ModelError(missing)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} should hold a JSON object")
-    return content
 
 
 def _check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> None:
@@ -108,7 +94,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if (folder / _WEIGHTS).is_file():
         return [folder / _WEIGHTS]
     if (folder / _INDEX).is_file():
-        shards = _read_json(folder / _INDEX, missing="").get("weight_map", {})
+        shards = read_object(folder / _INDEX).get("weight_map", {})
         files = [folder / name for name in sorted(set(shards.values()))]
         if absent := [file.name for file in files if not file.is_file()]:
             raise ModelError(

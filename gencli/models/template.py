@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from gencli.models.jsonfiles import read_object_if_any
 from gencli.models.places import find_local
 
 __all__ = ["declared_template"]
@@ -16,7 +16,7 @@ def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
     folder = find_local(name)
     if folder is None:
         return None, frozenset()
-    config = _json(folder / "tokenizer_config.json")
+    config = read_object_if_any(folder / "tokenizer_config.json")
     special = [
         str(token.get("content"))
         for token in (*_added(folder), *config.get("added_tokens_decoder", {}).values())
@@ -28,7 +28,8 @@ def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
 def _template(folder: Path, config: dict[str, Any]) -> str | None:
     if (folder / "chat_template.jinja").is_file():
         return (folder / "chat_template.jinja").read_text(encoding="utf-8")
-    found = _json(folder / "chat_template.json").get("chat_template") or config.get("chat_template")
+    alone = read_object_if_any(folder / "chat_template.json")
+    found = alone.get("chat_template") or config.get("chat_template")
     if isinstance(found, list):  # several by name
         named = {str(entry.get("name")): entry.get("template") for entry in found}
         found = named.get("tool_use") or named.get("default")
@@ -36,13 +37,5 @@ def _template(folder: Path, config: dict[str, Any]) -> str | None:
 
 
 def _added(folder: Path) -> list[dict[str, Any]]:
-    found = _json(folder / "tokenizer.json").get("added_tokens", [])
+    found = read_object_if_any(folder / "tokenizer.json").get("added_tokens", [])
     return found if isinstance(found, list) else []
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from gencli.models.jsonfiles import read_object_if_any
 from gencli.text.pieces import read_rules
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ OnTokenizer = Callable[["Tokenizer", int, tuple[int, ...]], None]
 
 def declared_vocabulary(folder: Path, tokenizer: Tokenizer) -> tuple[int, tuple[int, ...]]:
     """The width of the logits and the ids that end a text; the loaded model may know better."""
-    config, generation = (_json(folder / name) for name in ("config.json", "generation_config.json"))
+    config = read_object_if_any(folder / "config.json")
+    generation = read_object_if_any(folder / "generation_config.json")
     inner = config.get("text_config")
     text = inner if isinstance(inner, dict) else config
     width = text.get("vocab_size")
@@ -35,13 +36,5 @@ def grammar_support(folder: Path) -> Literal["exact", "decoded", "unknown"]:
     path = folder / "tokenizer.json"
     if not path.is_file():
         return "unknown"
-    decoder = _json(path).get("decoder")
+    decoder = read_object_if_any(path).get("decoder")
     return "exact" if decoder and read_rules(decoder) else "decoded"
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -60,6 +60,8 @@ class Grammar(Protocol):
         """A matcher at the start."""
         ...
 
+    def __hash__(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:

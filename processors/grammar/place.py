@@ -74,12 +74,11 @@ class Place:
     is_done: bool = False
 
     @classmethod
-    def start(cls, matcher: Matcher, rules: Rules) -> Place:
+    def start(cls, matcher: Matcher, rules: Rules, reach: int | None) -> Place:
         """At the beginning of the output. If no short document is known, the budget is left out of view."""
-        path = rules.closer.path(matcher, b"", rules.budget) if rules.budget is not None else None
-        if path is None:
+        if reach is None:
             rules = replace(rules, budget=None)
-        return cls(matcher, rules, b"" if rules.marker else None, reach=len(path or ()))
+        return cls(matcher, rules, b"" if rules.marker else None, reach=reach or 0)
 
     def fork(self) -> Place:
         """An independent copy."""

@@ -8,12 +8,12 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-__all__ = ["apply_bitmask", "apply_bitmask_torch", "blocked_bits"]
+__all__ = ["apply_bitmask", "apply_bitmask_torch", "blocked_bits", "has_triton"]
 
 
 def apply_bitmask(logits: Tensor, masks: Tensor) -> Tensor:
     """Mask in logits [R, V] every id whose bit in masks [R, ceil(V / 32)] int32 is 0, in place."""
-    if logits.is_cuda and _has_triton():
+    if logits.is_cuda and has_triton():
         from processors.kernels.bitmask_triton import apply_bitmask_triton
 
         return apply_bitmask_triton(logits, masks)
@@ -36,5 +36,6 @@ def blocked_bits(device: torch.device) -> Tensor:
 
 
 @functools.cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether Triton is installed."""
     return find_spec("triton") is not None

@@ -13,12 +13,13 @@ __all__ = [
     "inverse_cdf",
     "log_sum_exp",
     "mix",
+    "rejection",
     "uniform",
 ]
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
-_TOKEN, _BLOCK = 1, 2
+_TOKEN, _BLOCK, _ACCEPT, _RESIDUAL = 1, 2, 4, 5
 
 
 def mix(value: int) -> int:
@@ -82,3 +83,33 @@ def inverse_cdf(logits: Sequence[float], seed: int, position: int) -> int:
         if weight > 0 and mass > target:
             return token
     return last
+
+
+def rejection(
+    target: Sequence[Sequence[float]],
+    drafts: Sequence[int],
+    drawn_from: Sequence[Sequence[float] | None],
+    seed: int,
+    position: int,
+) -> list[int]:
+    """The tokens that stand of one request: accepted drafts and one more (Leviathan et al. 2023).
+
+    `target` has the logits of each position, one more than there are drafts; `drawn_from` those that each
+    draft was drawn from, None where it was certain.
+    """
+    for offset, (draft, source) in enumerate(zip(drafts, drawn_from, strict=True)):
+        here = position + offset
+        p = _softmax(target[offset])
+        q = _softmax(source) if source else [float(token == draft) for token in range(len(p))]
+        if uniform(seed, here, _ACCEPT, 0) * q[draft] >= p[draft]:
+            rest = [max(0.0, a - b) for a, b in zip(p, q, strict=True)]
+            weights = rest if any(rest) else p
+            logits = [math.log(weight) if weight else -math.inf for weight in weights]
+            replaced = mix(mix(seed + here * _GAMMA) + _RESIDUAL * _GAMMA)
+            return [*drafts[:offset], gumbel_max_in_blocks(logits, replaced, here)]
+    return [*drafts, gumbel_max(target[-1], seed, position + len(drafts))]
+
+
+def _softmax(logits: Sequence[float]) -> list[float]:
+    total = log_sum_exp(logits)
+    return [math.exp(logit - total) for logit in logits]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from processors.base import Admission, Env, Followed, Processor
 from processors.catalog import GrammarParams, Phase
 from processors.errors import GrammarError
-from processors.grammar.backend import Ask, Backend, load_backend
+from processors.grammar.backend import Ask, Backend, Grammar, load_backend
 from processors.grammar.bits import count_allowed, set_ids, words
 from processors.grammar.canonical import Speller
 from processors.grammar.closing import Closer
@@ -54,6 +54,7 @@ class GrammarStage(Processor[GrammarParams]):
         self._backends: dict[str, Backend] = {}
         self._ahead: dict[int, _Ahead] = {}
         self._closer = Closer(Speller(env.vocabulary), env.width) if env.vocabulary else None
+        self._reach = lru_cache(maxsize=64)(self._shortest)
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
         """Compile the grammar, unless another request had it before."""
@@ -74,9 +75,15 @@ class GrammarStage(Processor[GrammarParams]):
             is_canonical=params.canonical,
             budget=request.max_tokens if params.in_budget else None,
         )
-        self._places[slot] = Place.start(grammar.matcher(), rules)
+        reach = None if rules.budget is None else self._reach(grammar, rules.budget)
+        self._places[slot] = Place.start(grammar.matcher(), rules, reach)
         self._backend_of[slot] = backend
         self._ahead.pop(slot, None)
+
+    def _shortest(self, grammar: Grammar, budget: int) -> int | None:
+        """The tokens of a short document, if one within the budget is known."""
+        path = self._closer.path(grammar.matcher(), b"", budget) if self._closer else None
+        return None if path is None else len(path)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Go on in the grammar."""

@@ -114,23 +114,23 @@ def _closure(rules: dict[str, Rule], holds: Callable[[Node, _Known], bool]) -> s
 
 def _ends(node: Node, known: _Known) -> bool:
     """Whether some finite text matches."""
-    if isinstance(node, Ref):
-        return known(node.name)
-    if isinstance(node, Choice):
-        return any(_ends(item, known) for item in node.items)
-    if isinstance(node, Repeat):
-        return node.least == 0 or _ends(node.item, known)
-    return all(_ends(item, known) for item in below(node))
+    return _matches(node, known, with_letters=True)
 
 
 def _can_be_empty(node: Node, known: _Known) -> bool:
+    return _matches(node, known, with_letters=False)
+
+
+def _matches(node: Node, known: _Known, *, with_letters: bool) -> bool:
+    """Whether some finite text matches: any, or the empty one."""
     if isinstance(node, Ref):
         return known(node.name)
+    if isinstance(node, Chars | Verbatim):
+        return with_letters
+    below_it = (_matches(item, known, with_letters=with_letters) for item in below(node))
     if isinstance(node, Choice):
-        return any(_can_be_empty(item, known) for item in node.items)
-    if isinstance(node, Repeat):
-        return node.least == 0 or _can_be_empty(node.item, known)
-    return not isinstance(node, Chars | Verbatim) and all(_can_be_empty(item, known) for item in below(node))
+        return any(below_it)
+    return (isinstance(node, Repeat) and node.least == 0) or all(below_it)
 
 
 def _first_refs(node: Node, empty: _Known) -> Iterator[str]:

@@ -1,0 +1,39 @@
+"""The softmax at one id a row with Triton: each logit is read once, and no row is written."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+__all__ = ["token_probability_triton"]
+
+_BLOCK = 4096  # logits of one turn
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _kernel(logits, ids, found, width, stride, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64)
+    base = logits + row * stride
+    # The largest logit so far and the sum of exp(logit - largest), lane by lane; -1e38 stands in for -inf.
+    top = tl.full((BLOCK,), -1e38, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, width, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        value = tl.load(base + at, mask=at < width, other=-float("inf"))
+        larger = tl.maximum(top, value)
+        total = total * tl.exp(top - larger) + tl.exp(value - larger)
+        top = larger
+    most = tl.max(top, axis=0)
+    mass = tl.sum(total * tl.exp(top - most), axis=0)
+    tl.store(found + row, tl.exp(tl.load(base + tl.load(ids + row)) - most) / mass)
+
+
+def token_probability_triton(logits: Tensor, ids: Tensor) -> Tensor:
+    """As token_probability_torch; logits with contiguous rows, on one device with the ids."""
+    rows, width = logits.shape
+    found = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    if rows:
+        _kernel[(rows,)](logits, ids, found, width, logits.stride(0), BLOCK=_BLOCK)
+    return found

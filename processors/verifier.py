@@ -1,0 +1,68 @@
+"""From processed logits to the tokens that stand, each request by its own policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from processors.catalog import Policy
+from processors.lossy import above_threshold, is_typical
+from processors.rejection import Proposal, rejection
+from processors.rows import Rows
+from processors.sampler import Sampler
+from processors.verify import verify
+
+__all__ = ["Verification", "Verifier"]
+
+_Result = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How drafts are verified; `threshold` is the least probability that lossy_threshold accepts."""
+
+    policy: Policy = "match"
+    threshold: float = 0.3
+
+
+_MATCH = Verification()
+
+
+class Verifier:
+    """Chooses the tokens of a step with the sampler and says which of them stand."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._of: dict[int, Verification] = {}
+
+    def admit(self, slot: int, verification: Verification) -> None:
+        """Set the policy of a slot. `rejection` draws: a greedy request is verified by `match`."""
+        self._of[slot] = verification
+
+    def __call__(self, logits: Tensor, rows: Rows, proposal: Proposal | None = None) -> _Result:
+        """Tokens [Q, K + 1] and how many of them stand [Q], for logits [R, V] float32; see `verify`."""
+        if not rows.drafts.shape[1]:
+            return verify(self._sampler(logits, rows), rows)
+        starts = [0, *accumulate(rows.counts)][:-1]
+        kinds = [self._of.get(rows.host_slots[start], _MATCH) for start in starts]
+        first, *others = dict.fromkeys(kinds)
+        tokens, counts = self._by(first, logits, rows, proposal)
+        for kind in others:
+            its_tokens, its_counts = self._by(kind, logits, rows, proposal)
+            mine = torch.tensor([one == kind for one in kinds]).to(logits.device, non_blocking=True)
+            tokens = torch.where(mine[:, None], its_tokens, tokens)
+            counts = torch.where(mine, its_counts, counts)
+        return tokens, counts
+
+    def _by(self, kind: Verification, logits: Tensor, rows: Rows, proposal: Proposal | None) -> _Result:
+        if kind.policy == "rejection":
+            return rejection(logits, rows, self._sampler, proposal)
+        also = None
+        if kind.policy == "lossy_typical":
+            also = is_typical(logits, rows.drafted())
+        if kind.policy == "lossy_threshold":
+            also = above_threshold(logits, rows.drafted(), kind.threshold)
+        return verify(self._sampler(logits, rows), rows, also=also)

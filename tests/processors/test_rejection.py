@@ -1,0 +1,196 @@
+"""Whatever drafts were drawn from, the tokens that stand follow the target's distribution."""
+
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from processors.history import History
+from processors.kernels.softmax import token_probability
+from processors.reference.samplers import rejection as plain_rejection
+from processors.rejection import Proposal, rejection
+from processors.rows import Rows
+from processors.sampler import Sampler, gumbel_max
+
+INF = math.inf
+ROOT = Path(__file__).parents[2]
+
+
+def rows_of(drafts, *, draw="gumbel", seeds=None):
+    history, sampler = History(slots=len(drafts)), Sampler()
+    for slot in range(len(drafts)):
+        history.admit(slot, [7], seed=slot + 1 if seeds is None else seeds[slot])
+        sampler.admit(slot, draw)
+    return Rows.build(history, range(len(drafts)), drafts), sampler
+
+
+def stands(logits, drafts, proposal=None, **told):
+    rows, sampler = rows_of(drafts, **told)
+    tokens, counts = rejection(logits, rows, sampler, proposal)
+    return [row[:count] for row, count in zip(tokens.tolist(), counts.tolist(), strict=True)]
+
+
+def random_case(seed, width):
+    """Requests with 0 to 4 drafts, some of them certain; logits with masks and peaks."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(0, 5, (12,), generator=generator).tolist()
+    target = 3 * torch.randn(sum(sizes) + 12, width, generator=generator)
+    source = target[: sum(sizes)].roll(1, 0) * 0.3 + torch.randn(sum(sizes), width, generator=generator)
+    target[::3, ::2], source[::4, 1::2] = -INF, -INF
+    drafts = source.softmax(-1).multinomial(1, generator=generator).squeeze(1)
+    drawn = torch.rand(sum(sizes), generator=generator) < 0.7
+    runs = [tuple(run.tolist()) for run in drafts.split(sizes)]
+    return target, runs, source, tuple(drawn.tolist())
+
+
+@pytest.mark.parametrize("width", [5, 40, 700])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_batch_equals_the_plain_loop(seed, width):
+    target, runs, source, drawn = random_case(seed, width)
+    found = stands(target, runs, Proposal(source[torch.tensor(drawn)], drawn))
+    start = 0
+    for i, (run, tokens) in enumerate(zip(runs, found, strict=True)):
+        first = start - i
+        rows = target[start : start + len(run) + 1].tolist()
+        given = [source[first + j].tolist() if drawn[first + j] else None for j in range(len(run))]
+        assert tokens == plain_rejection(rows, run, given, seed=i + 1, position=0)
+        start += len(run) + 1
+
+
+def chi_square(counts, expected):
+    """Statistic over the ids that can come, in units of its own spread above its mean."""
+    used = expected > 0
+    assert counts[~used].sum() == 0
+    gaps = (counts[used] - expected[used]) ** 2 / expected[used]
+    freedom = int(used.sum()) - 1
+    return float(gaps.sum() - freedom) / math.sqrt(2 * max(freedom, 1))
+
+
+TOY = {
+    "equal": ([1, 2, 3, 4], [1, 2, 3, 4]),
+    "close": ([1, 2, 3, 4], [2, 2, 3, 3]),
+    "far": ([8, 1, 1, 0.1], [0.1, 1, 1, 8]),
+    "target narrower": ([0, 1, 0, 3], [1, 1, 1, 1]),
+    "draft narrower": ([1, 1, 1, 1], [0, 1, 0, 3]),
+    "no overlap": ([1, 2, 0, 0], [0, 0, 1, 2]),
+    "target certain": ([0, 0, 1, 0], [1, 1, 1, 1]),
+    "draft certain": ([1, 2, 3, 4], [0, 0, 1, 0]),
+}
+DRAWS = 200_000
+
+
+def drawn_tokens(target, source, *, told=None, draws=DRAWS):
+    """The first token that stands, and the second where there is one, over as many seeds."""
+    seeds = torch.arange(draws)
+    first = gumbel_max(source.expand(draws, -1), seeds + 10**6, torch.zeros_like(seeds))
+    rows, sampler = rows_of([(int(x),) for x in first.tolist()], seeds=seeds.tolist())
+    told = source if told is None else told
+    proposal = Proposal(told.expand(draws, -1), (True,) * draws)
+    tokens, counts = rejection(target.repeat(2 * draws, 1), rows, sampler, proposal)
+    return tokens[:, 0], tokens[counts == 2, 1]
+
+
+@pytest.mark.parametrize("weights", TOY.values(), ids=TOY)
+def test_200k_tokens_follow_the_target(weights):
+    target, source = (torch.tensor(side, dtype=torch.float32).log() for side in weights)
+    for tokens in drawn_tokens(target, source):
+        expected = target.double().softmax(0) * len(tokens)
+        assert chi_square(tokens.bincount(minlength=4).double(), expected) < 4
+
+
+def test_what_was_drawn_from_something_else_is_noticed():
+    target, source = torch.tensor([1.0, 2, 3, 4]).log(), torch.tensor([4.0, 3, 2, 1]).log()
+    raw = source * 0.5  # as before the draft's temperature
+    tokens, _ = drawn_tokens(target, source, told=raw)
+    expected = target.double().softmax(0) * len(tokens)
+    assert chi_square(tokens.bincount(minlength=4).double(), expected) > 20
+
+
+def test_drafts_that_the_target_would_always_draw_stand_and_bring_a_bonus():
+    logits = torch.full((3, 6), -INF)
+    logits[0, 4] = logits[1, 2] = logits[2, 5] = 1.0
+    assert stands(logits, [(4, 2)]) == [[4, 2, 5]]
+
+
+def test_a_certain_draft_that_is_impossible_is_replaced_by_a_draw_from_the_target():
+    logits = torch.full((4, 6), -INF)
+    logits[0, 4] = logits[1, 2] = logits[2, 1] = logits[3, 0] = 1.0
+    assert stands(logits, [(3,), (2,)]) == [[4], [1]]
+
+
+def test_without_drafts_the_token_is_the_one_without_speculation():
+    logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(1))
+    rows, sampler = rows_of([()] * 6)
+    assert stands(logits, [()] * 6) == [[token] for token in sampler(logits, rows).tolist()]
+
+
+def test_the_bonus_token_has_the_noise_of_its_position():
+    logits = torch.zeros(4, 30)
+    logits[0, 3] = 90.0
+    rows, sampler = rows_of([(3,), ()])
+    plain = sampler(logits[:3], replace(rows, counts=(1, 1, 1))).tolist()
+    assert stands(logits[:3], [(3,), ()]) == [[3, plain[1]], [plain[2]]]
+
+
+@pytest.mark.parametrize("broken", [math.nan, INF, -INF])
+def test_a_broken_row_is_marked_and_its_neighbour_goes_on(broken):
+    logits = torch.zeros(4, 5)
+    logits[0] = -INF if broken == -INF else logits[0].index_fill(0, torch.tensor([2]), broken)
+    first, second = stands(logits, [(2,), (1,)])
+    assert first == [-1 if broken == -INF else -2]
+    assert all(0 <= token < 5 for token in second)
+
+
+@pytest.mark.parametrize("draw", ["multinomial", "gumbel"])
+def test_neighbours_change_nothing(draw):
+    target, runs, source, drawn = random_case(3, 60)
+    together = stands(target, runs, Proposal(source[torch.tensor(drawn)], drawn), draw=draw)
+    start = 0
+    for i, run in enumerate(runs):
+        first, end = start - i, start + len(run) + 1
+        mine = drawn[first : first + len(run)]
+        own = source[first : first + len(run)][torch.tensor(mine, dtype=torch.bool)]
+        alone = stands(target[start:end], [run], Proposal(own, mine), seeds=[i + 1], draw=draw)
+        assert alone == [together[i]]
+        start = end
+
+
+def probability_case(rows, width):
+    logits = 4 * torch.randn(rows, width, generator=torch.Generator().manual_seed(rows))
+    logits[:, 1::3] = -INF
+    ids = torch.arange(rows) % width
+    return logits, ids, logits.softmax(-1).gather(1, ids[:, None]).squeeze(1)
+
+
+PROBABILITY_SHAPES = [(1, 1), (3, 7), (5, 4096), (2, 9000), (70, 40_000)]
+
+
+@pytest.mark.parametrize("shape", PROBABILITY_SHAPES)
+def test_the_probability_of_one_id_is_that_of_the_softmax(shape):
+    logits, ids, expected = probability_case(*shape)
+    assert torch.allclose(token_probability(logits, ids), expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_the_triton_kernel_agrees_where_it_is_interpreted():
+    code = """
+import torch
+from processors.kernels.token_probability_triton import token_probability_triton
+from tests.processors.test_rejection import PROBABILITY_SHAPES, probability_case
+for shape in PROBABILITY_SHAPES[:4]:
+    logits, ids, expected = probability_case(*shape)
+    assert torch.allclose(token_probability_triton(logits, ids), expected, rtol=1e-5, atol=0), shape
+logits[0, 3] = float("nan")
+assert token_probability_triton(logits, ids).isnan().tolist() == [True, False]
+"""
+    told = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=told, check=False
+    )
+    assert done.returncode == 0, done.stderr
