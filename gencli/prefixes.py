@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 
-__all__ = ["Match", "Prefixes", "shared_length"]
+__all__ = ["Match", "Prefixes", "Tokens", "shared_length"]
 
 Tokens = tuple[int, ...]
 
