@@ -40,8 +40,8 @@ class Compiler(Protocol):
         """The one instance of a back end for the vocabulary."""
         ...
 
-    def compile(self, constraint: Constraint) -> Any:
-        """The compiled grammar. GrammarError if there is none."""
+    def compile(self, constraint: Constraint, seconds: float = ...) -> Any:
+        """The compiled grammar. GrammarError if there is none, or none within so many seconds."""
         ...
 
 
@@ -154,6 +154,10 @@ class Processor(ABC, Generic[P]):
     def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """Tokens that complete an open document behind these; () if there is none, or no way is known."""
         return ()
+
+    def excuse(self, slot: int, drafts: Sequence[int]) -> str:
+        """Why no token is left behind these drafts, where what was asked for is not the reason."""
+        return ""
 
     def fork(self, source: int, target: int) -> None:
         """The target slot becomes an independent copy of the source."""

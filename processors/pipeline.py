@@ -18,6 +18,9 @@ from processors.rows import Rows
 __all__ = ["Pipeline", "StageCall"]
 
 
+_EMPTY = "No token is left to choose from"
+
+
 @dataclass(frozen=True, slots=True)
 class StageCall:
     """One stage and the places in the step's rows where it is active; None is all of them."""
@@ -180,6 +183,11 @@ class Pipeline:
             try:
                 work = self.stage(call.stage).apply(work, row)
                 error = _fault(work, stage=call.stage, **where)
+                if isinstance(error, EmptySupport):
+                    excuse = self.stage(call.stage).excuse(row.host_slots[0], row.host_drafts[0])
+                    error = (
+                        EmptySupport(f"{_EMPTY}: {excuse}.", stage=call.stage, **where) if excuse else error
+                    )
             except Exception as cause:
                 error = StageFailure(f"The stage raised {cause!r}.", stage=call.stage, **where)
                 error.__cause__ = cause
@@ -190,7 +198,7 @@ def _fault(logits: Tensor, *, stage: str, slot: int, position: int) -> RowError 
     top = float(logits.amax())
     if top == -torch.inf:
         return EmptySupport(
-            "No token is left to choose from: loosen this stage or one before it.",
+            f"{_EMPTY}: loosen this stage or one before it.",
             stage=stage,
             slot=slot,
             position=position,

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from gencli.batch import journal
 from gencli.batch.outputs import beside
-from gencli.cli import batch_generate
+from gencli.cli import batch_loop
 from gencli.cli.app import main
 
-_write, _load, _replace = os.write, batch_generate.load_model, os.replace
+_write, _load, _replace = os.write, batch_loop.load_model, os.replace
 _outcomes, _remove = journal.Journal.outcomes, journal.Journal.remove
 _LETTERS = "97,98,99,100,101,102,32,44"
 
@@ -59,7 +59,7 @@ def _in_load(chance: random.Random) -> None:
         die()
         return loaded
 
-    batch_generate.load_model = load
+    batch_loop.load_model = load
 
 
 def _in_rename(*, is_done: bool) -> None:
@@ -144,19 +144,21 @@ def write_input(path: Path, rows: int, chance: random.Random) -> None:
             file.write(json.dumps({**row, **own[number % 4]}) + "\n")
 
 
-def harness(kills: int, rows: int, model: str, seed: int, folder: Path) -> Counter[str]:
+def harness(kills: int, rows: int, model: str, seed: int, form: str, folder: Path) -> Counter[str]:
     """Kill until there were so many kills; counts by place, and what was found under other names."""
     chance, found = random.Random(seed), Counter()
-    source, reference = folder / "input.jsonl", folder / "reference.jsonl"
+    suffix = "" if form == "texts" else f".{form}"
+    source, reference = folder / "input.jsonl", folder / f"reference{suffix}"
     write_input(source, rows, chance)
     options = ["--model", model, "--seed", "5", "--max-tokens", "16", "--no-timings", "--allow-ids", _LETTERS]
+    options += ["--format", form]
     base = ["batch", str(source), *options, "-q"]
     start, log = time.monotonic(), folder / "said.txt"
     run([*base, "-o", str(reference)], log)
-    length, wanted = time.monotonic() - start, reference.read_bytes()
+    length, wanted = time.monotonic() - start, content(reference)
     places = list(PLACES)
     while sum(found[place] for place in PLACES) < kills:
-        output = folder / f"victim-{found['batches']}.jsonl"
+        output = folder / f"victim-{found['batches']}{suffix}"
         is_done = False
         while not is_done:
             is_enough = sum(found[place] for place in PLACES) >= kills
@@ -171,14 +173,21 @@ def harness(kills: int, rows: int, model: str, seed: int, folder: Path) -> Count
     return found
 
 
-def compare(output: Path, wanted: bytes, found: Counter[str]) -> None:
+def content(output: Path) -> dict[str, bytes]:
+    """A file, or the files of a folder, by name; the one that has a line for each row is `index.jsonl`."""
+    if output.is_dir():
+        return {path.name: path.read_bytes() for path in output.iterdir()}
+    return {"index.jsonl": output.read_bytes()}
+
+
+def compare(output: Path, wanted: dict[str, bytes], found: Counter[str]) -> None:
     """Count what is lost, stands twice, or differs, and what is left lying about."""
-    text = output.read_bytes()
-    indexes = Counter(json.loads(line)["index"] for line in text.splitlines())
-    rows = len(wanted.splitlines())
+    made = content(output)
+    indexes = Counter(json.loads(line)["index"] for line in made["index.jsonl"].splitlines())
+    rows = len(wanted["index.jsonl"].splitlines())
     found["lost"] += len(set(range(rows)) - set(indexes))
     found["duplicated"] += sum(count - 1 for count in indexes.values())
-    found["equal"] += text == wanted
+    found["equal"] += made == wanted
     left = [path.name for path in output.parent.iterdir() if output.stem in path.name and path != output]
     found["left over"] += len([name for name in left if not name.endswith(".lock")])
 
@@ -201,10 +210,11 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, default=60)
     parser.add_argument("--model", default="fake")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--format", choices=("jsonl", "texts"), default="jsonl")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # of forks
     with tempfile.TemporaryDirectory() as name:
-        counts = harness(given.kills, given.rows, given.model, given.seed, Path(name))
+        counts = harness(given.kills, given.rows, given.model, given.seed, given.format, Path(name))
     print(table(counts))
     is_good = counts["equal"] == counts["batches"] and not counts["lost"] + counts["duplicated"]
     sys.exit(0 if is_good else 1)

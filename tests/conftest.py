@@ -1,6 +1,9 @@
-"""Settings of the whole suite: one thread, no network, a cache of its own."""
+"""Settings of the whole suite: one thread, no network, a cache of its own; processes that end with a test."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -16,3 +19,23 @@ def own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def spawn():
+    """Start real processes of `gencli ARGUMENTS`; what still runs when the test ends is killed."""
+    started = []
+
+    def begin(*arguments, env=None, **options):
+        command = [sys.executable, "-m", "gencli", *map(str, arguments)]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(
+            command, cwd=Path(__file__).parent.parent, env=os.environ | (env or {}), **(pipes | options)
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()

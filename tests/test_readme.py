@@ -1,5 +1,6 @@
 """The commands of the README and of pages in docs run as they are written."""
 
+import json
 import os
 import subprocess
 import sys
@@ -30,6 +31,17 @@ def test_the_command_runs(command):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_file_of_the_batch_section_gets_its_results(tmp_path):
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = page.partition("\n## Many prompts\n")[2].partition("```sh\n")[2].partition("```\n")[0]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(["sh", "-ec", script], cwd=tmp_path, env=os.environ | {"PATH": path}, check=False)
+    assert done.returncode == 0
+    results = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [len(result.get("texts", ["one"])) for result in results] == [1, 2, 1]
+    assert results[2]["text"] == "Biscuit belongs to Lena."
 
 
 def test_the_readme_shows_the_main_ways_to_run():

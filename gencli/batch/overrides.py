@@ -17,14 +17,14 @@ from gencli.options import OPTIONS
 from gencli.presets.keys import KEYS, hint_of
 from gencli.presets.read import read_values
 from gencli.settings import Layer, Settings, resolve
-from gencli.structured.schema.source import is_file_name
+from gencli.structured.files import named_file
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["ROW", "ROW_KEYS", "RowJobs", "refuse_key", "row_layer", "typed"]
 
 ROW = "row"  # the origin of a row's values
 _PER_RUN = {
-    "Presets": "presets are read once, before the first row",
+    "Presets": "presets are read once, before the first row; write the values into the row",
     "Model": "one model serves all rows",
     "Output": "the result of all rows has one form",
 }
@@ -33,8 +33,6 @@ ROW_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in 
     "chain",
     "stages",
 }
-_FILE_KEYS = ("structural_tag", "tools")
-_FILES = (".json", ".yaml", ".yml")
 _MAX_JOBS = 1024  # that are remembered
 
 
@@ -42,7 +40,7 @@ def refuse_key(key: str, *more: str) -> UsageError:
     """What to say of a key that no row has; `more` are other names that could be meant."""
     entry = next((entry for entry in OPTIONS if entry.key == key), None)
     if entry:
-        reason = entry.flag_only or _PER_RUN[entry.section]
+        reason = _PER_RUN.get(entry.section) or entry.flag_only
         return UsageError(f"{key} is set for the whole run, not by a row: {reason}.")
     if key in builtin_registry().names():
         return UsageError(f"There is no option {key!r}. It is a stage: write it under stages.")
@@ -71,12 +69,7 @@ def _inline(key: str, value: Any) -> Any:
     """The value of a key that may name a file; data must not be able to read files, so a row cannot."""
     if key == "json_schema" and isinstance(value, Mapping | bool):
         return json.dumps(value)
-    text = str(value).strip()
-    if key == "json_schema":
-        is_file = not text.startswith("{") and (text.lower().endswith(_FILES) or is_file_name(text))
-    else:
-        is_file = key in _FILE_KEYS or (key in ("grammar", "lark") and not {":", "\n"} & set(text))
-    if is_file:
+    if named_file(key, str(value)) is not None:
         raise UsageError(
             f"{key} names a file, which a row cannot read.",
             hint="Write it into the row itself, or set it for the whole run.",

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gencli.batch.engines.check import check_engine
 from gencli.batch.options import OWN
 from gencli.errors import UsageError
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "make_plan", "run_variables"]
+
+_AUTO = ("GENCLI_MAX_BATCH", "auto")  # what only a batch can be told of a variable that runs have too
 
 _OF_FILES = ("resume", "retry_errors", "overwrite", "keep_journal")
 _OF_ROWS = (
@@ -46,8 +49,15 @@ class Plan:
         return {f"--{key.replace('_', '-')}": self.own[key] for key in _OF_ROWS}
 
 
-def make_plan(inputs: tuple[str, ...], given: Mapping[str, Any]) -> Plan:
-    """The plan that flags describe. Raises UsageError for what does not go together."""
+def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a batch takes as a run does."""
+    return dict(item for item in environ.items() if item != _AUTO)
+
+
+def make_plan(inputs: tuple[str, ...], given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
+    """The plan that flags describe, and variables. Raises UsageError for what does not go together."""
+    if _AUTO in environ.items():
+        given = {"max_batch": "auto", **given}
     keys = {entry.key for entry in OWN}
     own = {entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in OWN}
     plan = Plan(inputs or ("-",), own, {key: value for key, value in given.items() if key not in keys})
@@ -73,3 +83,4 @@ def _refuse(plan: Plan) -> None:
         raise UsageError(
             "--kv-memory and --max-batch both say how many samples run.", hint="Leave one of them out."
         )
+    check_engine(plan.own)

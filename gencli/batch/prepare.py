@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gencli.batch.engines.check import check_settings
 from gencli.batch.fingerprint import fingerprint
 from gencli.batch.journal import read_header
 from gencli.batch.outputs.output import Output, plan_output
 from gencli.batch.overrides import RowJobs
 from gencli.batch.places import Places
-from gencli.batch.plan import Plan
+from gencli.batch.plan import Plan, run_variables
 from gencli.batch.records import Row
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.selection import Selected, read_shard
@@ -67,6 +68,8 @@ def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
     places = Places.of(output)
     _check_summary(plan, [*source.paths, *([places.output, places.journal] if places else [])])
     settings = _settings(plan, environ, places)
+    if plan["engine"] == "ray":
+        check_settings(settings)
     jobs = RowJobs(settings)
     selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
     return Batch(plan, settings, jobs, source, output, places, options, selected)
@@ -79,7 +82,7 @@ def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:
 
 
 def _settings(plan: Plan, environ: Mapping[str, str], places: Places | None) -> Settings:
-    given = dict(plan.given)
+    given, environ = dict(plan.given), run_variables(environ)
     if isinstance(plan["max_batch"], int):
         given["max_batch"] = plan["max_batch"]
     settings = gather(given, environ)

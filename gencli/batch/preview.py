@@ -10,7 +10,7 @@ from gencli.batch.feed import prompt_text
 from gencli.batch.prepare import Batch
 from gencli.batch.records import Row
 from gencli.errors import GencliError
-from gencli.models.capacity import Capacity, plan_capacity
+from gencli.models.capacity import Capacity, plan_capacity, process_memory
 from gencli.models.card import Card, read_card
 from gencli.models.places import find_local
 from gencli.models.resolve import load_tokenizer
@@ -48,10 +48,14 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What the batch takes, at so many samples side by side; `seconds` is a rough guess."""
+    """What the batch takes, at so many samples side by side; `seconds` is a rough guess.
+
+    `process` are the bytes of Python and PyTorch, None where the system does not say.
+    """
 
     capacity: Capacity
     batch: int
+    process: int | None
     seconds: float
 
 
@@ -124,12 +128,15 @@ def need_of(batch: Batch, found: Preview) -> Need | None:
     size = min(found.samples, capacity.max_batch if is_planned else settings["max_batch"])
     device = pick_device(settings["device"])
     number: torch.dtype = pick_dtype(settings["dtype"], device=device, stored=card.weights.stored)[0]
+    if settings["threads"] is not None:
+        torch.set_num_threads(settings["threads"])
+    process = process_memory()  # before the measurement takes its own
     seconds = guess_seconds(
         measure_speed(device, number),
-        parameters=card.weights.parameters,
+        card,
         weights=capacity.weights,
         batch=size,
         prompt_tokens=found.prompt_tokens,
         output_tokens=found.output_tokens,
     )
-    return Need(capacity, size, seconds)
+    return Need(capacity, size, process, seconds)

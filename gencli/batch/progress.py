@@ -1,4 +1,4 @@
-"""How far a batch is: counted from its events and outcomes, told as one line."""
+"""How far a batch is: counted from its tokens and outcomes, told as one line."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
-from gencli.events import Event, Finish, Token
+from gencli.clock import clock
 
-__all__ = ["Progress", "Tally", "clock"]
+__all__ = ["Progress", "Tally"]
 
 
 @dataclass(slots=True)
@@ -20,6 +20,8 @@ class Tally:
     rows: int = 0
     failed: int = 0
     prompt_tokens: int = 0
+    prompt_tokens_read: int = 0
+    prompt_tokens_copied: int = 0
     completion_tokens: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -29,6 +31,8 @@ class Tally:
         self.rows += 1
         self.failed += outcome.is_error
         self.prompt_tokens += outcome.result.get("prompt_tokens") or 0
+        self.prompt_tokens_read += outcome.read
+        self.prompt_tokens_copied += outcome.copied
         for sample in samples_of(outcome.result):
             self.completion_tokens += sample["completion_tokens"] or 0
             self.reasons[str(sample["finish_reason"])] += 1
@@ -48,22 +52,17 @@ class Progress:
         self._total, self._failed_before = total, failed_before
         self._start = self._last = float("inf")
         self._tokens = 0
-        self.prompts_read = self.prompts_copied = 0  # tokens of the samples' prompts
         self._taken = 0.0  # places that were taken, times seconds
 
     def start(self, now: float) -> None:
         """The model is loaded; the first row begins."""
         self._start = self._last = now
 
-    def add_event(self, event: Event, now: float, occupancy: float) -> None:
-        """Take note of an event, and of how full the engine is."""
+    def add_tokens(self, count: int, now: float, occupancy: float) -> None:
+        """Take note of tokens that were made, and of how full the engines are."""
         self._taken += occupancy * (now - self._last)
         self._last = now
-        if isinstance(event, Token):
-            self._tokens += len(event.ids)
-        elif isinstance(event, Finish):
-            self.prompts_read += event.prompt_tokens - event.cached_tokens
-            self.prompts_copied += event.cached_tokens
+        self._tokens += count
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Take note of a row that is through."""
@@ -109,10 +108,3 @@ class Progress:
             *([f"{self.failed:,} failed"] if self.failed else []),
         ]
         return ", ".join(parts)
-
-
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds: 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

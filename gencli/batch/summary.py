@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gencli.batch.progress import clock
+from gencli.clock import clock
 
 __all__ = ["Summary"]
 

@@ -16,9 +16,9 @@ from gencli.settings import FLAG, Settings, resolve
 from gencli.sources import gather
 from gencli.structured.options import KINDS
 
-__all__ = ["CHAT_OPTIONS", "Chat", "changeable", "open_chat"]
+__all__ = ["CHAT_OPTIONS", "FREE", "Chat", "changeable", "open_chat"]
 
-_FREE = {kind: "" if option(kind).default is None else option(kind).default for kind in KINDS}
+FREE = {kind: "" if option(kind).default is None else option(kind).default for kind in KINDS}
 _Typed = tuple[str, Mapping[str, Any]]  # where it was typed, and what
 _FOREIGN = {
     *("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain"),
@@ -73,6 +73,11 @@ class Chat:
         said = [item for _, values in self.layers for item in values.items()]
         return {key: value for key, value in said if key in _CHANGEABLE}
 
+    @property
+    def is_structure_typed(self) -> bool:
+        """Whether a flag or /schema said what answers have to be, or that they are free."""
+        return any(kind in values for _, values in self.layers for kind in KINDS)
+
     def with_conversation(self, conversation: Conversation) -> Chat:
         """The same settings for another conversation."""
         return replace(self, conversation=conversation)
@@ -112,7 +117,7 @@ class Chat:
     def with_schema(self, text: str) -> Chat:
         """With answers that are documents of this schema; an empty text lets them be free."""
         said, values = self.layers[-1]
-        chosen = {**values, **_FREE, "json_schema": text}
+        chosen = {**values, **FREE, "json_schema": text}
         return replace(self, layers=(*self.layers[:-1], (said, chosen)))._checked()
 
     def with_typed(self, typed: Mapping[str, Any], origin: str) -> Chat:

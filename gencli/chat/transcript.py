@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.chat.conversation import Conversation, Turn
-from gencli.chat.state import Chat, changeable
+from gencli.chat.state import FREE, Chat, changeable
 from gencli.errors import ConfigError, UsageError
 
 __all__ = ["Transcript", "load", "restore", "save", "to_document"]
@@ -38,6 +38,7 @@ def to_document(chat: Chat) -> dict[str, Any]:
         "seed": conversation.seed,
         "turn": len(conversation.turns),
         "settings": {"raw": True, **chat.typed} if chat.settings["raw"] else chat.typed,
+        **_schema(chat),
         "messages": [*system, *(message for turn in conversation.turns for message in _messages(turn))],
     }
 
@@ -75,6 +76,14 @@ def restore(chat: Chat, transcript: Transcript, origin: str) -> Chat:
     return chat.with_typed(typed, origin).with_conversation(transcript.conversation)
 
 
+def _schema(chat: Chat) -> dict[str, Any]:
+    """The schema itself, whatever file it came from; null for free answers. Of other structures nothing."""
+    structure = chat.job.structure
+    if not chat.is_structure_typed or (structure and structure.kind != "json_schema"):
+        return {}
+    return {"schema": structure.plan.schema if structure else None}
+
+
 def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
     yield {"role": "user", "content": turn.said}
     if turn.reason:
@@ -95,7 +104,17 @@ def _read(document: dict[str, Any]) -> Transcript:
     )
     conversation = Conversation(int(document["seed"]), system, turns)
     presets = tuple(map(str, document.get("preset", ())))
-    return Transcript(str(document["model"]), conversation, _read_settings(document["settings"]), presets)
+    typed = _read_settings(document["settings"]) | _read_schema(document)
+    return Transcript(str(document["model"]), conversation, typed, presets)
+
+
+def _read_schema(document: dict[str, Any]) -> dict[str, Any]:
+    """What a transcript types for its schema: its text, so that it never names a file."""
+    if "schema" not in document:
+        return {}
+    if not isinstance(schema := document["schema"], dict | bool | None):
+        raise TypeError(f"the schema is {schema!r}")
+    return {**FREE, "json_schema": "" if schema is None else json.dumps(schema)}
 
 
 def _read_settings(settings: dict[str, Any]) -> dict[str, Any]:

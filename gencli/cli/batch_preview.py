@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from gencli.batch.prepare import Batch
 from gencli.batch.preview import Need, Preview, look, need_of
-from gencli.batch.progress import clock
 from gencli.cli.render import Sink
 from gencli.cli.tables import size, table
+from gencli.clock import clock
 
 __all__ = ["preview"]
 
@@ -37,7 +37,9 @@ def _lines(found: Preview, need: Need | None, batch: Batch) -> Iterator[tuple[st
     if need is None:
         return
     kv = need.capacity.kv_bytes
-    room = f" + {size(kv * need.batch)} keys and values" if kv is not None else ""
-    free = f", {size(need.capacity.free)} are free" if need.capacity.free is not None else ""
-    yield "memory", f"{size(need.capacity.weights)} weights{room} ({need.batch} samples side by side){free}"
+    parts = [f"{size(need.capacity.weights)} weights"]
+    parts += [f"{size(kv * need.batch)} keys and values"] if kv is not None else []
+    parts += [f"{size(need.process)} Python and PyTorch"] if need.process is not None else []
+    free = f"; {size(need.capacity.free)} are free" if need.capacity.free is not None else ""
+    yield "memory", f"{' + '.join(parts)} ({need.batch} samples side by side){free}"
     yield "time", f"roughly {clock(need.seconds)}, if every text is as long as it may be"

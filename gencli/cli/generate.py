@@ -20,6 +20,7 @@ from gencli.errors import GencliError
 from gencli.events import Error
 from gencli.job import Job, make_requests
 from gencli.models.resolve import Loaded, ModelChoice, load
+from gencli.models.spread import Spread
 from gencli.models.vocabulary import OnTokenizer
 from gencli.request import Request
 from gencli.settings import Settings
@@ -28,7 +29,7 @@ from gencli.structured.compiling import Compiled, Compiling
 from gencli.structured.wanted import Structure
 from processors.errors import ProcessorsError
 
-__all__ = ["generate", "load_model"]
+__all__ = ["generate", "load_model", "model_choice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +111,25 @@ def _say_notices(engine: Engine, voice: Voice, num_said: int = 0) -> int:
     return len(engine.notices)
 
 
+def model_choice(settings: Settings) -> ModelChoice:
+    """Which model the settings name, and how it is to be loaded."""
+    return ModelChoice(
+        name=settings["model"],
+        dtype=settings["dtype"],
+        device=settings["device"],
+        max_batch=settings["max_batch"],
+        trust_remote_code=settings["trust_remote_code"],
+        spread=Spread(settings["device_map"], settings["tp"]),
+    )
+
+
 def load_model(
     settings: Settings, voice: Voice, *, on_tokenizer: OnTokenizer | None = None
 ) -> tuple[Loaded, float]:
     """The model, and how long it took. `on_tokenizer` is called before the weights are read."""
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
-    choice = ModelChoice(
-        name=settings["model"],
-        dtype=settings["dtype"],
-        device=settings["device"],
-        max_batch=settings["max_batch"],
-        trust_remote_code=settings["trust_remote_code"],
-    )
+    choice = model_choice(settings)
     start = time.monotonic()
     with load_progress(choice.name, voice) as on_bytes:
         loaded = load(choice, on_bytes=on_bytes, on_tokenizer=on_tokenizer)

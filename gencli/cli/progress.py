@@ -17,6 +17,7 @@ from rich.table import Column
 
 from gencli.cli.drawing import Drawing
 from gencli.cli.pace import Meter, Pace
+from gencli.clock import clock
 from gencli.events import Event
 
 __all__ = ["LoadBar", "RunBar", "run_bar", "share_bar"]
@@ -68,7 +69,7 @@ class RunBar:
 def run_bar(pace: Pace) -> RenderableType:
     """The line that shows a run's pace."""
     rate = [] if pace.speed is None else [f"{pace.speed:.1f} tok/s"]
-    rate += [] if pace.left is None else [f"{_clock(pace.left)} left"]
+    rate += [] if pace.left is None else [f"{clock(pace.left)} left"]
     bar = Progress(_text(f"{pace.done} of {pace.total} done"), BarColumn(), _text(", ".join(rate)))
     bar.add_task("", total=pace.total, completed=pace.done)
     return bar.get_renderable()
@@ -84,9 +85,3 @@ def share_bar(share: float, text: str) -> RenderableType:
 def _text(text: str) -> TextColumn:
     """A cell that is not shortened before the bar is."""
     return TextColumn(text, markup=False, table_column=Column(min_width=len(text), no_wrap=True))
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -30,6 +30,8 @@ enforces it or the check at the end does. Loads no model.
     (
         option("grammar_backend"),
         option("extra_properties"),
+        option("formats"),
+        option("grammar_timeout"),
         Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
@@ -53,14 +55,19 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         raise UsageError(f"schema takes audit, not {word!r}.", hint=hint)
     if len(schemas) != 1:
         raise UsageError("schema audit takes one schema.", hint="Put quotes around it.")
-    from gencli.structured.audit.audit import audit_json
+    from gencli.structured.audit.audit import audit_json, without_formats
     from gencli.structured.audit.choose import choose
+    from gencli.structured.deadline import Deadline
     from gencli.structured.schema.check import check_schema
     from gencli.structured.schema.source import read_schema
 
+    deadline = Deadline.after(values["grammar_timeout"])
     schema = read_schema(schemas[0])
-    check_schema(schema)
-    plan = choose(schema, cast(Any, values["grammar_backend"]), extra=values["extra_properties"])
+    check_schema(schema, deadline)
+    plan = choose(
+        schema, cast(Any, values["grammar_backend"]), extra=values["extra_properties"], deadline=deadline
+    )
+    plan = plan if values["formats"] else without_formats(plan)
     is_json = values["format"] == "json"
     Sink().write(to_json(audit_json(plan), indent=2) + "\n" if is_json else _text(plan))
     return 0

@@ -10,9 +10,10 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.models.card import Card, kv_bytes
+from gencli.models.lanes import STEP
 from gencli.models.placement import pick_device, pick_dtype
 
-__all__ = ["Capacity", "free_memory", "plan_capacity"]
+__all__ = ["Capacity", "free_memory", "plan_capacity", "process_memory"]
 
 # Beyond these a step takes longer in proportion, so that more at once bring nothing.
 _MOST = {"cpu": 64, "cuda": 256, "mps": 64}
@@ -48,6 +49,15 @@ def free_memory(device: torch.device) -> int | None:
         return None
 
 
+def process_memory() -> int | None:
+    """The bytes that this process takes; None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
 def plan_capacity(
     card: Card, *, tokens: int, dtype: str, device: str, kv_memory: int | None = None
 ) -> Capacity:
@@ -59,7 +69,7 @@ def plan_capacity(
     number = pick_dtype(dtype, device=place, stored=card.weights.stored)[0].itemsize
     weights, free = card.weights.parameters * number, free_memory(place)
     length = min(tokens, card.context or tokens)
-    each = kv_bytes(card, batch=1, context=length, number_bytes=number)
+    each = kv_bytes(card, batch=1, context=-(-length // STEP) * STEP, number_bytes=number)
     if each is None:
         if kv_memory is not None:
             raise ModelError(

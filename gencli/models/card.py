@@ -44,7 +44,8 @@ class Weights:
 class Card:
     """One model. `lanes` is shared (requests run in one pass) or own (each on a cache of its own).
 
-    `kv_values` is the count of numbers that a token adds to the cache, None where it is not plain.
+    `layers` is None where the model does not say; `kv_values`, the count of numbers that a token adds to the
+    cache, where that is not plain.
     """
 
     folder: Path
@@ -56,6 +57,7 @@ class Card:
     weights: Weights
     lanes: str
     can_rollback: bool
+    layers: int | None
     kv_values: int | None
 
 
@@ -77,6 +79,7 @@ def read_card(folder: Path) -> Card:
         weights=read_weights(folder),
         lanes="shared" if is_plain and config.get("model_type") not in _ALONE_KINDS else "own",
         can_rollback=is_plain,
+        layers=text.get("num_hidden_layers") or text.get("n_layer"),
         kv_values=_kv_values(text) if is_plain else None,
     )
 

@@ -9,12 +9,10 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from gencli.models.blocks import Block
-from gencli.models.lanes import LaneLengths
+from gencli.models.lanes import STEP, LaneLengths
 from gencli.plan import Feed
 
-__all__ = ["STEP", "LaneBuffer", "LaneCache", "LaneLayer", "can_crop", "fits_lanes"]
-
-STEP = 256  # tokens a buffer grows by
+__all__ = ["LaneBuffer", "LaneCache", "LaneLayer", "can_crop", "fits_lanes"]
 
 
 def fits_lanes(config: Any) -> bool:

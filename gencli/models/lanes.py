@@ -5,7 +5,9 @@ from __future__ import annotations
 from gencli.errors import ModelError
 from gencli.plan import Feed, StepPlan
 
-__all__ = ["ContractError", "LaneLengths"]
+__all__ = ["STEP", "ContractError", "LaneLengths"]
+
+STEP = 256  # tokens by which the room of lanes grows
 
 
 class ContractError(AssertionError):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.errors import ConfigError, UsageError
+from gencli.presets.files import placed
 from gencli.presets.keys import KEYS, checked, unknown_key
 from gencli.presets.tree import PRESET_BOUNDS, Fault, Node, node_of, parse
 from gencli.settings import PRESET, Assigned, Layer
@@ -118,7 +119,8 @@ class _Reader:
                 check_pattern(pattern)
             except UsageError as error:
                 raise node.fault(error.message, (index,)) from None
-        self._preset.values[key] = value
+        folder = self._preset.path.parent
+        self._preset.values[key] = placed(key, value, folder) if self._preset.path.name else value
         self._preset.places[key] = self._place(key_node)
         if KEYS[key].stage:
             self._claim(KEYS[key].stage, KEYS[key].field, key_node)

@@ -6,12 +6,14 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gencli.job import Job
 from gencli.options import PENALTY_OPTIONS
+from gencli.presets.files import placed
 from gencli.presets.keys import KEYS
 from gencli.settings import Settings
 from processors.params import Params
@@ -30,7 +32,11 @@ def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> s
         if settings[key] is None:
             lines += [f"# {key} is not set"] if is_complete else []
         elif is_complete or settings.is_given(key):
-            lines.append(_noted(f"{key}: {scalar(settings[key])}", settings.where(key), is_complete))
+            lines.append(
+                _noted(
+                    f"{key}: {scalar(placed(key, settings[key], Path()))}", settings.where(key), is_complete
+                )
+            )
     seed = settings.where("seed") if settings.is_given("seed") else "chosen for this run"
     lines.append(_noted(f"seed: {job.seed}", seed, is_complete or not settings.is_given("seed")))
     if settings["chain"]:
@@ -54,6 +60,8 @@ def needs(settings: Settings, job: Job) -> Iterator[str]:
 
 def _stages(job: Job, is_complete: bool) -> Iterator[str]:
     for name, params in job.assembly.chain:
+        if name == "grammar" and job.structure is not None:  # which makes it
+            continue
         said = [
             (entry.field, entry.value, f"{entry.origin} {entry.said}")
             for entry in job.assembly.of_stage(name)

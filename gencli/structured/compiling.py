@@ -19,6 +19,9 @@ from processors.grammar.compiler import GrammarCompiler
 __all__ = ["Compiled", "Compiling", "compile_plan", "grammar_env", "make_compiler"]
 
 
+_PART = 0.75  # of the time, for a variant behind which others stand
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """The variant that runs, the seconds that compiling took, and why others before it do not run."""
@@ -29,11 +32,19 @@ class Compiled:
 
 
 def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:
-    """Compile the first variant that compiles. ConfigError with all reasons if none does."""
-    begin, reasons = time.monotonic(), []
+    """Compile the first variant that compiles. ConfigError with all reasons if none does.
+
+    All of them together have the plan's seconds; a part is kept for those that come later.
+    """
+    begin = time.monotonic()
+    reasons: list[str] = []
     for variant in plan.variants:
+        left = max(0.0, plan.seconds - (time.monotonic() - begin))
+        if reasons and not left:
+            reasons.append(f"{variant.constraint.backend}: no time was left for it.")
+            continue
         try:
-            compiler.compile(variant.constraint)
+            compiler.compile(variant.constraint, left if variant is plan.variants[-1] else _PART * left)
         except GrammarError as error:
             reasons.append(f"{variant.constraint.backend}: {error}")
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gencli.errors import ConfigError, GenerationError
 
-__all__ = ["DocumentError", "SchemaError"]
+__all__ = ["DocumentError", "OutOfTime", "SchemaError"]
 
 
 class SchemaError(ConfigError):
@@ -13,6 +13,16 @@ class SchemaError(ConfigError):
     def __init__(self, message: str, *, pointer: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.pointer = pointer
+
+
+class OutOfTime(ConfigError):
+    """Looking at a schema took longer than all that comes before a run may take."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"The schema was not checked within the time limit of {seconds:g} s.",
+            hint="Make it smaller, or give it more time with --grammar-timeout.",
+        )
 
 
 class DocumentError(GenerationError):

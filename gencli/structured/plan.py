@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -59,9 +60,11 @@ class Plan:
 
     `schema` is what finished documents are validated against; None if the text is no JSON document.
     `check` is what other finished texts are validated with; None if the mask alone decides.
+    `seconds` are left to compile one of the variants.
     """
 
     variants: tuple[Variant, ...]
     reason: str = ""
     schema: Any = None
     check: TextCheck | None = None
+    seconds: float = math.inf

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from gencli.errors import ConfigError, UsageError
+from gencli.structured.deadline import NEVER, Deadline
+from gencli.structured.files import named_file
 from gencli.structured.options import DOCUMENTS
 from gencli.structured.plan import Plan
 
@@ -23,6 +25,7 @@ class Asked:
 
     `extra` lets objects have properties that the schema does not name; `model` is the one whose form of
     tool calls is wanted, `tool_choice` is auto, required or a tool's name.
+    `has_formats`: the final check looks at formats. All has to be done by `deadline`.
     """
 
     backend: str = "auto"
@@ -30,6 +33,8 @@ class Asked:
     extra: bool = False
     model: str = "tiny"
     tool_choice: str = "auto"
+    has_formats: bool = False
+    deadline: Deadline = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,11 @@ def make_plan(kind: str, value: Any, asked: Asked, *, said: str) -> Planned:
     ConfigError for a file, schema or grammar that is wrong, UsageError for a back end that cannot run it.
     """
     if kind in DOCUMENTS:
-        return _document(kind, value, asked)
-    planned = _tools(value, asked) if kind == "tools" else Planned(_plain(kind, value, asked))
-    return replace(planned, plan=_on_backend(planned.plan, asked.backend, said))
+        planned = _document(kind, value, asked)
+    else:
+        planned = _tools(value, asked) if kind == "tools" else Planned(_plain(kind, value, asked))
+        planned = replace(planned, plan=_on_backend(planned.plan, asked.backend, said))
+    return replace(planned, plan=replace(planned.plan, seconds=asked.deadline.left))
 
 
 def _document(kind: str, value: Any, asked: Asked) -> Planned:
@@ -71,15 +78,17 @@ def _document(kind: str, value: Any, asked: Asked) -> Planned:
 def _checked(schema: Any, asked: Asked) -> Plan:
     from gencli.structured.schema.check import check_schema
 
-    check_schema(schema)
+    check_schema(schema, asked.deadline)
     return _choose(schema, asked)
 
 
 def _choose(schema: Any, asked: Asked) -> Plan:
+    from gencli.structured.audit.audit import without_formats
     from gencli.structured.audit.choose import choose
 
     backend = cast(Any, asked.backend)
-    return choose(schema, backend, whitespace=asked.whitespace, extra=asked.extra)
+    plan = choose(schema, backend, whitespace=asked.whitespace, extra=asked.extra, deadline=asked.deadline)
+    return plan if asked.has_formats else without_formats(plan)
 
 
 def _plain(kind: str, value: Any, asked: Asked) -> Plan:
@@ -97,10 +106,11 @@ def _plain(kind: str, value: Any, asked: Asked) -> Plan:
         from gencli.structured.calls.tags import plan_structural_tag
         from gencli.structured.schema.validate import Validator
 
-        return plan_structural_tag(_read(Path(value)), Schemas(partial(_choose, asked=asked), Validator))
+        schemas = Schemas(partial(_choose, asked=asked), Validator, asked.deadline)
+        return plan_structural_tag(_text(kind, value), schemas)
     from gencli.structured.notations.grammars import plan_grammar, plan_lark
 
-    return (plan_grammar if kind == "grammar" else plan_lark)(_file_or_text(value))
+    return (plan_grammar if kind == "grammar" else plan_lark)(_text(kind, value))
 
 
 def _tools(value: str, asked: Asked) -> Planned:
@@ -110,9 +120,9 @@ def _tools(value: str, asked: Asked) -> Planned:
     from gencli.structured.schema.document import parse
     from gencli.structured.schema.validate import Validator
 
-    text = _read(Path(value))
+    text = _text("tools", value)
     template, special = declared_template(asked.model)
-    schemas = Schemas(partial(_choose, asked=asked), Validator)
+    schemas = Schemas(partial(_choose, asked=asked), Validator, asked.deadline)
     found = plan_tools(text, schemas, template=template, choice=asked.tool_choice, special=special)
 
     def calls(output: str) -> list[dict[str, Any]]:
@@ -131,16 +141,15 @@ def _on_backend(plan: Plan, backend: str, said: str) -> Plan:
     return replace(plan, variants=kept, reason=f"{backend} was asked for.")
 
 
-def _file_or_text(given: str) -> str:
-    """The text of a file of this name; else what was given, if it can be a grammar."""
-    if "\n" in given or "::=" in given or ":" in given:
-        return given
-    return _read(Path(given))
+def _text(kind: str, given: str) -> str:
+    """The text of the file that was given, or the text that was given itself."""
+    path = named_file(kind, given)
+    return given if path is None else _read(path)
 
 
 def _read(path: Path) -> str:
     try:
-        content = path.expanduser().read_bytes()
+        content = path.read_bytes()
         if len(content) > _MAX_BYTES:
             raise ConfigError(f"{path} has {len(content):,} bytes, but the limit is {_MAX_BYTES:,}.")
         return content.decode()

@@ -30,7 +30,8 @@ def refuse_open(plan: Plan, *, said: str) -> None:
         lines = "\n".join(f"  {line(finding)}" for finding in found)
         raise ConfigError(
             f"{said}: {plan.variants[0].constraint.backend} does not enforce all of the schema:\n{lines}",
-            hint=f"Take these out of the schema, or leave {said} out: the check at the end stands anyway.",
+            hint=f"Take these out of the schema (a remark may be called x-NAME), or leave {said} out: "
+            "the check at the end stands anyway.",
         )
 
 

@@ -11,6 +11,7 @@ from gencli.option import Option
 from gencli.options import option
 from gencli.request import Jump
 from gencli.settings import Settings
+from gencli.structured.deadline import Deadline
 from gencli.structured.options import DOCUMENTS, KINDS
 from gencli.structured.plan import Plan
 from gencli.structured.planning import Asked, make_plan
@@ -58,7 +59,6 @@ class Structure:
     tools: tuple[Any, ...] = ()
     after: str = ""
     is_document: bool = False
-    timeout: float = 30.0
     has_formats: bool = False
     retries: int = 0
     is_partial: bool = False
@@ -95,6 +95,8 @@ def wanted(settings: Settings) -> Structure | None:
         extra=settings["extra_properties"] or kind == "json",
         model=settings["model"],
         tool_choice=settings["tool_choice"],
+        has_formats=settings["formats"],
+        deadline=Deadline.after(settings["grammar_timeout"]),
     )
     planned = make_plan(kind, settings[kind], asked, said=settings.name(kind))
     if settings["schema_strict"]:
@@ -109,7 +111,6 @@ def wanted(settings: Settings) -> Structure | None:
         tools=planned.tools,
         after=settings["constrain_after"] or "",
         is_document=kind in DOCUMENTS or (kind == "tools" and settings["tool_choice"] != "auto"),
-        timeout=settings["grammar_timeout"],
         has_formats=settings["formats"],
         retries=settings["retries"],
         is_partial=settings["partial"],

@@ -48,6 +48,10 @@ class Matcher(Protocol):
         """What has to come next, if there is no choice; b"" if there is one, or if the end is near."""
         ...
 
+    def limit(self) -> str:
+        """The limit of the back end that leaves no token to choose from here; "" if none does."""
+        ...
+
     def fork(self) -> Matcher:
         """An independent copy."""
         ...

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from processors.grammar.backend import Matcher
-from processors.grammar.bits import allowed_ids, forbid
+from processors.grammar.bits import allowed_ids, allows, forbid
 from processors.grammar.canonical import Speller
 
 __all__ = ["SLACK", "Closer"]
 
 SLACK = 48  # tokens beyond the shortest end from which on every token is looked at
 _MAX_SECONDS = 0.5  # of computing; ordinary grammars take a hundredth of it
+_LATE, _NESTED = 4, 8  # times that others come first, and that brackets do
 _FEW = 32  # so many tokens are tried each for itself
-_STRUCTURE = frozenset(b'"\\{}[],:')
+_STRUCTURE = b'"\\{}[],:'  # of JSON
+_IN_STRINGS = b'"\\'  # what of it is more than text inside a string
 # A lead byte of n bytes of UTF-8, so far from the end that the character is not complete.
 _LEADS = tuple((n, back) for n in (2, 3, 4) for back in range(1, n))
 # Tried in this order where there is a choice: what ends something, what goes on, white space last.
@@ -39,18 +42,21 @@ class Closer:
     def __init__(self, speller: Speller, width: int) -> None:
         self.speller, self._width = speller, width
         self._bytes = [speller.byte_ids[byte] for byte in _ORDER if byte in speller.byte_ids]
-        self._kinds: dict[bool, _Kinds] = {}
+        self._kinds: dict[bytes, _Kinds] = {}
 
-    def path(self, matcher: Matcher, text: bytes, most: int) -> tuple[int, ...] | None:
+    def path(
+        self, matcher: Matcher, text: bytes, most: int, *, is_json: bool = False
+    ) -> tuple[int, ...] | None:
         """Tokens behind which the document is complete; None if none are found among the first `most`.
 
-        It is no search: a shorter end may exist. The matcher is afterwards what it was.
+        It is no search: a shorter end may exist. From each place on it the rest is found again, for what
+        comes next depends on the text alone. The matcher is afterwards what it was.
         """
         found: list[int] = []
         begin = time.thread_time()
         try:
             while not matcher.is_complete():
-                step = self._step(matcher, text)
+                step = self._step(matcher, text, is_json)
                 is_slow = time.thread_time() - begin > _MAX_SECONDS
                 if not step or is_slow or len(found) + len(step) > most:
                     found += step  # which are to be taken back as well
@@ -62,26 +68,47 @@ class Closer:
         finally:
             matcher.rollback(len(found))
 
-    def _step(self, matcher: Matcher, text: bytes) -> list[int]:
+    def _step(self, matcher: Matcher, text: bytes, is_json: bool) -> list[int]:
         """Goes on by forced text or one byte; the tokens that were accepted."""
         done: list[int] = []
         for token in self.speller.spell(text, matcher.forced()):
             if not matcher.accept(token):
                 break
             done.append(token)
-        return done or next(([token] for token in self._bytes if matcher.accept(token)), [])
+        return done or next(
+            ([token] for token in self._order(matcher, text, is_json) if matcher.accept(token)), []
+        )
+
+    def _order(self, matcher: Matcher, text: bytes, is_json: bool) -> list[int]:
+        """Ids of bytes in the order in which they are tried.
+
+        Inside a string of JSON, where no line can break, it is first its end, and then what stands least in
+        it: an expression of its own may never end while one sign comes again and again.
+        """
+        if not is_json or self._may_break(matcher):
+            return self._bytes
+        counts = Counter(text[text.rfind(b'"') + 1 :])
+        return sorted(self._bytes, key=lambda token: _weight(self.speller.token_bytes[token][0], counts))
+
+    def _may_break(self, matcher: Matcher) -> bool:
+        token = self.speller.byte_ids.get(10)
+        if token is None or not matcher.accept(token):
+            return token is None
+        matcher.rollback(1)
+        return True
 
     def narrow(self, mask: Tensor, matcher: Matcher, text: bytes, left: int, *, is_json: bool) -> None:
         """Forbid in mask [W] what leaves no room to end the document; `left` >= 1 tokens may still come.
 
         Tokens are tried one for each kind: in JSON those that are alike from the first sign of structure
-        on, elsewhere those with the same first byte. If there is no room at all, nothing is forbidden.
+        on, inside a string from its first quote or backslash on, elsewhere those with the same first
+        byte. If there is no room at all, nothing is forbidden.
         """
-        path = self.path(matcher, text, left)
+        path = self.path(matcher, text, left, is_json=is_json)
         if path is None or left > len(path) + SLACK:
             return
         ids = allowed_ids(mask, self._width)
-        kinds = self._of_kind(is_json)
+        kinds = self._of_kind(self._signs(mask) if is_json else b"")
         groups = torch.arange(len(ids)) if len(ids) <= _FEW else kinds.of[ids]
         size = max(kinds.count, _FEW)
         first = torch.full((size,), self._width).scatter_reduce(0, groups, ids, "amin")
@@ -90,7 +117,7 @@ class Closer:
         gone = [
             group
             for group, token in zip(present.tolist(), tokens, strict=True)
-            if not self._fits(matcher, text, token, left - 1)
+            if not self._fits(matcher, text, token, left - 1, is_json)
         ]
         is_gone = torch.zeros(size, dtype=torch.bool)
         is_gone[gone] = True
@@ -99,33 +126,49 @@ class Closer:
             out &= ids != path[0]
         forbid(mask, ids[out])
 
-    def _fits(self, matcher: Matcher, text: bytes, token: int, left: int) -> bool:
+    def _fits(self, matcher: Matcher, text: bytes, token: int, left: int, is_json: bool) -> bool:
         if not matcher.accept(token):
             return True  # not text, but the end of it
         try:
-            return self.path(matcher, self.speller.join(text, token), left) is not None
+            return self.path(matcher, self.speller.join(text, token), left, is_json=is_json) is not None
         finally:
             matcher.rollback(1)
 
-    def _of_kind(self, is_json: bool) -> _Kinds:
-        if is_json not in self._kinds:
+    def _signs(self, mask: Tensor) -> bytes:
+        """The bytes that are signs of structure here: inside a string, which may hold a Z, they are few."""
+        letter = self.speller.byte_ids.get(ord("Z"))
+        return _IN_STRINGS if letter is not None and allows(mask, letter) else _STRUCTURE
+
+    def _of_kind(self, signs: bytes) -> _Kinds:
+        if signs not in self._kinds:
             numbers: dict[tuple[bytes, int, int], int] = {}
             missing = [b""] * (self._width - len(self.speller.token_bytes))
             known = [*self.speller.token_bytes[: self._width], *missing]
-            of = [numbers.setdefault(_kind(data, is_json), len(numbers)) for data in known]
-            self._kinds[is_json] = _Kinds(torch.tensor(of), len(numbers))
-        return self._kinds[is_json]
+            of = [numbers.setdefault(_kind(data, signs), len(numbers)) for data in known]
+            self._kinds[signs] = _Kinds(torch.tensor(of), len(numbers))
+        return self._kinds[signs]
 
 
-def _kind(data: bytes, is_json: bool) -> tuple[bytes, int, int]:
+def _weight(byte: int, counts: Counter[int]) -> int:
+    """How late a byte comes in a string: never its end, last what is escaped or a part of a character.
+
+    Brackets come first some times: without white space a document looks like a string in between.
+    """
+    if byte in b"]}":
+        return counts[byte] // _NESTED
+    is_awkward = byte == ord("\\") or not 32 <= byte < 127
+    return -1 if byte == ord('"') else counts[byte] + _LATE * is_awkward
+
+
+def _kind(data: bytes, signs: bytes) -> tuple[bytes, int, int]:
     """What tokens have in common: structure, and how much of a character they begin and end with."""
     if not data:
         return b"", -1, 0  # no text
-    first = next((place for place, byte in enumerate(data) if byte in _STRUCTURE), len(data))
+    first = next((place for place, byte in enumerate(data) if byte in signs), len(data))
     ends = next((place for place, byte in enumerate(data) if byte >> 6 != 2), len(data))
     reach = ((n, back) for n, back in _LEADS if back <= len(data))
     lacks = (n - back for n, back in reach if data[-back] >> (7 - n) == 2 ** (n + 1) - 2)
-    return (data[first:] or _start(data)) if is_json else data[:1], ends, next(lacks, 0)
+    return (data[first:] or _start(data)) if signs else data[:1], ends, next(lacks, 0)
 
 
 def _start(data: bytes) -> bytes:

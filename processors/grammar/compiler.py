@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 import weakref
@@ -20,14 +21,14 @@ from processors.grammar.constraint import Constraint
 from processors.grammar.lane import Lane
 from processors.grammar.limits import check_size, is_small
 from processors.grammar.messages import Portable, Reply, Setup
-from processors.grammar.process import CompileProcess
+from processors.grammar.process import CompileProcess, Patience
 from processors.grammar.store import GrammarStore
 from processors.grammar.vocabulary import GrammarVocabulary
 
 __all__ = ["GrammarCompiler"]
 
 _REMEMBERED = 256  # grammars in memory
-_CHEAP = 3.0  # seconds that may be spent a second time, to save dumping and loading
+_CHEAP = 1.0  # seconds that may be spent a second time, to save dumping and loading
 
 
 class GrammarCompiler:
@@ -61,17 +62,20 @@ class GrammarCompiler:
                 self._backends[name] = load_backend(name, self.env)
             return self._backends[name]
 
-    def compile(self, constraint: Constraint) -> Grammar:
-        """The grammar. GrammarError if it is wrong or over a limit, GrammarTimeout if it takes too long."""
-        return self.start(constraint).result()
+    def compile(self, constraint: Constraint, seconds: float = math.inf) -> Grammar:
+        """The grammar. GrammarError if it is wrong or over a limit, GrammarTimeout if it takes too long.
 
-    def start(self, constraint: Constraint) -> Future[Grammar]:
+        Of the time limit there may be fewer `seconds` left.
+        """
+        return self.start(constraint, seconds).result()
+
+    def start(self, constraint: Constraint, seconds: float = math.inf) -> Future[Grammar]:
         """Compile beside other work. Equal constraints share one grammar, or one error."""
         with self._lock:
             future = self._known.get(constraint)
             if future is None:
                 future = self._known[constraint] = Future()
-                self._lanes[is_small(constraint)].put(partial(self._fulfil, future, constraint))
+                self._lanes[is_small(constraint)].put(partial(self._fulfil, future, constraint, seconds))
             self._known.move_to_end(constraint)
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
@@ -82,19 +86,19 @@ class GrammarCompiler:
         with self._lock:
             _close(self._idle, list(self._lanes.values()))
 
-    def _fulfil(self, future: Future[Grammar], constraint: Constraint) -> None:
+    def _fulfil(self, future: Future[Grammar], constraint: Constraint, seconds: float) -> None:
         if not future.set_running_or_notify_cancel():
             return
         begin = time.perf_counter()
         try:
-            grammar = self._compile(constraint)
+            grammar = self._compile(constraint, seconds)
         except BaseException as error:
             future.set_exception(error)
         else:
             self.timings[constraint] = time.perf_counter() - begin
             future.set_result(grammar)
 
-    def _compile(self, constraint: Constraint) -> Grammar:
+    def _compile(self, constraint: Constraint, seconds: float) -> Grammar:
         check_size(constraint)
         if is_small(constraint):
             return self.backend(constraint.backend).compile(constraint)
@@ -105,7 +109,7 @@ class GrammarCompiler:
                 return self._grammar(constraint, stored)
             except GrammarError:
                 pass  # it is tried again, and what was stored is replaced
-        reply = self._try(constraint)
+        reply = self._try(constraint, Patience(self.timeout, seconds))
         if self._store:
             self._store.put(key, reply.data)
         return self._grammar(constraint, reply.data)
@@ -117,11 +121,11 @@ class GrammarCompiler:
             return backend.load(data)
         return backend.compile(constraint)
 
-    def _try(self, constraint: Constraint) -> Reply:
+    def _try(self, constraint: Constraint, patience: Patience) -> Reply:
         process = self._take(constraint.backend)
         try:
-            self.backend(constraint.backend)  # while the process starts
-            return process.compile(constraint, self.timeout)
+            backend = self.backend(constraint.backend)  # while the process starts
+            return process.compile(constraint, patience, twice=not isinstance(backend, Portable))
         finally:
             if process.is_alive:
                 with self._lock:

@@ -90,7 +90,7 @@ class LLGuidanceBackend:
         first = start.deep_copy()
         first.compute_bitmask()
         # NoExtension is for allows_text; the reason to stop is InternalError for all of them.
-        if first.is_error() and not first.get_error().startswith("NoExtension"):
+        if first.is_error() and _is_limit(first.get_error()):
             raise GrammarError(first.get_error().replace("<non-verbose/>", "").strip())
         return LLGuidanceGrammar(start, self.vocabulary, tuple(said))
 
@@ -199,6 +199,15 @@ class LLGuidanceMatcher:
         """See Matcher."""
         return b"" if self.pace.is_slow else bytes(self.state.compute_ff_bytes())
 
+    def limit(self) -> str:
+        """See Matcher."""
+        if self.pace.is_slow:
+            return f"in llguidance {self.pace.limit}"
+        state = self.state.deep_copy()
+        state.compute_bitmask()
+        reason = state.get_error().replace("<non-verbose/>", "").strip() if state.is_error() else ""
+        return f"llguidance stopped here: {_named(reason)}" if _is_limit(reason) else ""
+
     def fork(self) -> LLGuidanceMatcher:
         """See Matcher."""
         return LLGuidanceMatcher(self._grammar, self.state.deep_copy(), self.pace.fork(), self._tokens)
@@ -222,6 +231,11 @@ class _Tokenizer:
 
     def __call__(self, text: str) -> list[int]:
         return self._vocabulary.encode(text, special=False)
+
+
+def _is_limit(reason: str) -> bool:
+    """Whether a matcher stopped for another reason than that the grammar allows no token."""
+    return bool(reason) and not reason.startswith("NoExtension")
 
 
 def _named(reason: str) -> str:

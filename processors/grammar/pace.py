@@ -26,6 +26,11 @@ class Pace:
         """Whether the output has to stop here."""
         return self._slow_at is not None
 
+    @property
+    def limit(self) -> str:
+        """Why the output has to stop here; "" if it need not."""
+        return f"a token took longer than the limit of {MAX_STEP_SECONDS:g} s" if self.is_slow else ""
+
     def step(self, accept: Callable[[], bool]) -> bool:
         """Accept a token; False without a try if the output has to stop here."""
         if self.is_slow:

@@ -164,7 +164,12 @@ class Place:
         later.commit(tokens)
         if later.is_done or later.tail is not None:
             return ()
-        return self.rules.closer.path(later.matcher, later.text, most) or ()
+        return self.rules.closer.path(later.matcher, later.text, most, is_json=self.rules.is_json) or ()
+
+    def limit(self, drafts: tuple[int, ...]) -> str:
+        """The limit of the back end that leaves no token behind these drafts; "" if none does."""
+        with self._looking() as walk:
+            return self.matcher.limit() if all(map(walk, drafts[self.free(drafts) :])) else ""
 
     def follow(self, tokens: tuple[int, ...]) -> tuple[Followed, ...]:
         """Where the text would stand after each of the tokens; the matcher is afterwards what it was."""

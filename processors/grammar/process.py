@@ -10,16 +10,39 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import IO, cast
 
 from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.constraint import Constraint
 from processors.grammar.messages import OUT_OF_MEMORY, Reply, Setup
 
-__all__ = ["CompileProcess"]
+__all__ = ["CompileProcess", "Patience"]
 
-_START = 120.0  # seconds to import torch and the back end on a busy machine
-_FREE_START = 2.0
+_GRACE = 1.5  # seconds more than the limit, for the start of the process; half a second is for its result
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long is waited for one grammar, from now on: `left` seconds of a limit of `limit`."""
+
+    limit: float
+    left: float
+    begin: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        """What it may take."""
+        return min(self.limit, self.left)
+
+    @property
+    def rest(self) -> float:
+        """Until it is killed."""
+        return max(0.0, self.seconds + _GRACE - (time.perf_counter() - self.begin))
+
+    def __str__(self) -> str:
+        is_part = self.left < 0.95 * self.limit
+        return f"the time limit of {self.limit:g} s" + f", of which it had {self.left:.2g}" * is_part
 
 
 class CompileProcess:
@@ -38,18 +61,18 @@ class CompileProcess:
             start_new_session=True,  # an interrupt from the keyboard is for its parent
         )
 
-    def compile(self, constraint: Constraint, timeout: float) -> Reply:
-        """Let it compile. GrammarTimeout after so many seconds, GrammarError if it dies; it is then gone.
+    def compile(self, constraint: Constraint, patience: Patience, *, twice: bool = False) -> Reply:
+        """Let it compile. GrammarTimeout after that time, GrammarError if it dies; it is then gone.
 
-        Of the time that the process takes to start, two seconds do not count.
+        Of the time that the process takes to start, a second and a half do not count. `twice`: what compiles
+        is compiled again elsewhere, so that it has half the time.
         """
-        begin = time.perf_counter()
+        purpose = f"compile this {constraint.kind} within {patience}"
         if not self._is_ready:
-            self._answer(self._setup, _START, f"start within {_START:g} s")
+            self._answer(self._setup, patience.rest, purpose)
             self._is_ready = True
-        left = timeout + _FREE_START - (time.perf_counter() - begin)
-        purpose = f"compile this {constraint.kind} within the time limit of {timeout:g} s"
-        return self._answer(constraint, max(min(left, timeout), timeout / 2), purpose)
+        most = min(patience.seconds, patience.rest) / (1 + twice)
+        return self._answer(constraint, most, purpose)
 
     @property
     def is_alive(self) -> bool:

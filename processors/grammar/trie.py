@@ -122,6 +122,10 @@ class TrieMatcher:
         """See Matcher."""
         return self._grammar.remaining(self._text) == [b""]
 
+    def limit(self) -> str:
+        """See Matcher."""
+        return ""
+
     def forced(self) -> bytes:
         """What all the remaining texts begin with."""
         rests = self._grammar.remaining(self._text)

@@ -166,6 +166,10 @@ class XGrammarMatcher:
         except UnicodeDecodeError as error:  # it begins or ends inside a character
             return error.object
 
+    def limit(self) -> str:
+        """See Matcher."""
+        return self.pace.limit and f"in xgrammar {self.pace.limit}"
+
     def fork(self) -> XGrammarMatcher:
         """See Matcher."""
         return XGrammarMatcher(self.state.fork(), self._vocabulary, self.pace.fork())

@@ -75,14 +75,14 @@ class GrammarStage(Processor[GrammarParams]):
             is_canonical=params.canonical,
             budget=request.max_tokens if params.in_budget else None,
         )
-        reach = None if rules.budget is None else self._reach(grammar, rules.budget)
+        reach = None if rules.budget is None else self._reach(grammar, rules.budget, rules.is_json)
         self._places[slot] = Place.start(grammar.matcher(), rules, reach)
         self._backend_of[slot] = backend
         self._ahead.pop(slot, None)
 
-    def _shortest(self, grammar: Grammar, budget: int) -> int | None:
+    def _shortest(self, grammar: Grammar, budget: int, is_json: bool) -> int | None:
         """The tokens of a short document, if one within the budget is known."""
-        path = self._closer.path(grammar.matcher(), b"", budget) if self._closer else None
+        path = self._closer.path(grammar.matcher(), b"", budget, is_json=is_json) if self._closer else None
         return None if path is None else len(path)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
@@ -128,6 +128,10 @@ class GrammarStage(Processor[GrammarParams]):
     def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """What completes the document behind these tokens, with little more; () if it is not open."""
         return self._places[slot].closing(tuple(tokens), _CLOSING)
+
+    def excuse(self, slot: int, drafts: Sequence[int]) -> str:
+        """The limit of the back end that was reached, if that is why no token is left."""
+        return self._places[slot].limit(tuple(drafts))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Logits [A, V]: what no back end row speaks of stays as it is."""

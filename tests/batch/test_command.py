@@ -236,7 +236,7 @@ def test_a_dry_run_of_a_model_says_what_it_takes(bench):
     bench.write(ROWS)
     done = bench.call(bench.input, "--dry-run", "--model", "tiny")
     assert done.code == 0
-    assert "8.5 MiB weights + " in done.out
+    assert "8.5 MiB weights + 45.0 MiB keys and values" in done.out
     assert "time     roughly" in done.out
 
 
@@ -283,10 +283,35 @@ def test_the_output_is_not_the_input(bench):
 def test_memory_decides_how_many_run(bench):
     bench.write(ROWS[:2])
     done = bench.call(bench.input, "--model", "tiny", "--kv-memory", "4M", "--max-tokens", "100")
-    assert "Notice: 5 samples run side by side" in done.err
+    assert "Notice: 2 samples run side by side" in done.err
     done = bench.call(bench.input, "--model", "tiny", "--kv-memory", "10K", "--max-tokens", "100")
     assert (done.code, "there is room for 10,240" in done.err) == (5, True)
     assert bench.call(bench.input, *FAKE, "--max-batch", "auto").code == 0
+
+
+def test_a_folder_of_texts_goes_on_and_is_replaced_when_the_new_one_is_complete(bench):
+    bench.write([*ROWS[:3], BAD[0]])
+    folder = bench.folder / "out"
+    to_folder = [bench.input, "-o", f"{folder}/", *FAKE]
+    assert bench.call(*to_folder).code == 7
+    assert "--resume goes on" in bench.call(*to_folder).err
+    made = {path.name: path.read_text() for path in folder.iterdir()}
+    assert bench.call(*to_folder, "--resume", "--retry-errors").code == 7
+    assert {path.name: path.read_text() for path in folder.iterdir()} == made
+    assert bench.call(*to_folder, "--overwrite", "--seed", "6").code == 7
+    assert {path.name: path.read_text() for path in folder.iterdir()} != made
+    assert bench.files == ["out", "out.journal"]
+    (folder / "mine.txt").write_text("mine")
+    refused = bench.call(*to_folder, "--overwrite")
+    assert (refused.code, "is no folder with results alone" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(("flags", "said"), [([], True), (["--max-batch", "3"], False)])
+def test_a_variable_may_leave_the_number_to_the_memory(bench, monkeypatch, flags, said):
+    monkeypatch.setenv("GENCLI_MAX_BATCH", "auto")
+    bench.write(ROWS[:2])
+    done = bench.run(*flags)
+    assert (done.code, "Notice: 64 samples run side by side" in done.err) == (0, said)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that takes no file")

@@ -207,7 +207,7 @@ def test_what_is_no_regular_file_is_written_to_as_it_is():
         ("o.doc", None, "does not say how results are written"),
         ("o.jsonl", "xml", "has to be one of jsonl, openai, csv, tsv, parquet, texts"),
         ("o.parquet.gz", None, "is not packed once more"),
-        ("full/", None, "exists and is no empty folder"),
+        ("full/", None, "is no folder with results alone"),
         ("full", "csv", "is a folder, but csv is one file"),
         ("s3://bucket/o.jsonl", None, "this machine's files only"),
         ("-", "parquet", "cannot go to stdout"),

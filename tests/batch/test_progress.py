@@ -3,14 +3,15 @@
 import pytest
 
 from gencli.batch.options import read_bytes
-from gencli.batch.progress import Progress, clock
+from gencli.batch.progress import Progress
 from gencli.batch.records import Outcome
 from gencli.batch.summary import Summary
+from gencli.clock import clock
 from gencli.errors import ModelError, UsageError
-from gencli.events import Token
 from gencli.models.capacity import free_memory, plan_capacity
 from gencli.models.card import read_card
 from gencli.models.places import bundled_folder
+from gencli.models.speed import Speed, guess_seconds
 
 
 def outcome(index, *, error=None, reason="length", tokens=10):
@@ -21,8 +22,8 @@ def outcome(index, *, error=None, reason="length", tokens=10):
 def progress():
     made = Progress(100, before=10, failed_before=1)
     made.start(1000.0)
-    made.add_event(Token("0", 0, "a", (1, 2, 3)), 1001.0, 1.0)
-    made.add_event(Token("1", 0, "b", (4,)), 1002.0, 0.5)
+    made.add_tokens(3, 1001.0, 1.0)
+    made.add_tokens(1, 1002.0, 0.5)
     made.add_outcome(outcome(0))
     made.add_outcome(outcome(1, error={"type": "EmptySupport", "message": ""}, reason="error", tokens=None))
     return made
@@ -105,6 +106,23 @@ def test_as_many_samples_run_as_the_memory_has_room_for():
     assert plan(tokens=10**9).kv_bytes == plan(tokens=1024).kv_bytes  # no more than the context
     with pytest.raises(ModelError, match="there is room for"):
         plan(kv_memory=each - 1)
+
+
+@pytest.mark.parametrize(("tokens", "room"), [(1, 256), (256, 256), (257, 512)])
+def test_lanes_have_room_in_steps(tokens, room):
+    assert plan(tokens=tokens).kv_bytes == 1920 * 4 * room
+
+
+def test_a_guess_of_the_time_counts_reading_arithmetic_and_calls():
+    card = read_card(bundled_folder("tiny"))
+    asked = {"weights": 100, "prompt_tokens": 0, "output_tokens": 800}
+    never = float("inf")
+    assert guess_seconds(Speed(50.0, never, 0), card, **asked, batch=8) == 200  # two for each of 100 steps
+    once = card.weights.parameters / 4
+    assert guess_seconds(Speed(never, once, 0), card, **asked, batch=8) == 3200
+    assert guess_seconds(Speed(never, once, 0), card, **asked | {"output_tokens": 0}, batch=8) == 0
+    calls = [guess_seconds(Speed(never, never, 1), card, **asked, batch=batch) for batch in (1, 8, 800)]
+    assert calls == sorted(calls, reverse=True)
 
 
 def test_free_memory_is_known_where_the_system_says_it():

@@ -16,6 +16,9 @@ def test_a_row_cannot_have_a_file_read(key, name, tmp_path, monkeypatch):
         row_layer({key: name}, builtin_registry())
 
 
-@pytest.mark.parametrize("schema", [{"type": "integer"}, '{"type": "integer"}', "name, age int", True])
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "integer"}, '{"type": "integer"}', "name, age int", True, "age int\nnotes: as in a.json"],
+)
 def test_a_row_gives_its_schema_as_an_object_or_as_text(schema):
     assert row_layer({"json_schema": schema}, builtin_registry()).values["json_schema"]

@@ -81,7 +81,7 @@ def test_messages_are_a_list_or_its_json(value):
         ({"prompt": "a", "stages": {"dryy": 1}}, "dryy"),
         ({"prompt": "a", "chain": ["top_k", "nothing"]}, "nothing"),
         ({"prompt": "a", "options": {"extends": "x"}}, "There is no option 'extends'."),
-        ({"prompt": "a", "options": {"preset": "x"}}, "preset is set for the whole run"),
+        ({"prompt": "a", "options": {"preset": "x"}}, "by a row: presets are read once, before the first"),
         ({"prompt": "a", "options": 5}, "options is 5, but has to be an object"),
         ({"prompt": "a", "n": 2, "options": {"n": 3}}, "n is a column of the row and stands in its options."),
         ({"prompt": "a", "n": 2, "temperature": 0}, "would give 2 equal texts"),

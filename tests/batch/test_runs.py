@@ -17,9 +17,10 @@ from tests.batch.conftest import FAKE
 ROOT = Path(__file__).parent.parent.parent
 
 
-def start(*arguments, **options):
-    command = [sys.executable, "-m", "gencli", "batch", *map(str, arguments), *FAKE]
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
+@pytest.fixture
+def start(spawn):
+    """Start a real process of `gencli batch` on the fake model."""
+    return lambda *arguments, **options: spawn("batch", *arguments, *FAKE, text=True, **options)
 
 
 def wait_for(process, condition):
@@ -30,8 +31,10 @@ def wait_for(process, condition):
             raise AssertionError(process.stderr.read())
 
 
-def test_no_kill_loses_a_row():
+@pytest.mark.parametrize("form", ["jsonl", "texts"])
+def test_no_kill_loses_a_row(form):
     command = [sys.executable, "scripts/kill_batch.py", "--kills", "5", "--rows", "12", "--seed", "1"]
+    command += ["--format", form]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,7 +48,7 @@ def test_faulty_lines_of_every_kind_fail_alone(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("drain", [[], ["--drain", "60"]])
-def test_a_signal_ends_a_run_that_can_go_on(bench, number, drain):
+def test_a_signal_ends_a_run_that_can_go_on(bench, start, number, drain):
     bench.write([{"prompt": f"Row {n}", "max_tokens": 400} for n in range(200)])
     flags = [bench.input, "-o", bench.output, "--max-batch", "2", "--no-timings"]
     process = start(*flags, *drain)
@@ -59,7 +62,7 @@ def test_a_signal_ends_a_run_that_can_go_on(bench, number, drain):
     assert {line["result"]["completion_tokens"] for line in lines} == {400}  # whole rows, or none
 
 
-def test_a_full_disk_is_an_error_and_what_is_finished_is_safe(bench):
+def test_a_full_disk_is_an_error_and_what_is_finished_is_safe(bench, start):
     bench.write([{"prompt": f"Row {n}"} for n in range(60)])
     flags = [bench.input, "-o", bench.output, "--no-timings"]
     room = 8000
@@ -75,7 +78,25 @@ def test_a_full_disk_is_an_error_and_what_is_finished_is_safe(bench):
     assert [one["index"] for one in bench.results] == list(range(60))
 
 
-def test_a_second_process_is_refused(bench):
+def test_an_input_that_vanishes_meanwhile_leaves_what_is_finished(bench, start):
+    folder = bench.folder / "in"
+    folder.mkdir()
+    lines = "".join(json.dumps({"prompt": f"Row {n}", "max_tokens": 100}) + "\n" for n in range(200))
+    for name in ("a.jsonl", "b.jsonl"):
+        (folder / name).write_text(lines)
+    flags = [folder, "-o", bench.output, "--max-batch", "2"]
+    process = start(*flags)
+    wait_for(process, lambda: bench.journal.exists() and len(bench.journal.read_bytes().splitlines()) > 2)
+    (folder / "b.jsonl").unlink()
+    _, said = process.communicate()
+    assert (process.returncode, "b.jsonl cannot be read" in said) == (2, True)
+    assert "--resume goes on" in said
+    (folder / "b.jsonl").write_text(lines)
+    assert bench.call(*flags, *FAKE, "--resume", "--max-batch", "64").code == 0
+    assert len(bench.results) == 400
+
+
+def test_a_second_process_is_refused(bench, start):
     bench.write([{"prompt": f"Row {n}", "max_tokens": 400} for n in range(200)])
     process = start(bench.input, "-o", bench.output, "--max-batch", "1")
     wait_for(process, bench.journal.exists)

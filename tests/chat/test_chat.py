@@ -3,12 +3,11 @@
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 
 import pytest
 
-from tests.cli.conftest import ROOT, gencli  # noqa: F401
+from tests.cli.conftest import gencli  # noqa: F401
 
 
 @pytest.fixture
@@ -83,27 +82,12 @@ def test_the_fake_model_talks_raw_and_in_its_template(talk, form):
 
 
 @pytest.fixture
-def start():
-    """Start a real process of a raw chat; it is ended when the test is."""
-    started = []
-
-    def begin(stream=subprocess.PIPE, **options):
-        command = [sys.executable, "-m", "gencli", "chat", "--raw", "--model", "fake", "--allow-ids", "97,98"]
-        process = subprocess.Popen(
-            [*command, "--seed", "1", "--max-tokens", "900"],
-            cwd=ROOT,
-            stdin=stream,
-            stdout=stream,
-            stderr=stream,
-            **options,
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
+def start(spawn):
+    """Start a real process of a raw chat, all its streams the same."""
+    command = "chat --raw --model fake --allow-ids 97,98 --seed 1 --max-tokens 900".split()
+    return lambda stream=subprocess.PIPE, **options: spawn(
+        *command, stdin=stream, stdout=stream, stderr=stream, **options
+    )
 
 
 def test_ctrl_c_ends_a_chat_without_a_terminal_and_shows_what_there_is(start):
@@ -138,7 +122,7 @@ def test_on_a_terminal_ctrl_c_keeps_the_partial_turn_and_ctrl_d_leaves(start, tm
     import pty
 
     leader, follower = pty.openpty()
-    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    env = {"XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
     process = start(follower, env=env, start_new_session=True)
     os.close(follower)
     screen = Terminal(leader)

@@ -54,6 +54,7 @@ def _document(settings):
         ),
         (_document('{"plugin": ["x.py"]}'), "no setting 'plugin'"),
         (_document('{"stop": "x"}'), "setting stop is 'x'"),
+        (_document('{}, "schema": "file.json"'), "the schema is 'file.json'"),
         (_document('{"top_p": 0.9}'), "setting top_p is 0.9"),
     ],
 )
@@ -76,3 +77,27 @@ def test_another_model_is_said(chat, scene, tmp_path):
     story = open_chat({"preset": ["story"]})
     assert "were none; here: story" in obey(f"/load {tmp_path / 'a.json'}", story, scene).text
     assert "spoken with tiny" in obey(f"/load {tmp_path / 'a.json'}", other, scene).text
+
+
+def test_the_schema_of_answers_is_kept_whatever_file_it_came_from(chat, scene, tmp_path):
+    schema = {"type": "integer", "minimum": 3}
+    (tmp_path / "number.json").write_text(json.dumps(schema))
+    chat = obey(f"/schema {tmp_path / 'number.json'}", chat, scene).chat
+    obey(f"/save {tmp_path / 'a.json'}", chat, scene)
+    assert json.loads((tmp_path / "a.json").read_text())["schema"] == schema
+    (tmp_path / "number.json").unlink()
+    loaded = obey(f"/load {tmp_path / 'a.json'}", open_chat({"regex": "a"}), scene).chat
+    assert loaded.job.structure.plan.schema == schema
+    assert loaded.typed == chat.typed
+    obey(f"/save {tmp_path / 'b.json'}", loaded, scene)
+    assert (tmp_path / "b.json").read_text() == (tmp_path / "a.json").read_text()
+
+
+def test_answers_that_were_let_free_stay_free_and_other_structures_stay_as_they_are(scene, tmp_path):
+    path = tmp_path / "a.json"
+    regex = open_chat({"regex": "a"})
+    obey(f"/save {path}", regex, scene)
+    assert "schema" not in json.loads(path.read_text())
+    assert obey(f"/load {path}", regex, scene).chat.job.structure.kind == "regex"
+    obey(f"/save {path}", obey("/schema off", regex, scene).chat, scene)
+    assert obey(f"/load {path}", regex, scene).chat.job.structure is None

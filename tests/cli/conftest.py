@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,25 +50,7 @@ def run(gencli):
 
 
 @pytest.fixture
-def start():
-    """Start a real process of `gencli run` on the fake model; it is ended when the test is."""
-    started = []
-
-    def begin(*arguments, env=None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE):
-        command = [sys.executable, "-m", "gencli", "run", *FAKE, *arguments]
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **(env or {})},
-            stdin=stdin,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            bufsize=0,  # what a buffer held would be lost to communicate()
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
+def start(spawn):
+    """Start a real process of `gencli run` on the fake model."""
+    # Without a buffer: what it held would be lost to communicate().
+    return lambda *arguments, **options: spawn("run", *FAKE, *arguments, bufsize=0, **options)

@@ -227,10 +227,15 @@ def test_the_chain_shows_the_grammar_in_a_few_words(fake, schema, gencli):
 
 def test_what_the_mask_leaves_open_is_said_before_the_run(fake):
     result = fake("--json-schema", LOOSE, "hi")
-    assert "format at /format: final check" in result.err
+    assert "format at /format: not understood" in result.err
+    checked = fake("--json-schema", LOOSE, "--formats", "hi")
+    assert "format at /format: final check" in checked.err
     strict = fake("--json-schema", LOOSE, "--schema-strict", "--model", "nowhere", "hi")
     assert (strict.code, strict.out) == (3, "")
     assert "--schema-strict" in strict.err
+    unknown = fake("--json-schema", '{"type": "null", "colour": 1}', "--schema-strict", "hi")
+    assert (unknown.code, "colour at /colour: not understood" in unknown.err) == (3, True)
+    assert fake("--json-schema", '{"type": "null", "title": "a"}', "--schema-strict", "hi").out == "null\n"
     assert "/format" in strict.err
 
 
@@ -239,6 +244,7 @@ def test_what_the_mask_leaves_open_is_said_before_the_run(fake):
     [
         (("--json-schema", '{"type": "strin"}'), "/type"),
         (("--json-schema", '{"propertie": {}}'), "'properties' is"),
+        (("--json-schema", '{"propertys": {}}'), "/propertys: 'propertys' is no keyword; 'properties' is"),
         (("--json-schema", '{"enum": []}'), "/enum"),
         (("--json-schema", '{"$ref": "http://far.away/x"}'), "/$ref"),
         (("--json-schema", '{"minimum": 2, "maximum": 1}'), "/minimum"),
@@ -314,6 +320,15 @@ def test_a_grammar_that_takes_too_long_is_exit_3_and_names_the_limit(gencli):
     assert "--grammar-timeout" in result.err
 
 
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_a_limit_of_a_back_end_that_ends_a_text_is_named(gencli, monkeypatch, backend):
+    monkeypatch.setattr("processors.grammar.pace.WATCHED_SECONDS", -1.0)
+    monkeypatch.setattr("processors.grammar.pace.MAX_STEP_SECONDS", -1.0)
+    result = gencli("run", "--model", "fake", "--regex", "[ab]{9}", "--grammar-backend", backend, "hi")
+    assert (result.code, result.out) == (6, "")
+    assert f"in {backend} a token took longer than the limit of -1 s" in result.err
+
+
 def test_a_preset_may_give_structure_and_a_flag_another(gencli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pick.yaml").write_text("choice: [red, blue]\nretries: 2\n")
@@ -323,6 +338,38 @@ def test_a_preset_may_give_structure_and_a_flag_another(gencli, tmp_path, monkey
     assert 'choice: ["red", "blue"]' in shown.out
     (tmp_path / "code.yaml").write_text("pydantic: os:path\n")
     assert "flag only" in gencli(*ALL, "--preset", "./code.yaml", "hi").err
+
+
+FILES = {
+    "json_schema": '{"const": "yes"}',
+    "grammar": 'root ::= "yes"',
+    "lark": 'start: "yes"',
+    "structural_tag": '{"type": "structural_tag", "format": {"type": "const_string", "value": "yes"}}',
+}
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_a_file_that_a_preset_names_lies_beside_it_wherever_the_command_is_given(
+    gencli, tmp_path, monkeypatch, key
+):
+    folder = tmp_path / "presets"
+    folder.mkdir()
+    (folder / "what.json").write_text(FILES[key])
+    (folder / "mine.yaml").write_text(f"{key}: what.json\n")
+    monkeypatch.chdir(tmp_path)
+    said = '"yes"\n' if key == "json_schema" else "yes\n"
+    assert gencli(*ALL, "--preset", "presets/mine.yaml", "hi").out == said
+    text = gencli("config", "export", "--preset", "presets/mine.yaml", "--seed", "3").out
+    (tmp_path / "copy.yaml").write_text(text)
+    assert gencli("config", "export", "--preset", "./copy.yaml", "--seed", "3").out == text
+    flag = f"--{key.replace('_', '-')}"
+    assert gencli("config", "export", flag, "presets/what.json", "--seed", "3").out == text
+
+
+def test_a_schema_in_a_preset_that_is_no_file_is_left_as_it_is(gencli, tmp_path):
+    (tmp_path / "mine.yaml").write_text("json_schema: 'name, age int'\n")
+    text = gencli("config", "export", "--preset", str(tmp_path / "mine.yaml"), "--seed", "3").out
+    assert 'json_schema: "name, age int"' in text
 
 
 def test_the_environment_may_give_structure(fake, monkeypatch):

@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from gencli.structured.audit.audit import audit, audit_json
+from gencli.structured.audit.audit import audit, audit_json, without_formats
 from gencli.structured.audit.choose import candidate, choose
+from gencli.structured.audit.names import UNIQUE_NAMES
 from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.errors import SchemaError
 from gencli.structured.schema.refs import walk
@@ -80,6 +81,7 @@ def test_annotations_have_no_verdict():
 def test_a_rewritten_schema_is_told_by_the_places_of_the_one_given(backend):
     schema = {**PERSON, "allOf": [{"not": {"properties": {"name": {"const": "x"}}, "required": ["name"]}}]}
     found = {one.pointer: one for one in candidate(schema, backend).variant.audit.findings}
+    assert found.pop("/properties/tags").keyword == UNIQUE_NAMES  # anything may stand in it, objects too
     given = {f"{pointer}/{keyword}" for pointer, below in walk(schema) for keyword, _ in shapes_of(below)}
     assert found.keys() == given
     assert found["/allOf"].reason == "rewritten: merged"
@@ -88,12 +90,12 @@ def test_a_rewritten_schema_is_told_by_the_places_of_the_one_given(backend):
 def test_the_audit_as_json():
     found = audit_json(choose(PERSON))
     assert (found["backend"], found["exact"], len(found["variants"])) == ("llguidance", False, 2)
-    assert found["variants"][0]["findings"][-1] == {
+    assert {
         "pointer": "/properties/tags/uniqueItems",
         "keyword": "uniqueItems",
         "verdict": "check",
         "reason": "no grammar can be made of it",
-    }
+    } in found["variants"][0]["findings"]
     json.dumps(found)
 
 
@@ -133,3 +135,14 @@ def wrongly_told(backend, schema):
         return schema if any(is_valid(schema, value) for value in VALUES) else None
     invalid = [value for value in VALUES if not is_valid(schema, value)]
     return schema if any(accepts(json.dumps(value, ensure_ascii=False)) for value in invalid) else None
+
+
+def test_a_format_that_nobody_looks_at_is_not_said_to_be_checked():
+    plan = choose({"type": "string", "format": "idn-hostname"})
+    verdicts = {one.keyword: one.verdict for one in plan.variants[0].audit.findings}
+    assert verdicts["format"] == "check"
+    left = without_formats(plan).variants[0].audit.open
+    assert [(one.keyword, one.verdict) for one in left] == [("format", "unknown")]
+    assert "--formats" in left[0].reason
+    enforced = choose({"type": "string", "format": "date"}, "llguidance")
+    assert without_formats(enforced) == enforced

@@ -6,6 +6,7 @@ from gencli.structured.errors import SchemaError
 from gencli.structured.schema.check import MAX_BYTES, MAX_PATTERNS, MAX_SUBSCHEMAS, check_schema
 from gencli.structured.schema.document import MAX_DEPTH
 from gencli.structured.schema.drafts import DRAFTS
+from gencli.structured.schema.meta import likely_keyword
 
 DRAFT = {draft.name: draft.uri for draft in DRAFTS}
 OBJECT = {"type": "object"}
@@ -163,3 +164,23 @@ def test_a_long_enum_of_objects_is_checked_quickly():
 def test_a_schema_is_an_object_or_a_switch(schema):
     with pytest.raises(SchemaError, match="an object, true or false"):
         check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("word", "keyword"),
+    [
+        ("propertys", "properties"),
+        ("patternPropertys", "patternProperties"),
+        ("Properties", "properties"),
+        ("propertie", "properties"),
+        ("enumm", "enum"),
+        ("requierd", "required"),
+        ("ref", "$ref"),
+        ("minLenght", "minLength"),
+        ("maxLength", None),
+        ("annotations", None),
+        ("x" * 10_000, None),
+    ],
+)
+def test_a_word_is_likely_the_keyword_that_it_nearly_is(word, keyword):
+    assert likely_keyword(word) == keyword

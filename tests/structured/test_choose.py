@@ -7,6 +7,7 @@ import pytest
 from gencli.structured.audit.choose import choose
 from gencli.structured.errors import SchemaError
 
+INT = {"type": "integer"}
 EXACT_IN_BOTH = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 EXACT_IN_LLGUIDANCE = {"type": "string", "maxLength": 5}
 EXACT_IN_NONE = {"type": "array", "items": {"type": "string", "maxLength": 5}, "uniqueItems": True}
@@ -88,3 +89,40 @@ def test_what_cannot_be_rewritten_spoils_nothing_around_it():
     found = json.loads(choose(schema, "llguidance").variants[0].constraint.text)
     assert "not" not in found["properties"]["x"]
     assert found["properties"]["y"]["allOf"] == pairs
+
+
+@pytest.mark.parametrize(
+    ("schema", "left"),
+    [
+        ({"type": "integer", "title": "a", "x-a": 1, "X-b": 2, "default": 3, "markdownDescription": ""}, []),
+        ({"type": "integer", "colour": 3}, ["/colour"]),
+        ({"type": "integer", "nullable": True}, ["/nullable"]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "contains": {"type": "null"}}, ["/contains"]),
+    ],
+)
+def test_what_is_no_keyword_of_the_draft_is_not_understood_but_remarks_are(schema, left):
+    plan = choose(schema, "llguidance")
+    assert [one.pointer for one in plan.variants[0].audit.open if one.verdict == "unknown"] == left
+    assert ("that is understood" in choose(schema).reason) is (bool(left) and "$schema" not in schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "places"),
+    [
+        ({"type": "object"}, [""]),
+        (
+            {"properties": {"a": {"type": "object", "additionalProperties": INT}}, "type": "object"},
+            ["/properties/a"],
+        ),
+        ({"type": "object", "patternProperties": {"^a": INT}, "additionalProperties": False}, [""]),
+        ({"type": "array"}, [""]),
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, []),
+        ({"type": "array", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"enum": [{}]}}}, []),
+        ({"type": "object", "additionalProperties": INT, "maxProperties": 1}, []),
+    ],
+)
+def test_a_name_that_may_come_twice_is_left_to_the_final_check(schema, places):
+    plan = choose(schema)
+    left = [one.pointer for one in plan.variants[0].audit.open if one.keyword == "unique names"]
+    assert left == places
+    assert ("but for free names that come twice" in plan.reason) is bool(places)

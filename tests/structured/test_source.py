@@ -42,6 +42,11 @@ def test_a_file_that_exists_needs_no_ending(here):
     assert list(read_schema("persons")["properties"]) == ["persons"]
 
 
+def test_a_home_that_is_not_known_is_a_schema_that_cannot_be_read():
+    with pytest.raises(SchemaError, match="cannot be read"):
+        read_schema("~no-such-user/a.json")
+
+
 def test_anything_else_is_the_concise_form(here):
     assert list(read_schema("name, age int")["properties"]) == ["name", "age"]
     assert list(read_schema("a: " + "x" * 5000)["properties"]) == ["a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,9 +16,10 @@ from gencli.batch.ids import id_hash
 from gencli.batch.outputs.beside import beside, sync_folder
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
+from gencli.errors import UsageError
 from gencli.jsontext import to_json
 
-__all__ = ["INDEX", "FolderOfTexts", "folder_of_texts", "safe_name"]
+__all__ = ["INDEX", "FolderOfTexts", "check_replaceable", "folder_of_texts", "safe_name"]
 
 INDEX = "index.jsonl"
 _MAX_BYTES = 150  # of a name, below what every file system takes
@@ -33,6 +35,27 @@ def safe_name(name: str) -> str:
     if made.startswith(".") or _DEVICES.match(made):
         made = f"%{ord(made[0]):02X}{made[1:]}"
     return made if len(made) <= _MAX_BYTES else f"{made[:_MAX_BYTES]}~{id_hash(name):016x}"
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise UsageError if there is anything but an empty folder, or one that holds results alone."""
+    if not path.exists() or (path.is_dir() and (not any(path.iterdir()) or _holds_texts_alone(path))):
+        return
+    raise UsageError(
+        f"--output {path} exists, and is no folder with results alone.", hint="Name a new folder."
+    )
+
+
+def _holds_texts_alone(folder: Path) -> bool:
+    """Whether there is an index and the files that it names. They are counted, for there may be many."""
+    try:
+        with (folder / INDEX).open(encoding="utf-8") as index:
+            names = (name for line in index for name in json.loads(line)["files"] if name)
+            known: int = sum(Path(name).name == name and (folder / name).is_file() for name in names)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    with os.scandir(folder) as entries:
+        return sum(1 for _ in entries) == known + 1
 
 
 class FolderOfTexts:
@@ -74,17 +97,20 @@ class FolderOfTexts:
 
 @contextmanager
 def folder_of_texts(path: Path) -> Iterator[FolderOfTexts]:
-    """A writer of texts; the folder has its name after the block, or is gone."""
-    part = beside(path)
+    """A writer of texts; the folder has its name after the block, until when an older one stays."""
+    part, old = beside(path), path.with_name(f".{path.name}.old")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     try:
         with (part / INDEX).open("w", encoding="utf-8", newline="") as index:
             yield FolderOfTexts(part, index)
+        check_replaceable(path)  # once more: something may have been put there
         if path.is_dir():
-            path.rmdir()  # an empty one, or it would have been refused
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(path, old)
         os.replace(part, path)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
     sync_folder(path.parent)
+    shutil.rmtree(old, ignore_errors=True)

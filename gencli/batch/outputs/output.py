@@ -12,7 +12,7 @@ from typing import BinaryIO, Literal, Protocol, cast, get_args
 from gencli.batch.extras import need_pyarrow
 from gencli.batch.outputs.beside import check_writable, open_beside, packing_of
 from gencli.batch.outputs.columns import TextTarget
-from gencli.batch.outputs.folder import folder_of_texts
+from gencli.batch.outputs.folder import check_replaceable, folder_of_texts
 from gencli.batch.outputs.jsonl import JsonLines, OpenAILines
 from gencli.batch.outputs.parquet import parquet_rows
 from gencli.batch.outputs.table import TableLines
@@ -125,9 +125,9 @@ def _check(output: Output, path: Path, inputs: Iterable[Path]) -> None:
         )
     if packing_of(path) == ".zst":
         need_pyarrow(str(path))
-    if output.format == "texts" and path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise UsageError(f"{said} exists and is no empty folder.", hint="Name a new folder.")
-    if output.format != "texts" and path.is_dir():
+    if output.format == "texts":
+        check_replaceable(path)
+    elif path.is_dir():
         raise UsageError(f"{said} is a folder, but {output.format} is one file.", hint="Name a file in it.")
 
 

@@ -7,16 +7,17 @@ that no probe has shown to be exact is not called enforced.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.audit.support import SUPPORT, Grade
-from gencli.structured.plan import Audit, Finding, Plan, Verdict
+from gencli.structured.deadline import NEVER, Deadline
+from gencli.structured.plan import Audit, Finding, Plan, Variant, Verdict
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import walk
 
-__all__ = ["Graded", "audit", "audit_json", "finding", "graded"]
+__all__ = ["Graded", "audit", "audit_json", "finding", "graded", "without_formats"]
 
 _WORST: tuple[Grade, ...] = ("refused", "unknown", "loose", "tight", "exact")
 _VERDICTS: dict[Grade, tuple[Verdict, str]] = {
@@ -38,12 +39,12 @@ class Graded:
     shape: str
 
 
-def graded(schema: Any, backend: str) -> Iterator[Graded]:
-    """Each keyword that can refuse a value."""
+def graded(schema: Any, backend: str, deadline: Deadline = NEVER) -> Iterator[Graded]:
+    """Each keyword that can refuse a value. OutOfTime if that takes too long."""
     support = SUPPORT[backend]
     for pointer, below in walk(schema):
         worst: dict[str, Graded] = {}
-        for keyword, shape in shapes_of(below):
+        for keyword, shape in deadline.watch(shapes_of(below)):
             one = Graded(child(pointer, keyword), keyword, support.grade(shape), shape)
             worst[keyword] = min(worst.get(keyword, one), one, key=lambda each: _WORST.index(each.grade))
         yield from worst.values()
@@ -62,6 +63,21 @@ def finding(one: Graded) -> Finding:
     verdict, reason = _VERDICTS[one.grade]
     shape = f" ({one.shape})" if reason and one.shape != one.keyword else ""
     return Finding(one.pointer, one.keyword, verdict, reason + shape)
+
+
+def without_formats(plan: Plan) -> Plan:
+    """The plan where `format` is a remark to the final check: what no mask enforces of it nobody does."""
+    return replace(plan, variants=tuple(map(_unchecked, plan.variants)))
+
+
+def _unchecked(variant: Variant) -> Variant:
+    findings = (
+        replace(one, verdict="unknown", reason=f"{one.reason}; checked with --formats only")
+        if (one.keyword, one.verdict) == ("format", "check")
+        else one
+        for one in variant.audit.findings
+    )
+    return replace(variant, audit=replace(variant.audit, findings=tuple(findings)))
 
 
 def audit_json(plan: Plan) -> dict[str, Any]:

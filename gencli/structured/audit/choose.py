@@ -8,26 +8,42 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gencli.structured.audit.audit import Graded, finding, graded
-from gencli.structured.audit.relax import relax, spell
-from gencli.structured.errors import SchemaError
+from gencli.structured.audit.names import UNIQUE_NAMES, free_names, once
+from gencli.structured.audit.relax import above, relax, spell
+from gencli.structured.deadline import NEVER, Deadline
+from gencli.structured.errors import OutOfTime, SchemaError
 from gencli.structured.plan import Audit, Finding, Plan, Variant
 from gencli.structured.rewrite.node import GiveUp
 from gencli.structured.rewrite.normal import Rewritten
 from gencli.structured.rewrite.normal import rewrite as rewritten_for
+from gencli.structured.schema.drafts import Draft, draft_of
+from gencli.structured.schema.pointers import child
 from processors.grammar.constraint import Constraint
 
 __all__ = ["Candidate", "candidate", "choose"]
 
 _BACKENDS = ("xgrammar", "llguidance")
+_SHARE = 0.25  # of the time that is left, for rewriting it for one of them
+_ONCE = ", but for free names that come twice"
+_LATE = " It stands as it was given where rewriting it took too long."
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A variant, and how it was graded: `loose` keywords it does not enforce, `tight` ones it overdoes."""
+    """A variant, and how it was graded: `loose` keywords it does not enforce, `tight` ones it overdoes.
+
+    `is_late` says that rewriting the schema took longer than it may.
+    """
 
     variant: Variant
     loose: int
     tight: int
+    is_late: bool = False
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether each keyword is one that something checks."""
+        return all(one.verdict != "unknown" for one in self.variant.audit.findings)
 
     @property
     def is_exact(self) -> bool:
@@ -42,34 +58,55 @@ def choose(
     whitespace: int = 8,
     extra: bool = False,
     rewrite: bool = True,
+    deadline: Deadline = NEVER,
 ) -> Plan:
     """The variants of a schema in the order in which they are tried, and why.
 
     `extra` allows additional properties where the schema is silent; `rewrite=False` gives the schema to the
-    back ends as it stands, without what they refuse. SchemaError if nothing satisfies the schema.
+    back ends as it stands, without what they refuse. So does a rewriting that takes too long. SchemaError if
+    nothing satisfies the schema, OutOfTime when the deadline is over.
     """
     names = _BACKENDS if backend == "auto" else (backend,)
-    found = [candidate(schema, name, whitespace=whitespace, extra=extra, rewrite=rewrite) for name in names]
+    found = [
+        candidate(schema, name, whitespace=whitespace, extra=extra, rewrite=rewrite, deadline=deadline)
+        for name in names
+    ]
+    found = [_known(one, draft_of(schema)) for one in found]
+    whole = "all of this schema" + " that is understood" * (not any(one.is_understood for one in found))
+    whole += _ONCE * any(one.keyword == UNIQUE_NAMES for one in found[0].variant.audit.findings)
+    late = _LATE if any(one.is_late for one in found) else ""
     if backend != "auto":
-        return Plan((found[0].variant,), f"{backend} was asked for.", schema)
+        return Plan((found[0].variant,), f"{backend} was asked for.{late}", schema)
     first, second = found
     if first.is_exact:
-        reason = "xgrammar enforces all of this schema."
+        reason = f"xgrammar enforces {whole}."
     elif second.is_exact:
         first, second = second, first
-        reason = f"llguidance enforces all of this schema, xgrammar does not: {_why(second)}."
+        reason = f"llguidance enforces {whole}, xgrammar does not: {_why(second)}."
     elif (second.loose, second.tight) <= (first.loose, first.tight):
         first, second = second, first
         reason = f"No back end enforces all of this schema, llguidance more of it: {_why(first)}."
     else:
         reason = f"No back end enforces all of this schema, xgrammar more of it: {_why(first)}."
-    return Plan((first.variant, second.variant), reason, schema)
+    return Plan((first.variant, second.variant), reason + late, schema)
+
+
+def _known(one: Candidate, draft: Draft) -> Candidate:
+    """The candidate without claims that a keyword is checked which its draft does not have."""
+    audit = one.variant.audit
+    findings = tuple(
+        replace(each, verdict="unknown", reason=f"not a keyword of draft {draft.name}: nothing checks it")
+        if each.verdict == "check" and each.keyword not in {*draft.judged(), UNIQUE_NAMES}
+        else each
+        for each in audit.findings
+    )
+    return replace(one, variant=replace(one.variant, audit=replace(audit, findings=findings)))
 
 
 def _why(one: Candidate) -> str:
     """What is not exact, in a few words."""
     findings = one.variant.audit.findings
-    told = [each for each in findings if each.verdict != "mask"] or [
+    told = [each for each in findings if each.verdict != "mask" and each.keyword != UNIQUE_NAMES] or [
         each for each in findings if "valid" in each.reason
     ]
     if not told:
@@ -79,55 +116,63 @@ def _why(one: Candidate) -> str:
 
 
 def candidate(
-    schema: Any, backend: str, *, whitespace: int = 8, extra: bool = False, rewrite: bool = True
+    schema: Any,
+    backend: str,
+    *,
+    whitespace: int = 8,
+    extra: bool = False,
+    rewrite: bool = True,
+    deadline: Deadline = NEVER,
 ) -> Candidate:
     """One back end's variant of a schema, with its grades."""
-    form = _rewritten(schema, backend, extra) if rewrite else None
-    if form is None:
-        return _as_it_stands(schema, backend, whitespace)
+    if not rewrite:
+        return _as_it_stands(schema, backend, whitespace, deadline)
+    try:
+        return _rewritten(schema, backend, whitespace, extra, deadline.part(_SHARE))
+    except GiveUp:
+        return _as_it_stands(schema, backend, whitespace, deadline)
+    except OutOfTime:
+        return replace(_as_it_stands(schema, backend, whitespace, deadline), is_late=True)
+
+
+def _rewritten(schema: Any, backend: str, whitespace: int, extra: bool, deadline: Deadline) -> Candidate:
+    """The rewritten variant. GiveUp if the schema is better taken as it stands."""
+    form = rewritten_for(schema, backend, extra=extra, deadline=deadline)
     if form.schema is False:
         if form.tight or form.left:
-            return _as_it_stands(schema, backend, whitespace)
+            raise GiveUp("nothing is left of it")
         raise SchemaError(
             "Nothing satisfies this schema.", pointer="", hint="Look for bounds that exclude each other."
         )
     spelled, at = spell(form.schema)
-    spelled, grades, gone = relax(spelled, backend)
-    left = dict(form.left)
-    for one in gone:
-        left.update(dict.fromkeys(_places(at, one.pointer), "no grammar can be made of it"))
+    spelled, grades, gone = relax(spelled, backend, deadline)
+    lost = _places(at, {one.pointer for one in gone})
+    left = {**form.left, **dict.fromkeys(lost, "no grammar can be made of it")}
     carriers: dict[str, list[Graded]] = {}
     for one in grades:
         for place in at.get(one.pointer, ()):
             carriers.setdefault(place, []).append(one)
     inside = [one for one in grades if one.grade != "exact"]
     homeless = [finding(replace(one, pointer="")) for one in inside if not at.get(one.pointer)]
-    findings = (*_told(graded(schema, backend), carriers, left, form), *homeless)
+    findings = (*_told(graded(schema, backend, deadline), carriers, left, form), *homeless)
     loose = sum(one.verdict != "mask" and not one.reason.startswith("not a ") for one in findings)
     loose = max(loose, len(left), len(gone) + sum(one.grade != "tight" for one in inside))
     tight = len(form.tight) + sum(one.grade == "tight" for one in inside)
     constraint = Constraint("json_schema", json.dumps(spelled, ensure_ascii=False), backend, whitespace)
+    free = {
+        place.rpartition("/")[0] for here in free_names(spelled) for place in at.get(child(*here)) or [""]
+    }
+    findings = (*findings, *map(once, sorted(free)))
     return Candidate(Variant(constraint, Audit(backend, findings)), loose, tight)
 
 
 _LOST = "the rewriting lost it"
 
 
-def _rewritten(schema: Any, backend: str, extra: bool) -> Rewritten | None:
-    try:
-        return rewritten_for(schema, backend, extra=extra)
-    except GiveUp:
-        return None
-
-
-def _places(at: dict[str, frozenset[str]], pointer: str) -> set[str]:
-    """The places that a keyword and all below it come from."""
-    return {
-        place
-        for key, places in at.items()
-        if key == pointer or key.startswith(pointer + "/")
-        for place in places
-    }
+def _places(at: dict[str, frozenset[str]], pointers: set[str]) -> set[str]:
+    """The places that these keywords and all below them come from."""
+    below = (key for key in at if any(one in pointers for one in (key, *above(key))))
+    return {place for key in below for place in at[key]}
 
 
 def _told(
@@ -154,13 +199,14 @@ def _told(
             yield Finding(one.pointer, one.keyword, "unknown", _LOST)
 
 
-def _as_it_stands(schema: Any, backend: str, whitespace: int) -> Candidate:
-    relaxed, grades, gone = relax(schema, backend)
+def _as_it_stands(schema: Any, backend: str, whitespace: int, deadline: Deadline) -> Candidate:
+    relaxed, grades, gone = relax(schema, backend, deadline)
     dropped = {one.pointer for one in gone}
-    findings = [finding(one) for one in (*gone, *grades) if one in gone or one.pointer not in dropped]
+    findings = [finding(one) for one in (*gone, *(one for one in grades if one.pointer not in dropped))]
     loose = sum(
         one.grade not in ("exact", "tight") and not one.shape.startswith("?") for one in (*gone, *grades)
     )
     tight = sum(one.grade == "tight" for one in grades)
     constraint = Constraint("json_schema", json.dumps(relaxed, ensure_ascii=False), backend, whitespace)
+    findings += [once(pointer) for pointer, _ in free_names(relaxed)]
     return Candidate(Variant(constraint, Audit(backend, tuple(findings))), loose, tight)

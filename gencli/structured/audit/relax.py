@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from gencli.structured.audit.audit import Graded, graded
+from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.rewrite.node import ALSO, AT, Schema
 from gencli.structured.schema.pointers import child, descend, keys_of
 
-__all__ = ["Spelled", "relax", "spell"]
+__all__ = ["Spelled", "above", "relax", "spell"]
 
 Spelled = tuple[Any, dict[str, frozenset[str]]]  # a plain schema, and the places that its keywords come from
 
@@ -66,17 +68,17 @@ def _spell(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> Any:
     return found
 
 
-def relax(schema: Any, backend: str) -> tuple[Any, list[Graded], list[Graded]]:
+def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, list[Graded], list[Graded]]:
     """The schema without what the back end refuses, the grades of what is left, and what had to go."""
     gone: list[Graded] = []
-    grades = list(graded(schema, backend))
+    grades = list(graded(schema, backend, deadline))
     if refused := _refused(grades):
         schema = json.loads(json.dumps(schema))
     while refused:
         for one in refused:
             _remove(schema, one)
         gone.extend(refused)
-        grades = list(graded(schema, backend))
+        grades = list(graded(schema, backend, deadline))
         refused = _refused(grades)
     return schema, grades, gone
 
@@ -88,7 +90,14 @@ def _refused(grades: list[Graded]) -> list[Graded]:
         if one.grade == "refused" or one.shape == "?format":
             place = one.pointer.rpartition("/")[0]
             found[place] = min(found.get(place, one), one, key=_rank)
-    return [one for place, one in found.items() if not any(place.startswith(other + "/") for other in found)]
+    return [one for place, one in found.items() if not any(above in found for above in above(place))]
+
+
+def above(pointer: str) -> Iterator[str]:
+    """The pointers of what a place stands in, the nearest first."""
+    while pointer:
+        pointer = pointer.rpartition("/")[0]
+        yield pointer
 
 
 def _rank(one: Graded) -> int:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
 from gencli.structured.audit.pattern_forms import pattern_forms
+from gencli.structured.schema.formats import FORMATS
+from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
 
 __all__ = [
     "ANNOTATIONS",
     "APPLICATORS",
-    "FORMATS",
     "GROUPS",
     "TYPES",
     "declared_types",
@@ -45,11 +46,10 @@ APPLICATORS = ("$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "else",
 ANNOTATIONS = frozenset(
     "$anchor $comment $defs $dynamicAnchor $id $recursiveAnchor $schema $vocabulary contentEncoding"
     " contentMediaType contentSchema default definitions deprecated description example examples id readOnly"
-    " title writeOnly".split()
-)
-FORMATS = frozenset(
-    "date date-time duration email hostname idn-email idn-hostname ipv4 ipv6 iri iri-reference json-pointer"
-    " regex relative-json-pointer time uri uri-reference uri-template uuid".split()
+    " title writeOnly"
+    # Of other tools, that say nothing of a value.
+    " defaultSnippets deprecationMessage doNotSuggest enumDescriptions enumNames errorMessage externalDocs"
+    " markdownDescription markdownEnumDescriptions meta note notes propertyOrder tags xml".split()
 )
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
@@ -79,7 +79,7 @@ def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
             yield from ((keyword, shape) for shape in _listed(schema, keyword))
         elif keyword == "type":
             yield keyword, "type" if isinstance(schema["type"], str) else "type:list"
-        elif keyword not in ANNOTATIONS and not keyword.startswith("x-"):
+        elif keyword not in ANNOTATIONS and not keyword.startswith(("x-", "X-")):
             yield keyword, "?" + keyword
 
 
@@ -162,7 +162,7 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
             yield ":open"
         if len(value) > 1:
             yield ":apart" if _start_apart(value) else ":several"
-        if any(_matches(pattern, name) for pattern in value for name in names):
+        if _may_match(value, names):
             yield ":overlap"
     elif keyword == "propertyNames":
         keys = "+".join(sorted(set(value) - ANNOTATIONS - {"type"})) if isinstance(value, dict) else "false"
@@ -184,10 +184,13 @@ def _start_apart(patterns: Iterable[str]) -> bool:
     )
 
 
-def _matches(pattern: str, name: str) -> bool:
+def _may_match(patterns: Collection[str], names: Collection[str]) -> bool:
+    """Whether one of the patterns matches one of the names, or might, as far as it is looked for."""
+    if len(patterns) * len(names) > MAX_SEARCHES:
+        return True
     try:
-        return re.search(pattern, name) is not None
-    except re.error:
+        return any(searches(pattern, name, MAX_SECONDS) for pattern in patterns for name in names)
+    except (TimeoutError, ValueError):
         return True
 
 

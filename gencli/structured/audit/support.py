@@ -23,6 +23,8 @@ class Support:
 
     def grade(self, shape: str) -> Grade:
         """exact | loose (lets invalid values through) | tight (refuses valid ones) | refused | unknown."""
+        if shape.startswith("?"):
+            return "unknown"
         if shape in self.shapes:
             return self.shapes[shape]
         return "refused" if keyword_of(shape) in self._unknown else "unknown"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.errors import SchemaError
 from gencli.structured.plan import Finding, Plan
 from gencli.structured.schema.check import check_schema
@@ -24,10 +25,14 @@ class ValueCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """What is known of JSON schemas: how to enforce one by itself, and how to check a value against it."""
+    """What is known of JSON schemas: how to enforce one by itself, and how to check a value against it.
+
+    All of it has to be done by `deadline`.
+    """
 
     choose: Callable[[Any], Plan]
     check: Callable[[Any], ValueCheck]
+    deadline: Deadline = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +44,10 @@ class Embedded:
     findings: tuple[Finding, ...]
 
 
-def check_inside(schema: Any, pointer: str) -> None:
+def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
     """SchemaError, with the pointer in the whole, unless the schema at `pointer` can be used."""
     try:
-        check_schema(schema)
+        check_schema(schema, deadline)
     except SchemaError as error:
         what = f"The schema at {pointer}: {error.message}"
         raise SchemaError(what, pointer=pointer + error.pointer, hint=error.hint) from None

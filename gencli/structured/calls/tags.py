@@ -105,7 +105,7 @@ class _Builder:
 
     def _schema(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
         place = child(pointer, "json_schema")
-        check_inside(value["json_schema"], place)
+        check_inside(value["json_schema"], place, self.schemas.deadline)
         found = embed(value["json_schema"], place, "xgrammar", self.schemas)
         if found is None:
             raise SchemaError(f"xgrammar cannot enforce the schema at {place}.", pointer=place)

@@ -10,6 +10,7 @@ from typing import Any
 from gencli.structured.calls.embedded import Schemas, ValueCheck, check_inside
 from gencli.structured.calls.tool_formats import GENERIC, Call, ToolFormat, detect_format, parse_calls
 from gencli.structured.calls.tool_grammars import Tool, tool_variants
+from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.errors import DocumentError, SchemaError
 from gencli.structured.plan import Plan
 from gencli.structured.schema.document import parse
@@ -76,7 +77,7 @@ def plan_tools(
     `choice`: auto (text or calls), required (calls), or the name of the tool to call once. `template` is the
     chat template, `special` the texts of special tokens. SchemaError, with a JSON pointer, for a wrong list.
     """
-    tools = _chosen(read_tools(text), choice)
+    tools = _chosen(read_tools(text, schemas.deadline), choice)
     form, notice = detect_format(template, special)
     checks = {tool.name: schemas.check(tool.parameters) for tool in tools}
     check = ToolCheck(form, checks, choice != "auto")
@@ -91,7 +92,7 @@ def plan_tools(
     return ToolPlan(Plan(variants, reason, check=check), form, notice)
 
 
-def read_tools(text: str) -> tuple[Tool, ...]:
+def read_tools(text: str, deadline: Deadline = NEVER) -> tuple[Tool, ...]:
     """The tools of a JSON list, as OpenAI's interfaces take it. SchemaError with a pointer if it is wrong."""
     try:
         values = parse(text)
@@ -102,14 +103,14 @@ def read_tools(text: str) -> tuple[Tool, ...]:
         raise SchemaError("A list of at least one tool is expected.", hint=hint)
     tools: dict[str, Tool] = {}
     for number, value in enumerate(values):
-        tool = _tool(value, child("", number))
+        tool = _tool(value, child("", number), deadline)
         if tool.name in tools:
             raise SchemaError(f"There are two tools {tool.name!r}.", pointer=tool.pointer)
         tools[tool.name] = tool
     return tuple(tools.values())
 
 
-def _tool(value: Any, pointer: str) -> Tool:
+def _tool(value: Any, pointer: str, deadline: Deadline) -> Tool:
     if not isinstance(value, dict) or value.get("type", "function") != "function":
         raise SchemaError(f'A tool of the type "function" is expected at {pointer}.', pointer=pointer)
     inner = value.get("function", {key: item for key, item in value.items() if key != "type"})
@@ -123,16 +124,16 @@ def _tool(value: Any, pointer: str) -> Tool:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         what = f"The name of the tool at {pointer} is {name!r}"
         raise SchemaError(f"{what}; it has 1 to 64 of A-Z a-z 0-9 _ . -", pointer=child(pointer, "name"))
-    return Tool(name, _parameters(inner, pointer), child(pointer, "parameters"))
+    return Tool(name, _parameters(inner, pointer, deadline), child(pointer, "parameters"))
 
 
-def _parameters(inner: dict[str, Any], pointer: str) -> dict[str, Any]:
+def _parameters(inner: dict[str, Any], pointer: str, deadline: Deadline) -> dict[str, Any]:
     empty = {"properties": {}, "additionalProperties": False}
     given = inner.get("parameters", empty)
     if not isinstance(given, dict) or given.get("type", "object") != "object":
         place = child(pointer, "parameters")
         raise SchemaError(f"The parameters at {place} are the schema of an object.", pointer=place)
-    check_inside(given, child(pointer, "parameters"))
+    check_inside(given, child(pointer, "parameters"), deadline)
     return {"type": "object", **given}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 from gencli.structured.audit.shapes import APPLICATORS
@@ -12,6 +13,11 @@ from gencli.structured.rewrite.negate import negate
 from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, key_of, without
 
 __all__ = ["alternatives", "distinct"]
+
+
+class _TooMany(GiveUp):
+    """More flat schemas than one schema may become, whatever becomes of each."""
+
 
 _LIMIT = 48  # flat schemas that one schema may become
 _DEPENDENT = ("dependentRequired", "dependentSchemas")
@@ -68,6 +74,8 @@ class _Spread:
         ]
         try:
             found = self._spell(node, keyword)
+        except _TooMany:
+            raise
         except GiveUp as error:
             if self.strict or keyword not in _HARD:
                 raise
@@ -121,7 +129,7 @@ class _Spread:
     def product(self, parts: list[list[Flat]]) -> list[Flat]:
         """One flat schema of each part at once."""
         found: list[Flat] = [{AT: {}}]
-        for part in parts:
+        for part in self.paired(parts):
             if len(found) * len(part) > _LIMIT * 4:
                 raise GiveUp("too many combinations")
             pairs = [(a, b) for a in found for b in part]
@@ -129,6 +137,16 @@ class _Spread:
         if len(found) > _LIMIT:
             raise GiveUp("too many combinations")
         return found
+
+    def paired(self, parts: list[list[Flat]]) -> Iterator[list[Flat]]:
+        """The parts, with single flat schemas met two by two: one by one takes quadratic time."""
+        for is_single, group in groupby(parts, key=lambda part: len(part) == 1):
+            run = list(group)
+            while is_single and len(run) > 1:
+                last = run[-1:] if len(run) % 2 else []
+                run = [self.meets(*a, *b) for a, b in zip(run[::2], run[1::2], strict=False)] + last
+                is_single = all(len(part) == 1 for part in run)
+            yield from run
 
     def meets(self, a: Flat, b: Flat) -> list[Flat]:
         """Both at once: references are followed where something stands beside them."""
@@ -170,6 +188,8 @@ class _Spread:
 
     def one_of(self, branches: list[Schema]) -> list[Flat]:
         """The branches, each without what another allows too."""
+        if len(branches) > _LIMIT:
+            raise _TooMany("too many branches")
         exact = [self.below(branch, strict=True) for branch in branches]
         found: list[Flat] = []
         for index, branch in enumerate(branches):
@@ -216,6 +236,8 @@ class _Spread:
 
 def distinct(flats: list[Flat]) -> list[Flat]:
     """Each flat schema once; their places are joined."""
+    if len(flats) < 2:
+        return flats
     found: dict[str, Flat] = {}
     for flat in flats:
         key = key_of(flat)

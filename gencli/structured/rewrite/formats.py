@@ -31,6 +31,9 @@ _HOUR = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _TIME = rf"{_HOUR}:[0-5][0-9](?:\.[0-9]+|)(?:Z|[+\-]{_HOUR})"
 _L, _M = "[A-Za-z0-9]", r"[A-Za-z0-9\-]"
 _LABEL = f"(?:{_L}|{_L}{_L}|{_L}{_M}{_L}|{_L}{_M}{_M}{_L}|{_L}{_M}(?:{_L}{_M}|-{_L}){_M}{{0,58}}{_L})"
+# Of host names beyond ASCII those with short parts in Latin letters, which surely are ones.
+_WORD = f"(?:{_LABEL}|[a-z0-9ß-öø-ÿ]{{1,16}})"
+_LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u00a1-\ud7ff\-]"
 
 
 _IPV4 = r"\.".join([_BYTE] * 4)
@@ -56,7 +59,7 @@ PATTERNS: dict[str, str] = {
     "time": f"^{_TIME}$",
     "date-time": f"^{_DATE}T{_TIME}$",
     "hostname": rf"^{_LABEL}(?:\.{_LABEL})*$",
-    "idn-email": r"^[^@\s\x00-\x1f]+@[^@\s\x00-\x1f]+$",
+    "idn-email": rf"^{_LOCAL}+(?:\.{_LOCAL}+)*@{_WORD}(?:\.{_WORD}){{0,2}}$",
     "ipv4": f"^{_IPV4}$",
     "ipv6": f"^(?:{_ipv6()})$",
 }

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from fractions import Fraction
 from math import lcm
 from typing import Any
 
 from gencli.structured.rewrite.node import ALSO, AT, FRACTION, Flat, GiveUp, Schema, origins
+from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
 
-__all__ = ["both", "identity", "is_empty", "meet"]
+__all__ = ["both", "check_names", "identity", "is_empty", "matches", "meet"]
 
 _LARGER = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
 _SMALLER = ("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum")
@@ -125,6 +125,7 @@ def _no_object(flat: Flat) -> bool:
     required = flat.get("required", ())
     if len(required) > flat.get("maxProperties", float("inf")):
         return True
+    check_names(flat, required)
     return any(_property(flat, name) is False for name in required)
 
 
@@ -135,21 +136,30 @@ def _property(flat: Flat, name: str) -> Schema:
     if is_named:
         found = flat["properties"][name]
     for pattern, below in flat.get("patternProperties", {}).items():
-        if _searches(pattern, name):
+        if matches(pattern, name):
             is_named, found = True, both(found, below)
     return found if is_named else flat.get("additionalProperties", True)
 
 
-def _searches(pattern: str, name: str) -> bool:
+def matches(pattern: str, name: str) -> bool:
+    """Whether a pattern speaks of the property of a name. GiveUp if that is not to be found out."""
     try:
-        return re.search(pattern, name) is not None
-    except re.error:
-        raise GiveUp(f"the pattern {pattern!r} is not understood") from None
+        return searches(pattern, name, MAX_SECONDS)
+    except (TimeoutError, ValueError):
+        raise GiveUp(f"the pattern {pattern[:60]!r} cannot be tried on a name") from None
+
+
+def check_names(flat: Flat, names: Sized) -> None:
+    """GiveUp if there are too many names to try all patterns on them."""
+    if len(flat.get("patternProperties", ())) * len(names) > MAX_SEARCHES:
+        raise GiveUp("too many patterns and names")
 
 
 def _objects(a: Flat, b: Flat) -> Flat:
     names = list(dict.fromkeys([*a.get("properties", {}), *b.get("properties", {})]))
     found: Flat = {}
+    for one in (a, b):
+        check_names(one, names)
     if names:
         found["properties"] = {name: both(_property(a, name), _property(b, name)) for name in names}
     patterns = _patterns(a, b)
@@ -174,7 +184,7 @@ def _patterns(a: Flat, b: Flat) -> dict[str, Schema]:
         return {key: both(ours.get(key, True), theirs.get(key, True)) for key in {**ours, **theirs}}
     other, named = (rest["b"], b) if ours else (rest["a"], a)
     names = named.get("properties", {})
-    if other is not True and any(_searches(pattern, name) for pattern in ours or theirs for name in names):
+    if other is not True and any(matches(pattern, name) for pattern in ours or theirs for name in names):
         raise GiveUp("a name that one has in properties, the other in patternProperties")
     return {pattern: both(below, other) for pattern, below in (ours or theirs).items()}
 
@@ -228,7 +238,7 @@ _RULES: dict[str, Callable[[Any, Any], Any]] = {
     "type": _types,
     "enum": _common,
     "multipleOf": _multiple,
-    "required": lambda a, b: [*a, *(name for name in b if name not in a)],
+    "required": lambda a, b: list(dict.fromkeys([*a, *b])),
     "pattern": _text,
     "format": _text,
     "uniqueItems": lambda a, b: a or b,

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gencli.structured.audit.shapes import APPLICATORS, FORMATS, GROUPS
+from gencli.structured.audit.shapes import APPLICATORS, GROUPS
+from gencli.structured.deadline import NEVER, Deadline
+from gencli.structured.schema.formats import FORMATS
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import References
 
@@ -62,6 +64,7 @@ class Scope:
     never: set[str] = field(default_factory=set)  # pointers of what nothing satisfies
     left: dict[str, str] = field(default_factory=dict)  # pointer -> why it is left to the final check
     tight: dict[str, str] = field(default_factory=dict)  # pointer -> what is valid, but not generated
+    deadline: Deadline = NEVER
     budget: int = 100_000  # nodes that may yet be made
     seen: set[str] = field(default_factory=set)  # pointers of the keywords that something leads to
     marked: dict[str, Schema] = field(default_factory=dict)  # pointer -> what a reference to it leads to
@@ -79,6 +82,7 @@ class Scope:
             self.tight.setdefault(pointer, text)
 
     def spend(self, count: int = 1) -> None:
+        self.deadline.check()
         self.budget -= count
         if self.budget < 0:
             raise GiveUp("the schema becomes too large")

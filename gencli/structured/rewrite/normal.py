@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gencli.structured.audit.shapes import GROUPS
+from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.rewrite.alternatives import alternatives, distinct
 from gencli.structured.rewrite.arrays import rewrite_array
 from gencli.structured.rewrite.listed import filtered
@@ -52,9 +53,9 @@ class Rewritten:
     never: set[str]
 
 
-def rewrite(schema: Any, backend: str, *, extra: bool = False) -> Rewritten:
-    """The schema rewritten for a back end. GiveUp if it is too large or too deep for that."""
-    scope = Scope(schema, backend, extra, References(schema))
+def rewrite(schema: Any, backend: str, *, extra: bool = False, deadline: Deadline = NEVER) -> Rewritten:
+    """The schema rewritten for a back end. GiveUp if it is too large or deep for that, OutOfTime too late."""
+    scope = Scope(schema, backend, extra, References(schema), deadline=deadline)
     try:
         found = _Normal(scope).whole(mark(schema, "", scope))
     except RecursionError:

@@ -6,7 +6,7 @@ import re
 from itertools import combinations
 from typing import Any
 
-from gencli.structured.rewrite.meet import both
+from gencli.structured.rewrite.meet import both, check_names, matches
 from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, origins, put, without
 from gencli.structured.rewrite.words import others
 
@@ -17,6 +17,7 @@ _BRANCHES = 40  # flat schemas that a number of properties may become
 
 def rewrite_object(flat: Flat, scope: Scope) -> list[Flat]:
     """Flat schemas of which one has to hold; none if nothing satisfies it."""
+    check_names(flat, [*flat.get("properties", ()), *flat.get("required", ())])
     declared = _declared(_named(flat, scope), scope)
     if declared is None:
         return []
@@ -44,8 +45,7 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     inner = places | origins(names)
     rest = flat.get("additionalProperties", True)
     properties = {
-        name: below if re.search(pattern, name) else False
-        for name, below in flat.get("properties", {}).items()
+        name: below if matches(pattern, name) else False for name, below in flat.get("properties", {}).items()
     }
     flat = put(flat, "properties", properties, places) if properties else flat
     more = (*inner, *flat[AT].get("additionalProperties", ()))
@@ -83,7 +83,7 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
     for name in flat.get("required", ()):
         if name not in properties:
             matching = [
-                below for key, below in flat.get("patternProperties", {}).items() if re.search(key, name)
+                below for key, below in flat.get("patternProperties", {}).items() if matches(key, name)
             ]
             below: Schema = True if matching else flat.get("additionalProperties", True)
             for one in matching:
@@ -105,9 +105,9 @@ def _closed(flat: Flat, scope: Scope) -> Flat:
         flat = {**flat, "additionalProperties": False}
         scope.note(flat[AT].get("properties", ()), "rewritten: additional properties are not generated")
     if flat.get("additionalProperties") is False and len(declared) < len(properties):
-        dead = [name for name in properties if name not in declared]
+        dead = [name for name, below in properties.items() if below is False]
         patterns = flat.get("patternProperties", {})
-        free = [name for name in dead if not any(re.search(pattern, name) for pattern in patterns)]
+        free = {name for name in dead if not any(matches(pattern, name) for pattern in patterns)}
         flat = put(flat, "properties", {name: properties[name] for name in properties if name not in free})
     return flat
 
@@ -115,7 +115,7 @@ def _closed(flat: Flat, scope: Scope) -> Flat:
 def _counted(flat: Flat, scope: Scope) -> list[Flat]:
     """minProperties and maxProperties of a closed object, as its sets of properties where they are few."""
     keys = [key for key in ("minProperties", "maxProperties") if key in flat]
-    required = flat.get("required", [])
+    required = dict.fromkeys(flat.get("required", []))
     optional = [name for name in flat.get("properties", {}) if name not in required]
     is_closed = flat.get("additionalProperties") is False and not flat.get("patternProperties")
     if not keys or not is_closed:

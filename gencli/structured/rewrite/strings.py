@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gencli.structured.audit.pattern_forms import pattern_forms
-from gencli.structured.audit.shapes import FORMATS
 from gencli.structured.audit.support import SUPPORT
 from gencli.structured.rewrite.anchors import show, whole
 from gencli.structured.rewrite.formats import HOST_LENGTH, PATTERNS
 from gencli.structured.rewrite.node import ALSO, AT, Flat, GiveUp, Scope, put, without
 from gencli.structured.rewrite.regex import Anchor, Look, RegexError, Seq, parse_regex
 from gencli.structured.rewrite.words import refusal
+from gencli.structured.schema.formats import FORMATS
 
 __all__ = ["rewrite_string", "safe_patterns"]
 

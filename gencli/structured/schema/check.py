@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.errors import SchemaError
 from gencli.structured.schema.contradictions import find_contradictions
 from gencli.structured.schema.document import MAX_DEPTH
@@ -26,11 +27,12 @@ MAX_PATTERNS = 300_000  # characters of all patterns, each counted with 100 more
 _Fault = tuple[str, str]
 
 
-def check_schema(schema: Any) -> None:
+def check_schema(schema: Any, deadline: Deadline = NEVER) -> None:
     """Raise SchemaError, with the first few faults and their JSON pointers, unless the schema can be used.
 
     Looked for are: size and depth, the rules of the declared draft, keywords that are one letter away from
     a real one, patterns that are none, references that lead nowhere or elsewhere, and what nothing satisfies.
+    OutOfTime if that takes too long.
     """
     if not isinstance(schema, dict | bool):
         raise SchemaError(f"A schema is an object, true or false, not {json.dumps(schema)[:40]}.")
@@ -40,10 +42,10 @@ def check_schema(schema: Any) -> None:
         raise SchemaError(f"The schema has more than {MAX_SUBSCHEMAS} schemas in it, which is the limit.")
     draft = draft_of(schema)
     for faults in (
-        _written(schema, draft),
-        _patterns(schema),
-        _referring(schema),
-        find_contradictions(schema),
+        _written(schema, draft, deadline),
+        _patterns(schema, deadline),
+        _referring(schema, deadline),
+        find_contradictions(schema, deadline),
     ):
         found = list(islice(faults, MAX_FAULTS + 1))
         if found:
@@ -70,13 +72,13 @@ def _parts(value: Any) -> Any:
     return value if isinstance(value, list) else ()
 
 
-def _written(root: Any, draft: Draft) -> Iterator[_Fault]:
+def _written(root: Any, draft: Draft, deadline: Deadline) -> Iterator[_Fault]:
     """What one can see of each subschema by itself."""
-    for pointer, schema in walk(root):
+    for pointer, schema in deadline.watch(walk(root)):
         if not isinstance(schema, dict):
             continue
         yield from ((pointer + below, text) for below, text in meta_faults(schema, draft))
-        for keyword in schema:
+        for keyword in deadline.watch(schema):
             if (near := likely_keyword(keyword)) is not None:
                 yield (
                     child(pointer, keyword),
@@ -96,9 +98,9 @@ def _is_of_other_draft(schema: dict[str, Any], draft: Draft) -> bool:
         return True
 
 
-def _patterns(root: Any) -> Iterator[_Fault]:
+def _patterns(root: Any, deadline: Deadline) -> Iterator[_Fault]:
     cost = 0
-    for pointer, pattern in _patterns_in(root):
+    for pointer, pattern in deadline.watch(_patterns_in(root)):
         cost += len(pattern) + 100
         if cost > MAX_PATTERNS:
             yield pointer, f"the schema has too many patterns: the limit is {MAX_PATTERNS} characters of them"
@@ -118,17 +120,17 @@ def _patterns_in(root: Any) -> Iterator[tuple[str, str]]:
             yield from ((child(pointer, "patternProperties", key), key) for key in named)
 
 
-def _referring(root: Any) -> Iterator[_Fault]:
+def _referring(root: Any, deadline: Deadline) -> Iterator[_Fault]:
     references = References(root)
     is_sound = True
-    for pointer, schema in walk(root):
+    for pointer, schema in deadline.watch(walk(root)):
         for _, ref in refs_in(schema):
             try:
                 references.resolve(ref, pointer)
             except SchemaError as error:
                 is_sound = False
                 yield error.pointer, error.message.removeprefix(f"{error.pointer}: ").removesuffix(".")
-    if is_sound and (cycle := find_cycle(root)) is not None:
+    if is_sound and (cycle := find_cycle(root, deadline)) is not None:
         yield cycle, "its references come back to it before they say anything of the value"
 
 

@@ -8,10 +8,11 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
+from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.schema.drafts import draft_of
 from gencli.structured.schema.keywords import canonical, exact
 from gencli.structured.schema.messages import shortened
-from gencli.structured.schema.patterns import searches
+from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import References, find_loop, refs_in
 
@@ -24,20 +25,18 @@ _PAIRS = (
     ("minContains", "maxContains", "array"),
     ("minProperties", "maxProperties", "object"),
 )
-_SECONDS = 0.1  # for a pattern on the name of a property
-_MAX_SEARCHES = 10_000  # of patterns in names; what would take more is let pass
 _MAX_CHAIN = 30  # references and allOf followed for the types of a value
 
 _Fault = tuple[str, str]
 
 
-def find_contradictions(root: Any) -> Iterator[_Fault]:
+def find_contradictions(root: Any, deadline: Deadline = NEVER) -> Iterator[_Fault]:
     """(pointer, what is wrong) of the places that nothing satisfies.
 
     The schema's own references have to lead somewhere. Looks where a value can come to stand: not below
     `not` or conditions, and not at an alternative while there is another.
     """
-    yield from _Search(root).faults()
+    yield from _Search(root, deadline).faults()
 
 
 def _is_nothing(schema: Any) -> bool:
@@ -45,8 +44,9 @@ def _is_nothing(schema: Any) -> bool:
 
 
 class _Search:
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, deadline: Deadline) -> None:
         self._root = root
+        self._deadline = deadline
         self._references = References(root)
         self._draft = draft_of(root)
         self._types: dict[str, frozenset[str]] = {}
@@ -69,6 +69,7 @@ class _Search:
 
     def _at(self, pointer: str) -> Any:
         """The schema at a pointer, with the keywords that its draft acts on."""
+        self._deadline.check()
         schema = self._references.at(pointer)
         if not isinstance(schema, dict):
             return schema
@@ -213,7 +214,7 @@ def _missing(schema: dict[str, Any]) -> Iterator[_Fault]:
         return
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     is_closed = _is_nothing(schema.get("additionalProperties"))
-    is_long = len(required) * len(patterns) > _MAX_SEARCHES
+    is_long = len(required) * len(patterns) > MAX_SEARCHES
     for key in required:
         if _is_nothing(properties.get(key)):
             yield "required", f"{key!r} is required, but its schema is false"
@@ -227,7 +228,7 @@ def _missing(schema: dict[str, Any]) -> Iterator[_Fault]:
 
 def _matches(patterns: dict[str, Any], key: str) -> bool:
     with suppress(TimeoutError):
-        return any(searches(pattern, key, _SECONDS) for pattern in patterns)
+        return any(searches(pattern, key, MAX_SECONDS) for pattern in patterns)
     return True
 
 

@@ -20,13 +20,34 @@ _LABEL = r"(?:(?!..--)|(?=xn--))[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*|\"[ !#-~]+\"")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
-_PCHAR = r"[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2}"
-_USER = r"(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@"
-_NAME = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
-_AUTHORITY = rf"//(?:{_USER})?(?:\[(?P<ipv6>[^\]]*)\]|{_NAME})(?::[0-9]*)?(?=[/?#]|$)"
-_URI = re.compile(
-    rf"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*:)?(?P<authority>{_AUTHORITY})?(?P<path>(?:{_PCHAR})*)"
-    rf"(?:\?(?:{_PCHAR}|\?)*)?(?:#(?:{_PCHAR}|\?)*)?"
+# What RFC 3987 allows beyond ASCII: all planes without their last two characters; private ones in a query.
+_BEYOND = "\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef" + "".join(
+    f"{chr(plane << 16 | (0x1000 if plane == 14 else 0))}-{chr(plane << 16 | 0xFFFD)}"
+    for plane in range(1, 15)
+)
+_PRIVATE = "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
+
+
+def _uris(more: str = "", private: str = "") -> re.Pattern[str]:
+    """RFC 3986, with more letters where that has letters."""
+    name = rf"[A-Za-z0-9._~!$&'()*+,;={more}-]|%[0-9A-Fa-f]{{2}}"
+    sign = rf"[:@/]|{name}"
+    host = rf"(?:\[(?P<ipv6>[^\]]*)\]|(?:{name})*)(?::[0-9]*)?(?=[/?#]|$)"
+    return re.compile(
+        rf"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*:)?(?P<authority>//(?:(?:{name}|:)*@)?{host})?"
+        rf"(?P<path>(?:{sign})*)(?:\?(?:{sign}|[?{private}])*)?(?:#(?:{sign}|\?)*)?"
+    )
+
+
+_URI, _IRI = _uris(), _uris(_BEYOND, _PRIVATE)
+_MORE_LOCAL = re.compile(
+    _LOCAL.pattern.replace("~-]", "~\u0080-\U0010ffff-]").replace("!#-~]", "!#-~\u0080-\U0010ffff]")
+)
+# RFC 6570, with the apostrophe of its erratum 6937.
+_VARIABLE = r"(?:\w|%[0-9A-Fa-f]{2})+(?:\.(?:\w|%[0-9A-Fa-f]{2})+)*(?:\*|:[1-9][0-9]{0,3})?"
+_TEMPLATE = re.compile(
+    rf"(?:[!#$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~]|[^\x00-\xa0]|%[0-9A-Fa-f]{{2}}"
+    rf"|\{{[+#./;?&=,!@|]?{_VARIABLE}(?:,{_VARIABLE})*\}})*".replace(r"\w", "[A-Za-z0-9_]")
 )
 _RELATIVE = re.compile(r"(?:0|[1-9][0-9]*)(#|(?:/.*)?)", re.DOTALL)
 
@@ -68,8 +89,21 @@ def _ipv6(text: str) -> bool:
     return bool(ipaddress.IPv6Address(text)) and "%" not in text
 
 
-def _reference(text: str) -> bool:
-    found = _URI.fullmatch(text)
+def _idn_hostname(text: str) -> bool:
+    import idna
+
+    return text[-1:] != "." and bool(idna.encode(text, strict=True))
+
+
+def _idn_email(text: str) -> bool:
+    local, _, host = text.rpartition("@")
+    if host.startswith("["):
+        return _email(f"a@{host}") and bool(_MORE_LOCAL.fullmatch(local))
+    return bool(_MORE_LOCAL.fullmatch(local)) and _idn_hostname(host)
+
+
+def _reference(text: str, form: re.Pattern[str] = _URI) -> bool:
+    found = form.fullmatch(text)
     if found is None or (not found["scheme"] and ":" in found["path"].split("/")[0]):
         return False
     if not found["authority"] and found["path"].startswith("//"):
@@ -77,9 +111,9 @@ def _reference(text: str) -> bool:
     return found["ipv6"] is None or found["ipv6"][:1] in "vV" or _ipv6(found["ipv6"])
 
 
-def _uri(text: str) -> bool:
-    found = _URI.match(text)
-    return found is not None and found["scheme"] is not None and _reference(text)
+def _uri(text: str, form: re.Pattern[str] = _URI) -> bool:
+    found = form.match(text)
+    return found is not None and found["scheme"] is not None and _reference(text, form)
 
 
 def _pointer(text: str) -> bool:
@@ -104,13 +138,18 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "duration": lambda text: bool(_DURATION.fullmatch(text)),
     "email": _email,
     "hostname": lambda text: bool(_HOST.fullmatch(text)),
+    "idn-email": _idn_email,
+    "idn-hostname": _idn_hostname,
     "ipv4": lambda text: bool(ipaddress.IPv4Address(text)),
     "ipv6": _ipv6,
+    "iri": lambda text: _uri(text, _IRI),
+    "iri-reference": lambda text: _reference(text, _IRI),
     "json-pointer": _pointer,
     "regex": _regex,
     "relative-json-pointer": _relative_pointer,
     "time": _time,
     "uri": _uri,
     "uri-reference": _reference,
+    "uri-template": lambda text: bool(_TEMPLATE.fullmatch(text)),
     "uuid": lambda text: bool(_UUID.fullmatch(text)),
 }

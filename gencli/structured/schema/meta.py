@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import groupby
 from typing import Any
 
 from gencli.structured.schema.drafts import DRAFTS, Draft
@@ -79,18 +79,47 @@ def _judge(draft: Draft, keyword: str) -> Any:
 @lru_cache(maxsize=4096)
 def likely_keyword(word: str) -> str | None:
     """The keyword that a word is one letter away from, unless it is one, or a remark."""
-    by_length = _keywords()
-    near = [keyword for n in (-1, 0, 1) for keyword in by_length.get(len(word) + n, ())]
-    if word in near or word in _REMARKS or word.startswith(("x-", "X-")):
+    known = _keywords()
+    if len(word) > known.longest + 1 or word in known.all or word in _REMARKS:
         return None
-    return next((keyword for keyword in near if _is_near(word, keyword)), None)
+    if word.startswith(("x-", "X-")):
+        return None
+    near = {keyword for form in _forms(word) for keyword in known.by_form.get(form, ())}
+    near = {keyword for keyword in near if _is_near(word, keyword) or _is_near(word, _plural(keyword))}
+    return min(near, key=_rank, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keywords:
+    """All drafts' keywords, and which of them have a form: so that a word is not compared with all."""
+
+    all: frozenset[str]
+    longest: int
+    by_form: dict[str, list[str]]
 
 
 @cache
-def _keywords() -> dict[int, list[str]]:
-    """All drafts' keywords by their length."""
-    found = sorted({keyword for draft in DRAFTS for keyword in draft.described()}, key=len)
-    return {length: sorted(group) for length, group in groupby(found, key=len)}
+def _keywords() -> _Keywords:
+    found = frozenset(keyword for draft in DRAFTS for keyword in draft.described())
+    by_form: dict[str, list[str]] = {}
+    for keyword in found:
+        for form in _forms(keyword) | _forms(_plural(keyword)) | {keyword.removeprefix("$")}:
+            by_form.setdefault(form, []).append(keyword)
+    return _Keywords(found, max(map(len, found)), by_form)
+
+
+def _forms(word: str) -> set[str]:
+    """What two words share one of if they are a letter apart: the word, in small, and short of a letter."""
+    return {word, word.lower(), *(word[:at] + word[at + 1 :] for at in range(len(word)))}
+
+
+def _plural(keyword: str) -> str:
+    """A keyword as many write it: propertys."""
+    return keyword.removesuffix("ies") + "ys" if keyword.endswith("ies") else keyword
+
+
+def _rank(keyword: str) -> tuple[int, str]:
+    return len(keyword), keyword
 
 
 def _is_near(word: str, keyword: str) -> bool:

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["MAX_CHARACTERS", "MAX_REPEATS", "check_pattern", "searches"]
+__all__ = ["MAX_CHARACTERS", "MAX_REPEATS", "MAX_SEARCHES", "MAX_SECONDS", "check_pattern", "searches"]
 
 MAX_CHARACTERS = 20_000  # of a pattern; a longer one takes seconds to compile
 MAX_REPEATS = 100_000  # counted repeats, nested ones multiplied; each takes memory
+MAX_SEARCHES = 10_000  # of patterns in the names of properties, before a run
+MAX_SECONDS = 0.1  # for one of them
 
 _TOP = 0x10FFFF
 _SETS = {
@@ -52,7 +54,7 @@ def check_pattern(pattern: str) -> None:
     _compiled(pattern)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> Any:
     import regex  # type: ignore[import-untyped]
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
+from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.errors import SchemaError
 from gencli.structured.schema.pointers import child, descend, keys_of
 
@@ -163,11 +164,11 @@ class References:
             stack.extend((pointer + step, base, below) for _, step, below in _below(here))
 
 
-def find_cycle(root: Any) -> str | None:
+def find_cycle(root: Any, deadline: Deadline = NEVER) -> str | None:
     """The pointer of a schema that comes back to itself without going into the value, if there is one."""
     references = References(root)
     starts = (pointer for pointer, _ in walk(root))
-    return find_loop(starts, lambda pointer: _same_value(references, pointer))
+    return find_loop(starts, lambda pointer: deadline.watch(_same_value(references, pointer)))
 
 
 def find_loop(starts: Iterable[str], next_of: Callable[[str], Iterable[str]]) -> str | None:

@@ -8,14 +8,13 @@ from typing import Any
 from gencli.presets.tree import Bounds, Fault
 from gencli.presets.tree import parse as parse_yaml
 from gencli.structured.errors import DocumentError, SchemaError
+from gencli.structured.files import YAML, named_file
 from gencli.structured.schema.check import MAX_BYTES, check_size
 from gencli.structured.schema.concise import parse_concise
 from gencli.structured.schema.document import parse
 
-__all__ = ["is_file_name", "read_schema"]
+__all__ = ["read_schema"]
 
-_YAML = (".yaml", ".yml")
-_ENDINGS = (".json", *_YAML)
 _YAML_BOUNDS = Bounds("YAML schema", max_bytes=MAX_BYTES, max_nodes=100_000, max_depth=64)
 
 
@@ -26,22 +25,12 @@ def read_schema(text: str) -> dict[str, Any] | bool:
     file that exists, is that file; anything else is the concise form. SchemaError if there is no schema;
     whether it can be used is for `check_schema` to say.
     """
-    stripped = text.strip()
+    path, stripped = named_file("json_schema", text), text.strip()
+    if path is not None:
+        return _from_file(path)
     if stripped.startswith("{") or stripped in ("true", "false"):
         return _from_json(text, "The schema")
-    if stripped.lower().endswith(_ENDINGS) and "\n" not in stripped:
-        return _from_file(Path(stripped).expanduser())
-    if is_file_name(text):
-        return _from_file(Path(text))
     return parse_concise(text)
-
-
-def is_file_name(text: str) -> bool:
-    """Whether a file of this name exists."""
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # too long for a name, or no name
-        return False
 
 
 def _from_file(path: Path) -> dict[str, Any] | bool:
@@ -51,7 +40,7 @@ def _from_file(path: Path) -> dict[str, Any] | bool:
             check_size(len(content) if len(content) <= MAX_BYTES else path.stat().st_size)
     except OSError as error:
         raise SchemaError(f"The schema {path} cannot be read: {error.strerror or error}.") from None
-    if path.suffix.lower() in _YAML:
+    if path.suffix.lower() in YAML:
         return _from_yaml(content, path)
     try:
         return _from_json(content.decode(), f"The schema {path}")

@@ -231,10 +231,12 @@ def test_a_step_over_a_limit_has_no_next_token_and_can_be_taken_back(monkeypatch
         return backend.fill([Ask(matcher, (), 0)], masks)
 
     assert fill() == [[False]]
+    assert matcher.limit() == ""
     before = masks.clone()
     assert matcher.accept(x)
     assert fill() == [[False]]
     assert not masks[0].any()
+    assert "step_max_items: 220" in matcher.limit()
     matcher.rollback(1)
     assert fill() == [[False]]
     assert torch.equal(masks, before)

@@ -66,6 +66,29 @@ def test_a_short_end_completes_the_document_and_leaves_the_matcher_alone(backend
     assert CLOSER.path(matcher, begun.encode(), len(path) - 1) is None
 
 
+ENDLESS = [
+    {"type": "string", "format": "email"},
+    {"type": "string", "format": "date-time"},
+    {"type": "string", "pattern": "^[^@]+@[a-z]+[.]com$"},
+    {"type": "string", "pattern": "^[0-9.]+Z$"},
+    {"type": "object", "additionalProperties": {"type": "object", "minProperties": 1}, "minProperties": 1},
+]
+
+
+@pytest.mark.parametrize("whitespace", [0, 8])
+@pytest.mark.parametrize("schema", ENDLESS, ids=str)
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_a_string_whose_own_expression_need_not_end_is_brought_to_its_end(backend, schema, whitespace):
+    matcher, text = matcher_of(schema, backend, whitespace), b""
+    path = CLOSER.path(matcher, text, 120, is_json=True)
+    assert path
+    for index, token in enumerate(path):  # each step leaves one less to do
+        assert CLOSER.path(matcher, text, 120, is_json=True) == path[index:]
+        matcher.accept(token)
+        text = CLOSER.speller.join(text, token)
+    assert matcher.is_complete()
+
+
 def test_only_what_leaves_room_for_the_end_stays():
     matcher = matcher_of(LISTS)
     begun = '{"items":["ab'

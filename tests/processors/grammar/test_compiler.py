@@ -1,20 +1,24 @@
 """The compiler: each grammar once, beside other work, kept on disk."""
 
 import json
+import math
 import os
 import threading
+import time
 
 import pytest
 
-from processors.errors import GrammarError
+from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar import compiler as compiler_module
 from processors.grammar.compiler import GrammarCompiler
 from processors.grammar.constraint import Constraint
 from processors.grammar.limits import is_small
+from processors.grammar.process import Patience
 from processors.grammar.store import GrammarStore
 from tests.processors.grammar.kit import PERSON, TREE, env_of, state_of
 
 SMALL_SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer"}}}'
+HOURS = json.dumps({"type": "string", "maxLength": 300_000, "description": 4000 * "x"})
 BOUNDED = json.dumps({"type": "string", "maxLength": 9})
 
 
@@ -90,6 +94,22 @@ def test_what_a_process_has_tried_needs_no_process_again(compilers, tmp_path, mo
     GrammarStore(tmp_path).put(path.stem, b"not what xgrammar wrote")
     check()  # it is compiled again, and what was stored is replaced
     assert GrammarStore(tmp_path).get(path.stem) == b""
+
+
+def test_the_error_names_the_limit_and_what_was_left_of_it(compilers):
+    compiler = compilers(timeout=0.001)
+    with pytest.raises(GrammarTimeout, match=r"the time limit of 0\.001 s\.$"):
+        compiler.compile(schema(HOURS))
+    with pytest.raises(GrammarTimeout, match=r"of 0\.001 s, of which it had 0\.0002\.$"):
+        compiler.compile(schema(HOURS, "llguidance"), 0.0002)
+
+
+@pytest.mark.parametrize(
+    ("limit", "left", "waited", "rest"),
+    [(5.0, math.inf, 2.0, 4.5), (5.0, 1.0, 0.0, 2.5), (1.0, 1.0, 9.0, 0.0)],
+)
+def test_a_process_is_killed_within_two_seconds_of_the_limit_wherever_they_went(limit, left, waited, rest):
+    assert Patience(limit, left, time.perf_counter() - waited).rest == pytest.approx(rest, abs=1.0)
 
 
 @pytest.mark.parametrize("broken", [b"", b"short", b"\0" * 50])

@@ -1,0 +1,17 @@
+"""Files that a value names: a preset's lie beside the preset, not where the command is given."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from gencli.structured.files import named_file
+
+__all__ = ["placed"]
+
+
+def placed(key: str, value: Any, folder: Path) -> Any:
+    """The value of a key, with the whole path if it names a file relative to `folder`."""
+    path = named_file(key, value, folder) if isinstance(value, str) else None
+    return value if path is None else os.path.abspath(path)
