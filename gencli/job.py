@@ -11,7 +11,7 @@ from gencli.assembly import Assembly, assemble
 from gencli.conflicts import refuse_conflicts
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
-from gencli.request import Limits, Request, Stops
+from gencli.request import Drafting, Limits, Request, Stops
 from gencli.settings import Settings
 from gencli.structured.strict import plan_notices
 from gencli.structured.wanted import Structure, wanted
@@ -42,6 +42,7 @@ class Job:
     is_chat: bool = False
     system: str | None = None
     structure: Structure | None = None
+    drafting: Drafting = field(default_factory=Drafting)
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
@@ -87,8 +88,14 @@ def make_job(settings: Settings) -> Job:
         is_chat=settings["chat"],
         system=settings["system"],
         structure=structure,
+        drafting=_drafting(settings),
         registry=registry,
     )
+
+
+def _drafting(settings: Settings) -> Drafting:
+    tokens = settings["draft_tokens"]
+    return Drafting(settings["draft"], None if tokens == "auto" else tokens, settings["draft_min_p"])
 
 
 def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
@@ -132,6 +139,7 @@ def make_request(
         session=session,
         jump=job.structure.jump if job.structure else "auto",
         finish_open=job.structure is not None and job.structure.finish_open,
+        drafting=job.drafting,
     )
 
 
@@ -148,7 +156,7 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
         if job.structure.notice:
             yield job.structure.notice
         yield from _idle_stops(job)
-    yield from plugin_notices(job.assembly.chain, job.registry)
+    yield from plugin_notices(job.assembly.chain, job.registry, drafter=job.drafting.drafter)
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]

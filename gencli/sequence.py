@@ -6,7 +6,7 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
 from gencli.errors import GencliError, GenerationError
-from gencli.events import Error, Event, Finish, Timings, Token
+from gencli.events import Drafted, Error, Event, Finish, Timings, Token
 from gencli.request import Request
 from gencli.text.stream import Delta, TextStream
 from gencli.text.stream import Finish as Reason
@@ -36,15 +36,17 @@ class Sequence:
     seed: int
     stream: TextStream
     submitted: float
+    number: int = 0  # in the order of submission
     slot: int = -1
     fed: int = 0
-    cached: int = 0  # tokens that the lane held when it was given
+    cached: int = 0  # tokens of the prompt that were found in a lane, its own or another
     output: list[int] = field(default_factory=list)
     finish: Reason | None = None
     cut: str = ""  # the limit that was reached, while it is open how the text ends
     document: Document | None = None  # where the text stands in its grammar; None without one
     started: float | None = None
     first_token: float | None = None
+    drafted: Drafted | None = None
     _texts: list[str] = field(default_factory=list)
     _given: tuple[int, int] = (0, 0)  # how many of `output` and `_texts` events have told of
 
@@ -158,4 +160,5 @@ class Sequence:
             timings=Timings(prefill=first - started, decode=now - first, first_token=first - self.submitted),
             cached_tokens=self.cached,
             document=self.document,
+            drafted=self.drafted,
         )
