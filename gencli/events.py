@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from gencli.structured.verdict import Verdict
     from processors.base import Document
 
-__all__ = ["Error", "Event", "Finish", "Timings", "Token"]
+__all__ = ["Candidate", "Error", "Event", "Finish", "Timings", "Token"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,25 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A text among which a choice was made. `logprob` is the sum over its tokens, `score` what decided."""
+
+    text: str
+    score: float
+    logprob: float
+    completion_tokens: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """A sample is complete. `text` is all of it: the joined Token texts.
 
     `cached_tokens` of the prompt were still in memory from the session's request before; the rest was read.
     `document` says where the text stands in its grammar (see processors.base.Followed); None without one.
     `verdict` is what the text was found to be, where something was asked of it; `text` is then the result
-    alone, without the thinking before it.
+    alone, without the thinking before it. `candidates` are all texts that it was chosen from, the best
+    first, and `score` is its own; without a choice there are none, and `logprob` is not known.
     """
 
     request: str
@@ -53,6 +65,9 @@ class Finish:
     cached_tokens: int = 0
     document: Document | None = None
     verdict: Verdict | None = None
+    logprob: float = 0.0
+    score: float | None = None
+    candidates: tuple[Candidate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
