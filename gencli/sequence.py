@@ -65,9 +65,7 @@ class Sequence:
 
     def fork(self) -> Sequence:
         """An independent copy, which goes on from here."""
-        return replace(
-            self, stream=self.stream.fork(), output=self.output.copy(), _texts=self._texts.copy()
-        )
+        return replace(self, stream=self.stream.fork(), output=self.output.copy(), _texts=self._texts.copy())
 
     def take(
         self, tokens: Tokens[int], followed: Tokens[Followed] = (), *, context: int, now: float

@@ -50,7 +50,9 @@ def test_one_beam_is_greedy(stage):
     for text in ("Hello", "abc", "the cat"):
         one = request(text, width=1, chain=LETTERS + stage)
         greedy = plain(text, chain=LETTERS + stage, draw="greedy")
-        assert search([one])[text, 0].text == generate([greedy], runner=FakeRunner(eos_ids=(257,)))[text, 0].text
+        assert (
+            search([one])[text, 0].text == generate([greedy], runner=FakeRunner(eos_ids=(257,)))[text, 0].text
+        )
 
 
 def test_neighbours_change_nothing():
