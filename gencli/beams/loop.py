@@ -204,13 +204,13 @@ class BeamLoop:
 
     def _end(self, searches: list[Search], reason: str, matched: str | None = None) -> list[Event]:
         """End searches from outside. After an interrupt none of their texts is a result."""
-        events = []
+        events = list[Event]()
         for search in searches:
             search.close(reason, matched)
-            for event in self._results(search):
-                is_result = reason != "interrupted" or not isinstance(event, Finish)
-                events.append(event if is_result else replace(event, reason=reason, matched=None))
-        return events
+            events += self._results(search)
+        if reason != "interrupted":
+            return events
+        return [replace(e, reason=reason, matched=None) if isinstance(e, Finish) else e for e in events]
 
     def _retreat(self) -> list[Event]:
         """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""

@@ -25,11 +25,11 @@ def test_no_continuation_beats_the_bound_and_one_reaches_it(penalty):
 
 def test_the_finished_list_keeps_the_best_and_of_equals_the_first():
     found = FinishedList[str](2)
-    assert not found.is_full and found.worst == -math.inf
+    assert (found.is_full, found.worst) == (False, -math.inf)
     for score, text in ((-3.0, "a"), (-1.0, "b"), (-1.0, "c"), (-9.0, "d")):
         found.add(score, text)
     assert found.entries == ((-1.0, "b"), (-1.0, "c"))
-    assert found.is_full and found.worst == -1.0
+    assert (found.is_full, found.worst) == (True, -1.0)
 
 
 def test_candidates_come_in_order_and_none_is_masked():
