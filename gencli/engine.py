@@ -62,6 +62,7 @@ class Engine:
         registry: Registry | None = None,
         drafter: Drafter | None = None,
         grammars: Compiler | None = None,
+        share_prefixes: bool = True,
     ) -> None:
         spec = runner.spec
         # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
@@ -74,6 +75,7 @@ class Engine:
             step_tokens=step_tokens,
             context=spec.context,
             can_rollback=spec.can_rollback,
+            share_prefixes=share_prefixes,
         )
         self._history = History(device, slots=max_batch + 1)
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
@@ -108,7 +110,7 @@ class Engine:
         now = time.monotonic()
         for sample in range(request.n):
             stream, seed = self._stream(request), derive(request.seed, sample)
-            self._scheduler.waiting.append(Sequence(request, sample, seed, stream, submitted=now))
+            self._scheduler.add(Sequence(request, sample, seed, stream, submitted=now))
 
     def _stream(self, request: Request) -> TextStream:
         return TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self.eos_ids))
@@ -206,7 +208,7 @@ class Engine:
             if sequence.fed:
                 self._runner.keep(slot, sequence.fed)
             else:
-                self._runner.release(slot)  # of what a session may have left there
+                self._runner.release(slot)  # of what another sequence left there
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
             told = admission(request, self._runner.spec.context)
             self.pipeline.admit(slot, request.chain, told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gencli.batch.engines.base import OnTokens
 from gencli.batch.feed import row_request
@@ -133,7 +133,10 @@ class Loop:
             return
         del self._open[event.request]
         if not any(isinstance(end, Finish) and end.reason == "interrupted" for end in ends):
-            yield self._judge(entry.row, entry.job, ends)
+            finishes = [end for end in ends if isinstance(end, Finish)]
+            copied = sum(end.cached_tokens for end in finishes)
+            read = sum(end.prompt_tokens for end in finishes) - copied
+            yield replace(self._judge(entry.row, entry.job, ends), read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:
         """Once told to stop: what waits is left, and when the time is over, what runs as well."""

@@ -20,6 +20,8 @@ class Tally:
     rows: int = 0
     failed: int = 0
     prompt_tokens: int = 0
+    prompt_tokens_read: int = 0
+    prompt_tokens_copied: int = 0
     completion_tokens: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -29,6 +31,8 @@ class Tally:
         self.rows += 1
         self.failed += outcome.is_error
         self.prompt_tokens += outcome.result.get("prompt_tokens") or 0
+        self.prompt_tokens_read += outcome.read
+        self.prompt_tokens_copied += outcome.copied
         for sample in samples_of(outcome.result):
             self.completion_tokens += sample["completion_tokens"] or 0
             self.reasons[str(sample["finish_reason"])] += 1
