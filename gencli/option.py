@@ -12,7 +12,9 @@ from processors.params import Bounds
 
 __all__ = ["ANY", "SECTIONS", "Option", "Section"]
 
-Section = Literal["Prompt", "Presets", "Model", "Chain", "Draw", "Limits and stops", "Structure", "Output"]
+Section = Literal[
+    "Prompt", "Presets", "Model", "Chain", "Draw", "Search", "Limits and stops", "Structure", "Output"
+]
 SECTIONS: tuple[str, ...] = get_args(Section)
 ANY = Bounds()
 

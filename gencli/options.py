@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from gencli.beams.options import SEARCH
 from gencli.errors import UsageError
 from gencli.option import SECTIONS, Option, Section
 from gencli.structured.options import STRUCTURE
@@ -183,7 +184,9 @@ _OUTPUT: tuple[Option, ...] = (
            "Output", False, flag_only="it is for finding a fault in one run"),
 )  # fmt: skip
 
-OPTIONS: tuple[Option, ...] = (*_PROMPT, *_PRESETS, *_MODEL, *_STAGES, *_DRAW, *_STOPS, *STRUCTURE, *_OUTPUT)
+OPTIONS: tuple[Option, ...] = (
+    *_PROMPT, *_PRESETS, *_MODEL, *_STAGES, *_DRAW, *SEARCH, *_STOPS, *STRUCTURE, *_OUTPUT,
+)  # fmt: skip
 PENALTY_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.field and not o.stage)
 _BY_KEY = {entry.key: entry for entry in OPTIONS}
 

@@ -49,11 +49,11 @@ class ChoosingEngine(Engine):
     def _check_width(self, width: int, num_texts: int) -> None:
         if width > self._max_batch:
             raise UsageError(
-                f"{width} beams are wanted, but at most {self._max_batch} samples run side by side.",
-                hint=f"Give --max-batch {width}, or fewer beams.",
+                f"--beams is {width}, but --max-batch lets only {self._max_batch} run side by side.",
+                hint=f"Raise --max-batch to {width}, or take fewer beams.",
             )
         if num_texts > width:
-            raise UsageError(f"n is {num_texts}, but {width} beams find {width} texts at the most.")
+            raise UsageError(f"n is {num_texts}, but {width} beams find at most {width} texts.")
 
     def run(self) -> Iterator[Event]:
         """Generate until every submitted request has ended. More may be submitted between two events."""
