@@ -113,7 +113,7 @@ FEATURES = {
     "sampler": feature({"--sampler": ("multinomial",)}),
     "seed": feature({"--seed": ("77",)}),
     "n": feature({"-n": ("2",)}),
-    # The seed changes nothing of a search, so what stands beside it has to show in one of few setups.
+    # The seed changes nothing of a search; JSON has its values.
     "beams": feature({"--beams": ("3",)}, {}, *SEARCHES),
     "length_penalty": feature({"--length-penalty": ("-4",)}, *BY_BEAMS),
     "early_stopping": feature({"--early-stopping": None}, *BY_BEAMS),

@@ -58,7 +58,7 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
         )
     if settings.is_given("max_batch") and width > settings["max_batch"]:
         raise UsageError(
-            f"{said('max_batch')} is {settings['max_batch']}, but {search} needs {width} places side by side."
+            f"{said('max_batch')} is {settings['max_batch']}, but {search} take {width} places side by side."
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gencli.cli.candidates import candidates
+from gencli.cli.candidates import candidates, search
 from gencli.cli.results import Results, Row, failure, tokens_per_second
 from gencli.events import Error, Finish
 from gencli.job import Job
@@ -50,6 +50,7 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         "model": info.model,
         "timings": _timings(row.finishes),
         "sampler": info.job.method,
+        "search": search(info.job),
         "candidates": candidates(row),
         "grammar": _grammar(info),
         "chain": _stages(info),
