@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import cast
 
+from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.models.base import ModelSpec
 from gencli.request import Request
@@ -72,5 +73,11 @@ def check_request(request: Request, spec: ModelSpec) -> None:
         )
     if request.n > 1 and request.session:
         raise UsageError(f"A session goes on from one answer, but n is {request.n}.", hint="Leave n at 1.")
+    if request.drafting.drafter not in ("", NO_DRAFTER) and not spec.can_rollback:
+        raise UsageError(
+            f"{spec.name} takes no drafts ({request.drafting.drafter}): its layers keep a running state, so "
+            "it cannot forget those that are rejected.",
+            hint="Leave out --draft.",
+        )
     if request.n < 1 or request.limits.max_tokens < 1:
         raise UsageError("n and max-tokens have to be at least 1.")

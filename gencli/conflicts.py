@@ -6,8 +6,9 @@ from pathlib import Path
 
 from gencli.assembly import Assembly
 from gencli.beams.conflicts import refuse_search
+from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
-from gencli.settings import Settings
+from gencli.settings import DEFAULT, Settings
 
 __all__ = ["refuse_conflicts"]
 
@@ -19,6 +20,7 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
     if not settings["beams"]:
         _refuse_greedy(settings, assembly)
     _refuse_lengths(settings, assembly)
+    _refuse_drafts(settings)
     _refuse_output(settings)
 
 
@@ -78,6 +80,16 @@ def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
                 f"{entry.said} asks for {entry.value} tokens, {settings.name('max_tokens')} allows "
                 f"{settings['max_tokens']}."
             )
+
+
+def _refuse_drafts(settings: Settings) -> None:
+    """What is said of drafts needs a drafter; a row may choose only among those that the run has."""
+    said, name = settings.name("draft"), settings["draft"]
+    given = [key for key in ("draft_tokens", "draft_min_p") if settings.is_given(key)]
+    if name == NO_DRAFTER and given and settings.origin("draft") == DEFAULT:
+        raise UsageError(f"{settings.name(given[0])} is given, but nothing drafts.", hint="Add --draft NAME.")
+    if not name:
+        raise UsageError(f"{said} is empty.", hint="Leave it out, or give the name of a drafter.")
 
 
 def _refuse_output(settings: Settings) -> None:

@@ -12,15 +12,16 @@ from torch import Tensor
 from gencli.admission import admission, check_request, effective_chain, stop_rules
 from gencli.beams.best_of import sum_logprob
 from gencli.drafters.base import Drafter
+from gencli.drafters.chooser import Chooser
 from gencli.drafters.first import FirstDrafter
 from gencli.drafters.jump import JumpDrafter
 from gencli.errors import GenerationError, is_out_of_memory
 from gencli.events import Event
 from gencli.models.base import ModelRunner
-from gencli.plugins.safety import DraftGuard
 from gencli.request import Request
 from gencli.scheduler import Choosing, Scheduler
 from gencli.sequence import Sequence, Taken
+from gencli.speculation import Clock, Speculation
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
 from processors.base import Compiler, Env
@@ -49,7 +50,7 @@ class Engine:
     """Runs requests together, continuously batched, on one model.
 
     `max_batch` is the number of sequences that run at once, `step_tokens` about how many tokens a step
-    feeds. Requests that wait or join change nothing in the text of the others.
+    feeds. Requests that wait or join change nothing in the text of the others. `clock` times drafts.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Engine:
         registry: Registry | None = None,
         drafter: Drafter | None = None,
         grammars: Compiler | None = None,
+        clock: Clock = time.perf_counter,
         share_prefixes: bool = True,
     ) -> None:
         spec = runner.spec
@@ -73,22 +75,24 @@ class Engine:
         self._scheduler = Scheduler(
             max_batch=max_batch,
             step_tokens=step_tokens,
-            context=spec.context,
             can_rollback=spec.can_rollback,
             share_prefixes=share_prefixes,
         )
         self._history = History(device, slots=max_batch + 1)
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
         self.pipeline = Pipeline(env, self._registry)
-        jump = JumpDrafter(self.pipeline)
-        self._drafter = FirstDrafter([jump, drafter]) if drafter else jump
-        self._drafting: set[int] = set()  # slots that the drafter knows
-        self._guard = DraftGuard(self._registry)
-        self.notices: list[str] = []
         self._sampler = Sampler()
+        self._speculation = self._speculating(drafter, clock)
+        self.notices: list[str] = []
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
         self.occupancy = 0.0  # in the last step: what ran, of what may run at once
+
+    def _speculating(self, drafter: Drafter | None, clock: Clock) -> Speculation:
+        drafters: list[Drafter] = [JumpDrafter(self.pipeline), *([drafter] if drafter else [])]
+        every = FirstDrafter(drafters)
+        every.bind(Chooser(self.pipeline, self._sampler, self._history))
+        return Speculation(every, self.pipeline, self._registry, self._runner.spec, clock=clock)
 
     def effective(self, request: Request) -> Request:
         """The request as it will run."""
@@ -105,8 +109,8 @@ class Engine:
         check_request(request, spec)
         self.pipeline.admit(self._spare_slot, request.chain, admission(request, spec.context))
         self.pipeline.release(self._spare_slot)
-        if self._drafter.handles(request):
-            self._guard_drafts(request)
+        self._speculation.check(request)
+        self.notices += self._speculation.guard(request)
         now = time.monotonic()
         for sample in range(request.n):
             stream, seed = self._stream(request), derive(request.seed, sample)
@@ -114,12 +118,6 @@ class Engine:
 
     def _stream(self, request: Request) -> TextStream:
         return TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self.eos_ids))
-
-    def _guard_drafts(self, request: Request) -> None:
-        """No drafts for a plugin that would give other text with them."""
-        for name, fault in self._guard.faults(request.chain):
-            self.pipeline.run_stepwise(name)
-            self.notices.append(f"The stage {name} runs without drafts, as it fails with them: {fault}")
 
     def run(self) -> Iterator[Event]:
         """Generate until every submitted request has ended. More may be submitted between two events."""
@@ -157,7 +155,7 @@ class Engine:
         """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
         self._admit()
         self.occupancy = len(self._scheduler.running) / self.limit
-        step = self._scheduler.plan(self._drafter, drafting=self._drafting_slots())
+        step = self._scheduler.plan(self._speculation.propose)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.keep(fork.target, fork.length)
@@ -173,6 +171,7 @@ class Engine:
         tokens, counts = verify(self._sampler(self.pipeline(logits, rows), rows), rows)
         # The one wait for the device.
         chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()
+        self._speculation.verified(step.plan)
         return _Chosen(choosing, logits, rows, chosen)
 
     def _retreat(self) -> list[Event]:
@@ -184,6 +183,7 @@ class Engine:
         for lane in lanes:
             self._runner.release(lane)
         self._runner.trim()
+        self._speculation.trim()
         if len(ran) > 1:
             self.notices.append(
                 f"The memory is full with {len(ran)} samples at once; from now on {self.limit} run."
@@ -213,13 +213,7 @@ class Engine:
             told = admission(request, self._runner.spec.context)
             self.pipeline.admit(slot, request.chain, told)
             self._sampler.admit(slot, request.draw)
-            if self._drafter.handles(request):
-                self._drafter.admit(slot, request)
-                self._drafting.add(slot)
-
-    def _drafting_slots(self) -> set[int]:
-        """Where drafts are welcome: a plugin may turn out to be unfit for them at any time."""
-        return {slot for slot in self._drafting if not self.pipeline.is_sequential(slot)}
+            self._speculation.admit(sequence)
 
     def _decide(self, chosen: _Chosen) -> list[Event]:
         """From a step's choices to committed tokens and events."""
@@ -227,8 +221,7 @@ class Engine:
         kept: list[tuple[Sequence, Taken]] = []
         row, now = 0, time.monotonic()
         for (sequence, run), (count, *tokens_chosen) in zip(chosen.choosing, chosen.tokens, strict=True):
-            if run:
-                self._drafter.observe(sequence.slot, proposed=len(run), accepted=count - 1)
+            self._speculation.observe(sequence, proposed=len(run), accepted=count - 1)
             good = [token for token in tokens_chosen[:count] if token >= 0]
             followed = self.pipeline.follow(sequence.slot, good)
             taken, error = sequence.take(good, followed, context=self._runner.spec.context, now=now)
@@ -245,6 +238,7 @@ class Engine:
                 kept.append((sequence, taken))
             row += 1 + len(run)
         self._keep(kept)
+        self._speculation.conclude()
         return events
 
     def _closing(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -269,9 +263,7 @@ class Engine:
 
     def _forget(self, slot: int) -> None:
         """Nothing but the lane knows of the slot's request any more."""
-        if slot in self._drafting:
-            self._drafting.remove(slot)
-            self._drafter.release(slot)
+        self._speculation.release(slot)
         self.pipeline.release(slot)
         self._history.release(slot)
 

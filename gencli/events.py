@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gencli.structured.verdict import Verdict
     from processors.base import Document
 
-__all__ = ["Candidate", "Error", "Event", "Finish", "Timings", "Token"]
+__all__ = ["Candidate", "Drafted", "Error", "Event", "Finish", "Timings", "Token"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,36 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafted:
+    """What drafts did for a sample, or for several: how many were proposed and accepted, by position.
+
+    `forwards` counts the steps that chose its tokens. Seconds are its share of what drafting and of what
+    the steps took, those that read prompts left out. `held` names the stage that no draft may run ahead of.
+    """
+
+    forwards: int = 0
+    proposed: tuple[int, ...] = ()
+    accepted: tuple[int, ...] = ()
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    held: str = ""
+
+    def __add__(self, other: Drafted) -> Drafted:
+        return Drafted(
+            self.forwards + other.forwards,
+            _sums(self.proposed, other.proposed),
+            _sums(self.accepted, other.accepted),
+            self.draft_seconds + other.draft_seconds,
+            self.verify_seconds + other.verify_seconds,
+            self.held or other.held,
+        )
+
+
+def _sums(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip_longest(one, other, fillvalue=0))
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """A sample is complete. `text` is all of it: the joined Token texts.
 
@@ -50,8 +81,9 @@ class Finish:
     the rest was read.
     `document` says where the text stands in its grammar (see processors.base.Followed); None without one.
     `verdict` is what the text was found to be, where something was asked of it; `text` is then the result
-    alone, without the thinking before it. `candidates` are all texts that it was chosen from, the best
-    first, and `score` is its own; without a choice there are none, and `logprob` is not known.
+    alone, without the thinking before it. `drafted` is None where no drafts were wanted. `candidates` are all
+    texts that it was chosen from, the best first, and `score` is its own; without a choice there are none,
+    and `logprob` is not known.
     """
 
     request: str
@@ -69,6 +101,7 @@ class Finish:
     logprob: float = 0.0
     score: float | None = None
     candidates: tuple[Candidate, ...] = ()
+    drafted: Drafted | None = None
 
 
 @dataclass(frozen=True, slots=True)

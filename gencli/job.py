@@ -11,7 +11,7 @@ from gencli.assembly import Assembly, assemble
 from gencli.conflicts import refuse_conflicts
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
-from gencli.request import Beams, Limits, Request, Stops
+from gencli.request import Beams, Drafting, Limits, Request, Stops
 from gencli.settings import Settings
 from gencli.structured.strict import plan_notices
 from gencli.structured.wanted import Structure, wanted
@@ -44,6 +44,7 @@ class Job:
     structure: Structure | None = None
     beams: Beams | None = None
     best_of: int | None = None
+    drafting: Drafting = field(default_factory=Drafting)
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
@@ -98,6 +99,7 @@ def make_job(settings: Settings) -> Job:
         structure=structure,
         beams=_beams(settings),
         best_of=settings["best_of"] or None,
+        drafting=_drafting(settings),
         registry=registry,
     )
 
@@ -105,6 +107,11 @@ def make_job(settings: Settings) -> Job:
 def _beams(settings: Settings) -> Beams | None:
     width = settings["beams"]
     return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
+
+
+def _drafting(settings: Settings) -> Drafting:
+    tokens = settings["draft_tokens"]
+    return Drafting(settings["draft"], None if tokens == "auto" else tokens, settings["draft_min_p"])
 
 
 def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
@@ -150,6 +157,7 @@ def make_request(
         finish_open=job.structure is not None and job.structure.finish_open,
         beams=job.beams,
         best_of=job.best_of,
+        drafting=job.drafting,
     )
 
 
@@ -165,7 +173,7 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
         if job.structure.notice:
             yield job.structure.notice
         yield from _idle_stops(job)
-    yield from plugin_notices(job.assembly.chain, job.registry)
+    yield from plugin_notices(job.assembly.chain, job.registry, drafter=job.drafting.drafter)
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]

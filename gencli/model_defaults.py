@@ -27,7 +27,7 @@ _REST = {
     "suppress_tokens": "suppress_ids",
     "stop_strings": "stop",
 }
-# What transformers would do and gencli does not, or only when it is asked to, with the value that asks for nothing.
+# What transformers would do and gencli does not, or only if asked; with the value that asks for nothing.
 _LACKING: dict[str, Any] = {
     "typical_p": 1.0,
     "epsilon_cutoff": 0.0,

@@ -8,7 +8,7 @@ from typing import Literal
 from processors.catalog import Draw
 from processors.chain import Chain
 
-__all__ = ["Beams", "Jump", "Limits", "Request", "Stops"]
+__all__ = ["Beams", "Drafting", "Jump", "Limits", "Request", "Stops"]
 
 Jump = Literal["auto", "off"]
 
@@ -50,6 +50,18 @@ class Beams:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafting:
+    """Whose guesses a request takes: a drafter's name, none, or "" for whatever the engine has.
+
+    At most `tokens` at a time (None: as many as pay), none that the drafter gives less than `min_p`.
+    """
+
+    drafter: str = ""
+    tokens: int | None = None
+    min_p: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A prompt and everything that decides its output.
 
@@ -72,3 +84,4 @@ class Request:
     finish_open: bool = False
     beams: Beams | None = None
     best_of: int | None = None
+    drafting: Drafting = field(default_factory=Drafting)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gencli.drafters.base import DraftAsk, Drafter
 from gencli.lookahead import LookAhead
 from gencli.plan import Feed, StepPlan
 from gencli.sequence import Sequence
 from gencli.sharing import Fork, Sharing
 from gencli.slots import Slots
 
-__all__ = ["Choosing", "Scheduler", "Step"]
+__all__ = ["Choosing", "Propose", "Scheduler", "Step"]
 
 Choosing = list[tuple[Sequence, tuple[int, ...]]]  # sequences with a token to choose, and their drafts
+Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,6 @@ class Scheduler:
         *,
         max_batch: int,
         step_tokens: int,
-        context: int,
         can_rollback: bool = True,
         share_prefixes: bool = True,
     ) -> None:
@@ -59,8 +58,6 @@ class Scheduler:
         self._slots = Slots(max_batch, can_rollback=can_rollback, stays_warm=can_rollback and share_prefixes)
         self._sharing = Sharing(self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes)
         self._step_tokens = step_tokens
-        self._context = context
-        self._can_rollback = can_rollback
         self._num_added = 0
 
     def add(self, sequence: Sequence) -> None:
@@ -116,31 +113,18 @@ class Scheduler:
         self.waiting.extendleft(reversed(retreating))
         return retreating, freed
 
-    def plan(self, drafter: Drafter | None = None, *, drafting: Collection[int] = ()) -> Step:
+    def plan(self, propose: Propose = lambda sequences: {}) -> Step:
         """The next step: prompt copies, then decoding, then prompt chunks while the budget lasts.
 
-        `drafter` is asked once, for the slots in `drafting` whose next token this step decides.
+        `propose` is asked once, for the sequences whose next token this step decides.
         """
         forks = self._sharing.forks(self.running)
         spans = [(s, len(s)) for s in self.running if len(s) - s.fed == 1]
         budget = self._step_tokens - len(spans)
         spans += self._chunks(max(budget, self._step_tokens // 4, 1))
-        choosing = [sequence for sequence, end in spans if end == len(sequence)]
-        drafts = self._propose([s for s in choosing if s.slot in drafting], drafter)
+        drafts = propose([sequence for sequence, end in spans if end == len(sequence)])
         feeds = tuple(_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans)
         return Step(StepPlan(feeds), tuple(sequence for sequence, _ in spans), forks)
-
-    def _propose(self, sequences: list[Sequence], drafter: Drafter | None) -> dict[int, tuple[int, ...]]:
-        """Drafts by slot, cut to what the limits leave beside the token that is chosen anyway."""
-        if drafter is None or not self._can_rollback:
-            return {}
-        asks = [DraftAsk(s.slot, s.tokens(), most) for s in sequences if (most := self._room(s)) > 0]
-        runs = drafter.propose(asks) if asks else ()
-        return {ask.slot: tuple(run)[: ask.most] for ask, run in zip(asks, runs, strict=True)}
-
-    def _room(self, sequence: Sequence) -> int:
-        left = sequence.request.limits.max_tokens - len(sequence.output)
-        return min(left, self._context - len(sequence)) - 1
 
     def _chunks(self, budget: int) -> Iterator[tuple[Sequence, int]]:
         """Sequences that read their prompt, and how far they read in this step."""

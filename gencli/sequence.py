@@ -6,7 +6,7 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field, replace
 
 from gencli.errors import GencliError, GenerationError
-from gencli.events import Error, Event, Finish, Timings, Token
+from gencli.events import Drafted, Error, Event, Finish, Timings, Token
 from gencli.request import Request
 from gencli.text.stream import Delta, TextStream
 from gencli.text.stream import Finish as Reason
@@ -47,6 +47,7 @@ class Sequence:
     started: float | None = None
     first_token: float | None = None
     logprob: float = 0.0  # the sum over `output`, where a search or a choice among samples asks for it
+    drafted: Drafted | None = None
     _texts: list[str] = field(default_factory=list)
     _given: tuple[int, int] = (0, 0)  # how many of `output` and `_texts` events have told of
 
@@ -165,4 +166,5 @@ class Sequence:
             cached_tokens=self.cached,
             document=self.document,
             logprob=self.logprob,
+            drafted=self.drafted,
         )

@@ -95,9 +95,13 @@ class Pipeline:
         """Tokens that complete the slot's open document behind these; () if there is none."""
         return next(filter(None, (self.stage(name).closing(slot, tokens) for name in self._orders[slot])), ())
 
-    def is_sequential(self, slot: int) -> bool:
-        """Whether the slot's chain needs every outcome before the next position (so no drafts)."""
-        return any(name in self._stepwise or self.stage(name).sequential for name in self._orders[slot])
+    def sequential(self, slot: int) -> str:
+        """The stage of the slot's chain that needs every outcome before the next position; "" if none does.
+
+        Such a slot has no drafts.
+        """
+        found = (n for n in self._orders[slot] if n in self._stepwise or self.stage(n).sequential)
+        return next(found, "")
 
     def run_stepwise(self, name: str) -> None:
         """From now on a chain with this stage is sequential, whatever the stage says of itself."""

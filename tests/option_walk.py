@@ -25,8 +25,10 @@ KEYS = [entry.key for entry in OPTIONS if entry.key not in ELSEWHERE]
 KIND_FLAGS = {option(kind).flag for kind in KINDS}
 TIMES = re.compile(
     r"\d[\d.]*(?= (?:tok/s|s\b|threads?\b))|(?<=, )first token after .*"
-    r"|\"timings\": ?\{[^}]*\}|(?<=\"compile_seconds\": )[\d.]+"
+    r"|\"timings\": ?\{[^}]*\}|(?<=\"compile_seconds\": )[\d.]+|\"speculation\": ?(?:null|\{[^}]*\})"
 )
+# What is said of drafts is no part of an outcome: how many there are is the clock's affair.
+OF_DRAFTS = re.compile(r"^Draft(?:s \(|ing took ).*\n", re.MULTILINE)
 MODEL = """
 from typing import Annotated, Literal
 
@@ -109,7 +111,7 @@ class OptionWalk:
                 code = _code(line)
             file = output.read_text() if output.exists() else ""
             texts = (out.getvalue(), err.getvalue(), file)
-            self._seen[line] = (code, *(TIMES.sub("#", text) for text in texts))
+            self._seen[line] = (code, *(TIMES.sub("#", OF_DRAFTS.sub("", text)) for text in texts))
         return self._seen[line]
 
 

@@ -158,6 +158,9 @@ FEATURES = {
     "retries": feature({"--retries": ("2",)}, BY_REGEX, BROKEN, SHORT | given(format=("json",)), {}),
     "jump_forward": feature({"--jump-forward": ("off",)}, BY_REGEX, {}),
     "finish_open": feature({"--finish-open": None}, BY_OPEN, CUT, SHORT, CALL),
+    "draft": feature({"--draft": ("suffix",)}),
+    "draft_tokens": feature({"--draft-tokens": ("3",)}, given(draft=("ngram",))),
+    "draft_min_p": feature({"--draft-min-p": ("0.5",)}, given(draft=("ngram",))),
     "parsed": feature({"--parsed": None}, BY_SCHEMA, BY_STRINGS, {}),
     "select": feature({"--select": ("/0",)}, BY_SCHEMA, BY_STRINGS, {}),
     "preset": feature({"--preset": ("./preset.yaml",)}),
@@ -200,6 +203,9 @@ NEUTRAL = {
     "stream": "Whether text is shown early changes none of it.",
     "grammar_timeout": "Nothing here takes that long.",
     "jump_forward": "Drafts change nothing but the number of forwards.",
+    "draft": "Drafts change nothing but the number of forwards, and what is said of them.",
+    "draft_tokens": "Drafts change nothing but the number of forwards, and what is said of them.",
+    "draft_min_p": "Drafts change nothing but the number of forwards, and what is said of them.",
     "debug": "It speaks up only when something fails.",
 }
 

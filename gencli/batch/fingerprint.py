@@ -20,7 +20,8 @@ __all__ = ["differences", "fingerprint", "folder_digest"]
 # Of a weight file so many places are read, so many bytes each: two trainings of one model differ in all.
 _PLACES, _BYTES = 16, 65536
 _MOST_SAID = 300  # characters
-# What says where results go and how fast they come; the chain stands for the options of stages.
+# What says where results go and how fast they come (drafts do no more); the chain stands for the options
+# of stages.
 _BESIDE = {"seed", "file", "threads", "max_batch", "debug", "model", "preset", "trust_remote_code"}
 
 
@@ -29,7 +30,7 @@ def fingerprint(settings: Settings, job: Job, survey: Survey, columns: Mapping[s
     options = {
         f"--{entry.key.replace('_', '-')}": settings[entry.key]
         for entry in OPTIONS
-        if entry.section != "Output" and not entry.stage and entry.key not in _BESIDE
+        if entry.section not in ("Output", "Drafts") and not entry.stage and entry.key not in _BESIDE
     }
     name = settings["model"]
     folder = find_local(name) if name != "fake" else None

@@ -25,6 +25,7 @@ class Tally:
     completion_tokens: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    drafts: Counter[str] = field(default_factory=Counter)  # forwards, proposed, accepted; their tokens
 
     def add(self, outcome: Outcome) -> None:
         """Count a row."""
@@ -38,6 +39,11 @@ class Tally:
             self.reasons[str(sample["finish_reason"])] += 1
             if sample["error"]:
                 self.errors[str(sample["error"]["type"])] += 1
+            if drafts := sample["speculation"]:
+                self.drafts["forwards"] += drafts["forwards"]
+                self.drafts["tokens"] += sample["completion_tokens"]
+                for key in ("proposed", "accepted"):
+                    self.drafts[key] += sum(drafts[key])
 
 
 class Progress:

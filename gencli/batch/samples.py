@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["SAMPLE_FIELDS", "samples_of"]
 
 # What is a list, one entry a sample, in a result with `texts`.
-SAMPLE_FIELDS = ("finish_reason", "matched", "offset", "completion_tokens", "error")
+SAMPLE_FIELDS = ("finish_reason", "matched", "offset", "completion_tokens", "error", "speculation")
 
 
 def samples_of(result: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ __all__ = ["JournalStore", "Store", "StreamStore", "untimed"]
 
 def untimed(outcome: Outcome) -> Outcome:
     """The outcome without times, which no two runs have in common."""
-    result = {key: value for key, value in outcome.result.items() if key != "timings"}
+    result = {key: value for key, value in outcome.result.items() if key not in ("timings", "speculation")}
     if result.get("grammar"):
         result["grammar"] = {k: v for k, v in result["grammar"].items() if k != "compile_seconds"}
     return replace(outcome, result=result)

@@ -17,7 +17,8 @@ class Summary:
 
     Tokens, reasons, errors and speed are of this run alone; `resumed` rows were there before it. `status` is
     complete, interrupted, or stopped (too many errors). Each sample reads its prompt, or copies the beginning
-    that another has read.
+    that another has read. `drafts` counts forwards, drafts proposed and accepted, and tokens of the rows that
+    had a drafter.
     """
 
     status: str
@@ -40,6 +41,7 @@ class Summary:
     seed: int
     model: str
     output: str
+    drafts: Mapping[str, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The object that --summary writes."""
@@ -62,6 +64,10 @@ class Summary:
         if self.errors:
             counts = ", ".join(f"{count:,} {kind}" for kind, count in self.errors.items())
             yield f"Errors: {counts}."
+        if self.drafts:
+            made, stood = self.drafts["proposed"], self.drafts["accepted"]
+            each = self.drafts["tokens"] / max(1, self.drafts["forwards"])
+            yield f"Drafts: {stood:,} of {made:,} accepted, {each:.2f} tokens a forward."
         if self.finish_reasons.get("length"):
             count = self.finish_reasons["length"]
             yield f"{count:,} texts were cut at a limit; `matched` says at which."

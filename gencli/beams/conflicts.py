@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gencli.assembly import Assembly
+from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.settings import Settings
 from processors.catalog import Phase
@@ -13,6 +14,7 @@ from processors.registry import Registry, builtin_registry
 __all__ = ["refuse_search", "search_notices"]
 
 _DETAILS = ("length_penalty", "early_stopping")
+_DRAFTS = ("draft", "draft_tokens", "draft_min_p")
 _LEAVE_OUT = "Leave one of them out."
 
 
@@ -48,10 +50,14 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
             "do nothing.",
             hint=_LEAVE_OUT,
         )
-    if settings["best_of"]:
+    if settings["draft"] != NO_DRAFTER:
+        drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
-            f"{said('best_of')} draws texts, with {search} one is searched.", hint=_LEAVE_OUT
+            f"{drafting} guess tokens of one text ahead, but with {search} there are {width} at once.",
+            hint=f"Leave one of them out; {said('draft')} {NO_DRAFTER} drafts nothing.",
         )
+    if settings["best_of"]:
+        raise UsageError(f"{said('best_of')} draws texts, with {search} one is searched.", hint=_LEAVE_OUT)
     if settings["n"] > width:
         raise UsageError(
             f"{said('n')} is {settings['n']}, but with {search} there are {width} texts at the most."

@@ -10,8 +10,9 @@ from gencli.batch.loop import Loop
 from gencli.batch.overrides import RowJobs
 from gencli.beams.engine import ChoosingEngine
 from gencli.cli.batch_rows import make_judge
-from gencli.cli.generate import load_model
+from gencli.cli.generate import load_model, model_choice
 from gencli.cli.render import Voice
+from gencli.drafters.make import make_drafter
 from gencli.settings import Settings
 from gencli.structured.compiling import grammar_env, make_compiler
 
@@ -30,6 +31,9 @@ def open_loop(jobs: RowJobs, settings: Settings, *, keep_input: bool, voice: Voi
             loaded.tokenizer,
             max_batch=settings["max_batch"],
             registry=jobs.base.registry,
+            drafter=make_drafter(
+                settings["draft"], loaded, model_choice(settings), registry=jobs.base.registry
+            ),
             grammars=compiler,
         )
         grammars = Grammars(compiler)

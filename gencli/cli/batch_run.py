@@ -174,4 +174,5 @@ def _summary(run: _Run, progress: Progress, end: End) -> Summary:
         seed=run.batch.jobs.base.seed,
         model=run.batch.settings["model"],
         output=str(run.batch.output.path or "stdout"),
+        drafts=dict(tally.drafts) or None,
     )

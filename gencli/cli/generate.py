@@ -16,6 +16,7 @@ from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
 from gencli.cli.report import RunInfo, errors, stats, summary, thinking
 from gencli.cli.results import Results
+from gencli.drafters.make import make_drafter
 from gencli.errors import GencliError
 from gencli.events import Error
 from gencli.job import Job, make_requests
@@ -85,6 +86,7 @@ def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _R
         loaded.tokenizer,
         max_batch=settings["max_batch"],
         registry=job.registry,
+        drafter=make_drafter(settings["draft"], loaded, model_choice(settings), registry=job.registry),
         grammars=compiler,
     )
     return _Ready(job, loaded, seconds, engine, compiled)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from gencli.cli.candidates import candidates, search
+from gencli.cli.draft_report import draft_lines, draft_record
 from gencli.cli.results import Results, Row, failure, tokens_per_second
+from gencli.drafters.options import NO_DRAFTER
 from gencli.events import Error, Finish
 from gencli.job import Job
 from gencli.models.base import ModelSpec
@@ -28,13 +30,19 @@ class RunInfo:
     job: Job
     compiled: Compiled | None = None
 
+    @property
+    def drafter(self) -> str:
+        """The name of what was to draft; "" for nothing."""
+        name = self.job.drafting.drafter
+        return "" if name == NO_DRAFTER else name
+
 
 def record(row: Row, info: RunInfo) -> dict[str, Any]:
     """A prompt's result as docs/run-output.schema.json describes it.
 
     With -n above 1 `text` becomes `texts`, and what belongs to a sample becomes a list beside it.
     """
-    samples = [_sample(row, sample) for sample in range(len(row.outcomes)) if row.outcomes[sample]]
+    samples = [_sample(row, sample, info) for sample in range(len(row.outcomes)) if row.outcomes[sample]]
     of_sample: dict[str, Any] = {key: [sample[key] for sample in samples] for key in samples[0]}
     texts = {"texts": of_sample.pop("text")}
     if info.job.n == 1:
@@ -58,7 +66,7 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
     }
 
 
-def _sample(row: Row, sample: int) -> dict[str, Any]:
+def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
     outcome = row.outcomes[sample]
     finish = outcome if isinstance(outcome, Finish) else None
     verdict, failed = finish and finish.verdict, failure(outcome) if outcome else None
@@ -75,6 +83,7 @@ def _sample(row: Row, sample: int) -> dict[str, Any]:
         "thinking": verdict and verdict.thinking,
         "attempts": verdict.attempts if verdict else 1,
         "error": {"type": failed.type, "message": failed.message} if failed else None,
+        "speculation": draft_record(finish, info.drafter) if info.drafter else None,
     }
 
 
@@ -130,6 +139,8 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
     if "context" in limits:
         yield "Cut at the end of the model's context; a shorter prompt leaves more room."
     yield from _about_structure(results, info)
+    if info.drafter:
+        yield from draft_lines(finishes, info.drafter)
 
 
 def _about_structure(results: Results, info: RunInfo) -> Iterator[str]:

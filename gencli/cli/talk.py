@@ -9,11 +9,12 @@ from gencli.chat.commands import COMMANDS, Scene, obey
 from gencli.chat.conversation import draw_seed, prompt_ids, require_template
 from gencli.chat.state import Chat
 from gencli.cli.chain_view import chain_table
-from gencli.cli.generate import load_model
+from gencli.cli.generate import load_model, model_choice
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, prompt, say
 from gencli.cli.results import failure
 from gencli.cli.turns import Reader, open_reader
+from gencli.drafters.make import make_drafter
 from gencli.engine import Engine
 from gencli.errors import GencliError, GenerationError
 from gencli.events import Error, Finish, Token
@@ -47,6 +48,9 @@ class _Talker:
         self._chat, self._loaded = chat, loaded
         self._sink, self._voice, self._handler = sink, voice, handler
         self._compiler = make_compiler(grammar_env(loaded), chat.settings["grammar_timeout"])
+        # What drafts is loaded once, whatever becomes of an engine.
+        choice = replace(model_choice(chat.settings), max_batch=1)
+        self._drafter = make_drafter(chat.settings["draft"], loaded, choice, registry=chat.settings.registry)
         self._engine = self._new_engine()
         self._scene = Scene(loaded.tokenizer, loaded.runner.spec.context, lambda chat: chain_table(chat.job))
         self._draft = ""
@@ -129,7 +133,10 @@ class _Talker:
     def _new_engine(self) -> Engine:
         registry, compiler = self._chat.settings.registry, self._compiler
         runner, tokenizer = self._loaded.runner, self._loaded.tokenizer
-        return Engine(runner, tokenizer, max_batch=1, registry=registry, grammars=compiler)
+        self._drafter.trim()  # of what an earlier engine may have left
+        return Engine(
+            runner, tokenizer, max_batch=1, registry=registry, drafter=self._drafter, grammars=compiler
+        )
 
     def _constrained(self, job: Job) -> Job:
         """The job with the grammar that compiles; it is compiled once."""

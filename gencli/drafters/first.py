@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gencli.drafters.base import DraftAsk, Drafter
+from gencli.drafters.base import DraftAsk, Drafter, Measured
+from gencli.drafters.chooser import Chooser
 from gencli.request import Request
 
 __all__ = ["FirstDrafter"]
@@ -17,6 +18,11 @@ class FirstDrafter(Drafter):
         self._drafters = tuple(drafters)
         self._of: dict[int, tuple[Drafter, ...]] = {}  # those that handle the slot's request
         self._answered: dict[int, Drafter] = {}
+
+    def bind(self, chooser: Chooser) -> None:
+        """Tell all."""
+        for drafter in self._drafters:
+            drafter.bind(chooser)
 
     def handles(self, request: Request) -> bool:
         """Whether any of them does."""
@@ -42,8 +48,18 @@ class FirstDrafter(Drafter):
         """Tell the one whose drafts they were."""
         self._answered[slot].observe(slot, proposed=proposed, accepted=accepted)
 
+    def measure(self, step: Measured) -> None:
+        """Tell all."""
+        for drafter in self._drafters:
+            drafter.measure(step)
+
     def release(self, slot: int) -> None:
         """Tell all that were told of the sample."""
         self._answered.pop(slot, None)
         for drafter in self._of.pop(slot):
             drafter.release(slot)
+
+    def trim(self) -> None:
+        """Tell all."""
+        for drafter in self._drafters:
+            drafter.trim()

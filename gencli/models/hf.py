@@ -37,6 +37,7 @@ class HFRunner:
         from gencli.models.backend import choose_lanes
 
         model.eval()
+        self._model = model
         context = context_of(model.config)
         self._lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=_num_ids(model))
         self._lanes, lane_notices = choose_lanes(model, self._lengths)
@@ -87,6 +88,12 @@ class HFRunner:
             dtype_reason=loaded.dtype_reason,
             notices=loaded.notices,
         )
+
+    def first_layers(self, count: int | None = None, *, max_lanes: int) -> HFRunner:
+        """The model without its last layers, on the same weights and with lanes of its own."""
+        from gencli.models.first_layers import first_layers
+
+        return HFRunner(first_layers(self._model, count), name=self._spec.name, max_lanes=max_lanes)
 
     @property
     def spec(self) -> ModelSpec:

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from gencli.errors import UsageError
 
 __all__ = [
+    "DRAFTERS",
     "GROUP",
     "SWITCH",
     "Plugin",
@@ -16,16 +17,16 @@ __all__ = [
     "parse_plugin",
 ]
 
-GROUP = "gencli.processors"
+GROUP, DRAFTERS = "gencli.processors", "gencli.drafters"
 SWITCH = "GENCLI_NO_PLUGINS"
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Where a stage is to be found: a file or a module, and a name in it.
+    """Where a stage or a drafter is to be found: a file or a module, and a name in it.
 
     `source` is what people are told: the package and its version, or what was typed. `name` is the
-    entry point's, which is the stage's as well.
+    entry point's, which is that of the stage or drafter as well.
     """
 
     source: str
@@ -35,7 +36,7 @@ class Plugin:
     name: str = ""
 
 
-def installed_plugins() -> tuple[Plugin, ...]:
+def installed_plugins(group: str = GROUP) -> tuple[Plugin, ...]:
     """The entry points of the installed packages, not yet imported; none if GENCLI_NO_PLUGINS is set."""
     if os.environ.get(SWITCH, "0") not in ("", "0"):
         return ()
@@ -46,7 +47,7 @@ def installed_plugins() -> tuple[Plugin, ...]:
             attribute=entry.attr,
             name=entry.name,
         )
-        for entry in entry_points(group=GROUP)
+        for entry in entry_points(group=group)
     )
 
 

@@ -1,4 +1,4 @@
-"""From where a plugin is to the class of its stage. Here its code is run for the first time."""
+"""From where a plugin is to its class, a stage's or a drafter's. Here its code is run for the first time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,29 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gencli.drafters.base import Drafter
 from gencli.errors import PluginError
 from gencli.plugins.adapter import adapt, stage_name
 from gencli.plugins.discovery import Plugin
-from gencli.plugins.validation import check_class
+from gencli.plugins.validation import check_class, check_drafter
 from processors.base import Processor
 
-__all__ = ["load_stage"]
+__all__ = ["load_plugin", "load_stage"]
 
 
 def load_stage(plugin: Plugin) -> type[Processor[Any]]:
-    """The stage's class, sound in form; a callable becomes a stage. PluginError says what is wrong."""
+    """The class of a plugin that has to be a stage; see `load_plugin`."""
+    found = load_plugin(plugin)
+    if issubclass(found, Drafter):
+        raise PluginError(f"The plugin {plugin.source} is a drafter and no stage: name it with --draft.")
+    return found
+
+
+def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
+    """The plugin's class, sound in form; a callable becomes a stage. PluginError says what is wrong."""
     try:
         module = _file(Path(plugin.path)) if plugin.path else importlib.import_module(plugin.module)
-        found = _attribute(module, plugin) if plugin.attribute else _only_stage(module, plugin)
+        found = _attribute(module, plugin) if plugin.attribute else _only_class(module, plugin)
     except PluginError:
         raise
     except (Exception, SystemExit) as error:  # whatever the plugin's code does
@@ -31,6 +40,9 @@ def load_stage(plugin: Plugin) -> type[Processor[Any]]:
             f"The plugin {plugin.source} cannot be imported: {type(error).__name__}: {error}",
             hint="gencli stages list shows all plugins.",
         ) from error
+    if isinstance(found, type) and issubclass(found, Drafter):
+        check_drafter(found, plugin)
+        return found
     if isinstance(found, type) and issubclass(found, Processor):
         stage = found
     elif callable(found):
@@ -38,7 +50,7 @@ def load_stage(plugin: Plugin) -> type[Processor[Any]]:
     else:
         raise PluginError(
             f"The plugin {plugin.source} is a {type(found).__name__}, but has to be a Processor class, "
-            "or a callable (ids, logits) -> logits."
+            "a Drafter class, or a callable (ids, logits) -> logits."
         )
     check_class(stage, plugin.source)
     if plugin.name and stage.name != plugin.name:
@@ -74,12 +86,14 @@ def _attribute(module: ModuleType, plugin: Plugin) -> Any:
     return getattr(module, plugin.attribute)
 
 
-def _only_stage(module: ModuleType, plugin: Plugin) -> type[Processor[Any]]:
-    """The one Processor class that the module defines."""
+def _only_class(module: ModuleType, plugin: Plugin) -> type[Any]:
+    """The one Processor or Drafter class that the module defines."""
     found = [
         value
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Processor) and value.__module__ == module.__name__
+        if isinstance(value, type)
+        and issubclass(value, Processor | Drafter)
+        and value.__module__ == module.__name__
     ]
     if len(found) == 1:
         return found[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gencli.plugins.registry import PluginRegistry
 from gencli.plugins.values import AdapterParams
 from processors.chain import Chain
 from processors.registry import Registry
@@ -11,8 +12,12 @@ from processors.registry import Registry
 __all__ = ["plugin_notices"]
 
 
-def plugin_notices(chain: Chain, registry: Registry) -> Iterator[str]:
-    """Adapted stages that are on are slow; stages that were loaded and are not on do nothing."""
+def plugin_notices(chain: Chain, registry: Registry, *, drafter: str = "none") -> Iterator[str]:
+    """Adapted stages that are on are slow; stages and drafters that were loaded and are not on do nothing."""
+    taken = registry.drafters() if isinstance(registry, PluginRegistry) else {}
+    for name, source in taken.items():
+        if name != drafter:
+            yield f"The drafter {name} of {source} is not asked: add --draft {name}."
     active = {name for name, _ in chain.active()}
     for name in registry.names():
         spec = registry.spec(name)

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gencli.errors import PluginError
-from gencli.plugins.discovery import SWITCH, Plugin, installed_plugins, parse_plugin
+from gencli.plugins.discovery import DRAFTERS, SWITCH, Plugin, installed_plugins, parse_plugin
 from processors.catalog import BUILTIN, StageSpec
 from processors.errors import UnknownStage
 from processors.registry import Registry
+
+if TYPE_CHECKING:
+    from gencli.drafters.base import Drafter
+    from processors.base import Processor
 
 __all__ = ["PluginRegistry", "make_registry"]
 
@@ -23,6 +28,7 @@ class PluginRegistry(Registry):
     def __init__(self, installed: Iterable[Plugin] | None = None) -> None:
         super().__init__(BUILTIN)
         self._given = installed
+        self._drafters: dict[str, tuple[str, type[Drafter]]] = {}  # by name: where from, and the class
 
     @functools.cached_property
     def installed(self) -> tuple[Plugin, ...]:
@@ -41,9 +47,36 @@ class PluginRegistry(Registry):
     def add(self, plugin: Plugin) -> StageSpec:
         """Import a plugin, check it and register its stage; PluginError if anything is wrong with it."""
         from gencli.plugins.loading import load_stage
+
+        return self._register(load_stage(plugin), plugin)
+
+    def take(self, plugin: Plugin) -> None:
+        """As `add`; the plugin may be a drafter as well."""
+        from gencli.drafters.base import Drafter
+        from gencli.plugins.loading import load_plugin
+
+        found = load_plugin(plugin)
+        if not issubclass(found, Drafter):
+            self._register(found, plugin)
+            return
+        if found.name in self._drafters:
+            self._refuse_two("drafters", found.name, self._drafters[found.name][0], plugin.source)
+        self._drafters[found.name] = (plugin.source, found)
+
+    def drafter(self, name: str) -> type[Drafter] | None:
+        """A drafter that a plugin brought, or an installed package has; None if there is none."""
+        for plugin in installed_plugins(DRAFTERS) if self._given is None else ():
+            if plugin.name == name:
+                self.take(plugin)
+        return self._drafters[name][1] if name in self._drafters else None
+
+    def drafters(self) -> dict[str, str]:
+        """The drafters that were taken, and where each is from."""
+        return {name: source for name, (source, _) in self._drafters.items()}
+
+    def _register(self, stage: type[Processor[Any]], plugin: Plugin) -> StageSpec:
         from gencli.plugins.validation import check_defaults
 
-        stage = load_stage(plugin)
         check_defaults(stage, plugin.source)
         self._refuse_taken(stage.name, plugin)
         self.register(stage, source=plugin.source)
@@ -53,15 +86,18 @@ class PluginRegistry(Registry):
         taken = [self._specs[name].source] if name in self._specs else []
         taken += [other.source for other in self.installed if other.name == name and other is not plugin]
         if taken:
-            raise PluginError(
-                f"Two stages want the name {name!r}: one is {taken[0]}, the other from {plugin.source}.",
-                hint=f"Rename one, or leave one out; {SWITCH}=1 leaves out all that are installed.",
-            )
+            self._refuse_two("stages", name, taken[0], plugin.source)
+
+    def _refuse_two(self, kind: str, name: str, one: str, other: str) -> NoReturn:
+        raise PluginError(
+            f"Two {kind} want the name {name!r}: one is {one}, the other from {other}.",
+            hint=f"Rename one, or leave one out; {SWITCH}=1 leaves out all that are installed.",
+        )
 
 
 def make_registry(plugins: Iterable[str] = ()) -> PluginRegistry:
     """The registry of a run: built-in stages, installed plugins, and those that --plugin names."""
     registry = PluginRegistry()
     for text in plugins:
-        registry.add(parse_plugin(text))
+        registry.take(parse_plugin(text))
     return registry

@@ -8,13 +8,16 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from gencli.drafters.base import Drafter
+from gencli.drafters.options import BUILT_IN, NO_DRAFTER
 from gencli.errors import PluginError
+from gencli.plugins.discovery import Plugin
 from processors.base import Processor
 from processors.catalog import Phase
 from processors.errors import ParamError
 from processors.params import Params
 
-__all__ = ["check_class", "check_defaults"]
+__all__ = ["check_class", "check_defaults", "check_drafter"]
 
 # How the library calls each method; `self` comes first.
 _CALLS = {
@@ -41,7 +44,25 @@ def check_defaults(stage: type[Processor[Any]], source: str) -> None:
         _refuse(stage, source, seen, "defaults that mean off")
 
 
-def _refuse(stage: type[Processor[Any]], source: str, seen: str, expected: str) -> NoReturn:
+def check_drafter(drafter: type[Drafter], plugin: Plugin) -> None:
+    """Raise PluginError for a drafter without a name of its own, or that cannot be made."""
+    name = drafter.name
+    if not re.fullmatch("[a-z][a-z0-9_-]*", name):
+        _refuse(drafter, plugin.source, f"has the name {name!r}", 'name = "my_drafter", in small letters')
+    if name in (*BUILT_IN, NO_DRAFTER):
+        _refuse(drafter, plugin.source, f"has the name {name!r}", "a name that gencli has not taken")
+    if plugin.name and name != plugin.name:
+        _refuse(drafter, plugin.source, f"has the name {name!r}", f"that of its entry point, {plugin.name!r}")
+    if drafter.propose is Drafter.propose:
+        _refuse(drafter, plugin.source, "has no propose", "propose(self, asks)")
+    try:
+        inspect.signature(drafter).bind()
+    except TypeError:
+        seen = f"takes {inspect.signature(drafter)}"
+        _refuse(drafter, plugin.source, seen, "a class made without arguments")
+
+
+def _refuse(stage: type[Any], source: str, seen: str, expected: str) -> NoReturn:
     raise PluginError(
         f"The plugin {source}: {stage.__name__} {seen}. Expected: {expected}.",
         hint="docs/plugins.md says what a stage has to be.",

@@ -25,7 +25,7 @@ STRUCTURE = {
     "gives a place, a name with a value gives both, as in `- top_k: 40` or `- top_k: {k: 40, ties: keep}`.",
     "stages": "Values of stages by name: a main value, or a mapping of fields. They keep the default order.",
 }
-LATER = ("draft", "guidance")
+LATER = ("guidance",)
 
 
 def checked(key: str, value: Any) -> Any:

@@ -43,6 +43,7 @@ def test_the_best_of_samples_are_those_that_n_draws_by_their_mean_logprob(run):
         (("--beams", 3, "--chain", "adjust,temperature"), ("--beams", "--chain")),
         (("--beams", 3, "--best-of", 4), ("--beams", "--best-of")),
         (("--beams", 3, "--retries", 1, "--regex", "a+"), ("--beams", "--retries")),
+        (("--beams", 3, "--draft", "ngram"), ("--beams", "--draft")),
         (("--beams", 3, "-n", 4), ("--beams", "-n")),
         (("--beams", 3, "--max-batch", 2), ("--beams", "--max-batch")),
         (("--beams", 9), ("--beams", "--max-batch")),

@@ -18,7 +18,7 @@ def request(text="Hello", *, key=None, seed=0, chain="", max_tokens=24, **rest):
     return Request(
         id=str(key),
         prompt_ids=tuple(TOKENIZER.encode(text)),
-        chain=Chain.parse(chain),
+        chain=Chain.parse(chain) if isinstance(chain, str) else chain,
         seed=derive(seed, key),
         limits=rest.pop("limits", Limits(max_tokens=max_tokens)),
         **rest,
@@ -26,9 +26,9 @@ def request(text="Hello", *, key=None, seed=0, chain="", max_tokens=24, **rest):
 
 
 def engine(**options):
-    """An engine on a fake model; `runner` replaces the model."""
+    """An engine on a fake model; `runner` and `tokenizer` replace the model."""
     runner = options.pop("runner", None) or FakeRunner()
-    return Engine(runner, TOKENIZER, **options)
+    return Engine(runner, options.pop("tokenizer", TOKENIZER), **options)
 
 
 def generate(requests, *, on=None, **options):

@@ -1,0 +1,78 @@
+"""The drafters of a run, by the names that requests know them by."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from gencli.drafters.adaptive import AdaptiveDrafter
+from gencli.drafters.auto import AutoDrafter
+from gencli.drafters.base import Drafter
+from gencli.drafters.first import FirstDrafter
+from gencli.drafters.model import ModelDrafter
+from gencli.drafters.ngram import NgramDrafter
+from gencli.drafters.options import EARLY_EXIT, NO_DRAFTER
+from gencli.drafters.suffix import SuffixDrafter
+from gencli.drafters.vocabulary import require_same
+from gencli.errors import ModelError, UsageError
+from gencli.models.base import ModelRunner
+from gencli.models.resolve import Loaded, ModelChoice, load
+from gencli.models.spread import ONE_DEVICE
+from gencli.plugins.registry import PluginRegistry
+from processors.registry import Registry
+
+__all__ = ["make_drafter", "model_drafter"]
+
+
+def make_drafter(
+    name: str,
+    target: Loaded,
+    choice: ModelChoice,
+    *,
+    registry: Registry | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Drafter:
+    """The drafters that cost nothing until they are asked, and the one that is named.
+
+    A name is that of a drafter here or in a plugin of the registry, else that of a model. `choice` says how
+    the target was loaded; a draft model is loaded in the same way. Raises ModelError for a model that cannot
+    draft for the target.
+    """
+    made: dict[str, Drafter] = {
+        "ngram": NgramDrafter(),
+        "suffix": SuffixDrafter(),
+        "auto": AutoDrafter([SuffixDrafter(), NgramDrafter()]),
+    }
+    if name not in made and name != NO_DRAFTER:
+        plugin = registry.drafter(name) if isinstance(registry, PluginRegistry) else None
+        made[name] = plugin() if plugin else model_drafter(name, target, choice)
+    return FirstDrafter([AdaptiveDrafter(drafter, name=key, clock=clock) for key, drafter in made.items()])
+
+
+def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
+    """A model as the drafter of another, or the target's own first layers (early-exit, early-exit:N)."""
+    if name.partition(":")[0] == EARLY_EXIT:
+        if choice.spread.is_on:
+            raise UsageError(f"--draft {name} does not go together with --tp or --device-map.")
+        return ModelDrafter(_first_layers(name, target, choice.max_batch))
+    # With --tp the first process alone has an engine, and so a draft.
+    draft = load(replace(choice, name=name, spread=ONE_DEVICE))
+    if not draft.runner.spec.can_rollback:
+        raise ModelError(
+            f"{name} cannot draft: its layers keep a running state, so it cannot forget what is rejected.",
+            hint="Draft with ngram, suffix or an attention model.",
+        )
+    require_same(target.tokenizer, draft.tokenizer, names=(choice.name, name))
+    return ModelDrafter(draft.runner)
+
+
+def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
+    from gencli.models.hf import HFRunner
+
+    count = name.partition(":")[2]
+    if count and not count.isdecimal():
+        raise UsageError(f"--draft {name}: {count!r} is no number of layers.")
+    if not isinstance(target.runner, HFRunner):
+        raise UsageError(f"--draft {name}: the model {target.runner.spec.name} has no layers.")
+    return target.runner.first_layers(int(count) if count else None, max_lanes=max_lanes)

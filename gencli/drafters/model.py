@@ -1,0 +1,151 @@
+"""A second, smaller model guesses. Its lanes are the slots, and what it has read is never read again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from gencli.drafters.base import DraftAsk, Drafter
+from gencli.drafters.chooser import Chooser
+from gencli.models.base import ModelRunner
+from gencli.plan import Feed, StepPlan
+from gencli.request import Request
+
+__all__ = ["ModelDrafter"]
+
+_LAG = 64  # tokens; a lane that is farther behind reads, and drafts in a later step
+_CHUNK = 512  # tokens that are read in a step
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A lane of the draft: the tokens it holds, of which the first `sure` are committed ones."""
+
+    request: Request | None = None
+    tokens: list[int] = field(default_factory=list)
+    sure: int = 0
+
+    @property
+    def least(self) -> float:
+        """The probability below which drafting stops."""
+        return self.request.drafting.min_p if self.request else 0.0
+
+
+class ModelDrafter(Drafter):
+    """Drafts with a model of the same vocabulary, one pass for each place and all slots that speculate.
+
+    It chooses as the request would: with the request's stages, its draw and its noise (see Chooser). Before
+    it drafts it shortens its lane to what it has in common with the text, and reads what was accepted; a
+    prompt is read in chunks, a step's worth at a time. Samples of one request copy the prompt's lane.
+    """
+
+    passes = True
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self._runner, self._spec = runner, runner.spec
+        self._lanes: dict[int, _Lane] = {}
+
+    def bind(self, chooser: Chooser) -> None:
+        """See Drafter."""
+        self._choose = chooser
+
+    def admit(self, slot: int, request: Request) -> None:
+        """The lane may hold what an earlier sample left; of that it keeps what is the same."""
+        lane = self._lanes.setdefault(slot, _Lane())
+        lane.request, lane.sure = request, 0
+
+    def release(self, slot: int) -> None:
+        """See Drafter."""
+        self._lanes[slot].request = None
+
+    def trim(self) -> None:
+        """See Drafter."""
+        for slot in self._lanes:
+            self._runner.release(slot)
+        self._lanes.clear()
+        self._runner.trim()
+
+    @torch.inference_mode()
+    def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
+        """See Drafter."""
+        able = [ask for ask in asks if self._align(ask)]
+        behind = [ask for ask in able if self._lag(ask) > _LAG]
+        self.is_reading = bool(behind)
+        self._read(behind)
+        runs = self._draft([ask for ask in able if ask not in behind])
+        return [runs.get(ask.slot, []) for ask in asks]
+
+    def _lag(self, ask: DraftAsk) -> int:
+        return len(ask.tokens) - len(self._lanes[ask.slot].tokens)
+
+    def _align(self, ask: DraftAsk) -> bool:
+        """Let the lane hold nothing but the text's beginning; whether the draft can read the text."""
+        text = ask.tokens
+        if len(text) >= self._spec.context:
+            return False
+        lane = self._borrowed(ask.slot)
+        same, limit = lane.sure, min(len(lane.tokens), len(text) - 1)  # the last token is always fed
+        while same < limit and lane.tokens[same] == text[same]:
+            same += 1
+        same = min(same, limit)
+        if same < len(lane.tokens):
+            self._runner.keep(ask.slot, same)
+            del lane.tokens[same:]
+        lane.sure = same
+        return max(text[same:]) < self._spec.vocab_size
+
+    def _borrowed(self, slot: int) -> _Lane:
+        """The slot's lane; one that is fresh begins as a copy of a sibling's that has read the prompt."""
+        lane = self._lanes[slot]
+        if lane.sure or lane.request is None or lane.request.n == 1:
+            return lane
+        siblings = [s for s, other in self._lanes.items() if other.request is lane.request and s != slot]
+        ahead = max(siblings, key=lambda s: self._lanes[s].sure, default=slot)
+        if self._lanes[ahead].sure > len(lane.request.prompt_ids) // 2:
+            self._runner.fork(ahead, slot)
+            lane.tokens = [*self._lanes[ahead].tokens]
+        return lane
+
+    def _read(self, asks: Sequence[DraftAsk]) -> None:
+        """Read on in texts, one of each request's at the most, while the chunk lasts."""
+        left, feeds, reading = _CHUNK, list[Feed](), set[int]()
+        for ask in asks:
+            lane = self._lanes[ask.slot]
+            if not left or id(lane.request) in reading:
+                continue
+            start = len(lane.tokens)
+            part = tuple(ask.tokens[start : min(start + left, len(ask.tokens) - 1)])
+            feeds.append(Feed(ask.slot, start, part, wanted=0))
+            reading.add(id(lane.request))
+            left -= len(part)
+        if feeds:
+            self._feed(feeds)
+
+    def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, list[int]]:
+        """Runs by slot: a pass for the first place of all, one for the second of those that go on..."""
+        room = {ask.slot: min(ask.most, self._spec.context - len(ask.tokens)) for ask in asks}
+        runs: dict[int, list[int]] = {ask.slot: [] for ask in asks}
+        fresh = {ask.slot: tuple(ask.tokens[len(self._lanes[ask.slot].tokens) :]) for ask in asks}
+        while fresh:
+            feeds = [Feed(slot, len(self._lanes[slot].tokens), part) for slot, part in fresh.items()]
+            logits = self._feed(feeds)
+            slots = list(fresh)
+            probable = any(self._lanes[slot].least > 0 for slot in slots)
+            choices = self._choose(logits, slots, [runs[slot] for slot in slots], probable=probable)
+            fresh = {}
+            for slot, choice in zip(slots, choices, strict=True):
+                if choice.token is None or choice.probability < self._lanes[slot].least:
+                    continue
+                runs[slot].append(choice.token)
+                is_readable = choice.token < self._spec.vocab_size
+                if len(runs[slot]) < room[slot] and is_readable and choice.token not in self._choose.eos_ids:
+                    fresh[slot] = (choice.token,)
+        return runs
+
+    def _feed(self, feeds: Sequence[Feed]) -> torch.Tensor:
+        logits = self._runner.forward(StepPlan(tuple(feeds)))
+        for feed in feeds:
+            self._lanes[feed.lane].tokens += feed.tokens
+        return logits

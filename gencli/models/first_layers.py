@@ -1,0 +1,55 @@
+"""The first layers of a model as a model of their own, on the same weights."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from gencli.errors import ModelError
+
+__all__ = ["first_layers"]
+
+
+def first_layers(model: Any, count: int | None = None) -> Any:
+    """A model that leaves out all layers behind the first `count`, half of them if none is given.
+
+    Norm and vocabulary projection are those of the whole. Nothing is copied but the frame, and `model` stays
+    as it is. Raises ModelError for an architecture without one plain row of layers, and for a count that is
+    not below the number of layers.
+    """
+    config = copy.deepcopy(model.config)
+    total = config.num_hidden_layers if hasattr(config, "num_hidden_layers") else 0
+    base = model.base_model
+    name = next((name for name, part in base.named_children() if _is_row(part, total)), None)
+    if name is None or base is model:
+        raise ModelError(
+            f"early-exit: {config.model_type} has no plain row of layers to leave.",
+            hint="Draft with ngram, suffix or a smaller model.",
+        )
+    count = -(-total // 2) if count is None else count
+    if not 1 <= count < total:
+        raise ModelError(
+            f"early-exit:{count}: the model has {total} layers, so 1 to {total - 1} can be the first."
+        )
+    config.num_hidden_layers = count
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:count]
+    inner = _frame(base, config)
+    inner._modules[name] = nn.ModuleList(list(getattr(base, name))[:count])
+    outer = _frame(model, config)
+    outer._modules[model.base_model_prefix] = inner
+    return outer
+
+
+def _is_row(part: Any, total: int) -> bool:
+    return isinstance(part, nn.ModuleList) and len(part) == total
+
+
+def _frame(module: Any, config: Any) -> Any:
+    """The module with a table of parts of its own; the parts are the same."""
+    frame = copy.copy(module)
+    frame._modules = dict(module._modules)
+    frame.config = config
+    return frame

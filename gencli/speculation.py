@@ -1,0 +1,147 @@
+"""Drafts in the engine: who is asked, what limits leave of the answers, and what became of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from gencli.drafters.base import DraftAsk, Drafter, Measured, Text
+from gencli.drafters.options import NO_DRAFTER
+from gencli.errors import UsageError
+from gencli.events import Drafted
+from gencli.models.base import ModelSpec
+from gencli.plan import StepPlan
+from gencli.plugins.safety import DraftGuard
+from gencli.request import Request
+from gencli.sequence import Sequence
+from processors.pipeline import Pipeline
+from processors.registry import Registry
+
+__all__ = ["Clock", "Speculation"]
+
+Clock = Callable[[], float]  # seconds
+
+
+@dataclass(slots=True)
+class _Running:
+    """The step that is under way: what drafting took, and for how many; what all of it came to."""
+
+    asked: frozenset[int] = frozenset()
+    draft_seconds: float = 0.0
+    began: float = 0.0
+    seconds: float = 0.0
+    lanes: int = 0
+    is_measured: bool = False  # it reads no prompt
+    drafted: int = 0
+    accepted: int = 0
+
+
+class Speculation:
+    """Asks a drafter once a step, for the slots where drafts are welcome.
+
+    The clock is read for statistics, and by drafters that weigh costs; it never decides a text, as a draft
+    stands only where it equals what the target chooses.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        pipeline: Pipeline,
+        registry: Registry,
+        spec: ModelSpec,
+        *,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self._drafter, self._pipeline, self._spec, self._clock = drafter, pipeline, spec, clock
+        self._guard = DraftGuard(registry)
+        self._slots: set[int] = set()  # those that the drafter knows
+        self._step = _Running()
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that names a drafter which is not here."""
+        name = request.drafting.drafter
+        if name not in ("", NO_DRAFTER) and not self._drafter.handles(replace(request, jump="off")):
+            raise UsageError(
+                f"The drafter {name!r} is not among those of this run.",
+                hint="A model drafts where the whole run names it: --draft NAME.",
+            )
+
+    def guard(self, request: Request) -> Iterator[str]:
+        """No drafts for a plugin that would give other text with them; what is to be said of that."""
+        if not self._drafter.handles(request):
+            return
+        for name, fault in self._guard.faults(request.chain):
+            self._pipeline.run_stepwise(name)
+            yield f"The stage {name} runs without drafts, as it fails with them: {fault}"
+
+    def admit(self, sequence: Sequence) -> None:
+        """A sequence has a slot."""
+        if self._drafter.handles(sequence.request):
+            self._drafter.admit(sequence.slot, sequence.request)
+            self._slots.add(sequence.slot)
+            sequence.drafted = Drafted()
+
+    def release(self, slot: int) -> None:
+        """The slot is free."""
+        if slot in self._slots:
+            self._slots.remove(slot)
+            self._drafter.release(slot)
+
+    def trim(self) -> None:
+        """The memory is full, and no slot is taken."""
+        self._drafter.trim()
+
+    def propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
+        """Drafts by slot for those whose next token is about to be chosen."""
+        asks = [ask for sequence in sequences if (ask := self._ask(sequence))]
+        start = self._clock()
+        runs = self._drafter.propose(asks) if asks else ()
+        drafts = {ask.slot: tuple(run)[: ask.most] for ask, run in zip(asks, runs, strict=True) if run}
+        now = self._clock()
+        self._step = _Running(frozenset(ask.slot for ask in asks), now - start, now)
+        return drafts
+
+    def verified(self, plan: StepPlan) -> None:
+        """The tokens of the step are chosen and known."""
+        step = self._step
+        step.seconds = self._clock() - step.began
+        step.lanes = sum(feed.wanted > 0 for feed in plan.feeds)
+        step.is_measured = all(feed.wanted == len(feed.tokens) for feed in plan.feeds)
+
+    def observe(self, sequence: Sequence, *, proposed: int, accepted: int) -> None:
+        """So many of the sequence's drafts stand."""
+        step = self._step
+        step.drafted, step.accepted = step.drafted + proposed, step.accepted + accepted
+        if proposed:
+            self._drafter.observe(sequence.slot, proposed=proposed, accepted=accepted)
+        if sequence.drafted is not None:
+            sequence.drafted += self._share(sequence.slot, proposed, accepted)
+
+    def conclude(self) -> None:
+        """All has been observed."""
+        step = self._step
+        if step.is_measured:
+            self._drafter.measure(Measured(step.lanes, step.drafted, step.accepted, step.seconds))
+
+    def _ask(self, sequence: Sequence) -> DraftAsk | None:
+        if sequence.slot not in self._slots or not self._spec.can_rollback:
+            return None
+        if held := self._pipeline.sequential(sequence.slot):
+            sequence.drafted = replace(sequence.drafted or Drafted(), held=held)
+            return None
+        most = self._room(sequence)
+        text = Text(sequence.prompt, sequence.output)
+        return DraftAsk(sequence.slot, text, most) if most > 0 else None
+
+    def _room(self, sequence: Sequence) -> int:
+        """What the limits leave beside the token that is chosen anyway."""
+        left = sequence.request.limits.max_tokens - len(sequence.output)
+        return min(left, self._spec.context - len(sequence)) - 1
+
+    def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
+        step = self._step
+        drafting = step.draft_seconds / len(step.asked) if slot in step.asked else 0.0
+        rest = step.seconds / step.lanes if step.is_measured else 0.0
+        marks = tuple(int(place < accepted) for place in range(proposed))
+        return Drafted(1, (1,) * proposed, marks, drafting, rest)

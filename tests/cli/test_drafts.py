@@ -1,0 +1,125 @@
+"""--draft on the command line: the same text, what is said of it, and what is refused."""
+
+import pytest
+
+from gencli.cli.draft_report import draft_lines
+from gencli.events import Drafted, Finish, Timings
+from tests.cli.conftest import ROOT
+from tests.cli.test_output import valid
+
+PROMPT = "abc abd abc abd abc"
+SHORT = ("--seed", "1", "--max-tokens", "40", "--ignore-eos")
+TINY = ("run", "--model", "tiny", "--dtype", "float32", "--seed", "2", "--max-tokens", "24")
+FAILS = """
+from dataclasses import dataclass
+
+from processors import Params, Phase, Processor, param
+
+
+@dataclass(frozen=True)
+class SlowParams(Params):
+    by: float = param(0.0, "How much.")
+
+
+class Slow(Processor[SlowParams]):
+    name = "slow"
+    phase = Phase.ADJUST
+    Params = SlowParams
+    sequential = True
+
+    def apply(self, logits, rows):
+        return logits
+"""
+
+
+@pytest.mark.parametrize("name", ["ngram", "suffix", "auto"])
+@pytest.mark.parametrize("tokens", ["1", "4", "auto"])
+def test_drafts_change_nothing_on_stdout(run, name, tokens):
+    plain = run(PROMPT, "second", "-n", "2", *SHORT)
+    drafted = run(PROMPT, "second", "-n", "2", *SHORT, "--draft", name, "--draft-tokens", tokens)
+    assert (drafted.code, drafted.out) == (plain.code, plain.out)
+    assert f"Drafts ({name})" in drafted.err
+
+
+@pytest.mark.parametrize("name", ["tiny-draft", "early-exit", "early-exit:5", "tiny"])
+def test_a_model_drafts_for_another(gencli, name):
+    plain = gencli(*TINY, "Once upon a time")
+    drafted = gencli(*TINY, "--draft", name, "--draft-tokens", "3", "Once upon a time")
+    assert drafted.out == plain.out
+    assert f"Drafts ({name}): " in drafted.err
+    assert " tokens a forward, drafting " in drafted.err
+
+
+def test_the_record_counts_drafts_by_position(run):
+    options = ("--draft", "ngram", "--draft-tokens", "3", "--format", "json")
+    found = valid(run(PROMPT, *SHORT, *options).json)["speculation"]
+    assert found["drafter"] == "ngram"
+    assert 40 - sum(found["accepted"]) <= found["forwards"] <= 40
+    assert found["tokens_per_forward"] == pytest.approx(40 / found["forwards"], abs=0.001)
+    assert len(found["proposed"]) == len(found["accepted"]) <= 3
+    assert all(a <= p for a, p in zip(found["accepted"], found["proposed"], strict=True))
+    record = valid(run(PROMPT, "-n", "2", *SHORT, *options).json)
+    assert len(record["speculation"]) == 2
+    assert valid(run(PROMPT, *SHORT, "--format", "json").json)["speculation"] is None
+
+
+def test_a_stage_that_needs_every_outcome_takes_no_drafts_and_is_named(run, tmp_path):
+    path = tmp_path / "slow.py"
+    path.write_text(FAILS)
+    options = ("--plugin", str(path), "--stage", "slow=1", "--draft", "ngram", "--draft-tokens", "2")
+    found = run(PROMPT, *SHORT, *options)
+    assert "Drafts (ngram): none were made." in found.err
+    assert "The stage slow needs each token before the next, so its texts took no drafts." in found.err
+    record = valid(run(PROMPT, *SHORT, *options, "--format", "json").json)["speculation"]
+    assert (record["held_by"], record["proposed"]) == ("slow", [])
+
+
+@pytest.mark.parametrize(("seconds", "is_said"), [(0.9, False), (1.1, True)])
+def test_drafting_that_takes_longer_than_it_saves_is_said(seconds, is_said):
+    drafted = Drafted(10, (10,), (10,), draft_seconds=seconds, verify_seconds=1.0)
+    finish = Finish("1", 0, "", "eos", None, None, 3, 20, Timings(0, 0, 0), drafted=drafted)
+    assert any("leave out --draft" in line for line in draft_lines([finish], "x")) is is_said
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (("--draft-tokens", "3"), 2, "--draft-tokens is given, but nothing drafts"),
+        (("--draft-min-p", "0.5"), 2, "--draft-min-p is given, but nothing drafts"),
+        (("--draft", "ngram", "--draft-tokens", "0"), 2, "--draft-tokens is 0, but has to be a number >= 1"),
+        (("--draft", "ngram", "--draft-tokens", "many"), 2, "'many' is neither a whole number nor auto"),
+        (("--draft", "ngram", "--draft-min-p", "2"), 2, "--draft-min-p is 2"),
+        (("--draft", ""), 2, "--draft is empty"),
+        (("--draft", "tiny-draf"), 5, "Did you mean 'tiny-draft'?"),
+        (("--draft", "tiny"), 5, "tiny cannot draft for fake: their vocabularies differ. Token 0 is"),
+        (("--draft", "early-exit"), 2, "the model fake:258:0 has no layers"),
+        (("--draft", "early-exit:x"), 2, "'x' is no number of layers"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(run, options, code, said):
+    found = run(PROMPT, *SHORT, *options)
+    assert found.code == code
+    assert said in found.err
+
+
+def test_a_preset_may_say_how_to_draft(run, tmp_path):
+    preset = tmp_path / "fast.yaml"
+    preset.write_text("draft: ngram\ndraft_tokens: 2\n")
+    assert "Drafts (ngram)" in run(PROMPT, *SHORT, "--preset", preset).err
+    preset.write_text("draft: suffix\ndraft_tokens: auto\ndraft_min_p: 0.1\n")
+    assert "Drafts (suffix)" in run(PROMPT, *SHORT, "--preset", preset).err
+
+
+def test_a_chat_drafts(gencli):
+    options = ("chat", "--model", "tiny", "--dtype", "float32", "--seed", "1", "--max-tokens", "20")
+    turns = b"Tell me a story.\nAnother one.\n"
+    plain = gencli(*options, stdin=turns)
+    drafted = gencli(*options, "--draft", "tiny-draft", "--draft-tokens", "4", stdin=turns)
+    assert plain.out
+    assert drafted.out == plain.out
+
+
+def test_the_documentation_names_every_drafter():
+    text = (ROOT / "docs" / "speculation.md").read_text()
+    assert all(f"`{name}`" in text for name in ("ngram", "suffix", "auto", "early-exit"))
