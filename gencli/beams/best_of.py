@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from gencli.beams.results import chosen_events
+from gencli.beams.results import chosen_events, interrupted
 from gencli.beams.score import length_score
 from gencli.events import Error, Event, Finish, Token
 from gencli.request import Request
 
-__all__ = ["BestOf", "sum_logprob"]
+__all__ = ["BestOf", "sum_logprob", "widened"]
 
 
 def sum_logprob(logits: Tensor, tokens: Sequence[int]) -> float:
@@ -22,6 +22,11 @@ def sum_logprob(logits: Tensor, tokens: Sequence[int]) -> float:
         return 0.0
     own = logits[: len(tokens)].double().log_softmax(-1)
     return float(own.gather(1, torch.tensor([tokens], device=own.device).T).sum())
+
+
+def widened(request: Request) -> Request:
+    """The request as it is to be drawn: with all samples among which it chooses."""
+    return request if request.best_of is None else replace(request, n=request.best_of)
 
 
 @dataclass(slots=True)
@@ -40,12 +45,10 @@ class BestOf:
     def __init__(self) -> None:
         self._pools: dict[str, _Pool] = {}
 
-    def widened(self, request: Request) -> Request:
-        """The request as it is to be drawn: with all samples."""
-        if request.best_of is None:
-            return request
-        self._pools[request.id] = _Pool(request.n, request.best_of)
-        return replace(request, n=request.best_of)
+    def watch(self, request: Request) -> None:
+        """From now on choose among the samples of this request."""
+        if request.best_of is not None:
+            self._pools[request.id] = _Pool(request.n, request.best_of)
 
     def told(self, events: Iterable[Event]) -> Iterator[Event]:
         """The events as they are to be told of."""
@@ -69,4 +72,6 @@ def _chosen(pool: _Pool) -> list[Event]:
     scored = [(length_score(end.logprob, end.completion_tokens, 1.0), end) for end in finishes]
     scored.sort(key=lambda entry: (-entry[0], entry[1].sample))
     told = [(score, end.logprob, end, tuple(pool.ids.get(end.sample, ()))) for score, end in scored]
-    return chosen_events(finishes[0].request, pool.wanted, told)
+    events = chosen_events(finishes[0].request, pool.wanted, told)
+    # With a sample that was interrupted the choice is none.
+    return interrupted(events) if any(end.reason == "interrupted" for end in finishes) else events

@@ -53,7 +53,7 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
     if settings["draft"] != NO_DRAFTER:
         drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
-            f"{drafting} guess tokens of one text ahead, but with {search} there are {width} at once.",
+            f"A draft ({drafting}) guesses at one text, with {search} there are {width} at once.",
             hint=f"Leave one of them out; {said('draft')} {NO_DRAFTER} drafts nothing.",
         )
     if settings["best_of"]:
@@ -64,7 +64,8 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
         )
     if settings.is_given("max_batch") and width > settings["max_batch"]:
         raise UsageError(
-            f"{said('max_batch')} is {settings['max_batch']}, but {search} take {width} places side by side."
+            f"{said('max_batch')} is {settings['max_batch']}, with {search} there are {width} texts at once.",
+            hint=f"Raise {said('max_batch')} to {width}, or take fewer beams.",
         )
 
 

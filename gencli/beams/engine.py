@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gencli.admission import admission, check_request
-from gencli.beams.best_of import BestOf
+from gencli.beams.best_of import BestOf, widened
 from gencli.beams.loop import BeamLoop
 from gencli.engine import Engine
 from gencli.errors import UsageError
@@ -37,7 +37,8 @@ class ChoosingEngine(Engine):
     def submit(self, request: Request) -> None:
         """Queue a request. What cannot run is refused here, before anything is generated."""
         if request.beams is None:
-            super().submit(self._best_of.widened(request))
+            super().submit(widened(request))
+            self._best_of.watch(request)
             return
         request, spec = self.effective(request), self._runner.spec
         check_request(request, spec)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import cast
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from gencli.admission import admission, stop_rules
 from gencli.beams.candidates import log_probabilities
-from gencli.beams.results import chosen_events
+from gencli.beams.results import chosen_events, interrupted
 from gencli.beams.search import Child, Search
 from gencli.beams.slots import BeamSlots
 from gencli.errors import GencliError, GenerationError, is_out_of_memory
@@ -203,14 +202,12 @@ class BeamLoop:
         return chosen_events(request.id, request.n, scored)
 
     def _end(self, searches: list[Search], reason: str, matched: str | None = None) -> list[Event]:
-        """End searches from outside. After an interrupt none of their texts is a result."""
+        """End searches from outside."""
         events = list[Event]()
         for search in searches:
             search.close(reason, matched)
             events += self._results(search)
-        if reason != "interrupted":
-            return events
-        return [replace(e, reason=reason, matched=None) if isinstance(e, Finish) else e for e in events]
+        return interrupted(events) if reason == "interrupted" else events
 
     def _retreat(self) -> list[Event]:
         """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""

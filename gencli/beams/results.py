@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gencli.events import Candidate, Error, Event, Finish, Token
 
-__all__ = ["Scored", "chosen_events"]
+__all__ = ["Scored", "chosen_events", "interrupted"]
 
 Scored = tuple[float, float, Finish, tuple[int, ...]]  # score, sum of logprobs, the text's end, its tokens
 
@@ -28,3 +28,11 @@ def chosen_events(request: str, count: int, scored: Sequence[Scored]) -> list[Ev
     shortage = f"Of {count} texts that are wanted there are only {len(scored)}."
     missing = range(len(scored), count)
     return [*events, *(Error(request, sample, "GenerationError", shortage, "") for sample in missing)]
+
+
+def interrupted(events: Iterable[Event]) -> list[Event]:
+    """The events of a choice that was interrupted: whatever ended a text, it is no result."""
+    return [
+        replace(event, reason="interrupted", matched=None) if isinstance(event, Finish) else event
+        for event in events
+    ]

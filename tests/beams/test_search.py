@@ -165,6 +165,22 @@ def test_an_interrupt_ends_all_searches():
     assert [end.reason for end in ends] == ["interrupted"] * 2
 
 
+def test_an_interrupted_choice_among_samples_is_no_result():
+    on = engine()
+    on.submit(plain("a", chain=LETTERS, max_tokens=200, best_of=3, n=2))
+    on.submit(plain("b", chain=LETTERS, max_tokens=1))
+    ends = []
+    for event in on.run():
+        on.interrupt()
+        ends += [event] if hasattr(event, "reason") else []
+    assert [end.reason for end in ends if end.request == "a"] == ["interrupted"] * 2
+
+
+def test_samples_that_fail_are_left_out_of_the_choice_unless_all_do():
+    ends = search([plain("a", chain="allowed=[97]|suppress=[97]", best_of=3, n=2)])
+    assert ["suppress" in ends["a", j].message for j in range(2)] == [True, True]
+
+
 def test_a_limit_of_time_ends_a_search_with_what_it_has():
     limits = Limits(max_tokens=24, max_time=1e-9)
     end = search([request(limits=limits)])["Hello", 0]

@@ -127,6 +127,17 @@ def test_minimal_lengths_are_those_of_transformers(kind):
     assert_same(ours(model, wanted, "min_tokens=6"), expected)
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "opt", "mamba", "falcon_h1"])
+def test_scores_are_those_of_a_fresh_prefill(kind):
+    model, wanted = model_of(kind), list(cases(early=(False,)))[:6]
+    for (prompt, beams), found in zip(wanted, ours(model, wanted), strict=True):
+        for ids, score in found:
+            with torch.inference_mode():
+                logprobs = model(torch.tensor([[*prompt, *ids]])).logits[0].log_softmax(-1)
+            total = sum(logprobs[len(prompt) - 1 + i, token].item() for i, token in enumerate(ids))
+            assert score == pytest.approx(total / len(ids) ** beams.length_penalty, abs=1e-4)
+
+
 def test_the_heuristic_of_transformers_can_miss_the_better_text():
     model = model_of("gpt2", ends=range(0, VOCAB, 4))
     wanted = list(cases(early=(False,), penalties=(1.0,)))[:12]
