@@ -115,7 +115,7 @@ FEATURES = {
     "n": feature({"-n": ("2",)}),
     # The seed changes nothing of a search; JSON has its values.
     "beams": feature({"--beams": ("3",)}, {}, *SEARCHES),
-    "length_penalty": feature({"--length-penalty": ("3",)}, *BY_BEAMS),
+    "length_penalty": feature({"--length-penalty": ("0.4",)}, *BY_BEAMS),
     "early_stopping": feature({"--early-stopping": None}, *BY_BEAMS),
     "best_of": feature({"--best-of": ("3",)}, {}, given(format=("json",))),
     "max_tokens": feature({"--max-tokens": ("5",)}),
