@@ -100,7 +100,8 @@ class BeamLoop:
         events = self._end(late, "length", "max_time")
         self._admit()
         try:
-            return events + self._advance()
+            self._advance(events)
+            return events
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -116,21 +117,21 @@ class BeamLoop:
             self._running.append(self._waiting.popleft())
             search.begin(self._slots.take(search.request, search.width), time.monotonic())
 
-    def _advance(self) -> list[Event]:
-        """Feed the model and take the searches whose prompts are read one step on."""
+    def _advance(self, events: list[Event]) -> None:
+        """Feed the model and take the searches whose prompts are read one step on; adds to the events."""
         fed = [(beam, feed) for search in self._running for beam, feed in self._feeds(search)]
         if not fed:
-            return []
+            return
         slots = [feed.lane for _, feed in fed if feed.wanted]
         rows = self._pipeline.prepare(Rows.build(self._slots.history, slots)) if slots else None
         logits = self._runner.forward(StepPlan(tuple(feed for _, feed in fed)))
         for beam, feed in fed:
             beam.fed += len(feed.tokens)
         if rows is None:
-            return []
+            return
         logits = logits.to(self._slots.history.device)
         logprobs = log_probabilities(self._pipeline(logits, rows))
-        events, place = list[Event](), 0
+        place = 0
         for search in [search for search in self._running if search.running[0].slot in slots]:
             end = place + len(search.running)
             if fault := self._fault(search, logprobs[place:end], logits, rows, place):
@@ -138,7 +139,6 @@ class BeamLoop:
             else:
                 events += self._decide(search, logprobs[place:end])
             place = end
-        return events
 
     def _feeds(self, search: Search) -> Iterator[tuple[Beam, Feed]]:
         """What each beam feeds: its newest token, or the next chunk of the prompt."""
