@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gencli.admission import admission, check_request, effective_chain, stop_rules
+from gencli.beams.best_of import sum_logprob
 from gencli.drafters.base import Drafter
 from gencli.drafters.chooser import Chooser
 from gencli.drafters.first import FirstDrafter
@@ -224,6 +225,8 @@ class Engine:
             good = [token for token in tokens_chosen[:count] if token >= 0]
             followed = self.pipeline.follow(sequence.slot, good)
             taken, error = sequence.take(good, followed, context=self._runner.spec.context, now=now)
+            if sequence.request.best_of:
+                sequence.logprob += sum_logprob(chosen.logits[row:], taken.ids)
             if sequence.cut:
                 sequence.end_cut(self._closing(sequence, taken.ids))
             if error is None and sequence.finish is None and len(good) < count:

@@ -11,7 +11,7 @@ from gencli.assembly import Assembly, assemble
 from gencli.conflicts import refuse_conflicts
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
-from gencli.request import Drafting, Limits, Request, Stops
+from gencli.request import Beams, Drafting, Limits, Request, Stops
 from gencli.settings import Settings
 from gencli.structured.strict import plan_notices
 from gencli.structured.wanted import Structure, wanted
@@ -42,6 +42,8 @@ class Job:
     is_chat: bool = False
     system: str | None = None
     structure: Structure | None = None
+    beams: Beams | None = None
+    best_of: int | None = None
     drafting: Drafting = field(default_factory=Drafting)
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
@@ -49,6 +51,13 @@ class Job:
     def is_greedy(self) -> bool:
         """Whether the most likely token is taken, without a draw."""
         return self.draw == "greedy" or self.assembly.chain.is_greedy
+
+    @property
+    def method(self) -> str:
+        """How tokens are chosen: beams, greedy, or the method of the draw."""
+        if self.beams is not None:
+            return "beams"
+        return "greedy" if self.is_greedy else self.draw
 
     def on(self, constraint: Constraint) -> Job:
         """The same job, held inside this grammar."""
@@ -73,8 +82,8 @@ def make_job(settings: Settings) -> Job:
     seed = settings["seed"]
     return Job(
         assembly=assembly,
-        draw=settings["sampler"],
-        draw_origin=settings.where("sampler"),
+        draw="greedy" if settings["beams"] else settings["sampler"],
+        draw_origin=settings.where("beams" if settings["beams"] else "sampler"),
         seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
         n=settings["n"],
         stops=Stops(
@@ -88,9 +97,16 @@ def make_job(settings: Settings) -> Job:
         is_chat=settings["chat"],
         system=settings["system"],
         structure=structure,
+        beams=_beams(settings),
+        best_of=settings["best_of"] or None,
         drafting=_drafting(settings),
         registry=registry,
     )
+
+
+def _beams(settings: Settings) -> Beams | None:
+    width = settings["beams"]
+    return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
 
 
 def _drafting(settings: Settings) -> Drafting:
@@ -139,6 +155,8 @@ def make_request(
         session=session,
         jump=job.structure.jump if job.structure else "auto",
         finish_open=job.structure is not None and job.structure.finish_open,
+        beams=job.beams,
+        best_of=job.best_of,
         drafting=job.drafting,
     )
 
@@ -161,7 +179,8 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
     if job.is_greedy and idle:
-        yield f"The draw is greedy, so these stages change nothing: {', '.join(idle)}."
+        how = "A search draws nothing" if job.beams else "The draw is greedy"
+        yield f"{how}, so these stages change nothing: {', '.join(idle)}."
 
 
 def _idle_stops(job: Job) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Literal
 from processors.catalog import Draw
 from processors.chain import Chain
 
-__all__ = ["Drafting", "Jump", "Limits", "Request", "Stops"]
+__all__ = ["Beams", "Drafting", "Jump", "Limits", "Request", "Stops"]
 
 Jump = Literal["auto", "off"]
 
@@ -37,6 +37,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Beams:
+    """A beam search: how many texts it follows at once, and how finished ones are compared.
+
+    The score is the sum of logprobs divided by length ** length_penalty. The search ends when no beam can
+    beat the worst of `width` finished texts; with `early_stopping` as soon as there are so many.
+    """
+
+    width: int
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Drafting:
     """Whose guesses a request takes: a drafter's name, none, or "" for whatever the engine has.
 
@@ -54,7 +67,8 @@ class Request:
 
     `seed` is the request's own seed, derived from the run's seed and the row key; sample j of `n`
     draws with derive(seed, j). `draw` is the sampler's method. Requests of one `session` follow each
-    other: what their prompts have in common is read once.
+    other: what their prompts have in common is read once. With `beams` nothing is drawn, and the samples
+    are the best `n` texts of a search; with `best_of` they are the best `n` of so many samples.
     """
 
     id: str
@@ -68,4 +82,6 @@ class Request:
     session: str = ""
     jump: Jump = "auto"
     finish_open: bool = False
+    beams: Beams | None = None
+    best_of: int | None = None
     drafting: Drafting = field(default_factory=Drafting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gencli.errors import GencliError, GenerationError
 from gencli.events import Drafted, Error, Event, Finish, Timings, Token
@@ -46,6 +46,7 @@ class Sequence:
     document: Document | None = None  # where the text stands in its grammar; None without one
     started: float | None = None
     first_token: float | None = None
+    logprob: float = 0.0  # the sum over `output`, where a search or a choice among samples asks for it
     drafted: Drafted | None = None
     _texts: list[str] = field(default_factory=list)
     _given: tuple[int, int] = (0, 0)  # how many of `output` and `_texts` events have told of
@@ -63,6 +64,10 @@ class Sequence:
         size = len(self.prompt)
         end = len(self) if end is None else end
         return (*self.prompt[start:end], *self.output[max(0, start - size) : max(0, end - size)])
+
+    def fork(self) -> Sequence:
+        """An independent copy, which goes on from here."""
+        return replace(self, stream=self.stream.fork(), output=self.output.copy(), _texts=self._texts.copy())
 
     def take(
         self, tokens: Tokens[int], followed: Tokens[Followed] = (), *, context: int, now: float
@@ -127,7 +132,7 @@ class Sequence:
     def restart(self, stream: TextStream) -> None:
         """Back to the prompt, without a slot. What events have told of will be made again, not told again."""
         self.stream, self.slot, self.fed, self.cached = stream, -1, 0, 0
-        self.output, self._texts = [], []
+        self.output, self._texts, self.logprob = [], [], 0.0
         self.finish, self.cut, self.document = None, "", None
 
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:
@@ -160,5 +165,6 @@ class Sequence:
             timings=Timings(prefill=first - started, decode=now - first, first_token=first - self.submitted),
             cached_tokens=self.cached,
             document=self.document,
+            logprob=self.logprob,
             drafted=self.drafted,
         )

@@ -78,6 +78,8 @@ CUT = JSON | given(
 )
 # Too long by the way to its end that is looked for first, so that the limit of tokens cuts it.
 BY_OPEN = given(regex=(",{70}|[a-eg-p]{4}([a-eg-p]{6})*",)) | LETTERS
+SEARCHES = (given(format=("json",)), given(allow_ids=("6,97,98,99,100,101,102,103,104,105,257",)))
+BY_BEAMS = tuple(given(beams=("3",)) | setup for setup in ({}, *SEARCHES))
 
 FEATURES = {
     "temperature": feature({"--temperature": ("0.3",)}),
@@ -111,6 +113,11 @@ FEATURES = {
     "sampler": feature({"--sampler": ("multinomial",)}),
     "seed": feature({"--seed": ("77",)}),
     "n": feature({"-n": ("2",)}),
+    # The seed changes nothing of a search; JSON has its values.
+    "beams": feature({"--beams": ("3",)}, {}, *SEARCHES),
+    "length_penalty": feature({"--length-penalty": ("0.4",)}, *BY_BEAMS),
+    "early_stopping": feature({"--early-stopping": None}, *BY_BEAMS),
+    "best_of": feature({"--best-of": ("3",)}, {}, given(format=("json",))),
     "max_tokens": feature({"--max-tokens": ("5",)}),
     "max_time": feature({"--max-time": ("0.000001",)}),
     "stop": feature({"--stop": ("ab", "d", "e")}),
@@ -147,7 +154,7 @@ FEATURES = {
         given(partial=None, allow_ids=(BRACKETS,)),
         given(partial=None, allow_ids=(BRACKETS,), json_schema=(LIST,)),
     ),
-    "partial": feature({"--partial": None}, BROKEN, BY_REGEX, SHORT),
+    "partial": feature({"--partial": None}, BROKEN, BY_REGEX, SHORT, BY_REGEX | SHORT),
     "retries": feature({"--retries": ("2",)}, BY_REGEX, BROKEN, SHORT | given(format=("json",)), {}),
     "jump_forward": feature({"--jump-forward": ("off",)}, BY_REGEX, {}),
     "finish_open": feature({"--finish-open": None}, BY_OPEN, CUT, SHORT, CALL),

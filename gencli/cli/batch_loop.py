@@ -8,11 +8,11 @@ from contextlib import closing, contextmanager
 from gencli.batch.grammars import Grammars
 from gencli.batch.loop import Loop
 from gencli.batch.overrides import RowJobs
+from gencli.beams.engine import ChoosingEngine
 from gencli.cli.batch_rows import make_judge
 from gencli.cli.generate import load_model, model_choice
 from gencli.cli.render import Voice
 from gencli.drafters.make import make_drafter
-from gencli.engine import Engine
 from gencli.settings import Settings
 from gencli.structured.compiling import grammar_env, make_compiler
 
@@ -26,7 +26,7 @@ def open_loop(jobs: RowJobs, settings: Settings, *, keep_input: bool, voice: Voi
     """The model, and the loop that runs rows on it in this process."""
     loaded, _ = load_model(settings, voice)
     with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
-        engine = Engine(
+        engine = ChoosingEngine(
             loaded.runner,
             loaded.tokenizer,
             max_batch=settings["max_batch"],

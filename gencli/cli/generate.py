@@ -10,13 +10,13 @@ from itertools import chain
 
 import torch
 
+from gencli.beams.engine import ChoosingEngine
 from gencli.cli.display import load_progress, open_writers
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
 from gencli.cli.report import RunInfo, errors, stats, summary
 from gencli.cli.results import Results
 from gencli.drafters.make import make_drafter
-from gencli.engine import Engine
 from gencli.errors import GencliError
 from gencli.events import Error
 from gencli.job import Job, make_requests
@@ -40,7 +40,7 @@ class _Ready:
     job: Job
     loaded: Loaded
     load_seconds: float
-    engine: Engine
+    engine: ChoosingEngine
     compiled: Compiled | None
 
 
@@ -81,7 +81,7 @@ def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _R
         job = job.on(compiled.variant.constraint)
         for text in compiled.passed_over:
             voice.say(f"Notice: {text} {compiled.variant.constraint.backend} takes its place.")
-    engine = Engine(
+    engine = ChoosingEngine(
         loaded.runner,
         loaded.tokenizer,
         max_batch=settings["max_batch"],
@@ -103,7 +103,7 @@ def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, 
             voice.say(line)
 
 
-def _say_notices(engine: Engine, voice: Voice, num_said: int = 0) -> int:
+def _say_notices(engine: ChoosingEngine, voice: Voice, num_said: int = 0) -> int:
     """Say what the engine has to say beyond what was said; how much that is by now."""
     for text in engine.notices[num_said:]:
         voice.say(f"Notice: {text}")
