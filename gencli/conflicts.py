@@ -7,6 +7,7 @@ from pathlib import Path
 from gencli.assembly import Assembly
 from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
+from gencli.guidance.wanted import refuse_guidance
 from gencli.settings import DEFAULT, Settings
 
 __all__ = ["refuse_conflicts"]
@@ -18,6 +19,7 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
     _refuse_greedy(settings, assembly)
     _refuse_lengths(settings, assembly)
     _refuse_drafts(settings)
+    refuse_guidance(settings)
     _refuse_output(settings)
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.assembly import Assembly, assemble
 from gencli.conflicts import refuse_conflicts
+from gencli.guidance.wanted import wanted_guidance
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
-from gencli.request import Drafting, Limits, Request, Stops
+from gencli.request import Drafting, Guidance, Limits, Request, Stops
 from gencli.settings import Settings
 from gencli.structured.strict import plan_notices
 from gencli.structured.wanted import Structure, wanted
@@ -43,6 +44,8 @@ class Job:
     system: str | None = None
     structure: Structure | None = None
     drafting: Drafting = field(default_factory=Drafting)
+    guidance: Guidance = field(default_factory=Guidance)
+    negative: str | None = None
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
@@ -89,6 +92,8 @@ def make_job(settings: Settings) -> Job:
         system=settings["system"],
         structure=structure,
         drafting=_drafting(settings),
+        guidance=wanted_guidance(settings),
+        negative=settings["negative"],
         registry=registry,
     )
 
@@ -120,11 +125,12 @@ def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Ite
     from processors.rng import derive
 
     for index, prompt in enumerate(prompts):
-        yield make_request(job, str(index + 1), _encode(job, prompt, tokenizer), derive(job.seed, index))
+        ids, seed = _encode(job, prompt, tokenizer), derive(job.seed, index)
+        yield make_request(job, str(index + 1), ids, seed, tokenizer)
 
 
 def make_request(
-    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, *, session: str = ""
+    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, tokenizer: Tokenizer, *, session: str = ""
 ) -> Request:
     """A request with all that the job says."""
     return Request(
@@ -140,7 +146,15 @@ def make_request(
         jump=job.structure.jump if job.structure else "auto",
         finish_open=job.structure is not None and job.structure.finish_open,
         drafting=job.drafting,
+        guidance=_guidance(job, tokenizer),
     )
+
+
+def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
+    """The guidance with its negative prompt, which is put into a template as prompts are."""
+    if job.negative is None:
+        return job.guidance
+    return replace(job.guidance, negative=_encode(job, job.negative, tokenizer))
 
 
 def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:

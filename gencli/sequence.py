@@ -28,6 +28,7 @@ class Sequence:
     """One sample of a request: its place in the engine and what it has produced.
 
     `fed` counts the tokens that its KV lane holds; the last committed token is always still to be fed.
+    `context` is the most tokens that prompt and output may have.
     Times are seconds of a monotonic clock.
     """
 
@@ -36,6 +37,7 @@ class Sequence:
     seed: int
     stream: TextStream
     submitted: float
+    context: int
     slot: int = -1
     fed: int = 0
     cached: int = 0  # tokens that the lane held when it was given
@@ -64,7 +66,7 @@ class Sequence:
         return (*self.prompt[start:end], *self.output[max(0, start - size) : max(0, end - size)])
 
     def take(
-        self, tokens: Tokens[int], followed: Tokens[Followed] = (), *, context: int, now: float
+        self, tokens: Tokens[int], followed: Tokens[Followed] = (), *, now: float
     ) -> tuple[Taken, Exception | None]:
         """Append tokens up to the one that ends the text; returns those taken, and what went wrong.
 
@@ -79,7 +81,7 @@ class Sequence:
                 error = raised
                 break
             if self.finish is None:
-                self.cut = self._reached(context)
+                self.cut = self._reached()
             if self.finish is not None or self.cut:
                 break
         if self.first_token is None and self.output:
@@ -87,9 +89,9 @@ class Sequence:
         ids = tuple(self.output[before:])
         return Taken(ids, tuple(entry.forced for entry in followed[: len(ids)])), error
 
-    def _reached(self, context: int) -> str:
+    def _reached(self) -> str:
         """The limit that ends the text here, if its own rules have not."""
-        if len(self) >= context:
+        if len(self) >= self.context:
             return "context"
         return "max_tokens" if len(self.output) >= self.request.limits.max_tokens else ""
 

@@ -25,9 +25,10 @@ _FOREIGN = {
     *("partial", "retries", "parsed", "select"),  # a turn is shown while it is made
 }
 CHAT_OPTIONS: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
-# The seed has its own command; code and files are named on the command line only, never by a transcript.
-_FIXED = ("seed", "plugin", "preset", *KINDS)
-_SECTIONS = ("Chain", "Draw", "Limits and stops", "Structure")
+# The seed has its own command; models, code and files are named on the command line only, never by a
+# transcript.
+_FIXED = ("seed", "plugin", "preset", "contrast", *KINDS)
+_SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops", "Structure")
 
 
 def changeable() -> Iterator[Option]:

@@ -21,6 +21,7 @@ from gencli.cli.render import Sink, Voice
 from gencli.cli.tables import size
 from gencli.drafters.make import make_drafter
 from gencli.engine import Engine
+from gencli.guidance.amateur import load_amateurs
 from gencli.models.resolve import Loaded
 from gencli.settings import Layer, Settings, resolve
 from gencli.structured.compiling import grammar_env, make_compiler
@@ -50,7 +51,7 @@ def generate_rows(
 ) -> End:
     """Make the rows that the store lacks, until they are all there, or a signal or too many errors end it."""
     settings = _planned(batch, voice)
-    loaded, _ = load_model(settings, voice)
+    loaded, _ = load_model(settings, voice, companions=batch.jobs.are_guided)
     with ExitStack() as stack:
         compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
         stack.callback(compiler.close)
@@ -63,6 +64,7 @@ def generate_rows(
                 settings["draft"], loaded, model_choice(settings), registry=batch.jobs.base.registry
             ),
             grammars=compiler,
+            amateurs=load_amateurs(settings["contrast"], loaded, model_choice(settings)),
         )
         bar = BatchBar(progress, engine, voice, sink, stack)
         loop = _loop(batch, engine, loaded, Grammars(compiler), bar)

@@ -22,13 +22,19 @@ __all__ = ["Loaded", "ModelChoice", "load", "load_tokenizer"]
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Which model, and how it is to be loaded."""
+    """Which model, and how it is to be loaded; `companions` says that samples may need a second lane."""
 
     name: str = "tiny"
     dtype: str = "auto"
     device: str = "auto"
     max_batch: int = 8
     trust_remote_code: bool = False
+    companions: bool = False
+
+    @property
+    def max_lanes(self) -> int:
+        """The number of lanes that samples and their companions need."""
+        return self.max_batch * (2 if self.companions else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ def load(
         folder,
         dtype=choice.dtype,
         device=choice.device,
-        max_lanes=choice.max_batch,
+        max_lanes=choice.max_lanes,
         trust_remote_code=choice.trust_remote_code,
         on_bytes=on_bytes,
     )
@@ -107,5 +113,5 @@ def _load_fake(choice: ModelChoice) -> Loaded:
         if value not in possible:
             raise UsageError(f"{flag} is {value}, but the fake model knows only {' and '.join(possible)}.")
     tokenizer = ByteTokenizer()
-    runner = FakeRunner(tokenizer.vocab_size, max_lanes=choice.max_batch, eos_ids=tokenizer.eos_ids)
+    runner = FakeRunner(tokenizer.vocab_size, max_lanes=choice.max_lanes, eos_ids=tokenizer.eos_ids)
     return Loaded(runner, tokenizer)
