@@ -103,8 +103,8 @@ class Companions:
         guidance = request.guidance
         if not 0 <= guidance.scale < inf or not 0 <= guidance.cutoff <= 1:
             raise UsageError(
-                f"The guidance has scale {guidance.scale:g} and cutoff {guidance.cutoff:g}, but a scale is at "
-                "least 0 and finite, and a cutoff between 0 and 1."
+                f"The guidance has scale {guidance.scale:g} and cutoff {guidance.cutoff:g}.",
+                hint="A scale is at least 0 and finite, a cutoff between 0 and 1.",
             )
         if guidance.amateur not in self._runners:
             raise UsageError(

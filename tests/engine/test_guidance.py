@@ -1,5 +1,6 @@
 """Guided requests own a second lane; what comes of it is the formula's and nothing else's."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from gencli.plan import Feed, StepPlan
 from gencli.request import Drafting, Guidance
+from processors.catalog import GrammarParams
+from processors.chain import Chain
 from processors.guidance import fold
 from tests.engine.harness import Scripted, Token, engine, generate, request, texts
 
@@ -202,8 +205,8 @@ def test_rows_with_and_without_amateurs_share_steps():
 @pytest.mark.parametrize(
     ("guidance", "said"),
     [
-        (Guidance(-0.5), "a scale is at least 0 and finite"),
-        (Guidance(2.0, cutoff=1.5), "a cutoff between 0 and 1"),
+        (Guidance(-0.5), "has scale -0.5"),
+        (Guidance(2.0, cutoff=1.5), "and cutoff 1.5"),
         (Guidance(2.0, ()), "negative prompt is empty"),
         (Guidance(2.0, (1,) * 2000), "has 2000 tokens"),
         (Guidance(2.0, (999,)), "Token id 999"),
@@ -213,3 +216,19 @@ def test_rows_with_and_without_amateurs_share_steps():
 def test_what_cannot_be_guided_is_refused(guidance, said):
     with pytest.raises(UsageError, match=said):
         engine().submit(guided(guidance=guidance))
+
+
+WORDS = ("red", "green", "greenish", "blue and white", "blue and black")
+
+
+@pytest.mark.parametrize("jump", ["auto", "off"])
+def test_a_guided_document_stays_in_its_grammar(jump):
+    grammar = GrammarParams(json.dumps(WORDS), kind="choice", backend="trie")
+    rows = [
+        replace(guided("pick", guidance, key=f"{i}", seed=i, jump=jump), chain=Chain((("grammar", grammar),)))
+        for i in range(6)
+        for guidance in (GUIDED if i % 2 else Guidance(2.5),)
+    ]
+    ends = run(rows)
+    assert {*ends.values()} <= {*WORDS}
+    assert ends == {key: text for one in rows for key, text in run([replace(one, jump="off")]).items()}

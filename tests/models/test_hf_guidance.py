@@ -1,6 +1,7 @@
 """Guidance on real architectures is the library's own guidance_scale, whatever shares the step."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ class Seen(Processor[SeenParams]):
     """Keeps what the first stage is given."""
 
     name, phase, Params = "seen", Phase.CONSTRAIN, SeenParams
-    logits: list[torch.Tensor] = []
+    logits: ClassVar[list[torch.Tensor]] = []
 
     def apply(self, logits, rows):
         self.logits.append(logits.clone())
