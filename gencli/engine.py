@@ -66,6 +66,7 @@ class Engine:
         grammars: Compiler | None = None,
         amateurs: Mapping[str, ModelRunner] | None = None,
         clock: Clock = time.perf_counter,
+        share_prefixes: bool = True,
     ) -> None:
         spec = runner.spec
         # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
@@ -77,6 +78,7 @@ class Engine:
             max_batch=max_batch,
             step_tokens=step_tokens,
             can_rollback=spec.can_rollback,
+            share_prefixes=share_prefixes,
         )
         self._companions = Companions(runner, amateurs, offset=max_batch, step_tokens=step_tokens)
         self._history = History(device, slots=max_batch + 1)
@@ -118,7 +120,7 @@ class Engine:
         for sample in range(request.n):
             stream, seed = self._stream(request), derive(request.seed, sample)
             sequence = Sequence(request, sample, seed, stream, submitted=now, context=context)
-            self._scheduler.waiting.append(sequence)
+            self._scheduler.add(sequence)
 
     def _stream(self, request: Request) -> TextStream:
         return TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self.eos_ids))
@@ -212,7 +214,7 @@ class Engine:
             if sequence.fed:
                 self._runner.keep(slot, sequence.fed)
             else:
-                self._runner.release(slot)  # of what a session may have left there
+                self._runner.release(slot)  # of what another sequence left there
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
             self.pipeline.admit(slot, request.chain, admission(request, sequence.context))
             self._sampler.admit(slot, request.draw)

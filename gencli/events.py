@@ -66,7 +66,8 @@ def _sums(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 class Finish:
     """A sample is complete. `text` is all of it: the joined Token texts.
 
-    `cached_tokens` of the prompt were still in memory from the session's request before; the rest was read.
+    `cached_tokens` of the prompt were in memory, from the session before or from a prompt that begins alike;
+    the rest was read.
     `document` says where the text stands in its grammar (see processors.base.Followed); None without one.
     `verdict` is what the text was found to be, where something was asked of it; `text` is then the result
     alone, without the thinking before it. `drafted` is None where no drafts were wanted.

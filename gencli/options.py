@@ -114,6 +114,10 @@ _MODEL: tuple[Option, ...] = (
     Option(("--dtype",), Literal["auto", "float32", "bfloat16", "float16"],
            "Number format of the weights.", "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
+    Option(("--device-map",), Literal["auto"], "Put the layers on all devices there are, for a model that "
+           "one cannot hold; needs accelerate.", "Model"),
+    Option(("--tp",), int, "Split each layer over so many processes, which torchrun --nproc-per-node N -m "
+           "gencli starts.", "Model", bounds=Bounds(ge=2)),
     Option(("--threads",), int, "CPU threads; PyTorch decides if not given.", "Model", bounds=Bounds(ge=1)),
     Option(("--max-batch",), int, "Samples that run side by side.", "Model", 8, Bounds(ge=1)),
     Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False,

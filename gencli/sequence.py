@@ -38,9 +38,10 @@ class Sequence:
     stream: TextStream
     submitted: float
     context: int
+    number: int = 0  # in the order of submission
     slot: int = -1
     fed: int = 0
-    cached: int = 0  # tokens that the lane held when it was given
+    cached: int = 0  # tokens of the prompt that were found in a lane, its own or another
     output: list[int] = field(default_factory=list)
     finish: Reason | None = None
     cut: str = ""  # the limit that was reached, while it is open how the text ends

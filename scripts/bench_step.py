@@ -16,28 +16,15 @@ from typing import Any
 
 import torch
 
+from gencli.bench.llama import random_llama
 from processors.chain import Chain
 
 PROMPT = 32
 
 
 def build_model() -> Any:
-    """A random Llama shape whose forward is mostly Python on a fast machine."""
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    config = LlamaConfig(
-        hidden_size=384,
-        intermediate_size=1024,
-        num_hidden_layers=6,
-        num_attention_heads=6,
-        num_key_value_heads=6,
-        vocab_size=8192,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        eos_token_id=None,
-    )
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config).eval()
+    """A shape whose forward is mostly Python on a fast machine."""
+    return random_llama(hidden_size=384, intermediate_size=1024, vocab_size=8192)
 
 
 def bare_steps(model: Any, rows: int) -> Iterator[None]:

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from gencli.batch import journal
 from gencli.batch.outputs import beside
-from gencli.cli import batch_generate
+from gencli.cli import batch_loop
 from gencli.cli.app import main
 
-_write, _load, _replace = os.write, batch_generate.load_model, os.replace
+_write, _load, _replace = os.write, batch_loop.load_model, os.replace
 _outcomes, _remove = journal.Journal.outcomes, journal.Journal.remove
 _LETTERS = "97,98,99,100,101,102,32,44"
 
@@ -59,7 +59,7 @@ def _in_load(chance: random.Random) -> None:
         die()
         return loaded
 
-    batch_generate.load_model = load
+    batch_loop.load_model = load
 
 
 def _in_rename(*, is_done: bool) -> None:

@@ -1,11 +1,12 @@
 """How many constrained outputs are cut by --max-tokens, with the budget in view and without.
 
     python scripts/measure_budget.py [--schemas 300] [--tokens 64 256] [--models random tiny]
+        [--back-end auto] [--as-given]
 
-The schemas are those of tests/data/schemas.jsonl, the draws at temperature 1. `random` is a table of
-random logits over the vocabulary of tiny. Printed are, for each: documents that ended in time, those that
-were cut although a short document of the schema has room (by the shortest end that gencli finds), those
-that have none, errors, and documents that ended and are not valid.
+The schemas are those of tests/data/schemas.jsonl, rewritten, the draws at temperature 1. `random` is a
+table of random logits over the vocabulary of tiny. Printed are, for each: documents that ended in time,
+those that were cut although a short document of the schema has room (by the shortest end that gencli
+finds), those that have none, errors, and documents that ended and are not valid.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from gencli.events import Error, Event, Finish
 from gencli.models.fake import FakeRunner
 from gencli.models.resolve import ModelChoice, load
 from gencli.request import Limits, Request
+from gencli.structured.audit.choose import choose
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.errors import GrammarError
@@ -34,29 +37,41 @@ from processors.grammar.closing import Closer
 from processors.grammar.constraint import Constraint
 
 CORPUS = Path(__file__).parent.parent / "tests" / "data" / "schemas.jsonl"
+NAMES = ("xgrammar", "llguidance")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A schema, what it is drawn by, and the tokens of a short document."""
+
+    schema: Any
+    constraint: Constraint
+    shortest: int
 
 
 class Measure:
     """A model and the schemas that its back end compiles."""
 
-    def __init__(self, model: str, count: int, backend: str) -> None:
+    def __init__(self, model: str, count: int, backend: str, rewrite: bool) -> None:
         loaded = load(ModelChoice(name="tiny", dtype="float32", max_batch=16))
         width = loaded.runner.spec.vocab_size
         self.runner: Any = FakeRunner(width) if model == "random" else loaded.runner
-        self.tokenizer, self.name = loaded.tokenizer, backend
+        self.tokenizer = loaded.tokenizer
         self.engine = Engine(self.runner, self.tokenizer, max_batch=16)
-        self.backend = load_backend(backend, self.engine.pipeline.env)
+        self.backends = {name: load_backend(name, self.engine.pipeline.env) for name in NAMES}
         self.closer = Closer(Speller(self.tokenizer), width)
-        self.schemas: list[tuple[Any, int]] = []
+        self.cases: list[Case] = []
         for line in CORPUS.read_text(encoding="utf-8").splitlines():
             schema = json.loads(line)["schema"]
-            if len(self.schemas) < count and (shortest := self._shortest(schema)) is not None:
-                self.schemas.append((schema, shortest))
+            plan = choose(schema, backend, rewrite=rewrite)  # type: ignore[arg-type]
+            constraint = plan.variants[0].constraint
+            if len(self.cases) < count and (shortest := self._shortest(constraint)) is not None:
+                self.cases.append(Case(schema, constraint, shortest))
 
-    def _shortest(self, schema: Any) -> int | None:
+    def _shortest(self, constraint: Constraint) -> int | None:
         """Tokens of a short document; None if the back end does not take the schema."""
         try:
-            grammar = self.backend.compile(Constraint("json_schema", json.dumps(schema), self.name))
+            grammar = self.backends[constraint.backend].compile(constraint)
         except GrammarError:
             return None
         path = self.closer.path(grammar.matcher(), b"", 4096, is_json=True)
@@ -65,9 +80,13 @@ class Measure:
     def run(self, tokens: int, in_budget: bool) -> Counter[str]:
         """Outcomes of all schemas."""
         prompt = tuple(self.tokenizer.encode("A record:\n"))
-        for number, (schema, _) in enumerate(self.schemas):
-            params = GrammarParams.from_mapping(
-                {"text": json.dumps(schema), "backend": self.name, "in_budget": in_budget}, stage="grammar"
+        for number, case in enumerate(self.cases):
+            constraint = case.constraint
+            params = GrammarParams(
+                constraint.text,
+                backend=constraint.backend,
+                whitespace=constraint.whitespace,
+                in_budget=in_budget,
             )
             limits, chain = Limits(tokens), Chain((("grammar", params),))
             self.engine.submit(Request(str(number), prompt, chain, seed=number, limits=limits))
@@ -78,11 +97,11 @@ class Measure:
             return "error"
         if not isinstance(event, Finish):
             return ""
-        schema, shortest = self.schemas[int(event.request)]
+        case = self.cases[int(event.request)]
         if event.document not in ("complete", "over"):
-            return "cut" if shortest <= tokens else "no room"
+            return "cut" if case.shortest <= tokens else "no room"
         try:
-            jsonschema.validate(json.loads(event.text), schema)
+            jsonschema.validate(json.loads(event.text), case.schema)
         except (ValueError, jsonschema.ValidationError):
             return "not valid"
         return "ended"
@@ -94,13 +113,14 @@ def main() -> None:
     parser.add_argument("--schemas", type=int, default=300)
     parser.add_argument("--tokens", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--models", nargs="+", default=["random", "tiny"])
-    parser.add_argument("--back-end", default="llguidance")
+    parser.add_argument("--back-end", default="auto", choices=("auto", *NAMES))
+    parser.add_argument("--as-given", action="store_true", help="do not rewrite the schemas")
     options = parser.parse_args()
     torch.set_num_threads(1)
     kinds = ("ended", "cut", "no room", "error", "not valid")
     print("model   tokens  in budget  " + "  ".join(f"{kind:>9}" for kind in kinds))
     for model in options.models:
-        measure = Measure(model, options.schemas, options.back_end)
+        measure = Measure(model, options.schemas, options.back_end, not options.as_given)
         for tokens, in_budget in product(options.tokens, (False, True)):
             found = measure.run(tokens, in_budget)
             figures = "  ".join(f"{found[kind]:9}" for kind in kinds)

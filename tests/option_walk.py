@@ -16,12 +16,12 @@ from gencli.cli.app import main
 from gencli.errors import GencliError
 from gencli.options import OPTIONS, option
 from gencli.structured.options import KINDS
-from tests.pairs import ENDING, FEATURES, HIDING, IDLE, IDS, NEUTRAL
+from tests.pairs import ELSEWHERE, ENDING, FEATURES, HIDING, IDLE, IDS, NEUTRAL
 
 __all__ = ["KEYS", "OptionWalk", "Verdict"]
 
 SEEDS = 40
-KEYS = [entry.key for entry in OPTIONS]
+KEYS = [entry.key for entry in OPTIONS if entry.key not in ELSEWHERE]
 KIND_FLAGS = {option(kind).flag for kind in KINDS}
 TIMES = re.compile(
     r"\d[\d.]*(?= (?:tok/s|s\b|threads?\b))|(?<=, )first token after .*"

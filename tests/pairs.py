@@ -182,6 +182,7 @@ FEATURES = {
     "model": feature({"--model": ("fake",)}),
     "dtype": feature({"--dtype": ("float32",)}),
     "device": feature({"--device": ("cpu",)}),
+    "device_map": feature({"--device-map": ("auto",)}),
     "threads": feature({"--threads": ("1",)}),
     "max_batch": feature({"--max-batch": ("1",)}),
     "trust_remote_code": feature({"--trust-remote-code": None}),
@@ -195,6 +196,7 @@ NEUTRAL = {
     "model": "The walk names the model that every run has anyway.",
     "dtype": "float32 is what the fake model computes in.",
     "device": "The CPU is where the fake model is.",
+    "device_map": "There is one device to put layers on.",
     "threads": "Threads are a matter of speed.",
     "max_batch": "The text must not depend on what runs side by side.",
     "trust_remote_code": "The model brings no code that it could allow.",
@@ -206,6 +208,11 @@ NEUTRAL = {
     "draft_min_p": "Drafts change nothing but the number of forwards, and what is said of them.",
     "contrast_beta": "The amateur is the expert, so that there is nothing to contrast.",
     "debug": "It speaks up only when something fails.",
+}
+
+# Options that no walk of single processes can try: why, and what tries them.
+ELSEWHERE = {
+    "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
 }
 
 # Options beside which others need not show: why.

@@ -35,6 +35,12 @@ def count_tokens(row: Row, job: Job, tokenizer: Tokenizer) -> int:
 def plan_rows(batch: Batch) -> Capacity:
     """The plan for a batch. Raises UsageError where there is nothing to plan from."""
     settings, kv_memory = batch.settings, batch.plan["kv_memory"]
+    for key in ("tp", "device_map"):
+        if settings[key] is not None:
+            raise UsageError(
+                f"The memory of one device is planned, and {settings.name(key)} takes several.",
+                hint="Give --max-batch a number; it is halved where the memory is full.",
+            )
     if settings["model"] == "fake":
         if kv_memory is not None:
             raise UsageError("--kv-memory: the fake model has no keys and values.", hint="Leave it out.")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gencli.batch.engines.base import OnTokens
 from gencli.batch.feed import row_request
 from gencli.batch.grammars import Grammars
 from gencli.batch.overrides import RowJobs
@@ -36,7 +37,7 @@ class _Open:
 class Loop:
     """Runs rows on an engine. `ahead` samples are in the engine at once, so that memory is flat.
 
-    A row that cannot run has an outcome like any other, with the error. `on_event` hears of every event.
+    A row that cannot run has an outcome like any other, with the error.
     """
 
     def __init__(
@@ -48,15 +49,29 @@ class Loop:
         judge: Judge,
         *,
         ahead: int,
-        on_event: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._engine, self._attempts, self._tokenizer = engine, Attempts(engine), tokenizer
         self._jobs, self._grammars, self._judge = jobs, grammars, judge
-        self._ahead, self._on_event = ahead, on_event
+        self._ahead = ahead
         self._open: dict[str, _Open] = {}
         self._num_samples = 0
         self._deadline: float | None = None
         self._is_draining = False
+
+    @property
+    def notices(self) -> list[str]:
+        """What the engine has to say; it grows."""
+        return self._engine.notices
+
+    @property
+    def occupancy(self) -> float:
+        """What runs, of what may run at once."""
+        return self._engine.occupancy
+
+    @property
+    def limit(self) -> int:
+        """How many samples may run at once."""
+        return self._engine.limit
 
     @property
     def is_stopped(self) -> bool:
@@ -69,12 +84,13 @@ class Loop:
         if drain <= 0:
             self._engine.interrupt()
 
-    def run(self, rows: Iterable[Row]) -> Iterator[Outcome]:
+    def run(self, rows: Iterable[Row], on_tokens: OnTokens = lambda tokens: None) -> Iterator[Outcome]:
         """An outcome for each row, as they end. Rows that were interrupted have none."""
         source = iter(rows)
         yield from self._feed(source)
         while self._open:
             for event in self._attempts.run():
+                on_tokens(len(event.ids) if isinstance(event, Token) else 0)
                 yield from self._took(event)
                 yield from self._drained()
                 yield from self._feed(source)
@@ -107,7 +123,6 @@ class Loop:
         return self._judge(row, job, [Error(name, sample, kind, message, "") for sample in range(job.n)])
 
     def _took(self, event: Event) -> Iterator[Outcome]:
-        self._on_event(event)
         if isinstance(event, Token):
             return
         entry = self._open[event.request]
@@ -118,7 +133,10 @@ class Loop:
             return
         del self._open[event.request]
         if not any(isinstance(end, Finish) and end.reason == "interrupted" for end in ends):
-            yield self._judge(entry.row, entry.job, ends)
+            finishes = [end for end in ends if isinstance(end, Finish)]
+            copied = sum(end.cached_tokens for end in finishes)
+            read = sum(end.prompt_tokens for end in finishes) - copied
+            yield replace(self._judge(entry.row, entry.job, ends), read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:
         """Once told to stop: what waits is left, and when the time is over, what runs as well."""

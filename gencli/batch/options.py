@@ -60,6 +60,17 @@ _MODEL: tuple[Option, ...] = (
            "Model", read=read_bytes, metavar="SIZE"),
 )  # fmt: skip
 
+_ENGINE: tuple[Option, ...] = (
+    Option(("--engine",), Literal["local", "ray"], "Run the rows in this process, or on workers of Ray, each "
+           "with a model of its own.", "Model", "local"),
+    Option(("--workers",), int, "With --engine ray: how many workers; 2 if not given.", "Model",
+           bounds=Bounds(ge=1)),
+    Option(("--worker-cpus",), float, "CPUs of each worker, as in 0.5; an equal part of all, at most 1, if "
+           "not given.", "Model", bounds=Bounds(ge=0)),
+    Option(("--worker-gpus",), float, "GPUs of each worker, as in 0.5; an equal part of all, at most 1, if "
+           "not given.", "Model", bounds=Bounds(ge=0)),
+)  # fmt: skip
+
 _LIMITS: tuple[Option, ...] = (
     Option(("--fail-fast",), bool, "Stop at the first row that fails.", "Limits and stops", False),
     Option(("--max-errors",), int, "Stop when more rows than this have failed.", "Limits and stops",
@@ -85,6 +96,6 @@ _OUTPUT: tuple[Option, ...] = (
     Option(("--keep-journal",), bool, "Keep OUTPUT.journal when every row has succeeded.", "Output", False),
 )  # fmt: skip
 
-OWN: tuple[Option, ...] = (*_INPUT, *_MODEL, *_LIMITS, *_OUTPUT)
+OWN: tuple[Option, ...] = (*_INPUT, *_MODEL, *_ENGINE, *_LIMITS, *_OUTPUT)
 _FOREIGN = {"file", "stream", "stats", "show_chain"} | {entry.key for entry in OWN}
 BATCH_OPTIONS: tuple[Option, ...] = (*OWN, *(entry for entry in OPTIONS if entry.key not in _FOREIGN))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gencli.batch.engines.check import check_engine
 from gencli.batch.options import OWN
 from gencli.errors import UsageError
 
@@ -82,3 +83,4 @@ def _refuse(plan: Plan) -> None:
         raise UsageError(
             "--kv-memory and --max-batch both say how many samples run.", hint="Leave one of them out."
         )
+    check_engine(plan.own)

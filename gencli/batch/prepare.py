@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gencli.batch.engines.check import check_settings
 from gencli.batch.fingerprint import fingerprint
 from gencli.batch.journal import read_header
 from gencli.batch.outputs.output import Output, plan_output
@@ -67,6 +68,8 @@ def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
     places = Places.of(output)
     _check_summary(plan, [*source.paths, *([places.output, places.journal] if places else [])])
     settings = _settings(plan, environ, places)
+    if plan["engine"] == "ray":
+        check_settings(settings)
     jobs = RowJobs(settings)
     selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
     return Batch(plan, settings, jobs, source, output, places, options, selected)

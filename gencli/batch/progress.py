@@ -1,4 +1,4 @@
-"""How far a batch is: counted from its events and outcomes, told as one line."""
+"""How far a batch is: counted from its tokens and outcomes, told as one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
 from gencli.clock import clock
-from gencli.events import Event, Token
 
 __all__ = ["Progress", "Tally"]
 
@@ -21,6 +20,8 @@ class Tally:
     rows: int = 0
     failed: int = 0
     prompt_tokens: int = 0
+    prompt_tokens_read: int = 0
+    prompt_tokens_copied: int = 0
     completion_tokens: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -31,6 +32,8 @@ class Tally:
         self.rows += 1
         self.failed += outcome.is_error
         self.prompt_tokens += outcome.result.get("prompt_tokens") or 0
+        self.prompt_tokens_read += outcome.read
+        self.prompt_tokens_copied += outcome.copied
         for sample in samples_of(outcome.result):
             self.completion_tokens += sample["completion_tokens"] or 0
             self.reasons[str(sample["finish_reason"])] += 1
@@ -61,12 +64,11 @@ class Progress:
         """The model is loaded; the first row begins."""
         self._start = self._last = now
 
-    def add_event(self, event: Event, now: float, occupancy: float) -> None:
-        """Take note of an event, and of how full the engine is."""
+    def add_tokens(self, count: int, now: float, occupancy: float) -> None:
+        """Take note of tokens that were made, and of how full the engines are."""
         self._taken += occupancy * (now - self._last)
         self._last = now
-        if isinstance(event, Token):
-            self._tokens += len(event.ids)
+        self._tokens += count
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Take note of a row that is through."""

@@ -46,10 +46,14 @@ class Row:
 class Outcome:
     """A finished row as it is written: `result` holds the fields of `gencli run --format json`.
 
-    A failed row has the same fields as far as they are known, and an `error`.
+    A failed row has the same fields as far as they are known, and an `error`. Of the prompts of its samples
+    so many tokens were `read` and `copied` from others that begin alike; that is not written, since it
+    depends on the neighbours.
     """
 
     index: int
     id: str
     result: Mapping[str, Any]
     is_error: bool = False
+    read: int = 0
+    copied: int = 0

@@ -16,8 +16,9 @@ class Summary:
     """The end of a run. `rows` are all of the batch, `done` those that have a result or an error.
 
     Tokens, reasons, errors and speed are of this run alone; `resumed` rows were there before it. `status` is
-    complete, interrupted, or stopped (too many errors). `drafts` counts forwards, drafts proposed and
-    accepted, and tokens of the rows that had a drafter.
+    complete, interrupted, or stopped (too many errors). Each sample reads its prompt, or copies the beginning
+    that another has read. `drafts` counts forwards, drafts proposed and accepted, and tokens of the rows that
+    had a drafter.
     """
 
     status: str
@@ -27,6 +28,8 @@ class Summary:
     failed: int
     resumed: int
     prompt_tokens: int
+    prompt_tokens_read: int
+    prompt_tokens_copied: int
     completion_tokens: int
     finish_reasons: Mapping[str, int]
     errors: Mapping[str, int]
@@ -53,6 +56,11 @@ class Summary:
             f"{self.failed:,} failed, {self.completion_tokens:,} tokens in {clock(self.seconds)} "
             f"({speed}, {self.occupancy:.0%} full), seed {self.seed}"
         )
+        if self.prompt_tokens_copied:
+            yield (
+                f"Prompts: {self.prompt_tokens_copied:,} tokens copied from prompts that begin alike, "
+                f"{self.prompt_tokens_read:,} read."
+            )
         if self.errors:
             counts = ", ".join(f"{count:,} {kind}" for kind, count in self.errors.items())
             yield f"Errors: {counts}."

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gencli.bench.llama import VOCABULARY
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.engine import Engine
 from gencli.models.hf import HFRunner
@@ -23,9 +24,8 @@ from processors.grammar.constraint import Constraint
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 
-__all__ = ["SCHEMA", "GrammarCost", "build_model", "measure"]
+__all__ = ["SCHEMA", "GrammarCost", "measure"]
 
-_VOCABULARY = 32_000
 _WARM = 10  # steps before the clock counts
 # Long enough to be nowhere near its end while it is measured.
 SCHEMA: dict[str, Any] = {
@@ -63,29 +63,10 @@ class GrammarCost:
     ratio: float
 
 
-def build_model() -> Any:
-    """A random Llama of 15M parameters with a vocabulary of 32,000."""
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    config = LlamaConfig(
-        hidden_size=288,
-        intermediate_size=768,
-        num_hidden_layers=6,
-        num_attention_heads=6,
-        num_key_value_heads=6,
-        vocab_size=_VOCABULARY,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        eos_token_id=None,
-    )
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config).eval()
-
-
 @torch.inference_mode()
 def measure(model: Any, backend: str, rows: int, num_steps: int) -> GrammarCost:
     """Two engines on one model take turns, step by step, so that a busy machine slows both."""
-    tokenizer = MadeTokenizer(_VOCABULARY)
+    tokenizer = MadeTokenizer(VOCABULARY)
     params = GrammarParams.from_mapping({"text": json.dumps(SCHEMA), "backend": backend}, stage="grammar")
     free, _ = _steps(model, tokenizer, rows, Chain.parse("ignore_eos=true"))
     bound, clock = _steps(model, tokenizer, rows, Chain((("grammar", params),)))
@@ -151,7 +132,7 @@ def _timed(steps: Iterator[None]) -> float:
 
 
 def _compile_time(tokenizer: MadeTokenizer, backend: str) -> float:
-    loaded = load_backend(backend, Env(_VOCABULARY, tokenizer, tokenizer.eos_ids))
+    loaded = load_backend(backend, Env(VOCABULARY, tokenizer, tokenizer.eos_ids))
     times = []
     for count in range(3):  # each a grammar of its own, so that nothing is remembered
         text = json.dumps({**SCHEMA, "minItems": SCHEMA["minItems"] + count})

@@ -10,6 +10,7 @@ from typing import Any
 from gencli.batch.options import BATCH_OPTIONS
 from gencli.batch.plan import make_plan
 from gencli.cli.command import make_command
+from gencli.cli.follower import followed
 from gencli.cli.interrupts import interrupts
 from gencli.cli.page import Page
 from gencli.cli.quiet import quiet_libraries
@@ -38,6 +39,8 @@ def command() -> Callable[..., int]:
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the batch; the exit code."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.run
+    if (code := followed(given)) is not None:
+        return code
     plan = make_plan(tuple(arguments), given, os.environ)
     with (
         interrupts(signal.SIGINT, signal.SIGTERM) as handler,

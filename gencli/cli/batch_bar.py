@@ -6,13 +6,12 @@ import sys
 import time
 from contextlib import ExitStack
 
+from gencli.batch.engines.base import RowEngine
 from gencli.batch.progress import Progress
 from gencli.batch.records import Outcome
 from gencli.cli.drawing import Drawing
 from gencli.cli.progress import share_bar
 from gencli.cli.render import Sink, Voice
-from gencli.engine import Engine
-from gencli.events import Event
 
 __all__ = ["BatchBar"]
 
@@ -23,7 +22,7 @@ class BatchBar:
     """Counts what the loop does and shows it; what the engine has to say is said once."""
 
     def __init__(
-        self, progress: Progress, engine: Engine, voice: Voice, sink: Sink, stack: ExitStack
+        self, progress: Progress, engine: RowEngine, voice: Voice, sink: Sink, stack: ExitStack
     ) -> None:
         self._progress, self._engine, self._voice = progress, engine, voice
         self._num_said, self._last = 0, time.monotonic()
@@ -31,10 +30,10 @@ class BatchBar:
         if self._drawing is not None:
             sink.before_write = self._drawing.erase  # the two may be one terminal
 
-    def add_event(self, event: Event) -> None:
-        """Count an event; show how far the batch is, not too often."""
+    def add_tokens(self, count: int) -> None:
+        """Count tokens that were made; show how far the batch is, not too often."""
         now = time.monotonic()
-        self._progress.add_event(event, now, self._engine.occupancy)
+        self._progress.add_tokens(count, now, self._engine.occupancy)
         for text in self._engine.notices[self._num_said :]:
             self._say(f"Notice: {text}")
         self._num_said = len(self._engine.notices)

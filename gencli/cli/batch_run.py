@@ -161,6 +161,8 @@ def _summary(run: _Run, progress: Progress, end: End) -> Summary:
         failed=progress.failed,
         resumed=progress.before,
         prompt_tokens=tally.prompt_tokens,
+        prompt_tokens_read=tally.prompt_tokens_read,
+        prompt_tokens_copied=tally.prompt_tokens_copied,
         completion_tokens=tally.completion_tokens,
         finish_reasons=dict(tally.reasons),
         errors=dict(tally.errors),

@@ -8,6 +8,7 @@ from typing import Any
 
 from gencli.chat.state import CHAT_OPTIONS, open_chat
 from gencli.cli.command import make_command
+from gencli.cli.follower import followed
 from gencli.cli.interrupts import interrupts
 from gencli.cli.page import Page
 from gencli.cli.quiet import quiet_libraries
@@ -36,6 +37,8 @@ def command() -> Callable[..., int]:
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Talk until there is no further turn; the exit code."""
+    if (code := followed(given)) is not None:
+        return code
     chat = open_chat(given)
     settings = chat.settings
     voice = Voice(is_quiet=settings["quiet"])

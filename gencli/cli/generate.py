@@ -22,6 +22,7 @@ from gencli.events import Error
 from gencli.guidance.amateur import load_amateurs
 from gencli.job import Job, make_requests
 from gencli.models.resolve import Loaded, ModelChoice, load
+from gencli.models.spread import Spread
 from gencli.models.vocabulary import OnTokenizer
 from gencli.request import Request
 from gencli.settings import Settings
@@ -114,6 +115,18 @@ def _say_notices(engine: Engine, voice: Voice, num_said: int = 0) -> int:
     return len(engine.notices)
 
 
+def model_choice(settings: Settings) -> ModelChoice:
+    """Which model the settings name, and how it is to be loaded."""
+    return ModelChoice(
+        name=settings["model"],
+        dtype=settings["dtype"],
+        device=settings["device"],
+        max_batch=settings["max_batch"],
+        trust_remote_code=settings["trust_remote_code"],
+        spread=Spread(settings["device_map"], settings["tp"]),
+    )
+
+
 def load_model(
     settings: Settings, voice: Voice, *, companions: bool, on_tokenizer: OnTokenizer | None = None
 ) -> tuple[Loaded, float]:
@@ -130,17 +143,6 @@ def load_model(
     for notice in loaded.runner.spec.notices:
         voice.say(f"Notice: {notice}")
     return loaded, time.monotonic() - start
-
-
-def model_choice(settings: Settings) -> ModelChoice:
-    """Which model the settings name, and how it is to be loaded."""
-    return ModelChoice(
-        name=settings["model"],
-        dtype=settings["dtype"],
-        device=settings["device"],
-        max_batch=settings["max_batch"],
-        trust_remote_code=settings["trust_remote_code"],
-    )
 
 
 def _submit(attempts: Attempts, requests: Sequence[Request], structure: Structure | None) -> list[Error]:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from gencli.errors import GenerationError, UsageError
 
-__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "prompt", "say", "tidy"]
+__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "prompt", "say", "silence", "tidy"]
 
 
 class OutputClosed(Exception):
@@ -23,6 +23,14 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and stream.errors == "strict" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def silence() -> None:
+    """Nothing more is written to stdout or stderr by this process."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for handle in (1, 2):
+        os.dup2(nowhere, handle)
+    os.close(nowhere)
 
 
 def say(text: str) -> None:

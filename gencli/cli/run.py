@@ -8,6 +8,7 @@ from typing import Any
 
 from gencli.cli.chain_view import chain_json, chain_table
 from gencli.cli.command import make_command
+from gencli.cli.follower import followed
 from gencli.cli.interrupts import interrupts
 from gencli.cli.prompts import read_prompts
 from gencli.cli.quiet import quiet_libraries
@@ -28,6 +29,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the command with the flags that were given; the exit code."""
     # Read when torch is imported. Threads that wait sleep: where cores are shared, spinning costs far more.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if (code := followed(given)) is not None:
+        return code
     settings = gather(given, os.environ)
     job = make_job(settings)
     if settings["show_chain"]:

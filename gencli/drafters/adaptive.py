@@ -54,7 +54,7 @@ class AdaptiveDrafter(Drafter):
         self._slots: dict[int, _Slot] = {}
         self._costs, self._acceptance = Costs(), Acceptance(weight=3, fading=0.99)
         self._lanes = 0
-        self._seconds, self._longest, self._is_drafting = 0.0, 0, False  # of the last proposals
+        self._seconds, self._longest, self._is_drafting = 0.0, 0, False  # of this step's proposals
         self._balance, self._steps = 0.0, 0  # losses, in plain steps, and steps so far
         self._drafted = 0  # steps with drafts so far
         self._drafted_in_row, self._rest, self._rested, self._trial = 0, _REST, 0, 0
@@ -107,14 +107,22 @@ class AdaptiveDrafter(Drafter):
             self._costs.add_plain(step.lanes, step.seconds)
         self._drafted_in_row = self._drafted_in_row + 1 if step.drafted else 0
         self._rested = 0 if self._is_drafting else self._rested + 1
+        if self._is_drafting and not self._inner.is_reading:
+            self._drafted += 1
+            if self._drafted > _WARM:
+                self._book(step)
+        # In the next step there may be nothing to ask of it.
+        self._seconds, self._longest, self._is_drafting = 0.0, 0, False
+
+    def _book(self, step: Measured) -> None:
+        """What drafting and verifying took, and what was lost or won by it."""
         plain = self._costs.plain(step.lanes)
-        if plain is None or not self._longest:
+        if plain is None:
             return
-        self._drafted += 1
-        if self._drafted <= _WARM:
-            return
-        self._costs.add_verify(step.drafted / step.lanes, step.seconds / plain - 1)
-        self._costs.add_draft(self._seconds / plain / (self._longest if self.passes else 1))
+        if step.drafted:
+            self._costs.add_verify(step.drafted / step.lanes, step.seconds / plain - 1)
+        # A pass whose draft is too improbable to be proposed takes as long as any.
+        self._costs.add_draft(self._seconds / plain / (max(self._longest, 1) if self.passes else 1))
         lost = (step.seconds + self._seconds) / plain - 1 - step.accepted / step.lanes
         self._balance = max(self._balance + lost, -_CREDIT)
 

@@ -15,7 +15,7 @@ __all__ = ["DraftAsk", "Drafter", "Measured", "Text"]
 
 
 class Text(Sequence[int]):
-    """Prompt and output of a sample as one sequence, not copied. Slices are tuples."""
+    """Prompt and output of a sample as one sequence: a view that grows with them. Slices are tuples."""
 
     __slots__ = ("_output", "_prompt")
 
@@ -66,10 +66,12 @@ class Drafter:
     """Guesses how texts go on. What it keeps of a sample is indexed by the sample's slot.
 
     Between admit and release a slot is one sample's; samples of one request have a slot each. `passes` says
-    that each draft costs as much as the one before it, where others cost about the same however many.
+    that each draft costs as much as the one before it, where others cost about the same however many;
+    `is_reading`, that the last proposals also took reading a text that will not be read again.
     """
 
     passes: bool = False
+    is_reading: bool = False
     name: ClassVar[str] = ""  # of a plugin: what --draft calls it
 
     def bind(self, chooser: Chooser) -> None:

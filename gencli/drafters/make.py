@@ -18,6 +18,7 @@ from gencli.drafters.vocabulary import require_same
 from gencli.errors import ModelError, UsageError
 from gencli.models.base import ModelRunner
 from gencli.models.resolve import Loaded, ModelChoice, load
+from gencli.models.spread import ONE_DEVICE
 from gencli.plugins.registry import PluginRegistry
 from processors.registry import Registry
 
@@ -52,8 +53,11 @@ def make_drafter(
 def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
     """A model as the drafter of another, or the target's own first layers (early-exit, early-exit:N)."""
     if name.partition(":")[0] == EARLY_EXIT:
+        if choice.spread.is_on:
+            raise UsageError(f"--draft {name} does not go together with --tp or --device-map.")
         return ModelDrafter(_first_layers(name, target, choice.max_batch))
-    draft = load(replace(choice, name=name))
+    # With --tp the first process alone has an engine, and so a draft.
+    draft = load(replace(choice, name=name, spread=ONE_DEVICE))
     if not draft.runner.spec.can_rollback:
         raise ModelError(
             f"{name} cannot draft: its layers keep a running state, so it cannot forget what is rejected.",

@@ -72,6 +72,7 @@ class ModelDrafter(Drafter):
         """See Drafter."""
         able = [ask for ask in asks if self._align(ask)]
         behind = [ask for ask in able if self._lag(ask) > _LAG]
+        self.is_reading = bool(behind)
         self._read(behind)
         runs = self._draft([ask for ask in able if ask not in behind])
         return [runs.get(ask.slot, []) for ask in asks]

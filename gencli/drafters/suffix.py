@@ -17,13 +17,17 @@ _LEAST = 0.2  # a run that is less likely to stand than this is not drafted
 
 @dataclass(slots=True)
 class _Text:
-    """What is counted of a slot's text: the tree, the ends of its last runs, and the tokens in it."""
+    """What is counted of a slot's text: the tree, the ends of its last runs, and the tokens in it.
+
+    `whole` is the text as it was asked about last, which may have grown since.
+    """
 
     num_prompt: int
     least: float
     counts: SuffixCounts
     ends: list[int] = field(default_factory=lambda: [0])
     tokens: list[int] = field(default_factory=list)
+    whole: Sequence[int] = ()
 
 
 class SuffixDrafter(Drafter):
@@ -52,7 +56,7 @@ class SuffixDrafter(Drafter):
         if self._young.is_full:
             self._young, self._old = SuffixCounts(self._nodes), self._young
         ends = [0]
-        for token in text.tokens[text.num_prompt :]:
+        for token in text.whole[text.num_prompt :]:
             ends = self._young.grow(ends, token)
 
     def trim(self) -> None:
@@ -61,6 +65,7 @@ class SuffixDrafter(Drafter):
 
     def _run(self, ask: DraftAsk) -> list[int]:
         text = self._texts[ask.slot]
+        text.whole = ask.tokens
         for token in ask.tokens[len(text.tokens) :]:
             text.tokens.append(token)
             text.ends = text.counts.grow(text.ends, token)

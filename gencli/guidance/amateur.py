@@ -9,6 +9,7 @@ from gencli.errors import ModelError
 from gencli.guidance.options import NO_AMATEUR
 from gencli.models.base import ModelRunner
 from gencli.models.resolve import Loaded, ModelChoice, load
+from gencli.models.spread import ONE_DEVICE
 
 __all__ = ["load_amateurs"]
 
@@ -20,7 +21,7 @@ def load_amateurs(name: str, expert: Loaded, choice: ModelChoice) -> dict[str, M
     """
     if name == NO_AMATEUR:
         return {}
-    amateur = load(replace(choice, name=name))
+    amateur = load(replace(choice, name=name, spread=ONE_DEVICE))
     names = f"{name} cannot be the amateur of {choice.name}"
     if (found := first_difference(expert.tokenizer, amateur.tokenizer)) is not None:
         token, here, there = found

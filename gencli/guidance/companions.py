@@ -10,6 +10,7 @@ from gencli.errors import UsageError
 from gencli.guidance.pairing import Pairing, Part
 from gencli.models.base import ModelRunner
 from gencli.plan import Feed
+from gencli.prefixes import shared_length
 from gencli.request import Request
 from gencli.scheduler import Step
 from gencli.sequence import Sequence
@@ -198,9 +199,9 @@ class Companions:
         if companion.has_begun:
             return
         lane, wanted = companion.lane, [*companion.prompt[:-1]]
-        own = _shared(lane.tokens, wanted)
+        own = shared_length(lane.tokens, wanted)
         shared, best = max(
-            ((_shared(other.tokens, wanted), other) for other in self._others(lane)),
+            ((shared_length(other.tokens, wanted), other) for other in self._others(lane)),
             key=lambda pair: pair[0],
             default=(0, lane),
         )
@@ -224,14 +225,3 @@ class Companions:
             o for o in self._of.values() if o.has_begun and o.lane.runner is runner and o.prompt == prompt
         )
         return any(other.lag > 1 for other in same)
-
-
-def _shared(a: list[int], b: list[int]) -> int:
-    """How many tokens both begin with; slices are compared, not tokens one by one."""
-    low, high = 0, min(len(a), len(b))
-    if a[:high] == b[:high]:
-        return high
-    while high - low > 1:  # a[:low] are equal, a[:high] are not
-        middle = (low + high) // 2
-        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle)
-    return low

@@ -58,6 +58,9 @@ def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ..
     ropes = {rope.get("rope_type"): rope for rope in _ropes(text)}
     is_plain = fits_lanes(text)
     # Dynamic rotary frequencies depend on the longest lane of a pass, so such lanes run alone.
+    if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
+        notice = "A model on several devices runs one request at a time in each step"
+        return OwnCacheLanes(model, is_recurrent=not is_plain, can_rollback=can_crop(text)), (notice,)
     if is_plain and "dynamic" not in ropes and LogitsCall(model).takes_positions and use_lane_masks(model):
         switch = ropes.get("longrope", {}).get("original_max_position_embeddings")
         return SlotLanes(model, lengths, rope_switch=switch), ()

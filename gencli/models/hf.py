@@ -12,6 +12,7 @@ from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
 from gencli.models.calls import logits_width
 from gencli.models.lanes import LaneLengths
+from gencli.models.spread import ONE_DEVICE, Spread
 from gencli.models.watch import OnBytes
 from gencli.plan import StepPlan
 
@@ -61,6 +62,7 @@ class HFRunner:
         device: str = "auto",
         max_lanes: int = 8,
         trust_remote_code: bool = False,
+        spread: Spread = ONE_DEVICE,
         on_bytes: OnBytes | None = None,
     ) -> HFRunner:
         """Load a model folder, or a hub name that is in the local cache. Nothing is downloaded.
@@ -76,6 +78,7 @@ class HFRunner:
             dtype=dtype,
             device=device,
             trust_remote_code=trust_remote_code,
+            spread=spread,
             on_bytes=on_bytes,
         )
         return cls(

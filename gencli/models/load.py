@@ -11,6 +11,7 @@ import torch
 from gencli.errors import ModelError
 from gencli.models.checkpoint import Checkpoint, open_checkpoint
 from gencli.models.placement import pick_device, pick_dtype
+from gencli.models.spread import ONE_DEVICE, Spread, check_plan
 from gencli.models.watch import OnBytes, watched
 
 __all__ = ["Loaded", "load_model"]
@@ -26,21 +27,41 @@ class Loaded:
 
 
 def load_model(
-    name_or_path: str, *, dtype: str, device: str, trust_remote_code: bool, on_bytes: OnBytes | None = None
+    name_or_path: str,
+    *,
+    dtype: str,
+    device: str,
+    trust_remote_code: bool,
+    spread: Spread = ONE_DEVICE,
+    on_bytes: OnBytes | None = None,
 ) -> Loaded:
     """Load a causal language model; UsageError or ModelError for everything that can go wrong.
 
     `on_bytes` is called with the bytes of weights that are loaded and all bytes.
     """
+    spread.check(device)
     place = pick_device(device)
     pick_dtype(dtype, device=place, stored="F32")  # a name that is none is refused before the files are read
     _silence()
     checkpoint = open_checkpoint(name_or_path, trust_remote_code=trust_remote_code)
     number, reason = pick_dtype(dtype, device=place, stored=checkpoint.stored)
+    options: dict[str, Any] = {} if checkpoint.is_quantized else {"dtype": number}
+    if spread.is_on:
+        options |= _spread_options(checkpoint, spread, trust_remote_code=trust_remote_code)
     with watched(checkpoint.files, on_bytes) if on_bytes else nullcontext():
-        model, report = _load(checkpoint, number, trust_remote_code=trust_remote_code)
+        model, report = _load(checkpoint, options, trust_remote_code=trust_remote_code)
     _require_complete(checkpoint, report)
-    return Loaded(_move(model, place), reason, _unused_notice(report))
+    return Loaded(model if spread.is_on else _move(model, place), reason, _unused_notice(report))
+
+
+def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code: bool) -> dict[str, Any]:
+    """What the library is told of how to spread the model; ModelError for what it cannot spread so."""
+    if spread.tp is not None:
+        from transformers import AutoConfig
+
+        folder = checkpoint.folder
+        check_plan(AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code), spread.tp)
+    return spread.load_options()
 
 
 def _silence() -> None:
@@ -52,11 +73,10 @@ def _silence() -> None:
 
 
 def _load(
-    checkpoint: Checkpoint, dtype: torch.dtype, *, trust_remote_code: bool
+    checkpoint: Checkpoint, options: dict[str, Any], *, trust_remote_code: bool
 ) -> tuple[Any, dict[str, Any]]:
     from transformers import AutoModelForCausalLM
 
-    options: dict[str, Any] = {} if checkpoint.is_quantized else {"dtype": dtype}
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             checkpoint.folder,

@@ -13,9 +13,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
+
+from gencli.models.spans import lane_attention, mark_spans
 
 __all__ = ["use_lane_masks"]
 
@@ -28,7 +29,7 @@ def use_lane_masks(model: Any) -> bool:
     name = names.get(model.config._attn_implementation)
     if name is None or not getattr(model, "_supports_attention_backend", False):
         return False
-    AttentionInterface.register(_SDPA, sdpa_attention_forward)
+    AttentionInterface.register(_SDPA, lane_attention)
     AttentionInterface.register(_EAGER, _own_eager_attention)
     AttentionMaskInterface.register(_SDPA, _lane_mask)
     AttentionMaskInterface.register(_EAGER, _additive_lane_mask)
@@ -55,7 +56,7 @@ def _lane_mask(
     head = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=device)
     keys = torch.arange(kwargs["kv_length"], device=device)[None, None, None, :]
     mask = mask_function(rows, head, q_offset[:, None, :, None], keys)
-    return mask.expand(batch, 1, q_offset.shape[1], -1)
+    return mark_spans(mask.expand(batch, 1, q_offset.shape[1], -1))
 
 
 def _additive_lane_mask(*, q_offset: int | Tensor, dtype: torch.dtype, **kwargs: Any) -> Tensor | None:

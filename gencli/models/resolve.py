@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gencli.errors import ModelError, UsageError
 from gencli.models.places import BUNDLED, bundled_folder, find_local
+from gencli.models.spread import ONE_DEVICE, Spread, rank
 
 if TYPE_CHECKING:
     from gencli.models.base import ModelRunner
@@ -29,6 +30,7 @@ class ModelChoice:
     device: str = "auto"
     max_batch: int = 8
     trust_remote_code: bool = False
+    spread: Spread = ONE_DEVICE
     companions: bool = False
 
     @property
@@ -53,6 +55,7 @@ def load(
     `on_bytes` is called with the bytes of weights that are loaded and all bytes, `on_tokenizer` once,
     before the weights are read.
     """
+    choice.spread.check(choice.device)
     if choice.name == "fake":
         return _load_fake(choice)
     from gencli.models.hf import HFRunner
@@ -70,9 +73,17 @@ def load(
         device=choice.device,
         max_lanes=choice.max_lanes,
         trust_remote_code=choice.trust_remote_code,
+        spread=choice.spread,
         on_bytes=on_bytes,
     )
-    return Loaded(runner, tokenizer)
+    return Loaded(_led(runner) if choice.spread.tp is not None else runner, tokenizer)
+
+
+def _led(runner: ModelRunner) -> ModelRunner:
+    """In the first of several processes: the runner that tells the others what to do."""
+    from gencli.models.parallel import Leader
+
+    return runner if rank() else Leader(runner)
 
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Tokenizer:
@@ -105,13 +116,17 @@ def _load_fake(choice: ModelChoice) -> Loaded:
     from gencli.models.fake import FakeRunner
     from gencli.tokenizer import ByteTokenizer
 
-    fixed: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    fixed: Mapping[str, tuple[object, tuple[str | None, ...]]] = {
         "--dtype": (choice.dtype, ("auto", "float32")),
         "--device": (choice.device, ("auto", "cpu")),
+        "--tp": (choice.spread.tp, (None,)),
     }
     for flag, (value, possible) in fixed.items():
         if value not in possible:
-            raise UsageError(f"{flag} is {value}, but the fake model knows only {' and '.join(possible)}.")
+            known = " and ".join(name for name in possible if name)
+            raise UsageError(
+                f"{flag} is {value}, but the fake model knows {f'only {known}' if known else 'none'}."
+            )
     tokenizer = ByteTokenizer()
     runner = FakeRunner(tokenizer.vocab_size, max_lanes=choice.max_lanes, eos_ids=tokenizer.eos_ids)
     return Loaded(runner, tokenizer)

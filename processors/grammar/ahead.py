@@ -58,17 +58,20 @@ class _Walk:
 def _guess(walk: _Walk, text: bytes) -> bytes:
     """Between two parts of the structure: white space and the one part that may come next."""
     done = text.rstrip()
-    last = done[-1:]
+    last, begun = done[-1:], text[len(done) :]
     if not last or last.isdigit() or walk.allows(b"Z"):  # inside a number or a string
         return b""
-    space = _space_after(done[:-1], last) if last in _USUAL and done == text else b""
+    known = _space_after(done[:-1], last)
+    if not known.startswith(begun) and begun[-1:] == begun[-2:-1] and walk.allows(begun[-1:]):
+        return begun[-1:]  # a run of two goes on, up to the cap
+    space = known[len(begun) :] if known.startswith(begun) else b""
     parts = (b'"', b"{", b"[") if last in _USUAL else (b":", b",", b"}", b"]")
     legal = [part for part in parts if walk.allows(space + part)]
     return space + legal[0] if len(legal) == 1 else space
 
 
 def _space_after(text: bytes, last: bytes) -> bytes:
-    """Nothing or a new line, if that came after this sign the last time, else what usually comes."""
+    """The white space that came after this sign the last time, else what usually comes."""
     _, found, rest = text.rpartition(last)
     space = rest[: len(rest) - len(rest.lstrip())]
-    return space if found and rest.strip() and (not space or b"\n" in space) else _USUAL[last]
+    return space if found and rest.strip() and last in _USUAL else _USUAL.get(last, b"")

@@ -30,6 +30,7 @@ class Speller:
         self.byte_ids = {data[0]: token for token, data in enumerate(self.token_bytes) if len(data) == 1}
         self._sorted = sorted(filter(None, self.token_bytes))
         self._remembered = lru_cache(maxsize=_REMEMBERED)(self._spell)
+        self._alone = lru_cache(maxsize=_REMEMBERED)(self._spell_alone)
 
     def join(self, before: bytes, token: int) -> bytes:
         """The end of the text, one token later."""
@@ -43,9 +44,16 @@ class Speller:
         return self._remembered(before[-ANCHOR:], forced[:_LONGEST]) if forced else ()
 
     def _spell(self, before: bytes, forced: bytes) -> tuple[int, ...]:
-        anchors = (before.decode(errors="ignore"), "") if before else ("",)
-        text = forced.decode(errors="ignore")
-        return next(filter(None, (self._stable(anchor, text) for anchor in anchors)), ())
+        text, anchor = forced.decode(errors="ignore"), before.decode(errors="ignore")
+        alone, example = self._alone(text)
+        # What stands before changes nothing, mostly, and then nine more texts need not be cut.
+        if not anchor or self._behind(anchor, text + PROBES[0]) == example:
+            return alone
+        return self._stable(anchor, text) or alone
+
+    def _spell_alone(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The tokens of a text with nothing before it, and those of one text that it begins."""
+        return self._stable("", text), self._behind("", text + PROBES[0])
 
     def _stable(self, anchor: str, text: str) -> tuple[int, ...]:
         spelled = [self._behind(anchor, text + probe) for probe in PROBES]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from processors.grammar.backend import Matcher
-from processors.grammar.bits import allowed_ids, forbid
+from processors.grammar.bits import allowed_ids, allows, forbid
 from processors.grammar.canonical import Speller
 
 __all__ = ["SLACK", "Closer"]
@@ -19,7 +19,8 @@ SLACK = 48  # tokens beyond the shortest end from which on every token is looked
 _MAX_SECONDS = 0.5  # of computing; ordinary grammars take a hundredth of it
 _LATE, _NESTED = 4, 8  # times that others come first, and that brackets do
 _FEW = 32  # so many tokens are tried each for itself
-_STRUCTURE = frozenset(b'"\\{}[],:')
+_STRUCTURE = b'"\\{}[],:'  # of JSON
+_IN_STRINGS = b'"\\'  # what of it is more than text inside a string
 # A lead byte of n bytes of UTF-8, so far from the end that the character is not complete.
 _LEADS = tuple((n, back) for n in (2, 3, 4) for back in range(1, n))
 # Tried in this order where there is a choice: what ends something, what goes on, white space last.
@@ -41,7 +42,7 @@ class Closer:
     def __init__(self, speller: Speller, width: int) -> None:
         self.speller, self._width = speller, width
         self._bytes = [speller.byte_ids[byte] for byte in _ORDER if byte in speller.byte_ids]
-        self._kinds: dict[bool, _Kinds] = {}
+        self._kinds: dict[bytes, _Kinds] = {}
 
     def path(
         self, matcher: Matcher, text: bytes, most: int, *, is_json: bool = False
@@ -100,13 +101,14 @@ class Closer:
         """Forbid in mask [W] what leaves no room to end the document; `left` >= 1 tokens may still come.
 
         Tokens are tried one for each kind: in JSON those that are alike from the first sign of structure
-        on, elsewhere those with the same first byte. If there is no room at all, nothing is forbidden.
+        on, inside a string from its first quote or backslash on, elsewhere those with the same first
+        byte. If there is no room at all, nothing is forbidden.
         """
         path = self.path(matcher, text, left, is_json=is_json)
         if path is None or left > len(path) + SLACK:
             return
         ids = allowed_ids(mask, self._width)
-        kinds = self._of_kind(is_json)
+        kinds = self._of_kind(self._signs(mask) if is_json else b"")
         groups = torch.arange(len(ids)) if len(ids) <= _FEW else kinds.of[ids]
         size = max(kinds.count, _FEW)
         first = torch.full((size,), self._width).scatter_reduce(0, groups, ids, "amin")
@@ -132,14 +134,19 @@ class Closer:
         finally:
             matcher.rollback(1)
 
-    def _of_kind(self, is_json: bool) -> _Kinds:
-        if is_json not in self._kinds:
+    def _signs(self, mask: Tensor) -> bytes:
+        """The bytes that are signs of structure here: inside a string, which may hold a Z, they are few."""
+        letter = self.speller.byte_ids.get(ord("Z"))
+        return _IN_STRINGS if letter is not None and allows(mask, letter) else _STRUCTURE
+
+    def _of_kind(self, signs: bytes) -> _Kinds:
+        if signs not in self._kinds:
             numbers: dict[tuple[bytes, int, int], int] = {}
             missing = [b""] * (self._width - len(self.speller.token_bytes))
             known = [*self.speller.token_bytes[: self._width], *missing]
-            of = [numbers.setdefault(_kind(data, is_json), len(numbers)) for data in known]
-            self._kinds[is_json] = _Kinds(torch.tensor(of), len(numbers))
-        return self._kinds[is_json]
+            of = [numbers.setdefault(_kind(data, signs), len(numbers)) for data in known]
+            self._kinds[signs] = _Kinds(torch.tensor(of), len(numbers))
+        return self._kinds[signs]
 
 
 def _weight(byte: int, counts: Counter[int]) -> int:
@@ -153,15 +160,15 @@ def _weight(byte: int, counts: Counter[int]) -> int:
     return -1 if byte == ord('"') else counts[byte] + _LATE * is_awkward
 
 
-def _kind(data: bytes, is_json: bool) -> tuple[bytes, int, int]:
+def _kind(data: bytes, signs: bytes) -> tuple[bytes, int, int]:
     """What tokens have in common: structure, and how much of a character they begin and end with."""
     if not data:
         return b"", -1, 0  # no text
-    first = next((place for place, byte in enumerate(data) if byte in _STRUCTURE), len(data))
+    first = next((place for place, byte in enumerate(data) if byte in signs), len(data))
     ends = next((place for place, byte in enumerate(data) if byte >> 6 != 2), len(data))
     reach = ((n, back) for n, back in _LEADS if back <= len(data))
     lacks = (n - back for n, back in reach if data[-back] >> (7 - n) == 2 ** (n + 1) - 2)
-    return (data[first:] or _start(data)) if is_json else data[:1], ends, next(lacks, 0)
+    return (data[first:] or _start(data)) if signs else data[:1], ends, next(lacks, 0)
 
 
 def _start(data: bytes) -> bytes:

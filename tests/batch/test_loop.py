@@ -33,10 +33,10 @@ def judge(row, job, ends):
     return Outcome(row.record.index, row.id, {"texts": said}, any(isinstance(end, Error) for end in ends))
 
 
-def loop(max_batch=4, *, runner=None, ahead=None, on_event=lambda event: None):
+def loop(max_batch=4, *, runner=None, ahead=None):
     engine = Engine(runner or FakeRunner(), TOKENIZER, max_batch=max_batch)
     grammars = Grammars(GrammarCompiler(Env(258, TOKENIZER, (257,))))
-    return Loop(engine, TOKENIZER, JOBS, grammars, judge, ahead=ahead or 4 * max_batch, on_event=on_event)
+    return Loop(engine, TOKENIZER, JOBS, grammars, judge, ahead=ahead or 4 * max_batch)
 
 
 def texts(rows, **options):
@@ -122,7 +122,7 @@ def test_a_drain_ends_when_its_time_is_over():
     assert len(found) < 6
 
 
-def test_events_are_heard():
+def test_every_token_is_heard():
     heard = []
-    assert len(list(loop(on_event=heard.append).run(ROWS[:3]))) == 3
-    assert {event.request for event in heard} == {"0", "1", "2"}
+    assert len(list(loop().run([row(0), row(1)], heard.append))) == 2
+    assert sum(heard) == 20

@@ -8,7 +8,6 @@ from gencli.batch.records import Outcome
 from gencli.batch.summary import Summary
 from gencli.clock import clock
 from gencli.errors import ModelError, UsageError
-from gencli.events import Token
 from gencli.models.capacity import free_memory, plan_capacity
 from gencli.models.card import read_card
 from gencli.models.places import bundled_folder
@@ -23,8 +22,8 @@ def outcome(index, *, error=None, reason="length", tokens=10):
 def progress():
     made = Progress(100, before=10, failed_before=1)
     made.start(1000.0)
-    made.add_event(Token("0", 0, "a", (1, 2, 3)), 1001.0, 1.0)
-    made.add_event(Token("1", 0, "b", (4,)), 1002.0, 0.5)
+    made.add_tokens(3, 1001.0, 1.0)
+    made.add_tokens(1, 1002.0, 0.5)
     made.add_outcome(outcome(0))
     made.add_outcome(outcome(1, error={"type": "EmptySupport", "message": ""}, reason="error", tokens=None))
     return made
@@ -63,6 +62,7 @@ def test_a_time(seconds, said):
 def test_the_summary_in_words():
     summary = Summary(
         status="complete", rows=1200, done=1200, succeeded=1190, failed=10, resumed=200, prompt_tokens=9,
+        prompt_tokens_read=1005, prompt_tokens_copied=4000,
         completion_tokens=12000, finish_reasons={"length": 3}, errors={"InputError": 10}, seconds=75.0,
         rows_per_second=13.3, tokens_per_second=160.0, occupancy=0.91, max_batch=8, seed=4, model="m",
         output="o",
@@ -70,6 +70,7 @@ def test_the_summary_in_words():
     assert list(summary.lines()) == [
         "1,200 of 1,200 rows, 200 from before: 1,190 succeeded, 10 failed, 12,000 tokens in 1:15 "
         "(13.3 rows/s, 160 tok/s, 91% full), seed 4",
+        "Prompts: 4,000 tokens copied from prompts that begin alike, 1,005 read.",
         "Errors: 10 InputError.",
         "3 texts were cut at a limit; `matched` says at which.",
     ]

@@ -1,4 +1,6 @@
-"""`gencli bench` prints one line for each back end and number of rows."""
+"""`gencli bench` prints one line for each thing that is measured."""
+
+import json
 
 from gencli.cli.app import main
 
@@ -15,3 +17,22 @@ def test_bench_grammar_reports_the_parts_and_the_ratio(capsys):
 def test_a_back_end_that_there_is_not_is_refused_by_name(capsys):
     assert main(["bench", "grammar", "--back-end", "nothing", "--steps", "1"]) != 0
     assert "nothing" in capsys.readouterr().err
+
+
+SMALL = ["bench", "batch", "--requests", "2", "--max-batch", "2", "--threads", "1"]
+WAYS = ["gencli", "generate", "generate, sorted", "generate_batch"]
+
+
+def test_bench_batch_compares_the_ways_on_one_load(capsys):
+    assert main([*SMALL, "--prefix", "40", "--format", "json"]) == 0
+    costs = json.loads(capsys.readouterr().out)
+    assert [cost["way"] for cost in costs] == WAYS
+    assert {(cost["prefix"], cost["requests"], cost["equal"]) for cost in costs} == {(40, 2, 2)}
+    assert len({cost["output_tokens"] for cost in costs}) == 1
+
+
+def test_bench_batch_prints_a_line_for_each_way(capsys):
+    assert main([*SMALL, "--prefix", "0"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["prefix", "way"]
+    assert [line[8:24].strip() for line in lines] == WAYS

@@ -3,6 +3,7 @@
 import pytest
 
 from gencli.drafters.adaptive import AdaptiveDrafter
+from gencli.drafters.base import DraftAsk, Measured
 from gencli.drafters.gain import speedup, tokens_per_step
 from gencli.engine import Engine
 from gencli.request import Drafting
@@ -67,6 +68,37 @@ def test_drafts_that_become_good_are_taken_up_again():
         tokens += len(event.ids) if isinstance(event, Token) else 0
         inner.right = float(tokens > 100)
     assert max(most for length, most in inner.asked if length > 300) >= 8
+
+
+def test_steps_with_the_drafts_of_others_are_not_held_against_it():
+    clock = Ticking()
+    one = AdaptiveDrafter(TimedDrafter([], clock, cost=0.01), clock=clock)
+    one.admit(0, request("abc"))
+    for _ in range(4):
+        one.measure(Measured(1, 0, 0, 1.0))
+    ask = DraftAsk(0, PROMPT, 8)
+    for _ in range(3):
+        assert one.propose([ask]) != [()]
+        one.observe(0, proposed=1, accepted=1)
+        one.measure(Measured(1, 1, 1, 1.0))
+    for _ in range(20):
+        one.measure(Measured(1, 4, 0, 50.0))
+    assert one.propose([ask]) != [()]
+
+
+def test_passes_that_propose_nothing_are_held_against_it():
+    clock = Ticking()
+
+    class Doubting(TimedDrafter):
+        def propose(self, asks):
+            super().propose(asks)
+            return [[] for _ in asks]
+
+    inner = Doubting([], clock, cost=0.5)
+    on = Engine(TimedRunner(clock), TOKENIZER, drafter=AdaptiveDrafter(inner, clock=clock), clock=clock)
+    on.submit(request("abc", chain="ignore_eos=true", max_tokens=200))
+    list(on.run())
+    assert clock.now < 200 / 0.97
 
 
 def test_a_number_is_a_number_whatever_it_costs():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.drafters.base import DraftAsk
+from gencli.drafters.base import DraftAsk, Text
 from gencli.drafters.suffix import SuffixDrafter
 from gencli.drafters.suffixes import DEPTH, SuffixCounts
 from gencli.request import Drafting, Request
@@ -61,6 +61,16 @@ def test_outputs_that_have_ended_help_those_that_follow():
     on.admit(0, Request("b", (3,)))
     assert drafted(on, [3, 5, 6], most=2) == [7, 8]
     assert drafted(on, [3, 5, 6, 1]) == []  # prompts are no outputs
+
+
+def test_an_output_joins_with_what_came_after_the_last_question():
+    on, output = SuffixDrafter(), [5]
+    on.admit(0, Request("a", (1, 2)))
+    on.propose([DraftAsk(0, Text((1, 2), output), 4)])
+    output += [6, 7]
+    on.release(0)
+    on.admit(0, Request("b", (3,)))
+    assert drafted(on, [3, 5, 6], most=1) == [7]
 
 
 def test_memory_is_bounded_and_what_is_oldest_goes_first():

@@ -116,7 +116,8 @@ def test_a_session_takes_one_sample():
 
 def test_the_bundled_model_says_the_same_with_and_without_its_session():
     models = [load(ModelChoice("tiny", max_batch=1)) for _ in range(2)]
-    on, anew = (Engine(model.runner, model.tokenizer, max_batch=1) for model in models)
+    on = Engine(models[0].runner, models[0].tokenizer, max_batch=1)
+    anew = Engine(models[1].runner, models[1].tokenizer, max_batch=1, share_prefixes=False)
     tokenizer = models[0].tokenizer
     messages = []
     for number, said in enumerate(["My name is Mia.", "Tell me a sad story.", "What is my name?"]):

@@ -7,23 +7,47 @@ import pytest
 from gencli.structured.audit.support import SUPPORT
 from scripts.probe_backends import PAGE, page
 from scripts.probe_backends import SUPPORT as SUPPORT_FILE
-from tests.structured.probes.acceptor import VERSIONS
-from tests.structured.probes.verdicts import PROBES, is_telling, shapes, table
+from tests.structured.probes.acceptor import VERSIONS, Refused
+from tests.structured.probes.verdicts import PROBES, changes, is_telling, shapes, table
 
 BACKENDS = sorted(VERSIONS)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_installed_back_end_is_as_recorded(backend):
-    found, recorded = table(backend), SUPPORT[backend].shapes
-    changed = {
-        shape: f"{recorded.get(shape)} -> {found.get(shape)}"
-        for shape in found.keys() | recorded.keys()
-        if found.get(shape) != recorded.get(shape)
-    }
+    changed = changes(table(backend), SUPPORT[backend].shapes)
     assert not changed, (
         f"{backend} {VERSIONS[backend]} changed: run scripts/probe_backends.py and read the diff"
     )
+
+
+def refusing(backend, schema):
+    raise Refused
+
+
+MINDS = {
+    "loose": lambda backend, schema: lambda text: True,
+    "tight": lambda backend, schema: lambda text: False,
+    "refused": refusing,
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mind", MINDS)
+def test_a_back_end_that_changes_its_mind_about_any_keyword_is_found_out(backend, mind):
+    recorded = {shape for shape, grade in SUPPORT[backend].shapes.items() if grade == "exact"}
+    refusable = {probe.shape for probe in PROBES if probe.refuse and is_telling(probe)}
+    expected = recorded & refusable if mind == "loose" else recorded
+    changed = changes(table(backend, acceptor=MINDS[mind]), SUPPORT[backend].shapes)
+    assert expected
+    assert dict.fromkeys(expected, f"exact -> {mind}").items() <= changed.items()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_better_is_a_change_too(backend):
+    worse = {shape: grade for shape, grade in SUPPORT[backend].shapes.items() if grade != "exact"}
+    perfect = dict.fromkeys(SUPPORT[backend].shapes, "exact")
+    assert changes(perfect, SUPPORT[backend].shapes).keys() == worse.keys()
 
 
 def test_the_table_in_the_docs_is_the_recorded_one():

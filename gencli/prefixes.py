@@ -1,0 +1,74 @@
+"""Texts in order, so that the one which shares the longest prefix with another is found by bisection."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Match", "Prefixes", "Tokens", "shared_length"]
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The lane whose text shares the longest prefix, and the length of that; no lane shares 0 tokens."""
+
+    lane: int = -1
+    length: int = 0
+
+
+class Prefixes:
+    """The texts of lanes, sorted: no text shares a longer prefix with a new one than its two neighbours."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, Tokens] = {}
+        self._sorted: list[tuple[Tokens, int]] = []
+
+    def __contains__(self, lane: int) -> bool:
+        return lane in self._texts
+
+    def __getitem__(self, lane: int) -> Tokens:
+        return self._texts[lane]
+
+    def add(self, lane: int, text: Tokens) -> None:
+        """Note what a new lane holds, or will hold soon."""
+        self._texts[lane] = text
+        insort(self._sorted, (text, lane))
+
+    def remove(self, lane: int) -> None:
+        """Forget a lane; one that is not here may be forgotten as well."""
+        text = self._texts.pop(lane, None)
+        if text is not None:
+            del self._sorted[bisect_left(self._sorted, (text, lane))]
+
+    def clear(self) -> None:
+        """Forget all lanes."""
+        self._texts.clear()
+        self._sorted.clear()
+
+    def nearest(self, text: Tokens) -> Match:
+        """The lane that shares most with a text."""
+        place = bisect_left(self._sorted, (text, -1))
+        around = self._sorted[max(0, place - 1) : place + 1]
+        matches = (Match(lane, shared_length(text, other)) for other, lane in around)
+        best = max(matches, key=lambda match: match.length, default=Match())
+        return best if best.length else Match()
+
+
+def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two texts, both tuples or both lists, begin with in common.
+
+    Slices are compared, not tokens one by one.
+    """
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while high - low > 1:  # a[:low] are equal, a[:high] are not
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,107 @@
+"""What a worker does with rows, without Ray; what each may have of a machine; what is refused."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from gencli.batch.engines.worker import Worker
+from gencli.errors import ModelError
+from tests.batch.test_loop import ALONE, ROWS, loop
+
+ray = pytest.importorskip("ray")
+
+
+@contextmanager
+def opened():
+    yield loop()
+
+
+@contextmanager
+def broken():
+    raise ModelError("No such model.", hint="Look for it.")
+    yield
+
+
+def reports(worker, until, **options):
+    """What a worker reports until that holds."""
+    while True:
+        yield (report := worker.exchange((), **options))
+        if until(report):
+            return
+
+
+def test_a_worker_takes_rows_while_others_run_and_makes_what_each_is_alone():
+    worker, found, tokens = Worker(opened), {}, 0
+    blocks = [ROWS[:7], ROWS[7:9], ROWS[9:]]
+    while len(found) < len(ROWS):
+        report = worker.exchange(blocks.pop(0) if blocks else ())
+        found.update((one.index, one.result["texts"]) for one in report.outcomes)
+        tokens += report.tokens
+    assert found == ALONE
+    assert tokens > 0
+
+
+def test_a_worker_that_is_told_to_stop_ends_what_runs():
+    worker = Worker(opened)
+    list(reports(worker, lambda report: report.is_ready))
+    worker.exchange(ROWS, drain=60.0)
+    last = list(reports(worker, lambda report: report.is_over))[-1]
+    assert last.is_over
+
+
+def test_a_worker_that_cannot_load_says_why():
+    worker = Worker(broken)
+    with pytest.raises(ModelError, match="No such model"):
+        list(reports(worker, lambda report: report.is_over))
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "share"),
+    [
+        ({"CPU": 2.0}, (2, None, None), "1 CPU"),
+        ({"CPU": 2.0}, (4, None, None), "0.5 CPU"),
+        ({"CPU": 2.0}, (3, None, None), "0.6666 CPU"),
+        ({"CPU": 64.0, "GPU": 8.0}, (8, 4.0, None), "4 CPU and 1 GPU"),
+        ({"CPU": 64.0, "GPU": 8.0}, (2, None, 4.0), "1 CPU and 4 GPU"),
+    ],
+)
+def test_workers_share_what_is_there(there, asked, share):
+    from gencli.batch.engines.cluster import fair_share
+
+    assert str(fair_share(there, *asked, is_cpu=False)) == share
+
+
+def test_workers_that_find_no_place_are_refused():
+    from gencli.batch.engines.cluster import fair_share
+    from gencli.errors import UsageError
+
+    with pytest.raises(UsageError, match=r"2 workers with --worker-cpus 1.5 need 3; Ray has 2"):
+        fair_share({"CPU": 2.0}, 2, 1.5, None, is_cpu=False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--workers", "2"), "--workers is for workers of Ray"),
+        (("--worker-gpus", "1"), "--worker-gpus is for workers of Ray"),
+        (
+            ("--engine", "ray", "--max-batch", "auto"),
+            "--max-batch auto plans from the memory of this machine",
+        ),
+        (("--engine", "ray", "--kv-memory", "1G"), "--kv-memory plans from the memory of this machine"),
+        (("--engine", "ray", "--device", "cuda:1"), "--device cuda:1 names a GPU"),
+        (("--engine", "ray", "--tp", "2"), "--tp splits a model over processes of torchrun"),
+        (("--engine", "ray", "--worker-gpus", "1.5"), "--worker-gpus is 1.5"),
+        (("--engine", "ray", "--worker-cpus", "-1"), "--worker-cpus is -1"),
+    ],
+)
+def test_what_makes_no_sense_together_is_refused(bench, flags, message):
+    bench.write([{"prompt": "a"}])
+    done = bench.run(*flags)
+    assert (done.code, message in done.err) == (2, True), done.err
+
+
+def test_without_ray_it_is_said_what_to_install(bench, monkeypatch):
+    monkeypatch.setattr("gencli.batch.engines.check.find_spec", lambda name: None)
+    done = bench.run("--engine", "ray")
+    assert (done.code, "pip install 'gencli[ray]'" in done.err) == (2, True)

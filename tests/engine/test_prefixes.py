@@ -1,0 +1,56 @@
+"""The index of prefixes finds what a look at all pairs would find."""
+
+import random
+
+import pytest
+
+from gencli.prefixes import Match, Prefixes, shared_length
+
+
+def plain_length(a, b):
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def draw_text(draw):
+    """Few letters, so that much is shared."""
+    return tuple(draw.choices((0, 1), k=draw.randint(0, 9)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shared_length_is_what_a_look_at_each_token_gives(seed):
+    draw = random.Random(seed)
+    for _ in range(50):
+        a, b = draw_text(draw), draw_text(draw)
+        assert shared_length(a, b) == plain_length(a, b)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_nearest_lane_shares_as_much_as_any(seed):
+    draw, index, texts = random.Random(seed), Prefixes(), {}
+    for step in range(200):
+        lane = draw.randrange(8)
+        index.remove(lane)
+        texts.pop(lane, None)
+        if step % 3:
+            texts[lane] = draw_text(draw)
+            index.add(lane, texts[lane])
+        wanted = draw_text(draw)
+        match = index.nearest(wanted)
+        most = max((plain_length(wanted, text) for text in texts.values()), default=0)
+        assert match.length == most
+        assert match == Match() or plain_length(wanted, texts[match.lane]) == most
+
+
+def test_a_long_prefix_is_not_compared_token_by_token():
+    class Counted(int):
+        compared = 0
+
+        def __eq__(self, other):
+            Counted.compared += 1
+            return int(self) == int(other)
+
+        __hash__ = int.__hash__
+
+    text = tuple(Counted(i) for i in range(4096))
+    assert shared_length(text, (*text[:4000], -1)) == 4000
+    assert Counted.compared < 200  # identical tokens are equal without a look

@@ -1,0 +1,155 @@
+"""Prompts that begin alike are read once, and no text knows of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from gencli.engine import Engine
+from gencli.lookahead import WINDOW
+from gencli.models.fake import FakeRunner
+from gencli.models.hf import HFRunner
+from gencli.request import Limits, Request
+from gencli.tokenizer import ByteTokenizer
+from tests.engine.harness import engine, generate, request, texts
+from tests.engine.test_sessions import Onward, Watched
+from tests.models.tiny_models import build
+
+SYSTEM = "You are a careful clerk who answers in one word. "
+OTHER = "Translate into French, and say nothing else: "
+
+
+def rows(count=24, **rest):
+    """Two beginnings, in turns, and prompts without one."""
+    heads = (SYSTEM, OTHER, "")
+    return [
+        request(f"{heads[i % 3]}Row {i}" + "!" * (i % 7), key=i, max_tokens=4 + i % 5, **rest)
+        for i in range(count)
+    ]
+
+
+def read(requests, **options):
+    """How many prompt tokens were fed, and the ends."""
+    runner = options.pop("runner", None) or Watched()
+    ends = generate(requests, runner=runner, **options)
+    return runner.fed - sum(end.completion_tokens - 1 for end in ends.values()), ends
+
+
+@pytest.mark.parametrize("step_tokens", [8, 40, 512])
+@pytest.mark.parametrize("max_batch", [1, 2, 5, 32])
+def test_texts_are_those_of_each_row_alone(max_batch, step_tokens):
+    wanted = {key: end.text for one in rows() for key, end in generate([one]).items()}
+    options = {"max_batch": max_batch, "step_tokens": step_tokens}
+    assert texts(rows(), **options) == wanted
+    assert texts(rows(), share_prefixes=False, **options) == wanted
+
+
+@pytest.mark.parametrize("max_batch", [1, 4, 32])
+def test_a_beginning_is_read_once(max_batch):
+    requests = [request(f"{SYSTEM}{letter}", key=letter) for letter in "abcdefghijklmnop"]
+    assert read(requests, max_batch=max_batch)[0] == len(SYSTEM) + len(requests)
+    plain = read(requests, max_batch=max_batch, share_prefixes=False)[0]
+    assert plain == sum(len(one.prompt_ids) for one in requests)
+
+
+@pytest.mark.parametrize("max_batch", [1, 4, 32])
+def test_what_was_copied_is_told(max_batch):
+    fed, ends = read(rows(), max_batch=max_batch)
+    assert fed == sum(end.prompt_tokens - end.cached_tokens for end in ends.values())
+
+
+def test_rows_of_one_token_each_share_as_well():
+    requests = [request(f"{SYSTEM}{letter}", key=letter, max_tokens=1) for letter in "abcdefgh"]
+    for max_batch in (1, 3, 8):
+        assert read(requests, max_batch=max_batch)[0] == len(SYSTEM) + len(requests)
+
+
+def test_who_waits_for_a_lane_that_ends_early_goes_on():
+    requests = [
+        request(SYSTEM + "a", key="a", limits=Limits(9, max_time=0.0)),
+        *(request(f"{SYSTEM}{letter}", key=letter) for letter in "bcd"),
+    ]
+    wanted = {key: text for one in requests[1:] for key, text in texts([one]).items()}
+    found = texts(requests, step_tokens=7)
+    assert {key: found[key] for key in wanted} == wanted
+
+
+def test_the_same_prompt_is_read_once_by_a_model_that_cannot_forget():
+    requests = [request(SYSTEM, key=i) for i in range(5)]
+    fed, ends = read(requests, runner=Onward())
+    assert fed == len(SYSTEM) - 1 + 5
+    assert {key: end.text for key, end in ends.items()} == texts(requests)
+
+
+def test_a_model_that_cannot_forget_takes_nothing_else_from_a_lane():
+    fed, ends = read(rows(), runner=Onward(), max_batch=4)
+    assert fed == sum(end.prompt_tokens for end in ends.values())
+    assert {key: end.text for key, end in ends.items()} == texts(rows())
+
+
+def test_few_tokens_are_not_worth_a_copy():
+    fed, _ = read([request(f"Row {i} of 6", key=i) for i in range(6)])
+    assert fed == 6 * len("Row 0 of 6")
+
+
+def test_a_warm_lane_is_taken_where_it_lies():
+    class Forked(FakeRunner):
+        forks = 0
+
+        def fork(self, source, target):
+            self.forks += 1
+            super().fork(source, target)
+
+    runner = Forked()
+    on = engine(runner=runner, max_batch=3)
+    cached = [generate([request(f"{SYSTEM}{i}", key=i)], on=on)[str(i), 0].cached_tokens for i in range(3)]
+    assert cached == [0, len(SYSTEM), len(SYSTEM)]
+    assert runner.forks == 0
+
+
+def order_of(requests, **options):
+    """Ids in the order in which they end."""
+    return [key for key, _ in generate(requests, **options)]
+
+
+def test_rows_that_share_with_the_lanes_come_first():
+    heads = (SYSTEM, OTHER)
+    requests = [request(f"{heads[i % 2]}{i}", key=i, max_tokens=3, chain="ignore_eos=true") for i in range(8)]
+    assert order_of(requests, max_batch=1) == ["0", "2", "4", "6", "1", "3", "5", "7"]
+
+
+def test_what_may_become_longest_begins_first():
+    requests = [
+        request(f"{length}", key=length, max_tokens=length, chain="ignore_eos=true")
+        for length in (2, 9, 5, 7)
+    ]
+    assert order_of(requests, max_batch=1) == ["9", "7", "5", "2"]
+
+
+def test_none_is_overtaken_by_more_than_a_window():
+    late = request(OTHER, key="late", max_tokens=2, chain="ignore_eos=true")
+    rest = [request(f"{SYSTEM}{i}", key=i, max_tokens=2, chain="ignore_eos=true") for i in range(3 * WINDOW)]
+    order = order_of([rest[0], late, *rest[1:]], max_batch=1)
+    assert order.index("late") == WINDOW
+
+
+def test_requests_that_begin_together_are_of_one_length():
+    lengths = [5, 40, 6, 41, 5, 40]
+    requests = [
+        request(chr(97 + i) * length, key=i, max_tokens=2, chain="ignore_eos=true")
+        for i, length in enumerate(lengths)
+    ]
+    assert order_of(requests, max_batch=3)[:3] == ["0", "4", "2"]
+
+
+@pytest.mark.parametrize("kind", ["llama", "gptj", "mamba"])
+def test_lanes_of_every_kind_are_shared(kind):
+    model, tokenizer = build(kind), ByteTokenizer()
+    head = tuple(b"some words that all of the prompts begin with ")
+    requests = [Request(str(i), (*head, *b"row", 48 + i), seed=i, limits=Limits(8)) for i in range(5)]
+    requests.append(replace(requests[0], id="again", n=2))
+
+    def run(batch, **options):
+        on = Engine(HFRunner(model, max_lanes=3), tokenizer, max_batch=3, **options)
+        return {key: end.text for key, end in generate(batch, on=on).items()}
+
+    assert run(requests) == run(requests, share_prefixes=False)

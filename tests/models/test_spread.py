@@ -1,0 +1,125 @@
+"""A model over several devices: split over two processes it writes what it writes in one."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from gencli.cli.app import main
+from gencli.errors import ModelError, UsageError
+from gencli.models.backend import choose_lanes
+from gencli.models.lanes import LaneLengths
+from gencli.models.own_cache import OwnCacheLanes
+from gencli.models.places import bundled_folder
+from gencli.models.spread import Spread, check_plan
+
+ROOT = Path(__file__).parent.parent.parent
+FLAGS = ("--seed", "3", "--max-tokens", "12", "--no-timings", "-q")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A random Llama of four heads with the bundled model's tokenizer."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    made, tiny = tmp_path_factory.mktemp("llama"), bundled_folder("tiny")
+    size = json.loads((tiny / "config.json").read_text())["vocab_size"]
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=size,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+    )
+    LlamaForCausalLM(config).save_pretrained(made)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(tiny / name, made)
+    return made
+
+
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"The fox {n} " * n}) + "\n" for n in range(1, 12)))
+    return path
+
+
+def test_two_processes_write_what_one_writes_and_only_once(folder, rows, capfd):
+    command = ["batch", str(rows), "--model", str(folder), *FLAGS]
+    assert main(command) == 0
+    plain = capfd.readouterr().out
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    split = [*launch, "-m", "gencli", *command, "--tp", "2"]
+    done = subprocess.run(split, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert texts(done.stdout) == texts(plain)
+    assert len(texts(plain)) == 11
+
+
+def texts(out):
+    """What the rows came to, without what the rounding of another sum changes."""
+    return [(row["index"], row["text"], row["finish_reason"]) for row in map(json.loads, out.splitlines())]
+
+
+def test_layers_placed_by_accelerate_write_the_same(folder, capfd):
+    pytest.importorskip("accelerate")
+    command = ["run", "--model", str(folder), "--seed", "3", "--max-tokens", "12", "-q", "The fox"]
+    assert main(command) == 0
+    plain = capfd.readouterr().out
+    assert main([*command, "--device-map", "auto"]) == 0
+    assert capfd.readouterr().out == plain
+
+
+def test_lanes_of_a_model_on_several_devices_have_caches_of_their_own(folder):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    model.hf_device_map = {"model": 0, "lm_head": 1}
+    lanes, notices = choose_lanes(model, LaneLengths(max_lanes=2, context=16, num_ids=9))
+    assert isinstance(lanes, OwnCacheLanes)
+    assert "several devices" in notices[0]
+
+
+@pytest.mark.parametrize(
+    ("spread", "device", "message"),
+    [
+        (Spread(tp=2), "auto", "--tp 2 needs 2 processes; there is 1"),
+        (Spread("auto", 2), "auto", "--tp and --device-map both spread the model"),
+        (Spread("auto"), "cuda:1", "--device cuda:1 names one device, and --device-map takes several"),
+        (Spread(tp=2), "cpu", "--device cpu names one device, and --tp takes several"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(spread, device, message):
+    with pytest.raises(UsageError, match=message):
+        spread.check(device)
+
+
+def test_one_process_says_how_to_start_several(capfd):
+    assert main(["run", "--model", "fake", "--tp", "2", "a"]) == 2
+    assert "torchrun --nproc-per-node 2 -m gencli" in capfd.readouterr().err
+
+
+def test_without_accelerate_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setattr("gencli.models.spread.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="needs accelerate") as caught:
+        Spread("auto").check("auto")
+    assert "gencli[multi-gpu]" in caught.value.hint
+
+
+def test_an_architecture_that_cannot_be_split_is_refused():
+    from transformers import GPT2Config, LlamaConfig
+
+    with pytest.raises(ModelError, match="no plan for splitting gpt2"):
+        check_plan(GPT2Config(), 2)
+    with pytest.raises(ModelError, match=r"5 heads \(num_attention_heads\), which 2 processes cannot share"):
+        check_plan(LlamaConfig(hidden_size=20, num_attention_heads=5, num_key_value_heads=5), 2)
+    check_plan(LlamaConfig(num_attention_heads=4, num_key_value_heads=2), 2)
