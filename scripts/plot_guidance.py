@@ -23,7 +23,7 @@ from processors.rng import derive
 
 DOCS = Path(__file__).parent.parent / "docs"
 SCALES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
-MOODS = ("happy", "sad")
+MOODS = ("sad", "scared", "angry", "happy")
 BATCH = 64
 Point = dict[str, float | str]
 
@@ -66,24 +66,27 @@ def told(engine: Engine, loaded: Loaded, mood: str, scale: float, count: int) ->
 
 
 def draw(points: list[dict[str, str]], path: Path) -> None:
-    """The share of a mood's words among all words of moods, against the scale."""
+    """How many words are of the mood, and what share of all words of moods, against the scale."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6, 3.6), dpi=130)
-    for mood in MOODS:
-        mine = [point for point in points if point["mood"] == mood]
-        scales = [float(point["scale"]) for point in mine]
-        shares = [100 * float(point["own_share_of_mood_words"]) for point in mine]
-        axes.plot(scales, shares, marker="o", label=f"Mood: {mood}")
-    axes.axvline(1.0, color="grey", linewidth=0.8, linestyle=":")
-    axes.set_xlabel("guidance scale (1 is off)")
-    axes.set_ylabel("% of mood words that are\nof the mood asked for")
-    axes.set_title(f"tiny, {points[0]['stories']} stories a point", fontsize=10)
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
+    figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.6), dpi=120)
+    labels = {
+        "own_words_per_100": "words of the mood asked for,\namong 100 words",
+        "own_share_of_mood_words": "their share of the words of all moods",
+    }
+    for axes, (column, label) in zip(panels, labels.items(), strict=True):
+        for mood in dict.fromkeys(point["mood"] for point in points):
+            mine = [point for point in points if point["mood"] == mood]
+            axes.plot([float(p["scale"]) for p in mine], [float(p[column]) for p in mine], "o-", label=mood)
+        axes.axvline(1.0, color="grey", linewidth=0.8, linestyle=":")
+        axes.set_xlabel("guidance scale (1 is off)")
+        axes.set_ylabel(label)
+        axes.grid(alpha=0.25)
+    panels[1].legend(frameon=False)
+    figure.suptitle(f"Stories of tiny, {points[0]['stories']} a point", fontsize=10)
     figure.tight_layout()
     figure.savefig(path, metadata={"Software": None})
 
