@@ -8,6 +8,7 @@ from gencli.assembly import Assembly
 from gencli.beams.conflicts import refuse_search
 from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
+from gencli.guidance.wanted import refuse_guidance
 from gencli.settings import DEFAULT, Settings
 
 __all__ = ["refuse_conflicts"]
@@ -21,6 +22,7 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
         _refuse_greedy(settings, assembly)
     _refuse_lengths(settings, assembly)
     _refuse_drafts(settings)
+    refuse_guidance(settings)
     _refuse_output(settings)
 
 

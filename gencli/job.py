@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.assembly import Assembly, assemble
 from gencli.conflicts import refuse_conflicts
+from gencli.guidance.wanted import wanted_guidance
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
-from gencli.request import Beams, Drafting, Limits, Request, Stops
+from gencli.request import Beams, Drafting, Guidance, Limits, Request, Stops
 from gencli.settings import Settings
 from gencli.structured.strict import plan_notices
 from gencli.structured.wanted import Structure, wanted
@@ -45,6 +46,8 @@ class Job:
     beams: Beams | None = None
     best_of: int | None = None
     drafting: Drafting = field(default_factory=Drafting)
+    guidance: Guidance = field(default_factory=Guidance)
+    negative: str | None = None
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
@@ -100,6 +103,8 @@ def make_job(settings: Settings) -> Job:
         beams=_beams(settings),
         best_of=settings["best_of"] or None,
         drafting=_drafting(settings),
+        guidance=wanted_guidance(settings),
+        negative=settings["negative"],
         registry=registry,
     )
 
@@ -136,11 +141,12 @@ def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Ite
     from processors.rng import derive
 
     for index, prompt in enumerate(prompts):
-        yield make_request(job, str(index + 1), _encode(job, prompt, tokenizer), derive(job.seed, index))
+        ids, seed = _encode(job, prompt, tokenizer), derive(job.seed, index)
+        yield make_request(job, str(index + 1), ids, seed, tokenizer)
 
 
 def make_request(
-    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, *, session: str = ""
+    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, tokenizer: Tokenizer, *, session: str = ""
 ) -> Request:
     """A request with all that the job says."""
     return Request(
@@ -158,7 +164,15 @@ def make_request(
         beams=job.beams,
         best_of=job.best_of,
         drafting=job.drafting,
+        guidance=_guidance(job, tokenizer),
     )
+
+
+def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
+    """The guidance with its negative prompt, which is put into a template as prompts are."""
+    if job.negative is None:
+        return job.guidance
+    return replace(job.guidance, negative=_encode(job, job.negative, tokenizer))
 
 
 def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:

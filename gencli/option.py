@@ -17,6 +17,7 @@ Section = Literal[
     "Presets",
     "Model",
     "Chain",
+    "Guidance",
     "Draw",
     "Search",
     "Limits and stops",

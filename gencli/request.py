@@ -8,7 +8,7 @@ from typing import Literal
 from processors.catalog import Draw
 from processors.chain import Chain
 
-__all__ = ["Beams", "Drafting", "Jump", "Limits", "Request", "Stops"]
+__all__ = ["Beams", "Drafting", "Guidance", "Jump", "Limits", "Request", "Stops"]
 
 Jump = Literal["auto", "off"]
 
@@ -62,6 +62,32 @@ class Drafting:
 
 
 @dataclass(frozen=True, slots=True)
+class Guidance:
+    """How far to move away from what a companion expects (processors.guidance has the formula).
+
+    The companion is the model itself behind `negative` (None: behind the prompt's last token), or the model
+    that `amateur` names behind the prompt. `scale` >= 0 is 1 for no change, `cutoff` in 0..1 masks what is
+    that much less likely than the best.
+    """
+
+    scale: float = 1.0
+    negative: tuple[int, ...] | None = None
+    cutoff: float = 0.0
+    amateur: str = ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it changes anything, and so needs a companion."""
+        return self.scale != 1 or self.cutoff > 0
+
+    def companion_prompt(self, prompt: tuple[int, ...]) -> tuple[int, ...]:
+        """What the companion is fed before the output, for a request with this prompt."""
+        if self.amateur:
+            return prompt
+        return prompt[-1:] if self.negative is None else self.negative
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A prompt and everything that decides its output.
 
@@ -85,3 +111,4 @@ class Request:
     beams: Beams | None = None
     best_of: int | None = None
     drafting: Drafting = field(default_factory=Drafting)
+    guidance: Guidance = field(default_factory=Guidance)

@@ -28,6 +28,7 @@ class Sequence:
     """One sample of a request: its place in the engine and what it has produced.
 
     `fed` counts the tokens that its KV lane holds; the last committed token is always still to be fed.
+    `context` is the most tokens that prompt and output may have.
     Times are seconds of a monotonic clock.
     """
 
@@ -36,6 +37,7 @@ class Sequence:
     seed: int
     stream: TextStream
     submitted: float
+    context: int
     number: int = 0  # in the order of submission
     slot: int = -1
     fed: int = 0
@@ -70,7 +72,7 @@ class Sequence:
         return replace(self, stream=self.stream.fork(), output=self.output.copy(), _texts=self._texts.copy())
 
     def take(
-        self, tokens: Tokens[int], followed: Tokens[Followed] = (), *, context: int, now: float
+        self, tokens: Tokens[int], followed: Tokens[Followed] = (), *, now: float
     ) -> tuple[Taken, Exception | None]:
         """Append tokens up to the one that ends the text; returns those taken, and what went wrong.
 
@@ -85,7 +87,7 @@ class Sequence:
                 error = raised
                 break
             if self.finish is None:
-                self.cut = self._reached(context)
+                self.cut = self._reached()
             if self.finish is not None or self.cut:
                 break
         if self.first_token is None and self.output:
@@ -93,9 +95,9 @@ class Sequence:
         ids = tuple(self.output[before:])
         return Taken(ids, tuple(entry.forced for entry in followed[: len(ids)])), error
 
-    def _reached(self, context: int) -> str:
+    def _reached(self) -> str:
         """The limit that ends the text here, if its own rules have not."""
-        if len(self) >= context:
+        if len(self) >= self.context:
             return "context"
         return "max_tokens" if len(self.output) >= self.request.limits.max_tokens else ""
 

@@ -110,6 +110,13 @@ FEATURES = {
         {"--chain": ("adjust,top_k,top_p,min_p,temperature",)}, given(temperature=("2",), top_p=("0.7",))
     ),
     "temperature_last": feature({"--temperature-last": None}, given(temperature=("2",), top_p=("0.7",))),
+    # Both prompts end in other letters: the fake model sees no more of them.
+    "guidance": feature({"--guidance": ("4",), "--negative": ("a",)}),
+    "negative": feature({"--negative": ("l",)}, given(guidance=("4",))),
+    # The amateur is the model itself, so that only the cutoff shows.
+    "contrast": feature({"--contrast": ("fake",), "--contrast-alpha": ("0.003",)}),
+    "contrast_alpha": feature({"--contrast-alpha": ("0.003",)}, given(contrast=("fake",))),
+    "contrast_beta": feature({"--contrast-beta": ("2",)}, given(contrast=("fake",), contrast_alpha=("0",))),
     "sampler": feature({"--sampler": ("multinomial",)}),
     "seed": feature({"--seed": ("77",)}),
     "n": feature({"-n": ("2",)}),
@@ -206,6 +213,7 @@ NEUTRAL = {
     "draft": "Drafts change nothing but the number of forwards, and what is said of them.",
     "draft_tokens": "Drafts change nothing but the number of forwards, and what is said of them.",
     "draft_min_p": "Drafts change nothing but the number of forwards, and what is said of them.",
+    "contrast_beta": "The amateur is the expert, so that there is nothing to contrast.",
     "debug": "It speaks up only when something fails.",
 }
 
@@ -229,7 +237,16 @@ ENDING = {
 }
 
 # Pairs of which the second option need not show beside the first: why.
+_ALIKE = "All prompts in the template end alike, and the fake model sees no more of them."
+_FORCED = "The first token is forced, and behind it the fake model knows no prompt."
 IDLE = {
+    **{(one, other): _ALIKE for one in ("chat", "system") for other in ("guidance", "negative")},
+    **{
+        (one, other): _FORCED
+        for one in ("json", "tool_choice", "grammar_backend", "formats")
+        for other in ("guidance", "negative")
+    },
+    ("top_k", "contrast"): "Of the best three tokens none is below the cutoff.",
     ("json_whitespace", "parsed"): "A document without white space is compact already.",
     ("lark", "grammar_backend"): "llguidance is the only back end for Lark; to name it changes nothing.",
 }

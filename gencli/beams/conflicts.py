@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gencli.assembly import Assembly
 from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
+from gencli.guidance.options import CONTRASTS, GUIDES
 from gencli.settings import Settings
 from processors.catalog import Phase
 from processors.registry import Registry, builtin_registry
@@ -55,6 +56,10 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
         raise UsageError(
             f"A draft ({drafting}) guesses at one text, with {search} there are {width} at once.",
             hint=f"Leave one of them out; {said('draft')} {NO_DRAFTER} drafts nothing.",
+        )
+    if companions := [said(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
+        raise UsageError(
+            f"{_listed(companions)} and {search} do not go together: beams are not guided.", hint=_LEAVE_OUT
         )
     if settings["best_of"]:
         raise UsageError(f"{said('best_of')} draws texts, with {search} one is searched.", hint=_LEAVE_OUT)

@@ -71,8 +71,9 @@ class BeamLoop:
 
     def _search(self, request: Request, submitted: float) -> Search:
         stream = TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self._eos_ids))
-        root = Beam(request, 0, request.seed, stream, submitted)
-        most = admission(request, self._runner.spec.context).max_tokens or 1
+        context = self._runner.spec.context
+        root = Beam(request, 0, request.seed, stream, submitted, context=context)
+        most = admission(request, context).max_tokens or 1
         return Search(root, most=most, num_ends=len({*self._eos_ids, *request.stops.ids}))
 
     def interrupt(self) -> None:
@@ -169,9 +170,9 @@ class BeamLoop:
 
     def _extend(self, parent: Beam, token: int) -> Child:
         """The beam with one more token, and with whatever that brings to an end."""
-        beam, context = parent.fork(), self._runner.spec.context
+        beam = parent.fork()
         followed = self._pipeline.follow(parent.slot, [token])
-        taken, error = beam.take([token], followed, context=context, now=time.monotonic())
+        taken, error = beam.take([token], followed, now=time.monotonic())
         if error is not None:
             raise error
         if beam.cut:

@@ -27,9 +27,10 @@ _FOREIGN = {
     *(entry.key for entry in SEARCH),  # which neither a search nor a choice among samples allows
 }
 CHAT_OPTIONS: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
-# The seed has its own command; code and files are named on the command line only, never by a transcript.
-_FIXED = ("seed", "plugin", "preset", *KINDS)
-_SECTIONS = ("Chain", "Draw", "Limits and stops", "Structure")
+# The seed has its own command; models, code and files are named on the command line only, never by a
+# transcript.
+_FIXED = ("seed", "plugin", "preset", "contrast", *KINDS)
+_SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops", "Structure")
 
 
 def changeable() -> Iterator[Option]:

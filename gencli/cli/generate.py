@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import torch
@@ -19,6 +19,7 @@ from gencli.cli.results import Results
 from gencli.drafters.make import make_drafter
 from gencli.errors import GencliError
 from gencli.events import Error
+from gencli.guidance.amateur import load_amateurs
 from gencli.job import Job, make_requests
 from gencli.models.resolve import Loaded, ModelChoice, load
 from gencli.models.spread import Spread
@@ -75,7 +76,7 @@ def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _R
     """Load the model and, beside that, compile the grammar."""
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
-    loaded, seconds = load_model(settings, voice, on_tokenizer=compiling.begin)
+    loaded, seconds = load_model(settings, voice, companions=job.guidance.is_on, on_tokenizer=compiling.begin)
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:
         job = job.on(compiled.variant.constraint)
@@ -88,6 +89,7 @@ def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _R
         registry=job.registry,
         drafter=make_drafter(settings["draft"], loaded, model_choice(settings), registry=job.registry),
         grammars=compiler,
+        amateurs=load_amateurs(settings["contrast"], loaded, model_choice(settings)),
     )
     return _Ready(job, loaded, seconds, engine, compiled)
 
@@ -123,12 +125,15 @@ def model_choice(settings: Settings) -> ModelChoice:
 
 
 def load_model(
-    settings: Settings, voice: Voice, *, on_tokenizer: OnTokenizer | None = None
+    settings: Settings, voice: Voice, *, companions: bool, on_tokenizer: OnTokenizer | None = None
 ) -> tuple[Loaded, float]:
-    """The model, and how long it took. `on_tokenizer` is called before the weights are read."""
+    """The model, with lanes for companions or without, and how long it took.
+
+    `on_tokenizer` is called before the weights are read.
+    """
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
-    choice = model_choice(settings)
+    choice = replace(model_choice(settings), companions=companions)
     start = time.monotonic()
     with load_progress(choice.name, voice) as on_bytes:
         loaded = load(choice, on_bytes=on_bytes, on_tokenizer=on_tokenizer)

@@ -44,6 +44,8 @@ def test_the_best_of_samples_are_those_that_n_draws_by_their_mean_logprob(run):
         (("--beams", 3, "--best-of", 4), ("--beams", "--best-of")),
         (("--beams", 3, "--retries", 1, "--regex", "a+"), ("--beams", "--retries")),
         (("--beams", 3, "--draft", "ngram"), ("--beams", "--draft")),
+        (("--beams", 3, "--guidance", 2), ("--beams", "--guidance")),
+        (("--beams", 3, "--contrast", "tiny-draft"), ("--beams", "--contrast")),
         (("--beams", 3, "-n", 4), ("--beams", "-n")),
         (("--beams", 3, "--max-batch", 2), ("--beams", "--max-batch")),
         (("--beams", 9), ("--beams", "--max-batch")),
