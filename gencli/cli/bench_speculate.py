@@ -124,7 +124,7 @@ def _write(gains: Sequence[DraftGain], form: str) -> None:
 def _verdict(even: float | None, most: int) -> str:
     if even is None:
         return f"Break-even: beyond {most} row(s)."
-    return f"Break-even: at about {even:.0f} row(s)." if even else "Break-even: none, drafts lose."
+    return f"Break-even: at about {even:.0f} row(s)." if even else "Break-even: drafts lose with any rows."
 
 
 def _line(gain: DraftGain) -> tuple[str, ...]:

@@ -119,12 +119,16 @@ class AdaptiveDrafter(Drafter):
         plain = self._costs.plain(step.lanes)
         if plain is None:
             return
+        drafts = step.drafted / step.lanes
+        passes = max(self._longest, 1) if self.passes else 1
         if step.drafted:
-            self._costs.add_verify(step.drafted / step.lanes, step.seconds / plain - 1)
+            self._costs.add_verify(drafts, step.seconds / plain - 1)
         # A pass whose draft is too improbable to be proposed takes as long as any.
-        self._costs.add_draft(self._seconds / plain / (max(self._longest, 1) if self.passes else 1))
-        lost = (step.seconds + self._seconds) / plain - 1 - step.accepted / step.lanes
-        self._balance = max(self._balance + lost, -_CREDIT)
+        self._costs.add_draft(self._seconds / plain / passes)
+        usual = (self._costs.draft or 0.0) * passes + (self._costs.verify(drafts) if step.drafted else 0.0)
+        # What else the machine does in one step is no fault of its drafts.
+        extra = min((step.seconds + self._seconds) / plain - 1, usual)
+        self._balance = max(self._balance + extra - step.accepted / step.lanes, -_CREDIT)
 
     def _lengths(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
         """By slot how many drafts are wanted, 0 included."""
