@@ -21,6 +21,7 @@ _WARM = 1  # first step with drafts, whose time says little
 _PLAIN_EVERY = 32  # steps with drafts, before a plain one shows what these save
 _ALLOWED, _SHARE = 1.0, 0.02  # what may be lost: plain steps at the start, and of each step later
 _CREDIT = 8.0  # gains that losses are set off against, in plain steps
+_PAUSE = 8  # steps without drafts, before what they would bring is weighed again
 _TRIAL = 4  # steps with one draft each, in which drafting is tried again
 _REST, _LONGEST_REST = 64, 1024  # steps before that; each trial in vain doubles them
 
@@ -58,6 +59,7 @@ class AdaptiveDrafter(Drafter):
         self._balance, self._steps = 0.0, 0  # losses, in plain steps, and steps so far
         self._drafted = 0  # steps with drafts so far
         self._drafted_in_row, self._rest, self._rested, self._trial = 0, _REST, 0, 0
+        self._pause = 0  # steps that are left of one
 
     def bind(self, chooser: Chooser) -> None:
         """See Drafter."""
@@ -138,8 +140,14 @@ class AdaptiveDrafter(Drafter):
 
     def _paying(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
         none = dict.fromkeys((ask.slot for ask in asks), 0)
+        if self._pause:
+            self._pause -= 1
+            return none
         lanes = max(self._lanes, len(asks))
-        if self._budget < 0 or self._costs.plain(lanes) is None or self._drafted_in_row >= _PLAIN_EVERY:
+        if self._budget < 0:
+            self._pause = _PAUSE
+            return none
+        if self._costs.plain(lanes) is None or self._drafted_in_row >= _PLAIN_EVERY:
             return none
         if self._costs.draft is None:
             return dict.fromkeys(none, 1)
@@ -158,6 +166,7 @@ class AdaptiveDrafter(Drafter):
         if self._rested >= self._rest and cost <= self._budget:
             self._trial, self._rest = _TRIAL, min(2 * self._rest, _LONGEST_REST)
         if not self._trial:
+            self._pause = _PAUSE
             return none
         self._trial -= 1
         return dict.fromkeys(none, 1)
