@@ -2,9 +2,10 @@
 
     python scripts/make_repeats.py
 
-quote: a portrait of a town or an animal is given, and asked for again. edit: a list was written as JSON, and is
-to be written again with one word changed; or a line is to be copied. json: a sentence was turned into a record,
-and another wording of it, or one with another number, is to be. Nothing is chosen by what drafters make of it.
+quote: a portrait of a town or an animal is given, and asked for again. edit: a list was written as JSON, and
+is to be written again with one word changed; or a line is to be copied. json: a sentence was turned into a
+record, and another wording of it, or one with another number, is to be. Nothing is chosen by what drafters
+make of it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """What drafts bring on a model of 300 million parameters: the pay tables of docs/speculation.md.
 
     python scripts/inflate.py gencli/assets/tiny BIG
-    python scripts/measure_pay.py --big BIG [--stories 3] [--tokens 96] [--repeats 20] [--steps 120] [--json FILE]
+    python scripts/measure_pay.py --big BIG [--stories 3] [--tokens 96] [--repeats 20] [--steps 120]
+        [--json FILE]
 
-The ways of a table take turns, prompt by prompt, in one process with one thread, float32. Reading prompts is not
-counted. A ratio is that of tokens a second to plain, by wall clock and by the CPU seconds of the process, which a
-busy machine disturbs less. Less than 8 minutes on two cores, of which it needs one.
+The ways of a table take turns, prompt by prompt, in one process with one thread, float32. Reading prompts is
+not counted. A ratio is that of tokens a second to plain, by wall clock and by the CPU seconds of the process,
+which a busy machine disturbs less. Less than 8 minutes on two cores, of which it needs one.
 """
 
 from __future__ import annotations
@@ -257,9 +258,8 @@ def main() -> None:
     torch.set_num_threads(1)
     start = time.perf_counter()
     print("load average at the beginning:", *(f"{load:.1f}" for load in os.getloadavg()), "\n")
-    print(
-        "| model | texts | drafter | temperature | plain tok/s | tok/s | tokens a forward | wall | CPU | same |"
-    )
+    head = "model texts drafter temperature plain_tok/s tok/s tokens_a_forward wall CPU same".split()
+    print("| " + " | ".join(head).replace("_", " ") + " |")
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
     lines = pay(options)
     print("\n| acceptance | " + " | ".join(f"{n} drafts" for n in LENGTHS) + " | largest error |")

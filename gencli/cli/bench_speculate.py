@@ -101,8 +101,10 @@ def speculate(
         ]
     _write(gains, form)
     kind = "CPU seconds" if cpu_time else "seconds"
-    say(f"{dtype}, {threads} thread(s), medians of {steps} steps in {kind}; plain steps and those with drafts "
-        "take turns. Drafting and verifying are in plain steps.")  # fmt: skip
+    say(
+        f"{dtype}, {threads} thread(s), medians of {steps} steps in {kind}; plain steps and those with "
+        "drafts take turns. Drafting and verifying are in plain steps."
+    )
     return 0
 
 
