@@ -25,7 +25,7 @@ def can_pack() -> bool:
     has_calls = all(
         hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
     )
-    return platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available() and has_calls
+    return platform.machine() in ("x86_64", "AMD64") and torch._C._has_mkldnn and has_calls
 
 
 class PackedLinear(nn.Module):
@@ -50,12 +50,12 @@ def pack(model: nn.Module) -> Any:
         return model
     for part in list(model.modules()):
         for name, child in list(part.named_children()):
-            if name in _NAMES and _is_packable(child):
+            if name in _NAMES and isinstance(child, nn.Linear) and _is_packable(child):
                 setattr(part, name, PackedLinear(child))
     return model
 
 
-def _is_packable(child: nn.Module) -> bool:
+def _is_packable(child: nn.Linear) -> bool:
     return (
         type(child) is nn.Linear
         and child.weight.dtype == torch.float32
