@@ -6,7 +6,7 @@
 
 The ways of a table take turns, prompt by prompt, in one process with one thread, float32. Reading prompts is
 not counted. A ratio is that of tokens a second to plain, by wall clock and by the CPU seconds of the process,
-which a busy machine disturbs less. Less than 8 minutes on two cores, of which it needs one.
+which a busy machine disturbs less. It needs one core.
 """
 
 from __future__ import annotations
