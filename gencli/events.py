@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidate", "Drafted", "Error", "Event", "Finish", "Timings", "Token"]
 
+_FEW = 3  # plain steps without which nothing is said about what they take
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -48,7 +50,8 @@ class Drafted:
     """What drafts did for a sample, or for several: how many were proposed and accepted, by position.
 
     `forwards` counts the steps that chose its tokens. Seconds are its share of what drafting and of what
-    the steps took, those that read prompts left out. `held` names the stage that no draft may run ahead of.
+    the steps took, those that read prompts left out. In these steps `timed` tokens were chosen; `plain` of
+    them had no drafts and took `plain_seconds`. `held` names the stage that no draft may run ahead of.
     """
 
     forwards: int = 0
@@ -56,7 +59,18 @@ class Drafted:
     accepted: tuple[int, ...] = ()
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
+    timed: int = 0
+    plain: int = 0
+    plain_seconds: float = 0.0
     held: str = ""
+
+    @property
+    def speedup(self) -> float | None:
+        """Tokens a second against those of the plain steps; None where too few were plain, or all."""
+        seconds = self.draft_seconds + self.verify_seconds
+        if self.plain < _FEW or not self.plain_seconds or not sum(self.proposed):
+            return None
+        return self.timed / seconds * self.plain_seconds / self.plain
 
     def __add__(self, other: Drafted) -> Drafted:
         return Drafted(
@@ -65,6 +79,9 @@ class Drafted:
             _sums(self.accepted, other.accepted),
             self.draft_seconds + other.draft_seconds,
             self.verify_seconds + other.verify_seconds,
+            self.timed + other.timed,
+            self.plain + other.plain,
+            self.plain_seconds + other.plain_seconds,
             self.held or other.held,
         )
 

@@ -33,6 +33,7 @@ class _Running:
     seconds: float = 0.0
     lanes: int = 0
     is_measured: bool = False  # it reads no prompt
+    is_plain: bool = False
     drafted: int = 0
     accepted: int = 0
 
@@ -108,6 +109,7 @@ class Speculation:
         step.seconds = self._clock() - step.began
         step.lanes = sum(feed.wanted > 0 for feed in plan.feeds)
         step.is_measured = all(feed.wanted == len(feed.tokens) for feed in plan.feeds)
+        step.is_plain = step.is_measured and not any(feed.drafts for feed in plan.feeds)
 
     def observe(self, sequence: Sequence, *, proposed: int, accepted: int) -> None:
         """So many of the sequence's drafts stand."""
@@ -144,4 +146,5 @@ class Speculation:
         drafting = step.draft_seconds / len(step.asked) if slot in step.asked else 0.0
         rest = step.seconds / step.lanes if step.is_measured else 0.0
         marks = tuple(int(place < accepted) for place in range(proposed))
-        return Drafted(1, (1,) * proposed, marks, drafting, rest)
+        timed, plain = (1 + accepted if step.is_measured else 0), int(step.is_plain)
+        return Drafted(1, (1,) * proposed, marks, drafting, rest, timed, plain, plain * rest)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from gencli.cli.bench_speculate import speculate
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink, say
 from gencli.cli.tables import table
@@ -61,6 +62,8 @@ def command() -> typer.Typer:
                  "parameters with a vocabulary of 32,000.")(_grammar)  # fmt: skip
     made.command("batch", help="Requests of unequal length in gencli's batches, transformers' padded "
                  "generate() and generate_batch(), on a random model of 15M parameters.")(_batch)  # fmt: skip
+    made.command("speculate", help="Steps with drafts against plain ones, by the number of drafts and of "
+                 "texts, beside what the formula expects.")(speculate)  # fmt: skip
     return made
 
 

@@ -12,6 +12,7 @@ from gencli.events import Drafted, Finish
 __all__ = ["draft_lines", "draft_record"]
 
 _SHOWN = 8  # positions in a line
+_LOSS = 0.97  # what trying drafts may cost
 
 
 def draft_record(finish: Finish | None, drafter: str) -> dict[str, Any] | None:
@@ -27,6 +28,7 @@ def draft_record(finish: Finish | None, drafter: str) -> dict[str, Any] | None:
         "accepted": list(drafted.accepted),
         "draft_seconds": round(drafted.draft_seconds, 6),
         "verify_seconds": round(drafted.verify_seconds, 6),
+        "speedup": None if drafted.speedup is None else round(drafted.speedup, 3),
         "held_by": drafted.held or None,
     }
 
@@ -46,7 +48,7 @@ def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
         yield (
             f"Drafts ({drafter}): {accepted} of {proposed} accepted ({', '.join(rates)} by position), "
             f"{_rounded(tokens, total.forwards):.2f} tokens a forward, drafting {total.draft_seconds:.2f} s, "
-            f"the rest {total.verify_seconds:.2f} s."
+            f"the rest {total.verify_seconds:.2f} s{_measured(total)}."
         )
     if total.held:
         yield f"The stage {total.held} needs each token before the next, so its texts took no drafts."
@@ -54,8 +56,15 @@ def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
         yield "Drafting took longer than the forwards that it saved: leave out --draft, or name another."
 
 
+def _measured(total: Drafted) -> str:
+    """The gain over the plain steps of the same run, where there were enough of them."""
+    return "" if total.speedup is None else f", {total.speedup:.2f} times plain steps ({total.plain} timed)"
+
+
 def _is_loss(total: Drafted, tokens: int) -> bool:
-    """Whether plain steps, if they took no longer than these, had been faster."""
+    """Whether plain steps had been faster; where too few were timed, if they took no longer than these."""
+    if total.speedup is not None:
+        return total.speedup < _LOSS
     return tokens / total.forwards * total.verify_seconds < total.draft_seconds + total.verify_seconds
 
 

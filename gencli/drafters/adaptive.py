@@ -21,6 +21,7 @@ _WARM = 1  # first step with drafts, whose time says little
 _PLAIN_EVERY = 32  # steps with drafts, before a plain one shows what these save
 _ALLOWED, _SHARE = 1.0, 0.02  # what may be lost: plain steps at the start, and of each step later
 _CREDIT = 8.0  # gains that losses are set off against, in plain steps
+_PAUSE = 8  # steps without drafts, before what they would bring is weighed again
 _TRIAL = 4  # steps with one draft each, in which drafting is tried again
 _REST, _LONGEST_REST = 64, 1024  # steps before that; each trial in vain doubles them
 
@@ -58,6 +59,7 @@ class AdaptiveDrafter(Drafter):
         self._balance, self._steps = 0.0, 0  # losses, in plain steps, and steps so far
         self._drafted = 0  # steps with drafts so far
         self._drafted_in_row, self._rest, self._rested, self._trial = 0, _REST, 0, 0
+        self._pause = 0  # steps that are left of one
 
     def bind(self, chooser: Chooser) -> None:
         """See Drafter."""
@@ -119,12 +121,16 @@ class AdaptiveDrafter(Drafter):
         plain = self._costs.plain(step.lanes)
         if plain is None:
             return
+        drafts = step.drafted / step.lanes
+        passes = max(self._longest, 1) if self.passes else 1
         if step.drafted:
-            self._costs.add_verify(step.drafted / step.lanes, step.seconds / plain - 1)
+            self._costs.add_verify(drafts, step.seconds / plain - 1)
         # A pass whose draft is too improbable to be proposed takes as long as any.
-        self._costs.add_draft(self._seconds / plain / (max(self._longest, 1) if self.passes else 1))
-        lost = (step.seconds + self._seconds) / plain - 1 - step.accepted / step.lanes
-        self._balance = max(self._balance + lost, -_CREDIT)
+        self._costs.add_draft(self._seconds / plain / passes)
+        usual = (self._costs.draft or 0.0) * passes + (self._costs.verify(drafts) if step.drafted else 0.0)
+        # What else the machine does in one step is no fault of its drafts.
+        extra = min((step.seconds + self._seconds) / plain - 1, usual)
+        self._balance = max(self._balance + extra - step.accepted / step.lanes, -_CREDIT)
 
     def _lengths(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
         """By slot how many drafts are wanted, 0 included."""
@@ -134,8 +140,14 @@ class AdaptiveDrafter(Drafter):
 
     def _paying(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
         none = dict.fromkeys((ask.slot for ask in asks), 0)
+        if self._pause:
+            self._pause -= 1
+            return none
         lanes = max(self._lanes, len(asks))
-        if self._budget < 0 or self._costs.plain(lanes) is None or self._drafted_in_row >= _PLAIN_EVERY:
+        if self._budget < 0:
+            self._pause = _PAUSE
+            return none
+        if self._costs.plain(lanes) is None or self._drafted_in_row >= _PLAIN_EVERY:
             return none
         if self._costs.draft is None:
             return dict.fromkeys(none, 1)
@@ -154,6 +166,7 @@ class AdaptiveDrafter(Drafter):
         if self._rested >= self._rest and cost <= self._budget:
             self._trial, self._rest = _TRIAL, min(2 * self._rest, _LONGEST_REST)
         if not self._trial:
+            self._pause = _PAUSE
             return none
         self._trial -= 1
         return dict.fromkeys(none, 1)

@@ -22,7 +22,13 @@ from gencli.models.spread import ONE_DEVICE
 from gencli.plugins.registry import PluginRegistry
 from processors.registry import Registry
 
-__all__ = ["make_drafter", "model_drafter"]
+__all__ = ["bare_drafter", "make_drafter", "model_drafter"]
+
+_FREE: dict[str, Callable[[], Drafter]] = {
+    "ngram": NgramDrafter,
+    "suffix": SuffixDrafter,
+    "auto": lambda: AutoDrafter([SuffixDrafter(), NgramDrafter()]),
+}
 
 
 def make_drafter(
@@ -39,15 +45,20 @@ def make_drafter(
     the target was loaded; a draft model is loaded in the same way. Raises ModelError for a model that cannot
     draft for the target.
     """
-    made: dict[str, Drafter] = {
-        "ngram": NgramDrafter(),
-        "suffix": SuffixDrafter(),
-        "auto": AutoDrafter([SuffixDrafter(), NgramDrafter()]),
-    }
+    made = {key: make() for key, make in _FREE.items()}
     if name not in made and name != NO_DRAFTER:
-        plugin = registry.drafter(name) if isinstance(registry, PluginRegistry) else None
-        made[name] = plugin() if plugin else model_drafter(name, target, choice)
+        made[name] = bare_drafter(name, target, choice, registry=registry)
     return FirstDrafter([AdaptiveDrafter(drafter, name=key, clock=clock) for key, drafter in made.items()])
+
+
+def bare_drafter(
+    name: str, target: Loaded, choice: ModelChoice, *, registry: Registry | None = None
+) -> Drafter:
+    """The one that is named, which drafts as many tokens as it is asked for."""
+    if name in _FREE:
+        return _FREE[name]()
+    plugin = registry.drafter(name) if isinstance(registry, PluginRegistry) else None
+    return plugin() if plugin else model_drafter(name, target, choice)
 
 
 def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:

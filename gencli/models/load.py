@@ -10,6 +10,7 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.models.checkpoint import Checkpoint, open_checkpoint
+from gencli.models.packed import pack
 from gencli.models.placement import pick_device, pick_dtype
 from gencli.models.spread import ONE_DEVICE, Spread, check_plan
 from gencli.models.watch import OnBytes, watched
@@ -51,7 +52,7 @@ def load_model(
     with watched(checkpoint.files, on_bytes) if on_bytes else nullcontext():
         model, report = _load(checkpoint, options, trust_remote_code=trust_remote_code)
     _require_complete(checkpoint, report)
-    return Loaded(model if spread.is_on else _move(model, place), reason, _unused_notice(report))
+    return Loaded(model if spread.is_on else pack(_move(model, place)), reason, _unused_notice(report))
 
 
 def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code: bool) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from gencli.cli.app import main
 
 
@@ -36,3 +38,36 @@ def test_bench_batch_prints_a_line_for_each_way(capsys):
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split()[:2] == ["prefix", "way"]
     assert [line[8:24].strip() for line in lines] == WAYS
+
+
+SPECULATE = ["bench", "speculate", "--model", "fake", "--draft", "suffix", "--steps", "1"]
+
+
+def test_bench_speculate_has_a_line_for_each_number_of_drafts_and_rows(capsys):
+    assert main([*SPECULATE, "--draft-tokens", "0..2", "--rows", "1,2", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(g["rows"], g["drafts"]) for g in found["gains"]] == [(r, k) for r in (1, 2) for k in (0, 1, 2)]
+    assert set(found["best"]) == {"1", "2"}
+
+
+def test_bench_speculate_names_the_best_number_and_the_break_even(capsys):
+    assert main([*SPECULATE, "--draft-tokens", "1,2", "--rows", "1"]) == 0
+    head, *lines, best, even = capsys.readouterr().out.splitlines()
+    assert (head.split()[0], [line.split()[:2] for line in lines]) == ("rows", [["1", "1"], ["1", "2"]])
+    assert best.startswith("Best with 1 row(s): ")
+    assert even.startswith("Break-even: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--draft-tokens", "many"], "'many' is no list of numbers"),
+        (["--rows", "0"], "numbers >= 1"),
+        (["--draft-tokens", "8..0"], "numbers >= 0"),
+        (["--draft", "none"], "nothing to measure"),
+        (["--prompts", "nowhere.jsonl"], "cannot be read"),
+    ],
+)
+def test_bench_speculate_refuses_what_it_cannot_measure(options, said, capsys):
+    assert main([*SPECULATE, *options]) == 2
+    assert said in capsys.readouterr().err

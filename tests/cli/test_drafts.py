@@ -82,6 +82,24 @@ def test_drafting_that_takes_longer_than_it_saves_is_said(seconds, is_said):
 
 
 @pytest.mark.parametrize(
+    ("plain", "seconds", "said"),
+    [(3, 0.3, "1.60 times plain steps (3 timed)."), (3, 0.18, "0.96 times plain"), (2, 0.1, "rest 1.50 s.")],
+)
+def test_the_gain_over_plain_steps_of_the_run_is_said(plain, seconds, said):
+    drafted = Drafted(14, (6,), (6,), 0.0, 1.5, timed=24, plain=plain, plain_seconds=seconds)
+    finish = Finish("1", 0, "", "eos", None, None, 3, 24, Timings(0, 0, 0), drafted=drafted)
+    lines = [*draft_lines([finish], "x")]
+    assert said in lines[0]
+    assert any("leave out --draft" in line for line in lines) is ("0.96" in said)
+
+
+def test_only_plain_steps_of_the_same_run_count(run):
+    options = ("--draft", "ngram", "--format", "json")
+    found = valid(run(PROMPT, "--seed", "1", "--max-tokens", "100", "--temperature", "0", *options).json)
+    assert found["speculation"]["speedup"] > 0
+
+
+@pytest.mark.parametrize(
     ("options", "code", "said"),
     [
         (("--draft-tokens", "3"), 2, "--draft-tokens is given, but nothing drafts"),

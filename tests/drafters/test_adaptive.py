@@ -86,6 +86,19 @@ def test_steps_with_the_drafts_of_others_are_not_held_against_it():
     assert one.propose([ask]) != [()]
 
 
+def test_a_single_slow_step_does_not_end_drafting():
+    clock = Ticking()
+    one = AdaptiveDrafter(TimedDrafter([], clock, cost=0.01), clock=clock)
+    one.admit(0, request("abc"))
+    for _ in range(4):
+        one.measure(Measured(1, 0, 0, 1.0))
+    ask = DraftAsk(0, PROMPT, 8)
+    for seconds in (1.0, 1.0, 1.0, 1.0, 30.0, 1.0):
+        assert one.propose([ask]) != [()]
+        one.observe(0, proposed=1, accepted=1)
+        one.measure(Measured(1, 1, 1, seconds))
+
+
 def test_passes_that_propose_nothing_are_held_against_it():
     clock = Ticking()
 
