@@ -30,7 +30,7 @@ from processors.registry import Registry, builtin_registry
 from processors.rng import derive, signed
 from processors.rows import Rows
 from processors.sampler import Sampler
-from processors.verify import verify
+from processors.verifier import Verifier
 
 __all__ = ["Engine"]
 
@@ -81,6 +81,7 @@ class Engine:
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
         self.pipeline = Pipeline(env, self._registry)
         self._sampler = Sampler()
+        self._verifier = Verifier(self._sampler)
         self._speculation = self._speculating(drafter, clock)
         self.notices: list[str] = []
         self._spare_slot = max_batch  # where requests are tried on before they wait
@@ -167,7 +168,8 @@ class Engine:
             sequence.fed += len(feed.tokens)
         if not choosing:
             return None
-        tokens, counts = verify(self._sampler(self.pipeline(logits, rows), rows), rows)
+        proposal = self._speculation.proposal(choosing)
+        tokens, counts = self._verifier(self.pipeline(logits, rows), rows, proposal)
         # The one wait for the device.
         chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()
         self._speculation.verified(step.plan)
@@ -212,6 +214,7 @@ class Engine:
             told = admission(request, self._runner.spec.context)
             self.pipeline.admit(slot, request.chain, told)
             self._sampler.admit(slot, request.draw)
+            self._verifier.admit(slot, request.verification)
             self._speculation.admit(sequence)
 
     def _decide(self, chosen: _Chosen) -> list[Event]:

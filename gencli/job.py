@@ -20,6 +20,7 @@ from processors.catalog import Draw, Phase
 from processors.chain import Chain
 from processors.grammar.constraint import Constraint
 from processors.order import doubts
+from processors.policy import Verification
 from processors.registry import Registry, builtin_registry
 
 if TYPE_CHECKING:
@@ -95,7 +96,12 @@ def make_job(settings: Settings) -> Job:
 
 def _drafting(settings: Settings) -> Drafting:
     tokens = settings["draft_tokens"]
-    return Drafting(settings["draft"], None if tokens == "auto" else tokens, settings["draft_min_p"])
+    return Drafting(
+        settings["draft"],
+        None if tokens == "auto" else tokens,
+        settings["draft_min_p"],
+        Verification(settings["verify"], settings["verify_threshold"]),
+    )
 
 
 def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
