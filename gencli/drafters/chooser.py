@@ -20,7 +20,7 @@ __all__ = ["Choice", "Chooser"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A token and how likely it was after all stages; None where nothing could be chosen.
+    """A token, and how likely it was; None where nothing could be chosen, or nothing probable was.
 
     `logits` [V] are what it was drawn from, if it was drawn apart from the target.
     """
@@ -35,8 +35,8 @@ class Chooser:
 
     It looks at the committed state of the slots and changes none of it, as stages only look in apply. Draft
     and target draw with the same noise at the same position, so that they agree wherever their
-    distributions do. Only where drafts are verified by rejection they draw `apart`: what becomes of a draft
-    that is dropped for being improbable would tell of the token that the target draws in its place.
+    distributions do. Only where drafts are verified by rejection they draw `apart`: that a draft was dropped
+    for being improbable would tell what the target draws in its place.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, history: History) -> None:
@@ -49,25 +49,28 @@ class Chooser:
         slots: Sequence[int],
         drafts: Sequence[Sequence[int]],
         *,
-        apart: Sequence[bool] = (),
-        probable: bool = True,
+        least: Sequence[float],
+        apart: Sequence[bool],
     ) -> list[Choice]:
         """For logits [Q, W], a row for what comes behind each slot's committed tokens and its drafts so far.
 
         W may differ from the target's width: what the draft lacks it cannot choose, and of what it has
-        more nothing is chosen. `apart` says which rows draw with noise of their own (none by default),
-        `probable` whether probabilities are wanted; they are 1 otherwise.
+        more nothing is chosen. Tokens less likely than `least` are dropped; `apart` says which rows draw with
+        noise of their own. Where neither asks for them, probabilities are 1.
         """
         rows = self._last_rows(slots, drafts)
         processed = self._pipeline(self._fit(logits), rows)
-        apart = apart or (False,) * len(slots)
         tokens = self._sampler(processed, _apart(rows, apart) if any(apart) else rows)
+        cut = [one if own else 0.0 for one, own in zip(least, apart, strict=True)]
+        processed = _without_improbable(processed, cut) if any(cut) else processed
         chances = torch.ones(len(tokens))
-        if probable:
+        if any(least) or any(apart):
             chances = token_probability(processed, tokens.clamp(min=0))
         pairs = torch.stack([tokens.double(), chances.to(tokens.device).double()]).tolist()
-        sources = [row if own else None for row, own in zip(processed, apart, strict=True)]
-        return [Choice(int(t) if t >= 0 else None, p, x) for t, p, x in zip(*pairs, sources, strict=True)]
+        return [
+            Choice(int(token) if token >= 0 and chance >= low else None, chance, row if own else None)
+            for token, chance, low, own, row in zip(*pairs, least, apart, processed, strict=True)
+        ]
 
     def _last_rows(self, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
         rows = Rows.build(self._history, slots, drafts)
@@ -88,3 +91,9 @@ def _apart(rows: Rows, apart: Sequence[bool]) -> Rows:
     keys = row_keys(rows.seeds, torch.zeros_like(rows.positions), Stream.DRAFT)
     mine = torch.tensor(apart).to(keys.device, non_blocking=True)
     return replace(rows, seeds=torch.where(mine, keys, rows.seeds))
+
+
+def _without_improbable(logits: Tensor, least: Sequence[float]) -> Tensor:
+    """The logits [Q, V] of what is not dropped: what a token was drawn from, given that it was not."""
+    low = torch.tensor(least).to(logits.device, non_blocking=True)[:, None]
+    return logits.masked_fill(logits.softmax(dim=-1) < low, -torch.inf)

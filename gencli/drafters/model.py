@@ -150,13 +150,12 @@ class ModelDrafter(Drafter):
             feeds = [Feed(slot, len(self._lanes[slot].tokens), part) for slot, part in fresh.items()]
             logits = self._feed(feeds)
             slots = list(fresh)
-            apart = [self._lanes[slot].is_apart for slot in slots]
-            probable = any(apart) or any(self._lanes[slot].least > 0 for slot in slots)
-            drafts = [runs[slot] for slot in slots]
-            choices = self._choose(logits, slots, drafts, apart=apart, probable=probable)
+            lanes, drafts = [self._lanes[slot] for slot in slots], [runs[slot] for slot in slots]
+            least, apart = [lane.least for lane in lanes], [lane.is_apart for lane in lanes]
+            choices = self._choose(logits, slots, drafts, least=least, apart=apart)
             fresh = {}
             for slot, choice in zip(slots, choices, strict=True):
-                if choice.token is None or choice.probability < self._lanes[slot].least:
+                if choice.token is None:
                     continue
                 runs[slot].append(choice.token)
                 chosen[slot].append(choice)

@@ -25,6 +25,8 @@ SAMPLES, TOKENS, SLOTS = 8000, 3, 500
 LETTERS = "abcd"
 IDS = tuple(LETTERS.encode())
 ALLOWED = f"allowed={list(IDS)}"
+# A text in a grammar is complete after as many tokens; far from its limit, nothing looks for a short end.
+MOST = {"truncated": TOKENS, "penalised": TOKENS, "in a grammar": 60}
 CHAINS = {
     "truncated": f"{ALLOWED} | temperature=0.6 | top_p=0.9",
     "penalised": f"{ALLOWED} | frequency=1.5 | repetition=1.5",
@@ -59,27 +61,27 @@ class Raw(ModelDrafter):
         return Drawn(tuple(run), tuple(logits), tuple(chances))
 
 
-def sampled(chain, drafter, tables, *, least=0.0):
+def sampled(name, drafter, tables, *, least=0.0):
     """How often each text of TOKENS letters came, and how many drafts stood."""
     drafting = Drafting("", None, least, Verification("rejection"))
-    one = request("a", chain=chain, max_tokens=TOKENS, n=SAMPLES, drafting=drafting)
+    one = request("a", chain=CHAINS[name], max_tokens=MOST[name], n=SAMPLES, drafting=drafting)
     found, stood = outcomes([one], runner=tables.target, drafter=drafter, max_batch=SLOTS)
     counts = dict.fromkeys(product(IDS, repeat=TOKENS), 0)
     for ids, _ in found.values():
-        counts[ids] += 1
+        counts[ids[:TOKENS]] += 1
     return torch.tensor(list(counts.values()), dtype=torch.float64), stood
 
 
-def exact(chain, tables):
+def exact(name, tables):
     """The probability of each text, place by place through the chain and nothing else."""
-    chain = Chain.parse(chain) if isinstance(chain, str) else chain
+    chain = Chain.parse(CHAINS[name]) if isinstance(CHAINS[name], str) else CHAINS[name]
     texts = list(product(IDS, repeat=TOKENS))
     history = History(slots=len(texts))
     pipeline = Pipeline(Env(258, TOKENIZER, (257,), torch.device("cpu")))
     slots, prompt = list(range(len(texts))), tuple(b"a")
     for slot in slots:
         history.admit(slot, prompt, seed=0)
-        pipeline.admit(slot, chain, Admission(prompt=prompt, max_tokens=TOKENS))
+        pipeline.admit(slot, chain, Admission(prompt=prompt, max_tokens=MOST[name]))
     chances, last = torch.ones(len(texts), dtype=torch.float64), torch.full((len(texts),), prompt[-1])
     for place in range(TOKENS):
         rows = pipeline.prepare(Rows.build(history, slots))
@@ -104,9 +106,25 @@ def excess(counts, chances):
     return (gaps - freedom) / math.sqrt(2 * freedom)
 
 
-@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
-def test_texts_have_the_distribution_that_they_have_without_drafts(chain):
+@pytest.mark.parametrize("name", CHAINS)
+def test_texts_have_the_distribution_that_they_have_without_drafts(name):
     tables = Tables.make()
-    counts, stood = sampled(chain, ModelDrafter(tables.draft), tables)
-    assert excess(counts, exact(chain, tables)) < 4
+    counts, stood = sampled(name, ModelDrafter(tables.draft), tables)
+    assert excess(counts, exact(name, tables)) < 4
     assert stood > 0.4 * SAMPLES
+
+
+@pytest.mark.parametrize("least", [0.25, 0.5])
+def test_improbable_drafts_may_be_dropped(least):
+    """Were the noise the target's, the token in place of a dropped one would seldom be that one."""
+    tables = Tables.make()
+    counts, stood = sampled("penalised", ModelDrafter(tables.draft), tables, least=least)
+    assert excess(counts, exact("penalised", tables)) < 4
+    assert stood > 0
+
+
+@pytest.mark.parametrize("name", ["truncated", "penalised"])
+def test_drafts_from_something_else_than_was_said_are_noticed(name):
+    tables = Tables.make()
+    counts, _ = sampled(name, Raw(tables.draft), tables)
+    assert excess(counts, exact(name, tables)) > 20
