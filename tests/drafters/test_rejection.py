@@ -21,12 +21,12 @@ from processors.rows import Rows
 from tests.drafters.cases import outcomes
 from tests.engine.harness import TOKENIZER, request
 
-SAMPLES, TOKENS, SLOTS = 8000, 3, 500
+SAMPLES, TOKENS, SLOTS = 6000, 3, 500
 LETTERS = "abcd"
 IDS = tuple(LETTERS.encode())
 ALLOWED = f"allowed={list(IDS)}"
 # A text in a grammar is complete after as many tokens; far from its limit, nothing looks for a short end.
-MOST = {"truncated": TOKENS, "penalised": TOKENS, "in a grammar": 60}
+MOST = {"truncated": TOKENS, "penalised": TOKENS, "in a grammar": 200}
 CHAINS = {
     "truncated": f"{ALLOWED} | temperature=0.6 | top_p=0.9",
     "penalised": f"{ALLOWED} | frequency=1.5 | repetition=1.5",
@@ -61,10 +61,10 @@ class Raw(ModelDrafter):
         return Drawn(tuple(run), tuple(logits), tuple(chances))
 
 
-def sampled(name, drafter, tables, *, least=0.0):
+def sampled(name, drafter, tables, *, least=0.0, samples=SAMPLES):
     """How often each text of TOKENS letters came, and how many drafts stood."""
     drafting = Drafting("", None, least, Verification("rejection"))
-    one = request("a", chain=CHAINS[name], max_tokens=MOST[name], n=SAMPLES, drafting=drafting)
+    one = request("a", chain=CHAINS[name], max_tokens=MOST[name], n=samples, drafting=drafting)
     found, stood = outcomes([one], runner=tables.target, drafter=drafter, max_batch=SLOTS)
     counts = dict.fromkeys(product(IDS, repeat=TOKENS), 0)
     for ids, _ in found.values():
@@ -98,7 +98,7 @@ def exact(name, tables):
 def excess(counts, chances):
     """Chi-square of texts that come often enough, in units of its own spread above its mean."""
     assert counts[chances == 0].sum() == 0
-    expected = chances * SAMPLES
+    expected = chances * counts.sum()
     often = expected >= 5
     cells = [(counts[often], expected[often]), (counts[~often].sum()[None], expected[~often].sum()[None])]
     gaps = sum(float(((got - due) ** 2 / due).sum()) for got, due in cells if float(due.sum()) >= 5)
@@ -109,22 +109,22 @@ def excess(counts, chances):
 @pytest.mark.parametrize("name", CHAINS)
 def test_texts_have_the_distribution_that_they_have_without_drafts(name):
     tables = Tables.make()
-    counts, stood = sampled(name, ModelDrafter(tables.draft), tables)
+    samples = 2000 if name == "in a grammar" else SAMPLES  # which takes ten times longer for each
+    counts, stood = sampled(name, ModelDrafter(tables.draft), tables, samples=samples)
     assert excess(counts, exact(name, tables)) < 4
-    assert stood > 0.4 * SAMPLES
+    assert stood > 0.4 * samples
 
 
-@pytest.mark.parametrize("least", [0.25, 0.5])
-def test_improbable_drafts_may_be_dropped(least):
-    """Were the noise the target's, the token in place of a dropped one would seldom be that one."""
+def test_improbable_drafts_may_be_dropped():
+    """Their noise is not the target's, and what was kept was drawn from what is kept."""
     tables = Tables.make()
-    counts, stood = sampled("penalised", ModelDrafter(tables.draft), tables, least=least)
+    counts, stood = sampled("penalised", ModelDrafter(tables.draft), tables, least=0.3)
     assert excess(counts, exact("penalised", tables)) < 4
-    assert stood > 0
+    assert 0 < stood < SAMPLES
 
 
 @pytest.mark.parametrize("name", ["truncated", "penalised"])
 def test_drafts_from_something_else_than_was_said_are_noticed(name):
     tables = Tables.make()
-    counts, _ = sampled(name, Raw(tables.draft), tables)
+    counts, _ = sampled(name, Raw(tables.draft), tables, samples=1500)
     assert excess(counts, exact(name, tables)) > 20
