@@ -157,7 +157,8 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
             "so models seldom saw one there; the text is often better without it."
         )
     if job.structure is not None:
-        yield from plan_notices(job.structure.plan)
+        if job.structure.kind != "json":  # which has no schema that could be another
+            yield from plan_notices(job.structure.plan)
         if job.structure.notice:
             yield job.structure.notice
         yield from _idle_stops(job)

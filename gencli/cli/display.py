@@ -11,9 +11,11 @@ from rich.filesize import decimal
 from gencli.cli.render import Sink, Voice
 from gencli.cli.report import RunInfo
 from gencli.cli.results import Results
+from gencli.cli.thinking import LiveThinking, ThinkingSummary
 from gencli.cli.writers import BlockWriter, JsonLinesWriter, JsonWriter, LineWriter, TextWriter, Writer
 from gencli.models.watch import OnBytes
 from gencli.settings import Settings
+from gencli.structured.wanted import Structure
 
 __all__ = ["load_progress", "open_writers"]
 
@@ -50,14 +52,15 @@ def open_writers(
     is_data = structure is not None and structure.is_data
     is_shown = is_text and settings["stream"] is not False
     is_streaming = is_shown and structure is None  # a text is a result only when it is known to be valid
+    told = [_thinking(structure, results, voice)] if structure and structure.after and is_text else []
     if is_shown and not is_one and not is_data and sink.has_control:
-        return [_live(sink, results, info, voice, stack)]
+        return [_live(sink, results, info, voice, stack), *told]
     form = "lines" if is_data and not is_one else settings["format"]
     writers = [_writer(form, sink, results, info, is_streaming=is_streaming)]
     is_seen = is_text and is_streaming and not sink.is_file
-    if voice.has_drawing and not is_seen:
+    if voice.has_drawing and not is_seen and not any(isinstance(one, LiveThinking) for one in told):
         writers.append(_bar(sink, results, info, stack))
-    return writers
+    return [*writers, *told]
 
 
 def _writer(form: str, sink: Sink, results: Results, info: RunInfo, *, is_streaming: bool) -> Writer:
@@ -70,6 +73,13 @@ def _writer(form: str, sink: Sink, results: Results, info: RunInfo, *, is_stream
     if len(results.rows) == info.job.n == 1:
         return TextWriter(sink, results, is_streaming=is_streaming)
     return BlockWriter(sink, results, is_streaming=is_streaming)
+
+
+def _thinking(structure: Structure, results: Results, voice: Voice) -> LiveThinking | ThinkingSummary:
+    is_one = sum(len(row.outcomes) for row in results.rows) == 1
+    if is_one and voice.has_drawing and not structure.retries:  # of several attempts the last one counts
+        return LiveThinking(structure.after)
+    return ThinkingSummary(results, voice)
 
 
 def _live(sink: Sink, results: Results, info: RunInfo, voice: Voice, stack: ExitStack) -> Writer:

@@ -13,7 +13,7 @@ import torch
 from gencli.cli.display import load_progress, open_writers
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
-from gencli.cli.report import RunInfo, errors, stats, summary, thinking
+from gencli.cli.report import RunInfo, errors, stats, summary
 from gencli.cli.results import Results
 from gencli.drafters.make import make_drafter
 from gencli.engine import Engine
@@ -93,9 +93,6 @@ def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _R
 
 
 def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Voice) -> None:
-    if settings["format"] == "text":
-        for text in thinking(results):
-            voice.say(text)
     for error in errors(results):
         say(error)
     for line in summary(results, info):

@@ -206,7 +206,9 @@ def stats(
     yield f"device: {spec.device}, {_count(threads, 'thread')}, dtype: {dtype}{reason}"
     yield f"load: {load_seconds:.2f} s"
     if info.compiled is not None:
-        yield f"grammar: {info.compiled.variant.constraint.backend}, compile: {info.compiled.seconds:.3f} s"
+        backend = info.compiled.variant.constraint.backend
+        yield f"grammar: {backend}, compile: {info.compiled.seconds:.3f} s"
+        yield from (f"{backend} warns: {warning}" for warning in info.compiled.warnings)
     timings = _timings(results.finishes)
     if timings is not None:
         speed = timings["tokens_per_second"]

@@ -24,11 +24,15 @@ _PART = 0.75  # of the time, for a variant behind which others stand
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The variant that runs, the seconds that compiling took, and why others before it do not run."""
+    """The variant that runs, the seconds that compiling took, and why others before it do not run.
+
+    `warnings` are the back end's own.
+    """
 
     variant: Variant
     seconds: float
     passed_over: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:
@@ -44,11 +48,13 @@ def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:
             reasons.append(f"{variant.constraint.backend}: no time was left for it.")
             continue
         try:
-            compiler.compile(variant.constraint, left if variant is plan.variants[-1] else _PART * left)
+            part = left if variant is plan.variants[-1] else _PART * left
+            grammar = compiler.compile(variant.constraint, part)
         except GrammarError as error:
             reasons.append(f"{variant.constraint.backend}: {error}")
         else:
-            return Compiled(variant, time.monotonic() - begin, tuple(reasons))
+            seconds = time.monotonic() - begin
+            return Compiled(variant, seconds, tuple(reasons), grammar.warnings)
     raise ConfigError(
         f"No back end compiles the grammar. {' '.join(reasons)}",
         hint="Make it smaller, or give it more time with --grammar-timeout.",

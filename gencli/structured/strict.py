@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gencli.errors import ConfigError
+from gencli.structured.audit.names import UNIQUE_NAMES
 from gencli.structured.plan import Finding, Plan, Verdict
 
 __all__ = ["line", "meaning", "plan_notices", "refuse_open"]
 
 _MEANINGS: dict[Verdict, str] = {"mask": "mask", "check": "final check", "unknown": "not understood"}
 _NUM_SHOWN = 12
+_NAMED = "name all properties and give additionalProperties: false, "
 
 
 def plan_notices(plan: Plan) -> Iterator[str]:
-    """Which back end, why, and what its mask does not enforce: keyword by keyword."""
+    """Which back end, why, and what its mask does not enforce: keyword by keyword.
+
+    Where free names may come twice is not a keyword's doing; the reason has a word of it, the audit all.
+    """
     first = plan.variants[0]
     if first.constraint.kind != "json_schema":
         return
-    found = [line(finding) for finding in first.audit.open]
+    found = [line(finding) for finding in first.audit.open if finding.keyword != UNIQUE_NAMES]
     more = len(found) - _NUM_SHOWN
     rest = [f"and {more} more; gencli schema audit lists all"] if more > 0 else []
     yield "\n  ".join([plan.reason, *found[:_NUM_SHOWN], *rest])
@@ -28,10 +33,11 @@ def refuse_open(plan: Plan, *, said: str) -> None:
     """Raise ConfigError where a mask leaves anything of the schema open."""
     if found := plan.variants[0].audit.open:
         lines = "\n".join(f"  {line(finding)}" for finding in found)
+        names = any(finding.keyword == UNIQUE_NAMES for finding in found)
         raise ConfigError(
             f"{said}: {plan.variants[0].constraint.backend} does not enforce all of the schema:\n{lines}",
-            hint=f"Take these out of the schema (a remark may be called x-NAME), or leave {said} out: "
-            "the check at the end stands anyway.",
+            hint=f"Take these out of the schema (a remark may be called x-NAME), {_NAMED * names}"
+            f"or leave {said} out: the check at the end stands anyway.",
         )
 
 

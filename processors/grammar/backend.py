@@ -58,7 +58,12 @@ class Matcher(Protocol):
 
 
 class Grammar(Protocol):
-    """A compiled grammar. It never changes and is shared by all requests that have it."""
+    """A compiled grammar. It never changes and is shared by all requests that have it.
+
+    `warnings` are what the library had to say of it, a line each.
+    """
+
+    warnings: tuple[str, ...]
 
     def matcher(self) -> Matcher:
         """A matcher at the start."""

@@ -23,6 +23,7 @@ from processors.grammar.limits import check_size, is_small
 from processors.grammar.messages import Portable, Reply, Setup
 from processors.grammar.process import CompileProcess, Patience
 from processors.grammar.store import GrammarStore
+from processors.grammar.trial import TRIAL
 from processors.grammar.vocabulary import GrammarVocabulary
 
 __all__ = ["GrammarCompiler"]
@@ -145,7 +146,8 @@ class GrammarCompiler:
         if not self._vocabulary_digest:
             tokens = (GrammarVocabulary(self.env).token_bytes, self.env.eos_ids)
             self._vocabulary_digest = hashlib.sha256(repr(tokens).encode()).hexdigest()
-        parts = (astuple(constraint), self.backend(constraint.backend).version, self._vocabulary_digest)
+        version = self.backend(constraint.backend).version
+        parts = (astuple(constraint), version, TRIAL, self._vocabulary_digest)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

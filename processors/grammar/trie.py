@@ -67,6 +67,8 @@ class TrieBackend:
 class TrieGrammar:
     """Sorted texts."""
 
+    warnings: tuple[str, ...] = ()
+
     def __init__(self, texts: list[bytes], backend: TrieBackend) -> None:
         self.texts, self.backend = texts, backend
         self.allowed = lru_cache(maxsize=_REMEMBERED)(self._allowed)

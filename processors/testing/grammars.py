@@ -59,6 +59,7 @@ _REGEX: dict[str, str] = {
     "nested repeats": r"((a{0,100}){0,100}){0,100}",
     "huge repeat": "a{1000000000}",
     "huge optional repeat": "(ab?){0,1000000000}",
+    "long forced text": "(a?){5000}a{5000}",
     "deep groups": _nested("(", "a", ")"),
     "unicode classes": r"[\p{L}\p{N}]{1,3000}",
     "no text": r"[^\s\S]",

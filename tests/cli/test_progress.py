@@ -7,6 +7,8 @@ import pytest
 
 from gencli.cli.display import load_progress
 from gencli.cli.render import Voice
+from gencli.cli.thinking import LiveThinking
+from gencli.events import Token
 from tests.cli.conftest import FAKE
 from tests.cli.test_process import on_a_terminal
 
@@ -61,3 +63,48 @@ def test_rows_on_a_terminal_have_a_bar_below_unless_quiet():
     many = [*COMMAND, "-n", "3", "hi"]
     assert b"of 3 done" in on_a_terminal(many, TERMINAL)
     assert b"done" not in on_a_terminal([*many, "--quiet"], TERMINAL)
+
+
+THINKING = (
+    "--constrain-after",
+    "b",
+    "--choice",
+    "yes",
+    "--allow-ids",
+    "97,98,99,101,115,121",
+    "--max-tokens",
+    "500",
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_live"),
+    [((), True), (("--retries", "1"), False), (("-n", "2"), False), (("--quiet",), None)],
+    ids=["one", "retries", "several", "quiet"],
+)
+def test_thinking_shows_on_a_terminal_as_it_is_made(tmp_path, flags, is_live):
+    command = (
+        sys.executable,
+        "-m",
+        "gencli",
+        "run",
+        "--model",
+        "fake",
+        "--seed",
+        "1",
+        *THINKING,
+        *flags,
+        "hi",
+    )
+    with (tmp_path / "out").open("wb") as out:
+        seen = on_a_terminal(command, TERMINAL, stdout=out)
+    assert seen.count(b"[thinking] ") == {None: 0}.get(is_live, 2 if "-n" in flags else 1)
+    assert (b"done" in seen) is (is_live is False)
+    assert b"b\r\n" in seen or is_live is None
+
+
+def test_live_thinking_ends_its_line_where_the_marker_ends_it(capsys):
+    shown = LiveThinking("</t>")
+    for text in ("\n", "so ", "it </", "t>", "{}"):
+        shown.add(Token("1", 0, text, ()))
+    assert capsys.readouterr() == ("", "[thinking] so it </t>\n")

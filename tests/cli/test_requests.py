@@ -1,7 +1,7 @@
 """From what was typed to the requests that the engine gets: nothing is lost on the way."""
 
 from gencli.job import make_job, make_requests
-from gencli.request import Limits, Request, Stops
+from gencli.request import Drafting, Limits, Request, Stops
 from gencli.settings import FLAG, resolve
 from gencli.tokenizer import ByteTokenizer
 from processors.chain import Chain
@@ -46,6 +46,7 @@ def test_every_limit_stop_and_draw_arrives():
         n=2,
         stops=Stops(ids=(7,), strings=("\n", "b"), patterns=("c+",), include=True, loop=4),
         limits=Limits(9, 1.5),
+        drafting=Drafting("none"),
     )
     assert (first.id, first.seed) == ("1", derive(3, 0))
 

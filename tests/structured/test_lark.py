@@ -80,6 +80,12 @@ def test_what_llguidance_lacks_is_named(grammar, message):
         plan_lark(grammar)
 
 
+def test_what_llguidance_says_of_a_long_grammar_is_short():
+    with pytest.raises(ConfigError) as caught:
+        plan_lark("start: /" + "(" * 10_000 + ")" * 10_000 + "/")
+    assert len(caught.value.message) < 300
+
+
 def test_a_long_chain_of_rules_is_left_to_the_compile():
     rules = "".join(f"r{number}: r{number + 1}\n" for number in range(2000))
     assert plan_lark(f'start: r0\n{rules}r2000: "b"').variants

@@ -15,6 +15,7 @@ from processors.grammar.constraint import Constraint
 __all__ = ["plan_grammar", "plan_lark"]
 
 _MOST_RULES = 500
+_MOST_SAID = 200  # characters of what llguidance says, which may repeat the grammar
 
 
 def plan_grammar(text: str) -> Plan:
@@ -63,4 +64,6 @@ def _llguidance_fault(text: str) -> str:
 
     fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(text))
     first = re.split(r"\n|⟦", fault)[0].strip().rstrip(".")
+    if len(first) > _MOST_SAID:
+        first = f"{first[:_MOST_SAID]} ..."
     return re.sub(r"^(?:at )?(\d+)\((\d+)\)", r"line \1, column \2", first)

@@ -37,6 +37,10 @@ REFUSED = {
     "empty": "not found|no start rule",
     "no such rule": "other",
     "long chain": "the time limit of 4 s|depth of its stack",
+    **{("xgrammar", name): "the time limit of 4 s" for name in ("huge repeat", "pattern: huge repeat")},
+    ("xgrammar", "never ends"): "the time limit of 4 s",  # all of it is forced
+    ("xgrammar", "long forced text"): "for token 1 of|the time limit of 4 s",
+    ("xgrammar", "pattern: long forced text"): "for token . of|the time limit of 4 s",
     ("llguidance", "many unions"): "max_grammar_size: 500,000",
     ("llguidance", "tiny multipleOf"): "digits",
     ("llguidance", "pattern: deep groups"): "nest",
