@@ -156,7 +156,7 @@ FEATURES = {
     "draft_min_p": feature({"--draft-min-p": ("0.5",)}, given(draft=("ngram",))),
     "verify": feature({"--verify": ("rejection",)}, given(draft=("ngram",))),
     "verify_threshold": feature(
-        {"--verify-threshold": ("0.02",)}, given(draft=("ngram",), verify=("lossy-threshold",))
+        {"--verify-threshold": ("0.0001",)}, given(draft=("suffix",), verify=("lossy-threshold",))
     ),
     "parsed": feature({"--parsed": None}, BY_SCHEMA, BY_STRINGS, {}),
     "select": feature({"--select": ("/0",)}, BY_SCHEMA, BY_STRINGS, {}),
