@@ -105,7 +105,7 @@ def _final(
 def _replacement(logits: Tensor, rows: Rows, at: Tensor, place: Tensor, proposal: Proposal | None) -> Tensor:
     """A draw from max(0, p - q) at each of the rows `at`, or from p where nothing is left."""
     together = len(at) if logits.is_cuda else max(1, CACHED // 4 // logits.shape[1])
-    return torch.cat([_replaced(logits, rows, some, place, proposal) for some in at.split(together)])
+    return torch.cat([_replaced(logits, rows, some, place, proposal) for some in torch.split(at, together)])
 
 
 def _replaced(logits: Tensor, rows: Rows, at: Tensor, place: Tensor, proposal: Proposal | None) -> Tensor:
