@@ -133,7 +133,7 @@ def test_tokens_follow_the_chain(name, kind):
     assert (found.counts.max() > 1) == (kind == "near")
 
 
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("name", ["truncated", "penalised", "in a grammar"])
 def test_drafts_from_what_the_chain_did_not_see_are_noticed(name):
     chained, (target, source) = Chained(CHAINS[name]), tables("near")
     found = drawn(chained, target, source, number=15_000, raw=True)
