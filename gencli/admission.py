@@ -66,7 +66,7 @@ def check_request(request: Request, spec: ModelSpec) -> None:
     for token in (*request.prompt_ids, *request.stops.ids):
         if not 0 <= token < spec.vocab_size:
             raise UsageError(f"Token id {token} is outside the model's vocabulary of {spec.vocab_size}.")
-    if request.n > 1 and request.draw == "greedy":
+    if request.n > 1 and request.draw == "greedy" and request.beams is None:
         raise UsageError(
             f"n = {request.n} with a greedy draw would give {request.n} times the same text.",
             hint="Raise the temperature above 0, or leave n at 1.",

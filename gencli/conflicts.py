@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from gencli.assembly import Assembly
+from gencli.beams.conflicts import refuse_search
 from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
+from gencli.guidance.wanted import refuse_guidance
 from gencli.settings import DEFAULT, Settings
 
 __all__ = ["refuse_conflicts"]
@@ -15,9 +17,12 @@ __all__ = ["refuse_conflicts"]
 def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
     """Raise UsageError for the first pair of options that does not work."""
     _refuse_pairs(settings)
-    _refuse_greedy(settings, assembly)
+    refuse_search(settings, assembly)
+    if not settings["beams"]:
+        _refuse_greedy(settings, assembly)
     _refuse_lengths(settings, assembly)
     _refuse_drafts(settings)
+    refuse_guidance(settings)
     _refuse_output(settings)
 
 

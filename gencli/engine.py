@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from gencli.admission import admission, check_request, effective_chain, stop_rules
+from gencli.beams.best_of import sum_logprob
 from gencli.drafters.base import Drafter
 from gencli.drafters.chooser import Chooser
 from gencli.drafters.first import FirstDrafter
 from gencli.drafters.jump import JumpDrafter
 from gencli.errors import GenerationError, is_out_of_memory
 from gencli.events import Event
+from gencli.guidance.companions import Companions
 from gencli.models.base import ModelRunner
 from gencli.request import Request
 from gencli.scheduler import Choosing, Scheduler
@@ -37,9 +39,13 @@ __all__ = ["Engine"]
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What a step decides: for each sequence the count of tokens that stand, and the tokens."""
+    """What a step decides: for each sequence the count of tokens that stand, and the tokens.
+
+    `own` are the model's own logits, `logits` those with companions folded in.
+    """
 
     choosing: Choosing
+    own: Tensor
     logits: Tensor
     rows: Rows
     tokens: list[list[int]]
@@ -50,6 +56,7 @@ class Engine:
 
     `max_batch` is the number of sequences that run at once, `step_tokens` about how many tokens a step
     feeds. Requests that wait or join change nothing in the text of the others. `clock` times drafts.
+    Guided requests need a second lane, from `max_batch` on; `amateurs` are the models that contrasts name.
     """
 
     def __init__(
@@ -62,6 +69,7 @@ class Engine:
         registry: Registry | None = None,
         drafter: Drafter | None = None,
         grammars: Compiler | None = None,
+        amateurs: Mapping[str, ModelRunner] | None = None,
         clock: Clock = time.perf_counter,
         share_prefixes: bool = True,
     ) -> None:
@@ -77,6 +85,7 @@ class Engine:
             can_rollback=spec.can_rollback,
             share_prefixes=share_prefixes,
         )
+        self._companions = Companions(runner, amateurs, offset=max_batch, step_tokens=step_tokens)
         self._history = History(device, slots=max_batch + 1)
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
         self.pipeline = Pipeline(env, self._registry)
@@ -107,14 +116,17 @@ class Engine:
         """Queue a request. What cannot run is refused here, before anything is generated."""
         request, spec = self.effective(request), self._runner.spec
         check_request(request, spec)
-        self.pipeline.admit(self._spare_slot, request.chain, admission(request, spec.context))
+        self._companions.check(request)
+        context = self._companions.context(request)
+        self.pipeline.admit(self._spare_slot, request.chain, admission(request, context))
         self.pipeline.release(self._spare_slot)
         self._speculation.check(request)
         self.notices += self._speculation.guard(request)
         now = time.monotonic()
         for sample in range(request.n):
             stream, seed = self._stream(request), derive(request.seed, sample)
-            self._scheduler.add(Sequence(request, sample, seed, stream, submitted=now))
+            sequence = Sequence(request, sample, seed, stream, submitted=now, context=context)
+            self._scheduler.add(sequence)
 
     def _stream(self, request: Request) -> TextStream:
         return TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self.eos_ids))
@@ -155,17 +167,17 @@ class Engine:
         """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
         self._admit()
         self.occupancy = len(self._scheduler.running) / self.limit
-        step = self._scheduler.plan(self._speculation.propose)
+        step = self._scheduler.plan(self._speculation.propose, self._companions.is_behind)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.keep(fork.target, fork.length)
-        if not step.plan.feeds:
+        pairing = self._companions.pair(step)
+        if not pairing.has_feeds:
             return None
         choosing = step.choosing
         rows = self._rows(choosing)
-        logits = self._runner.forward(step.plan).to(self._history.device)
-        for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
-            sequence.fed += len(feed.tokens)
+        own, companions = pairing.forward()
+        logits = pairing.guided(own, companions).to(self._history.device)
         if not choosing:
             return None
         proposal = self._speculation.proposal(choosing)
@@ -173,7 +185,7 @@ class Engine:
         # The one wait for the device.
         chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()
         self._speculation.verified(step.plan)
-        return _Chosen(choosing, logits, rows, chosen)
+        return _Chosen(choosing, own, logits, rows, chosen)
 
     def _retreat(self) -> list[Event]:
         """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""
@@ -183,6 +195,7 @@ class Engine:
             sequence.restart(self._stream(sequence.request))
         for lane in lanes:
             self._runner.release(lane)
+        self._companions.trim()
         self._runner.trim()
         self._speculation.trim()
         if len(ran) > 1:
@@ -211,11 +224,11 @@ class Engine:
             else:
                 self._runner.release(slot)  # of what another sequence left there
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
-            told = admission(request, self._runner.spec.context)
-            self.pipeline.admit(slot, request.chain, told)
+            self.pipeline.admit(slot, request.chain, admission(request, sequence.context))
             self._sampler.admit(slot, request.draw)
             self._verifier.admit(slot, request.verification)
             self._speculation.admit(sequence)
+            self._companions.admit(sequence)
 
     def _decide(self, chosen: _Chosen) -> list[Event]:
         """From a step's choices to committed tokens and events."""
@@ -226,7 +239,9 @@ class Engine:
             self._speculation.observe(sequence, proposed=len(run), accepted=count - 1)
             good = [token for token in tokens_chosen[:count] if token >= 0]
             followed = self.pipeline.follow(sequence.slot, good)
-            taken, error = sequence.take(good, followed, context=self._runner.spec.context, now=now)
+            taken, error = sequence.take(good, followed, now=now)
+            if sequence.request.best_of:
+                sequence.logprob += sum_logprob(chosen.own[row:], taken.ids)
             if sequence.cut:
                 sequence.end_cut(self._closing(sequence, taken.ids))
             if error is None and sequence.finish is None and len(good) < count:
@@ -264,6 +279,7 @@ class Engine:
     def _forget(self, slot: int) -> None:
         """Nothing but the lane knows of the slot's request any more."""
         self._speculation.release(slot)
+        self._companions.release(slot)
         self.pipeline.release(slot)
         self._history.release(slot)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gencli.structured.verdict import Verdict
     from processors.base import Document
 
-__all__ = ["Drafted", "Error", "Event", "Finish", "Timings", "Token"]
+__all__ = ["Candidate", "Drafted", "Error", "Event", "Finish", "Timings", "Token"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,17 @@ class Timings:
     prefill: float
     decode: float
     first_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A text among which a choice was made. `logprob` is the sum over its tokens, `score` what decided."""
+
+    text: str
+    score: float
+    logprob: float
+    completion_tokens: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,9 @@ class Finish:
     the rest was read.
     `document` says where the text stands in its grammar (see processors.base.Followed); None without one.
     `verdict` is what the text was found to be, where something was asked of it; `text` is then the result
-    alone, without the thinking before it. `drafted` is None where no drafts were wanted.
+    alone, without the thinking before it. `drafted` is None where no drafts were wanted. `candidates` are all
+    texts that it was chosen from, the best first, and `score` is its own; without a choice there are none,
+    and `logprob` is not known.
     """
 
     request: str
@@ -85,6 +98,9 @@ class Finish:
     cached_tokens: int = 0
     document: Document | None = None
     verdict: Verdict | None = None
+    logprob: float = 0.0
+    score: float | None = None
+    candidates: tuple[Candidate, ...] = ()
     drafted: Drafted | None = None
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.assembly import Assembly, assemble
 from gencli.conflicts import refuse_conflicts
+from gencli.guidance.wanted import wanted_guidance
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
-from gencli.request import Drafting, Limits, Request, Stops
+from gencli.request import Beams, Drafting, Guidance, Limits, Request, Stops
 from gencli.settings import Settings
 from gencli.structured.strict import plan_notices
 from gencli.structured.wanted import Structure, wanted
@@ -43,13 +44,24 @@ class Job:
     is_chat: bool = False
     system: str | None = None
     structure: Structure | None = None
+    beams: Beams | None = None
+    best_of: int | None = None
     drafting: Drafting = field(default_factory=Drafting)
+    guidance: Guidance = field(default_factory=Guidance)
+    negative: str | None = None
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
     def is_greedy(self) -> bool:
         """Whether the most likely token is taken, without a draw."""
         return self.draw == "greedy" or self.assembly.chain.is_greedy
+
+    @property
+    def method(self) -> str:
+        """How tokens are chosen: beams, greedy, or the method of the draw."""
+        if self.beams is not None:
+            return "beams"
+        return "greedy" if self.is_greedy else self.draw
 
     def on(self, constraint: Constraint) -> Job:
         """The same job, held inside this grammar."""
@@ -74,8 +86,8 @@ def make_job(settings: Settings) -> Job:
     seed = settings["seed"]
     return Job(
         assembly=assembly,
-        draw=settings["sampler"],
-        draw_origin=settings.where("sampler"),
+        draw="greedy" if settings["beams"] else settings["sampler"],
+        draw_origin=settings.where("beams" if settings["beams"] else "sampler"),
         seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
         n=settings["n"],
         stops=Stops(
@@ -89,9 +101,18 @@ def make_job(settings: Settings) -> Job:
         is_chat=settings["chat"],
         system=settings["system"],
         structure=structure,
+        beams=_beams(settings),
+        best_of=settings["best_of"] or None,
         drafting=_drafting(settings),
+        guidance=wanted_guidance(settings),
+        negative=settings["negative"],
         registry=registry,
     )
+
+
+def _beams(settings: Settings) -> Beams | None:
+    width = settings["beams"]
+    return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
 
 
 def _drafting(settings: Settings) -> Drafting:
@@ -126,11 +147,12 @@ def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Ite
     from processors.rng import derive
 
     for index, prompt in enumerate(prompts):
-        yield make_request(job, str(index + 1), _encode(job, prompt, tokenizer), derive(job.seed, index))
+        ids, seed = _encode(job, prompt, tokenizer), derive(job.seed, index)
+        yield make_request(job, str(index + 1), ids, seed, tokenizer)
 
 
 def make_request(
-    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, *, session: str = ""
+    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, tokenizer: Tokenizer, *, session: str = ""
 ) -> Request:
     """A request with all that the job says."""
     return Request(
@@ -145,8 +167,18 @@ def make_request(
         session=session,
         jump=job.structure.jump if job.structure else "auto",
         finish_open=job.structure is not None and job.structure.finish_open,
+        beams=job.beams,
+        best_of=job.best_of,
         drafting=job.drafting,
+        guidance=_guidance(job, tokenizer),
     )
+
+
+def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
+    """The guidance with its negative prompt, which is put into a template as prompts are."""
+    if job.negative is None:
+        return job.guidance
+    return replace(job.guidance, negative=_encode(job, job.negative, tokenizer))
 
 
 def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
@@ -167,7 +199,8 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
     if job.is_greedy and idle:
-        yield f"The draw is greedy, so these stages change nothing: {', '.join(idle)}."
+        how = "A search draws nothing" if job.beams else "The draw is greedy"
+        yield f"{how}, so these stages change nothing: {', '.join(idle)}."
 
 
 def _idle_stops(job: Job) -> Iterator[str]:

@@ -27,7 +27,7 @@ _REST = {
     "suppress_tokens": "suppress_ids",
     "stop_strings": "stop",
 }
-# What transformers would do and gencli does not, with the value that asks for nothing.
+# What transformers would do and gencli does not, or only if asked; with the value that asks for nothing.
 _LACKING: dict[str, Any] = {
     "typical_p": 1.0,
     "epsilon_cutoff": 0.0,
@@ -61,8 +61,12 @@ def model_layer(name: str) -> Layer | None:
     if is_greedy:
         given["temperature"], places["temperature"] = 0.0, "do_sample=false"
     lacking = [k for k, neutral in _LACKING.items() if found.get(k) not in (None, neutral)]
-    notices = tuple(f"{path} asks for {key}={found[key]}, which gencli does not have." for key in lacking)
+    notices = tuple(f"{path} asks for {key}={found[key]}, {_not_taken(key)}." for key in lacking)
     return Layer(GENERATION_CONFIG, _checked(path, given), places, notices=notices)
+
+
+def _not_taken(key: str) -> str:
+    return "for which there is --beams" if key == "num_beams" else "which gencli does not have"
 
 
 def _config_file(name: str) -> Path | None:

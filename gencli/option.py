@@ -13,7 +13,17 @@ from processors.params import Bounds
 __all__ = ["ANY", "SECTIONS", "Option", "Section"]
 
 Section = Literal[
-    "Prompt", "Presets", "Model", "Chain", "Draw", "Limits and stops", "Structure", "Drafts", "Output"
+    "Prompt",
+    "Presets",
+    "Model",
+    "Chain",
+    "Guidance",
+    "Draw",
+    "Search",
+    "Limits and stops",
+    "Structure",
+    "Drafts",
+    "Output",
 ]
 SECTIONS: tuple[str, ...] = get_args(Section)
 ANY = Bounds()

@@ -10,8 +10,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from gencli.beams.options import SEARCH
 from gencli.drafters.options import DRAFTS
 from gencli.errors import UsageError
+from gencli.guidance.options import GUIDANCE
 from gencli.option import SECTIONS, Option, Section
 from gencli.structured.options import STRUCTURE
 from gencli.text.escapes import unescape
@@ -185,7 +187,8 @@ _OUTPUT: tuple[Option, ...] = (
 )  # fmt: skip
 
 OPTIONS: tuple[Option, ...] = (
-    *_PROMPT, *_PRESETS, *_MODEL, *_STAGES, *_DRAW, *_STOPS, *STRUCTURE, *DRAFTS, *_OUTPUT,
+    *_PROMPT, *_PRESETS, *_MODEL, *_STAGES, *GUIDANCE, *_DRAW, *SEARCH, *_STOPS, *STRUCTURE, *DRAFTS,
+    *_OUTPUT,
 )  # fmt: skip
 PENALTY_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.field and not o.stage)
 _BY_KEY = {entry.key: entry for entry in OPTIONS}

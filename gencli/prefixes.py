@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = ["Match", "Prefixes", "Tokens", "shared_length"]
@@ -56,8 +57,11 @@ class Prefixes:
         return best if best.length else Match()
 
 
-def shared_length(a: Tokens, b: Tokens) -> int:
-    """How many tokens two texts begin with in common; slices are compared, not tokens one by one."""
+def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two texts, both tuples or both lists, begin with in common.
+
+    Slices are compared, not tokens one by one.
+    """
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high

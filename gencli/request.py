@@ -9,7 +9,7 @@ from processors.catalog import Draw
 from processors.chain import Chain
 from processors.policy import MATCH, Verification
 
-__all__ = ["FIXED_DRAFTS", "Drafting", "Jump", "Limits", "Request", "Stops"]
+__all__ = ["FIXED_DRAFTS", "Beams", "Drafting", "Guidance", "Jump", "Limits", "Request", "Stops"]
 
 Jump = Literal["auto", "off"]
 FIXED_DRAFTS = 4  # at a time, where their number decides the text and none is given
@@ -39,6 +39,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Beams:
+    """A beam search: how many texts it follows at once, and how finished ones are compared.
+
+    The score is the sum of logprobs divided by length ** length_penalty. The search ends when no beam can
+    beat the worst of `width` finished texts; with `early_stopping` as soon as there are so many.
+    """
+
+    width: int
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Drafting:
     """Whose guesses a request takes: a drafter's name, none, or "" for whatever the engine has.
 
@@ -53,12 +66,39 @@ class Drafting:
 
 
 @dataclass(frozen=True, slots=True)
+class Guidance:
+    """How far to move away from what a companion expects (processors.guidance has the formula).
+
+    The companion is the model itself behind `negative` (None: behind the prompt's last token), or the model
+    that `amateur` names behind the prompt. `scale` >= 0 is 1 for no change, `cutoff` in 0..1 masks what is
+    that much less likely than the best.
+    """
+
+    scale: float = 1.0
+    negative: tuple[int, ...] | None = None
+    cutoff: float = 0.0
+    amateur: str = ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it changes anything, and so needs a companion."""
+        return self.scale != 1 or self.cutoff > 0
+
+    def companion_prompt(self, prompt: tuple[int, ...]) -> tuple[int, ...]:
+        """What the companion is fed before the output, for a request with this prompt."""
+        if self.amateur:
+            return prompt
+        return prompt[-1:] if self.negative is None else self.negative
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A prompt and everything that decides its output.
 
     `seed` is the request's own seed, derived from the run's seed and the row key; sample j of `n`
     draws with derive(seed, j). `draw` is the sampler's method. Requests of one `session` follow each
-    other: what their prompts have in common is read once.
+    other: what their prompts have in common is read once. With `beams` nothing is drawn, and the samples
+    are the best `n` texts of a search; with `best_of` they are the best `n` of so many samples.
     """
 
     id: str
@@ -72,7 +112,10 @@ class Request:
     session: str = ""
     jump: Jump = "auto"
     finish_open: bool = False
+    beams: Beams | None = None
+    best_of: int | None = None
     drafting: Drafting = field(default_factory=Drafting)
+    guidance: Guidance = field(default_factory=Guidance)
 
     @property
     def verification(self) -> Verification:

@@ -113,23 +113,27 @@ class Scheduler:
         self.waiting.extendleft(reversed(retreating))
         return retreating, freed
 
-    def plan(self, propose: Propose = lambda sequences: {}) -> Step:
+    def plan(
+        self, propose: Propose = lambda sequences: {}, is_held: Callable[[Sequence], bool] = lambda s: False
+    ) -> Step:
         """The next step: prompt copies, then decoding, then prompt chunks while the budget lasts.
 
-        `propose` is asked once, for the sequences whose next token this step decides.
+        `propose` is asked once, for the sequences whose next token this step decides. Those that are held
+        read no further than to their last token but one.
         """
         forks = self._sharing.forks(self.running)
-        spans = [(s, len(s)) for s in self.running if len(s) - s.fed == 1]
+        spans = [(s, len(s)) for s in self.running if len(s) - s.fed == 1 and not is_held(s)]
         budget = self._step_tokens - len(spans)
-        spans += self._chunks(max(budget, self._step_tokens // 4, 1))
+        spans += self._chunks(max(budget, self._step_tokens // 4, 1), is_held)
         drafts = propose([sequence for sequence, end in spans if end == len(sequence)])
         feeds = tuple(_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans)
         return Step(StepPlan(feeds), tuple(sequence for sequence, _ in spans), forks)
 
-    def _chunks(self, budget: int) -> Iterator[tuple[Sequence, int]]:
+    def _chunks(self, budget: int, is_held: Callable[[Sequence], bool]) -> Iterator[tuple[Sequence, int]]:
         """Sequences that read their prompt, and how far they read in this step."""
         for sequence in self.running:
-            start, end = sequence.fed, self._sharing.prefill_end(sequence)
+            last = len(sequence) - is_held(sequence)
+            start, end = sequence.fed, min(self._sharing.prefill_end(sequence), last)
             if budget < 1 or start == end or len(sequence) - start == 1:
                 continue
             end = min(end, start + budget)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gencli.errors import GencliError, GenerationError
 from gencli.events import Drafted, Error, Event, Finish, Timings, Token
@@ -28,6 +28,7 @@ class Sequence:
     """One sample of a request: its place in the engine and what it has produced.
 
     `fed` counts the tokens that its KV lane holds; the last committed token is always still to be fed.
+    `context` is the most tokens that prompt and output may have.
     Times are seconds of a monotonic clock.
     """
 
@@ -36,6 +37,7 @@ class Sequence:
     seed: int
     stream: TextStream
     submitted: float
+    context: int
     number: int = 0  # in the order of submission
     slot: int = -1
     fed: int = 0
@@ -46,6 +48,7 @@ class Sequence:
     document: Document | None = None  # where the text stands in its grammar; None without one
     started: float | None = None
     first_token: float | None = None
+    logprob: float = 0.0  # the sum over `output`, where a search or a choice among samples asks for it
     drafted: Drafted | None = None
     _texts: list[str] = field(default_factory=list)
     _given: tuple[int, int] = (0, 0)  # how many of `output` and `_texts` events have told of
@@ -64,8 +67,12 @@ class Sequence:
         end = len(self) if end is None else end
         return (*self.prompt[start:end], *self.output[max(0, start - size) : max(0, end - size)])
 
+    def fork(self) -> Sequence:
+        """An independent copy, which goes on from here."""
+        return replace(self, stream=self.stream.fork(), output=self.output.copy(), _texts=self._texts.copy())
+
     def take(
-        self, tokens: Tokens[int], followed: Tokens[Followed] = (), *, context: int, now: float
+        self, tokens: Tokens[int], followed: Tokens[Followed] = (), *, now: float
     ) -> tuple[Taken, Exception | None]:
         """Append tokens up to the one that ends the text; returns those taken, and what went wrong.
 
@@ -80,7 +87,7 @@ class Sequence:
                 error = raised
                 break
             if self.finish is None:
-                self.cut = self._reached(context)
+                self.cut = self._reached()
             if self.finish is not None or self.cut:
                 break
         if self.first_token is None and self.output:
@@ -88,9 +95,9 @@ class Sequence:
         ids = tuple(self.output[before:])
         return Taken(ids, tuple(entry.forced for entry in followed[: len(ids)])), error
 
-    def _reached(self, context: int) -> str:
+    def _reached(self) -> str:
         """The limit that ends the text here, if its own rules have not."""
-        if len(self) >= context:
+        if len(self) >= self.context:
             return "context"
         return "max_tokens" if len(self.output) >= self.request.limits.max_tokens else ""
 
@@ -127,7 +134,7 @@ class Sequence:
     def restart(self, stream: TextStream) -> None:
         """Back to the prompt, without a slot. What events have told of will be made again, not told again."""
         self.stream, self.slot, self.fed, self.cached = stream, -1, 0, 0
-        self.output, self._texts = [], []
+        self.output, self._texts, self.logprob = [], [], 0.0
         self.finish, self.cut, self.document = None, "", None
 
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:
@@ -160,5 +167,6 @@ class Sequence:
             timings=Timings(prefill=first - started, decode=now - first, first_token=first - self.submitted),
             cached_tokens=self.cached,
             document=self.document,
+            logprob=self.logprob,
             drafted=self.drafted,
         )

@@ -25,6 +25,8 @@ _REPLACES = {
     "stats": ("quiet",),
     "chain": ("temperature_last",),
     "temperature_last": ("chain",),
+    "beams": ("best_of", "retries"),
+    "best_of": ("beams", "retries"),
     "parsed": ("select",),
     "select": ("parsed",),
     **{kind: tuple(other for other in KINDS if other != kind) for kind in KINDS},

@@ -160,7 +160,7 @@ class Speculation:
     def _room(self, sequence: Sequence) -> int:
         """What the limits leave beside the token that is chosen anyway."""
         left = sequence.request.limits.max_tokens - len(sequence.output)
-        return min(left, self._spec.context - len(sequence)) - 1
+        return min(left, sequence.context - len(sequence)) - 1
 
     def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
         step = self._step

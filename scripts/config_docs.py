@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from gencli.cli.help import describe_option, signature
 from gencli.options import OPTIONS
-from gencli.presets.keys import KEYS, LATER, STRUCTURE, stage_specs
+from gencli.presets.keys import KEYS, STRUCTURE, stage_specs
 from gencli.presets.schema import json_schema
 from processors.catalog import BUILTIN
 from processors.params import describe
@@ -94,7 +94,6 @@ field, as does `stages:` in a preset; the first field of a stage is its main val
 def presets_page() -> str:
     """docs/presets.md."""
     keys = [f"| `{key}` | {_cell(text)} |" for key, text in STRUCTURE.items()]
-    keys.append(f"| `{'`, `'.join(LATER)}` | Reserved: refused until gencli has them. |")
     rows = []
     for entry in OPTIONS:
         key = f"`{entry.key}`" if entry.key in (*KEYS, *STRUCTURE) else "none"

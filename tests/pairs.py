@@ -78,6 +78,8 @@ CUT = JSON | given(
 )
 # Too long by the way to its end that is looked for first, so that the limit of tokens cuts it.
 BY_OPEN = given(regex=(",{70}|[a-eg-p]{4}([a-eg-p]{6})*",)) | LETTERS
+SEARCHES = (given(format=("json",)), given(allow_ids=("6,97,98,99,100,101,102,103,104,105,257",)))
+BY_BEAMS = tuple(given(beams=("3",)) | setup for setup in ({}, *SEARCHES))
 
 FEATURES = {
     "temperature": feature({"--temperature": ("0.3",)}),
@@ -108,9 +110,21 @@ FEATURES = {
         {"--chain": ("adjust,top_k,top_p,min_p,temperature",)}, given(temperature=("2",), top_p=("0.7",))
     ),
     "temperature_last": feature({"--temperature-last": None}, given(temperature=("2",), top_p=("0.7",))),
+    # Both prompts end in other letters: the fake model sees no more of them.
+    "guidance": feature({"--guidance": ("4",), "--negative": ("a",)}),
+    "negative": feature({"--negative": ("l",)}, given(guidance=("4",))),
+    # The amateur is the model itself, so that only the cutoff shows.
+    "contrast": feature({"--contrast": ("fake",), "--contrast-alpha": ("0.003",)}),
+    "contrast_alpha": feature({"--contrast-alpha": ("0.003",)}, given(contrast=("fake",))),
+    "contrast_beta": feature({"--contrast-beta": ("2",)}, given(contrast=("fake",), contrast_alpha=("0",))),
     "sampler": feature({"--sampler": ("multinomial",)}),
     "seed": feature({"--seed": ("77",)}),
     "n": feature({"-n": ("2",)}),
+    # The seed changes nothing of a search; JSON has its values.
+    "beams": feature({"--beams": ("3",)}, {}, *SEARCHES),
+    "length_penalty": feature({"--length-penalty": ("0.4",)}, *BY_BEAMS),
+    "early_stopping": feature({"--early-stopping": None}, *BY_BEAMS),
+    "best_of": feature({"--best-of": ("3",)}, {}, given(format=("json",))),
     "max_tokens": feature({"--max-tokens": ("5",)}),
     "max_time": feature({"--max-time": ("0.000001",)}),
     "stop": feature({"--stop": ("ab", "d", "e")}),
@@ -147,7 +161,7 @@ FEATURES = {
         given(partial=None, allow_ids=(BRACKETS,)),
         given(partial=None, allow_ids=(BRACKETS,), json_schema=(LIST,)),
     ),
-    "partial": feature({"--partial": None}, BROKEN, BY_REGEX, SHORT),
+    "partial": feature({"--partial": None}, BROKEN, BY_REGEX, SHORT, BY_REGEX | SHORT),
     "retries": feature({"--retries": ("2",)}, BY_REGEX, BROKEN, SHORT | given(format=("json",)), {}),
     "jump_forward": feature({"--jump-forward": ("off",)}, BY_REGEX, {}),
     "finish_open": feature({"--finish-open": None}, BY_OPEN, CUT, SHORT, CALL),
@@ -203,6 +217,7 @@ NEUTRAL = {
     "draft": "Drafts change nothing but the number of forwards, and what is said of them.",
     "draft_tokens": "Drafts change nothing but the number of forwards, and what is said of them.",
     "draft_min_p": "Drafts change nothing but the number of forwards, and what is said of them.",
+    "contrast_beta": "The amateur is the expert, so that there is nothing to contrast.",
     "debug": "It speaks up only when something fails.",
 }
 
@@ -233,7 +248,16 @@ ENDING = {
 }
 
 # Pairs of which the second option need not show beside the first: why.
+_ALIKE = "All prompts in the template end alike, and the fake model sees no more of them."
+_FORCED = "The first token is forced, and behind it the fake model knows no prompt."
 IDLE = {
+    **{(one, other): _ALIKE for one in ("chat", "system") for other in ("guidance", "negative")},
+    **{
+        (one, other): _FORCED
+        for one in ("json", "tool_choice", "grammar_backend", "formats")
+        for other in ("guidance", "negative")
+    },
+    ("top_k", "contrast"): "Of the best three tokens none is below the cutoff.",
     ("json_whitespace", "parsed"): "A document without white space is compact already.",
     ("lark", "grammar_backend"): "llguidance is the only back end for Lark; to name it changes nothing.",
 }

@@ -55,6 +55,7 @@ def plan_rows(batch: Batch) -> Capacity:
         dtype=settings["dtype"],
         device=settings["device"],
         kv_memory=kv_memory,
+        lanes=2 if batch.jobs.are_guided else 1,
     )
 
 

@@ -37,4 +37,4 @@ def prompt_text(row: Row, job: Job, tokenizer: Tokenizer) -> str:
 def row_request(row: Row, job: Job, tokenizer: Tokenizer) -> Request:
     """The request for a row, named by the row's index. Raises ModelError if the chat template fails."""
     ids = tokenizer.encode(prompt_text(row, job, tokenizer), special=not job.is_chat)
-    return make_request(job, str(row.record.index), tuple(ids), row_seed(row, job))
+    return make_request(job, str(row.record.index), tuple(ids), row_seed(row, job), tokenizer)

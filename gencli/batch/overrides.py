@@ -98,6 +98,7 @@ class RowJobs:
 
     def __init__(self, settings: Settings) -> None:
         self.base = make_job(settings)
+        self.are_guided = self.base.guidance.is_on  # any of those that were asked for
         self._settings = settings
         self._registry = self.base.registry
         self._jobs: OrderedDict[str, Job] = OrderedDict()
@@ -117,6 +118,7 @@ class RowJobs:
             self._jobs.move_to_end(key)
         else:
             self._jobs[key] = self._made(rest, is_chat)
+            self.are_guided |= self._jobs[key].guidance.is_on
         if len(self._jobs) > _MAX_JOBS:
             self._jobs.popitem(last=False)
         return replace(self._jobs[key], seed=self._seed(options))

@@ -123,6 +123,7 @@ def need_of(batch: Batch, found: Preview) -> Need | None:
         dtype=settings["dtype"],
         device=settings["device"],
         kv_memory=batch.plan["kv_memory"],
+        lanes=2 if batch.jobs.are_guided else 1,
     )
     is_planned = batch.plan["max_batch"] == "auto" or batch.plan["kv_memory"] is not None
     size = min(found.samples, capacity.max_batch if is_planned else settings["max_batch"])

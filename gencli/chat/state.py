@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from gencli.beams.options import SEARCH
 from gencli.chat.conversation import Conversation
 from gencli.errors import UsageError
 from gencli.job import Job, make_job
@@ -22,12 +23,14 @@ FREE = {kind: "" if option(kind).default is None else option(kind).default for k
 _Typed = tuple[str, Mapping[str, Any]]  # where it was typed, and what
 _FOREIGN = {
     *("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain"),
-    *("partial", "retries", "parsed", "select"),  # a turn is shown while it is made
+    *("partial", "retries", "parsed", "select"),  # a turn is shown while it is made,
+    *(entry.key for entry in SEARCH),  # which neither a search nor a choice among samples allows
 }
 CHAT_OPTIONS: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
-# The seed has its own command; code and files are named on the command line only, never by a transcript.
-_FIXED = ("seed", "plugin", "preset", *KINDS)
-_SECTIONS = ("Chain", "Draw", "Limits and stops", "Structure")
+# The seed has its own command; models, code and files are named on the command line only, never by a
+# transcript.
+_FIXED = ("seed", "plugin", "preset", "contrast", *KINDS)
+_SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops", "Structure")
 
 
 def changeable() -> Iterator[Option]:

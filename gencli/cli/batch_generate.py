@@ -60,7 +60,8 @@ def _opened(batch: Batch, voice: Voice) -> AbstractContextManager[RowEngine]:
 
         return open_pool(batch, voice)
     settings = _planned(batch, voice)
-    return open_loop(batch.jobs, settings, keep_input=batch.plan["keep_input"], voice=voice)
+    jobs, keep_input = batch.jobs, batch.plan["keep_input"]
+    return open_loop(jobs, settings, are_guided=jobs.are_guided, keep_input=keep_input, voice=voice)
 
 
 def _run(batch: Batch, engine: RowEngine, store: Store, progress: Progress, bar: BatchBar) -> bool:

@@ -8,11 +8,12 @@ from contextlib import closing, contextmanager
 from gencli.batch.grammars import Grammars
 from gencli.batch.loop import Loop
 from gencli.batch.overrides import RowJobs
+from gencli.beams.engine import ChoosingEngine
 from gencli.cli.batch_rows import make_judge
 from gencli.cli.generate import load_model, model_choice
 from gencli.cli.render import Voice
 from gencli.drafters.make import make_drafter
-from gencli.engine import Engine
+from gencli.guidance.amateur import load_amateurs
 from gencli.settings import Settings
 from gencli.structured.compiling import grammar_env, make_compiler
 
@@ -22,11 +23,13 @@ _AHEAD = 4  # times the samples that run at once are in the engine
 
 
 @contextmanager
-def open_loop(jobs: RowJobs, settings: Settings, *, keep_input: bool, voice: Voice) -> Iterator[Loop]:
-    """The model, and the loop that runs rows on it in this process."""
-    loaded, _ = load_model(settings, voice)
+def open_loop(
+    jobs: RowJobs, settings: Settings, *, are_guided: bool, keep_input: bool, voice: Voice
+) -> Iterator[Loop]:
+    """The model, and the loop that runs rows on it in this process; `are_guided` says that rows may be."""
+    loaded, _ = load_model(settings, voice, companions=are_guided)
     with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
-        engine = Engine(
+        engine = ChoosingEngine(
             loaded.runner,
             loaded.tokenizer,
             max_batch=settings["max_batch"],
@@ -35,6 +38,7 @@ def open_loop(jobs: RowJobs, settings: Settings, *, keep_input: bool, voice: Voi
                 settings["draft"], loaded, model_choice(settings), registry=jobs.base.registry
             ),
             grammars=compiler,
+            amateurs=load_amateurs(settings["contrast"], loaded, model_choice(settings)),
         )
         grammars = Grammars(compiler)
         judge = make_judge(engine, settings["model"], grammars, keep_input=keep_input)

@@ -33,6 +33,7 @@ class _Orders:
     folder: str
     layers: tuple[Layer, ...]
     keep_input: bool
+    are_guided: bool
 
 
 class _Recorder(Voice):
@@ -54,7 +55,7 @@ def open_pool(batch: Batch, voice: Voice) -> Iterator[RowEngine]:
     workers = plan["workers"] or _WORKERS
     # A seed that was chosen at random is chosen once.
     layers = (*settings.layers, Layer.of(FLAG, {"seed": batch.jobs.base.seed}))
-    orders = _Orders(__version__, os.getcwd(), layers, plan["keep_input"])
+    orders = _Orders(__version__, os.getcwd(), layers, plan["keep_input"], batch.jobs.are_guided)
     with connected() as (place, there):
         share = fair_share(
             there, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
@@ -82,6 +83,12 @@ def _open(orders: _Orders) -> Iterator[RowEngine]:
         plugins = resolve(*orders.layers)["plugin"]
         settings = resolve(*orders.layers, registry=make_registry(plugins))
         voice = _Recorder()
-        with open_loop(RowJobs(settings), settings, keep_input=orders.keep_input, voice=voice) as loop:
+        with open_loop(
+            RowJobs(settings),
+            settings,
+            are_guided=orders.are_guided,
+            keep_input=orders.keep_input,
+            voice=voice,
+        ) as loop:
             loop.notices.extend(voice.said)
             yield loop

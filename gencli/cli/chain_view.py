@@ -59,4 +59,4 @@ def _lines(job: Job) -> Iterator[tuple[str, str, str, str]]:
     if job.is_greedy and job.draw != "greedy":
         yield "draw", "greedy", "", "temperature 0"
     else:
-        yield "draw", job.draw, "", job.draw_origin
+        yield "draw", job.method, "", job.draw_origin

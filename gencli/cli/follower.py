@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gencli.batch.plan import run_variables
@@ -38,5 +39,6 @@ def followed(given: Mapping[str, Any]) -> int | None:
         from gencli.models.parallel import follow
         from gencli.models.resolve import load
 
-        follow(load(model_choice(settings)).runner)
+        # The leader may guide; lanes that are not fed take no memory.
+        follow(load(replace(model_choice(settings), companions=True)).runner)
     return 0

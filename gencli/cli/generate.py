@@ -5,20 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import torch
 
+from gencli.beams.engine import ChoosingEngine
 from gencli.cli.display import load_progress, open_writers
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
 from gencli.cli.report import RunInfo, errors, stats, summary
 from gencli.cli.results import Results
 from gencli.drafters.make import make_drafter
-from gencli.engine import Engine
 from gencli.errors import GencliError
 from gencli.events import Error
+from gencli.guidance.amateur import load_amateurs
 from gencli.job import Job, make_requests
 from gencli.models.resolve import Loaded, ModelChoice, load
 from gencli.models.spread import Spread
@@ -40,7 +41,7 @@ class _Ready:
     job: Job
     loaded: Loaded
     load_seconds: float
-    engine: Engine
+    engine: ChoosingEngine
     compiled: Compiled | None
 
 
@@ -75,19 +76,20 @@ def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _R
     """Load the model and, beside that, compile the grammar."""
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
-    loaded, seconds = load_model(settings, voice, on_tokenizer=compiling.begin)
+    loaded, seconds = load_model(settings, voice, companions=job.guidance.is_on, on_tokenizer=compiling.begin)
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:
         job = job.on(compiled.variant.constraint)
         for text in compiled.passed_over:
             voice.say(f"Notice: {text} {compiled.variant.constraint.backend} takes its place.")
-    engine = Engine(
+    engine = ChoosingEngine(
         loaded.runner,
         loaded.tokenizer,
         max_batch=settings["max_batch"],
         registry=job.registry,
         drafter=make_drafter(settings["draft"], loaded, model_choice(settings), registry=job.registry),
         grammars=compiler,
+        amateurs=load_amateurs(settings["contrast"], loaded, model_choice(settings)),
     )
     return _Ready(job, loaded, seconds, engine, compiled)
 
@@ -103,7 +105,7 @@ def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, 
             voice.say(line)
 
 
-def _say_notices(engine: Engine, voice: Voice, num_said: int = 0) -> int:
+def _say_notices(engine: ChoosingEngine, voice: Voice, num_said: int = 0) -> int:
     """Say what the engine has to say beyond what was said; how much that is by now."""
     for text in engine.notices[num_said:]:
         voice.say(f"Notice: {text}")
@@ -123,12 +125,15 @@ def model_choice(settings: Settings) -> ModelChoice:
 
 
 def load_model(
-    settings: Settings, voice: Voice, *, on_tokenizer: OnTokenizer | None = None
+    settings: Settings, voice: Voice, *, companions: bool, on_tokenizer: OnTokenizer | None = None
 ) -> tuple[Loaded, float]:
-    """The model, and how long it took. `on_tokenizer` is called before the weights are read."""
+    """The model, with lanes for companions or without, and how long it took.
+
+    `on_tokenizer` is called before the weights are read.
+    """
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
-    choice = model_choice(settings)
+    choice = replace(model_choice(settings), companions=companions)
     start = time.monotonic()
     with load_progress(choice.name, voice) as on_bytes:
         loaded = load(choice, on_bytes=on_bytes, on_tokenizer=on_tokenizer)

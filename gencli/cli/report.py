@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from gencli.cli.candidates import candidates, search
 from gencli.cli.draft_report import draft_lines, draft_record
 from gencli.cli.results import Results, Row, failure, tokens_per_second
 from gencli.drafters.options import NO_DRAFTER
@@ -56,7 +57,9 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         "seed": info.job.seed,
         "model": info.model,
         "timings": _timings(row.finishes),
-        "sampler": "greedy" if info.job.is_greedy else info.job.draw,
+        "sampler": info.job.method,
+        "search": search(info.job),
+        "candidates": candidates(row),
         "grammar": _grammar(info),
         "chain": _stages(info),
         "origins": {f"{a.stage}.{a.field}": f"{a.origin} {a.said}" for a in info.job.assembly.values},
@@ -74,6 +77,7 @@ def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
         "matched": finish and finish.matched,
         "offset": finish and finish.offset,
         "completion_tokens": finish and finish.completion_tokens,
+        "score": finish and finish.score,
         "valid": verdict and verdict.is_valid,
         "parsed": verdict.value if verdict and verdict.is_valid else None,
         "thinking": verdict and verdict.thinking,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gencli.beams.conflicts import search_notices
 from gencli.cli.chain_view import chain_json, chain_table
 from gencli.cli.command import make_command
 from gencli.cli.follower import followed
@@ -37,7 +38,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         return _show_chain(job, settings)
     prompts = read_prompts(arguments, settings["file"])
     voice = Voice(is_quiet=settings["quiet"])
-    for text in (*settings.notices(), *notices(job, prompts)):
+    for text in (*settings.notices(), *notices(job, prompts), *search_notices(settings)):
         voice.say(f"Notice: {text}")
     # From here on Ctrl-C has something to end, and the libraries have something to say.
     with (

@@ -18,6 +18,7 @@ from gencli.drafters.make import make_drafter
 from gencli.engine import Engine
 from gencli.errors import GencliError, GenerationError
 from gencli.events import Error, Finish, Token
+from gencli.guidance.amateur import load_amateurs
 from gencli.job import Job, make_request, notices
 from gencli.models.resolve import Loaded
 from gencli.structured.compiling import compile_plan, grammar_env, make_compiler
@@ -31,7 +32,7 @@ __all__ = ["talk"]
 
 def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
     """Read turns and answer them; the exit code."""
-    loaded, _ = load_model(chat.settings, voice)
+    loaded, _ = load_model(chat.settings, voice, companions=True)
     require_template(loaded.tokenizer, is_raw=chat.settings["raw"])
     with Sink() as sink:
         talker = _Talker(chat, loaded, sink=sink, voice=voice, handler=handler)
@@ -48,9 +49,10 @@ class _Talker:
         self._chat, self._loaded = chat, loaded
         self._sink, self._voice, self._handler = sink, voice, handler
         self._compiler = make_compiler(grammar_env(loaded), chat.settings["grammar_timeout"])
-        # What drafts is loaded once, whatever becomes of an engine.
+        # What drafts, or is an amateur, is loaded once, whatever becomes of an engine.
         choice = replace(model_choice(chat.settings), max_batch=1)
         self._drafter = make_drafter(chat.settings["draft"], loaded, choice, registry=chat.settings.registry)
+        self._amateurs = load_amateurs(chat.settings["contrast"], loaded, choice)
         self._engine = self._new_engine()
         self._scene = Scene(loaded.tokenizer, loaded.runner.spec.context, lambda chat: chain_table(chat.job))
         self._draft = ""
@@ -111,7 +113,8 @@ class _Talker:
             context=spec.context,
             tools=job.structure.tools if job.structure else (),
         )
-        self._engine.submit(make_request(job, "chat", ids, draw_seed(chat.conversation), session="chat"))
+        seed, tokenizer = draw_seed(chat.conversation), self._loaded.tokenizer
+        self._engine.submit(make_request(job, "chat", ids, seed, tokenizer, session="chat"))
         while self._engine.notices:
             self._voice.say(f"Notice: {self._engine.notices.pop(0)}")
         self._handler.on_first = self._engine.interrupt
@@ -135,7 +138,13 @@ class _Talker:
         runner, tokenizer = self._loaded.runner, self._loaded.tokenizer
         self._drafter.trim()  # of what an earlier engine may have left
         return Engine(
-            runner, tokenizer, max_batch=1, registry=registry, drafter=self._drafter, grammars=compiler
+            runner,
+            tokenizer,
+            max_batch=1,
+            registry=registry,
+            drafter=self._drafter,
+            grammars=compiler,
+            amateurs=self._amateurs,
         )
 
     def _constrained(self, job: Job) -> Job:

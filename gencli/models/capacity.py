@@ -59,17 +59,19 @@ def process_memory() -> int | None:
 
 
 def plan_capacity(
-    card: Card, *, tokens: int, dtype: str, device: str, kv_memory: int | None = None
+    card: Card, *, tokens: int, dtype: str, device: str, kv_memory: int | None = None, lanes: int = 1
 ) -> Capacity:
     """How many samples of up to `tokens` tokens, prompt included, fit beside the weights.
 
-    `kv_memory` (bytes) takes the place of what is free. Raises ModelError where not one sample fits.
+    A sample has so many `lanes`: two if it is guided. `kv_memory` (bytes) takes the place of what is free.
+    Raises ModelError where not one sample fits.
     """
     place = pick_device(device)
     number = pick_dtype(dtype, device=place, stored=card.weights.stored)[0].itemsize
     weights, free = card.weights.parameters * number, free_memory(place)
     length = min(tokens, card.context or tokens)
     each = kv_bytes(card, batch=1, context=-(-length // STEP) * STEP, number_bytes=number)
+    each = each and each * lanes
     if each is None:
         if kv_memory is not None:
             raise ModelError(

@@ -23,7 +23,7 @@ __all__ = ["Loaded", "ModelChoice", "load", "load_tokenizer"]
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Which model, and how it is to be loaded."""
+    """Which model, and how it is to be loaded; `companions` says that samples may need a second lane."""
 
     name: str = "tiny"
     dtype: str = "auto"
@@ -31,6 +31,12 @@ class ModelChoice:
     max_batch: int = 8
     trust_remote_code: bool = False
     spread: Spread = ONE_DEVICE
+    companions: bool = False
+
+    @property
+    def max_lanes(self) -> int:
+        """The number of lanes that samples and their companions need."""
+        return self.max_batch * (2 if self.companions else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ def load(
         folder,
         dtype=choice.dtype,
         device=choice.device,
-        max_lanes=choice.max_batch,
+        max_lanes=choice.max_lanes,
         trust_remote_code=choice.trust_remote_code,
         spread=choice.spread,
         on_bytes=on_bytes,
@@ -122,5 +128,5 @@ def _load_fake(choice: ModelChoice) -> Loaded:
                 f"{flag} is {value}, but the fake model knows {f'only {known}' if known else 'none'}."
             )
     tokenizer = ByteTokenizer()
-    runner = FakeRunner(tokenizer.vocab_size, max_lanes=choice.max_batch, eos_ids=tokenizer.eos_ids)
+    runner = FakeRunner(tokenizer.vocab_size, max_lanes=choice.max_lanes, eos_ids=tokenizer.eos_ids)
     return Loaded(runner, tokenizer)

@@ -12,7 +12,7 @@ from processors.errors import ParamError
 from processors.params import convert, describe
 from processors.registry import Registry, builtin_registry
 
-__all__ = ["KEYS", "LATER", "STRUCTURE", "checked", "hint_of", "stage_specs", "unknown_key"]
+__all__ = ["KEYS", "STRUCTURE", "checked", "hint_of", "stage_specs", "unknown_key"]
 
 _FLAG_ONLY = {entry.key: entry.flag_only for entry in OPTIONS if entry.flag_only}
 KEYS: dict[str, Option] = {
@@ -25,7 +25,6 @@ STRUCTURE = {
     "gives a place, a name with a value gives both, as in `- top_k: 40` or `- top_k: {k: 40, ties: keep}`.",
     "stages": "Values of stages by name: a main value, or a mapping of fields. They keep the default order.",
 }
-LATER = ("guidance",)
 
 
 def checked(key: str, value: Any) -> Any:
@@ -59,8 +58,6 @@ def stage_specs(registry: Registry | None = None) -> tuple[StageSpec, ...]:
 
 def unknown_key(key: str) -> str:
     """What to say of a key that is not one."""
-    if key in LATER:
-        return f"The key {key} is reserved: gencli does not have it yet."
     if key in _FLAG_ONLY:
         return f"{key} is a flag only, no key of a preset: {_FLAG_ONLY[key]}."
     if key in (spec.name for spec in stage_specs()):

@@ -12,6 +12,7 @@ further token dearer.
 from __future__ import annotations
 
 import codecs
+import copy
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -33,6 +34,10 @@ class TokenDecoder(Protocol):
 
     def flush(self) -> str:
         """End the text; incomplete bytes become U+FFFD."""
+        ...
+
+    def fork(self) -> TokenDecoder:
+        """An independent copy, which goes on from here."""
         ...
 
 
@@ -64,6 +69,12 @@ class ByteDecoder:
     def flush(self) -> str:
         """End the text; incomplete bytes become U+FFFD."""
         return self._utf8.decode(b"", final=True)
+
+    def fork(self) -> ByteDecoder:
+        """An independent copy, which goes on from here."""
+        other = copy.copy(self)
+        other._utf8 = copy.copy(self._utf8)
+        return other
 
     def _open(self, token_id: int, piece: bytes) -> bytes:
         """The bytes of a token at the front of the text, which some vocabularies trim."""
@@ -126,6 +137,12 @@ class WindowDecoder:
         text = self._held_text()[self._num_given :] if self._held else ""
         self._settle()
         return text
+
+    def fork(self) -> WindowDecoder:
+        """An independent copy, which goes on from here."""
+        other = copy.copy(self)
+        other._held = self._held.copy()
+        return other
 
     def _certain(self, text: str) -> str:
         if not text.endswith("\ufffd") or len(self._held) >= 2 * self.MAX_HELD:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 __all__ = ["MAX_PERIOD", "LoopDetector"]
 
 MAX_PERIOD = 64  # tokens; a looping sentence is shorter
@@ -17,6 +19,12 @@ class LoopDetector:
         self._times = times
         self._tokens: list[int] = []  # the last MAX_PERIOD, newest first
         self._runs = [0] * MAX_PERIOD  # how many tokens up to now equal the one `period` before them
+
+    def fork(self) -> LoopDetector:
+        """An independent copy, which goes on from here."""
+        other = copy.copy(self)
+        other._runs = self._runs.copy()
+        return other
 
     def push(self, token_id: int) -> bool:
         """Add a token; True if it completes a loop."""

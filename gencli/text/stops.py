@@ -6,6 +6,7 @@ strings before patterns. Text is held back only while it may be the beginning of
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,6 +44,13 @@ class StopMatcher:
         self._num_held = 0  # characters in _held, hidden ones too
         self._num_read = 0  # characters that the finders were given, hidden ones too
         self._num_shown = 0  # characters released, once there is something to find
+
+    def fork(self) -> StopMatcher:
+        """An independent copy, which goes on from here."""
+        other = copy.copy(self)
+        other._finders = [copy.copy(finder) for finder in self._finders]
+        other._held = self._held.copy()
+        return other
 
     def push(self, text: str, *, hidden: bool = False, armed: bool = True) -> str:
         """Add text; return what is certain to be output.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 from gencli.errors import UsageError
@@ -75,6 +76,13 @@ class TextStream:
         self._matcher = StopMatcher(rules.strings, rules.patterns, rules.include_stop)
         self._loops = LoopDetector(rules.loop)
         self._length = 0  # characters given out
+
+    def fork(self) -> TextStream:
+        """An independent copy, which goes on from here."""
+        other = copy.copy(self)
+        other._decoder, other._matcher = self._decoder.fork(), self._matcher.fork()
+        other._loops = self._loops.fork()
+        return other
 
     def push(self, token_id: int, *, in_document: bool = False, grammar_end: bool = False) -> Delta:
         """Add a generated token.

@@ -101,6 +101,7 @@ def test_as_many_samples_run_as_the_memory_has_room_for():
     assert plan(tokens=400).kv_bytes == 2 * each
     assert plan(dtype="bfloat16").kv_bytes == each / 2
     assert plan(kv_memory=5 * each).max_batch == 5
+    assert plan(kv_memory=10 * each, lanes=2).max_batch == 5  # guided samples have two
     assert plan(kv_memory=6 * each - 1).max_batch == 5
     assert plan(kv_memory=10**12).max_batch == plan(kv_memory=10**13).max_batch == 64
     assert plan(tokens=10**9).kv_bytes == plan(tokens=1024).kv_bytes  # no more than the context

@@ -188,3 +188,18 @@ def test_loops_of_every_period_up_to_the_limit_are_found():
         found = [detector.push(i % period) for i in range(4 * period)]
         assert found.count(True) == (period + 1 if period <= MAX_PERIOD else 0)
         assert period > MAX_PERIOD or found.index(True) == 3 * period - 1
+
+
+def test_a_fork_and_its_origin_go_their_own_ways():
+    origin = start(strings=("stop",), patterns=(r"x\d",), loop=3)
+    for byte in b"n\xc3":  # half of a letter is held
+        assert origin.push(byte).text in ("n", "")
+    texts = []
+    for rest in (b"\xa9 stop!", b"\xa9ababab!", b"\xa9 x7"):
+        fork, text = origin.fork(), ""
+        for byte in rest:
+            if fork.finish is None:
+                text += fork.push(byte).text
+        texts.append((text, fork.finish.reason))
+    assert texts == [("é ", "stop"), ("éababab", "loop"), ("é ", "stop")]
+    assert (origin.finish, origin.num_tokens) == (None, 2)

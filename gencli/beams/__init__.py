@@ -1,0 +1,1 @@
+"""Searching for a likely text: beam search, and the best of several samples."""

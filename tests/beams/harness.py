@@ -1,0 +1,39 @@
+"""Runs searches on the fake model; what the tests of beams are written with."""
+
+from gencli.beams.engine import ChoosingEngine
+from gencli.events import Error, Finish
+from gencli.models.fake import FakeRunner
+from gencli.request import Beams
+from tests.engine.harness import TOKENIZER
+from tests.engine.harness import request as any_request
+
+LETTERS = "allowed=[97,98,99,100,101,32,257]"
+
+
+def request(text="Hello", *, width=4, penalty=1.0, early=False, chain=LETTERS, **rest):
+    """A request for a search among a few letters."""
+    return any_request(text, chain=chain, beams=Beams(width, penalty, early), **rest)
+
+
+def engine(**options):
+    """An engine on a fake model; `runner` replaces the model."""
+    runner = options.pop("runner", None) or FakeRunner(258, eos_ids=TOKENIZER.eos_ids)
+    return ChoosingEngine(runner, TOKENIZER, **options)
+
+
+def search(requests, *, on=None, **options):
+    """Final events by (request id, sample)."""
+    on = on or engine(**options)
+    for one in requests:
+        on.submit(one)
+    ends = [event for event in on.run() if isinstance(event, Finish | Error)]
+    return {(end.request, end.sample): end for end in ends}
+
+
+def texts(requests, **options):
+    """Candidates as (text, score) by request id, and errors as their message."""
+    found = {}
+    for (name, _), end in search(requests, **options).items():
+        is_error = isinstance(end, Error)
+        found[name] = end.message if is_error else [(c.text, round(c.score, 9)) for c in end.candidates]
+    return found

@@ -1,0 +1,73 @@
+"""The parts of a search that need no model: scores, candidates, the finished list, slots."""
+
+import math
+
+import pytest
+import torch
+
+from gencli.beams.candidates import Candidate, log_probabilities, ranked
+from gencli.beams.finished import FinishedList
+from gencli.beams.places import arrange
+from gencli.beams.score import best_reachable, length_score
+
+
+@pytest.mark.parametrize(("penalty", "expected"), [(0.0, -6.0), (1.0, -2.0), (2.0, -6 / 9), (-1.0, -18.0)])
+def test_a_score_divides_by_a_power_of_the_length(penalty, expected):
+    assert length_score(-6.0, 3, penalty) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("penalty", [-1.0, 0.0, 0.6, 1.0, 2.0])
+def test_no_continuation_beats_the_bound_and_one_reaches_it(penalty):
+    bound = best_reachable(-6.0, 3, 9, penalty)
+    reached = [length_score(-6.0 - lost, n, penalty) for n in range(4, 10) for lost in (0.0, 0.5)]
+    assert max(reached) == pytest.approx(bound)
+
+
+def test_the_finished_list_keeps_the_best_and_of_equals_the_first():
+    found = FinishedList[str](2)
+    assert (found.is_full, found.worst) == (False, -math.inf)
+    for score, text in ((-3.0, "a"), (-1.0, "b"), (-1.0, "c"), (-9.0, "d")):
+        found.add(score, text)
+    assert found.entries == ((-1.0, "b"), (-1.0, "c"))
+    assert (found.is_full, found.worst) == (True, -1.0)
+
+
+def test_candidates_come_in_order_and_none_is_masked():
+    logprobs = torch.tensor([[-1.0, -torch.inf, -3.0], [-0.5, -4.0, -torch.inf]], dtype=torch.float64)
+    found = list(ranked(logprobs, [-1.0, -2.0], at_first=2))
+    assert found == [
+        Candidate(0, 0, -2.0),
+        Candidate(1, 0, -2.5),
+        Candidate(0, 2, -4.0),
+        Candidate(1, 1, -6.0),
+    ]
+
+
+@pytest.mark.parametrize("at_first", [1, 7, 30, 200])
+def test_how_many_are_looked_up_at_first_changes_nothing(at_first):
+    logprobs = torch.randn(4, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = list(ranked(logprobs, [0.0, -1.0, -2.0, -3.0], at_first=at_first))
+    assert found == list(ranked(logprobs, [0.0, -1.0, -2.0, -3.0], at_first=80))
+    assert len({(one.beam, one.token) for one in found}) == 80
+
+
+def test_a_row_where_nothing_is_allowed_has_no_candidate():
+    logits = torch.tensor([[-torch.inf, -torch.inf], [0.0, 0.0]])
+    found = log_probabilities(logits)
+    assert found[0].tolist() == [-math.inf, -math.inf]
+    assert found[1].tolist() == pytest.approx([math.log(0.5)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("parents", "placed"),
+    [
+        ([4, 5, 6], [4, 5, 6]),
+        ([6, 5, 4], [6, 5, 4]),
+        ([5, 5, 5], [5, 4, 6]),
+        ([6, 4, 6], [6, 4, 5]),
+        ([4], [4]),
+        ([], []),
+    ],
+)
+def test_children_take_their_parents_slot_or_one_that_is_free(parents, placed):
+    assert arrange(parents, (4, 5, 6)) == placed

@@ -1,0 +1,234 @@
+"""Guided requests own a second lane; what comes of it is the formula's and nothing else's."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gencli.drafters.ngram import NgramDrafter
+from gencli.errors import UsageError
+from gencli.models.fake import FakeRunner
+from gencli.plan import Feed, StepPlan
+from gencli.request import Drafting, Guidance
+from processors.catalog import GrammarParams
+from processors.chain import Chain
+from processors.guidance import fold
+from tests.engine.harness import Scripted, Token, engine, generate, request, texts
+
+COLD = tuple(b"cold ")
+GUIDED = Guidance(1.7, COLD)
+PROMPTS = ["Hello", "the cat sat on", "a", "one two three one two"]
+
+
+class Remembering(FakeRunner):
+    """Logits depend on all that a lane holds, so that a wrong token anywhere in it shows."""
+
+    def __init__(self, seed=0, **options):
+        super().__init__(seed=seed, **options)
+        self.lanes, self.num_fed, self.steps = {}, 0, 0
+
+    def forward(self, plan):
+        logits, row = super().forward(plan), 0
+        self.num_fed, self.steps = self.num_fed + plan.num_tokens, self.steps + 1
+        for feed in plan.feeds:
+            held = self.lanes.setdefault(feed.lane, [])
+            assert len(held) == feed.start
+            held += feed.tokens
+            for size in range(len(held) - feed.wanted + 1, len(held) + 1):
+                logits[row] += self.table[sum((i + 1) * t for i, t in enumerate(held[:size])) % 258]
+                row += 1
+        return logits
+
+    def keep(self, lane, length):
+        super().keep(lane, length)
+        self.lanes.setdefault(lane, [])[length:] = []
+
+    def fork(self, source, target):
+        super().fork(source, target)
+        self.lanes[target] = [*self.lanes.get(source, [])]
+
+    def release(self, lane):
+        self.lanes[lane] = []
+        super().release(lane)
+
+
+CUT = "ignore_eos=true | repetition=1.3 | temperature=1.3 | top_p=0.9"
+
+
+def guided(text="Hello", guidance=GUIDED, **rest):
+    return request(text, guidance=guidance, **rest)
+
+
+def run(requests, **options):
+    return texts(requests, runner=options.pop("runner", None) or Remembering(), **options)
+
+
+def by_hand(one, steps=24):
+    """Greedy ids of a guided request from two separate lanes, a token at a time."""
+    runner, found = Remembering(), []
+    prompts = one.prompt_ids, one.guidance.companion_prompt(one.prompt_ids)
+    for _ in range(steps):
+        runner.release(0), runner.release(1)
+        c, u = (runner.forward(StepPlan((Feed(i, 0, (*p, *found)),))) for i, p in enumerate(prompts))
+        found.append(fold(c, u, torch.tensor([one.guidance.scale]), torch.tensor([0.0])).argmax().item())
+    return tuple(found)
+
+
+def ids(one, **options):
+    on = engine(runner=Remembering(), **options)
+    on.submit(one)
+    return tuple(i for event in on.run() if isinstance(event, Token) for i in event.ids)
+
+
+@pytest.mark.parametrize("guidance", [GUIDED, Guidance(0.0, COLD), Guidance(3.0), Guidance(0.5, (1, 2) * 90)])
+def test_a_guided_text_is_the_one_of_two_separate_lanes(guidance):
+    one = guided(guidance=guidance, draw="greedy")
+    assert ids(one) == by_hand(one)
+
+
+def test_a_scale_of_one_feeds_nothing_more_and_changes_nothing():
+    plain, unguided = Remembering(), Remembering()
+    assert run([request()], runner=plain) == run([guided(guidance=Guidance(1.0, COLD))], runner=unguided)
+    assert plain.num_fed == unguided.num_fed
+
+
+def test_a_guided_step_feeds_two_tokens():
+    plain, with_companion = Remembering(), Remembering()
+    run([request(max_tokens=100, chain="ignore_eos=true")], runner=plain)
+    run([guided(max_tokens=100, chain="ignore_eos=true")], runner=with_companion)
+    assert with_companion.num_fed <= 2.1 * plain.num_fed
+    assert with_companion.steps == plain.steps
+
+
+MIXED = [
+    guided(text, guidance=guidance, key=f"{n}", n=1 + n % 2)
+    for n, (text, guidance) in enumerate(
+        (text, guidance)
+        for text in PROMPTS
+        for guidance in (
+            GUIDED,
+            Guidance(),
+            Guidance(2.5),
+            Guidance(0.3, (7,) * 150),
+            Guidance(1.4, COLD * 40),
+        )
+    )
+]
+
+
+@pytest.mark.parametrize("max_batch", [1, 3, 8])
+@pytest.mark.parametrize("step_tokens", [16, 512])
+def test_a_batch_of_guided_and_other_requests_gives_each_its_own_text(max_batch, step_tokens):
+    alone = {key: text for one in MIXED for key, text in run([one]).items()}
+    shuffled = random.Random(max_batch).sample(MIXED, len(MIXED))
+    assert run(shuffled, max_batch=max_batch, step_tokens=step_tokens) == alone
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+@pytest.mark.parametrize("chain", ["ignore_eos=true", "ignore_eos=true | temperature=0", CUT])
+def test_drafts_keep_the_text(most, chain):
+    one = guided(chain=chain, max_tokens=40, jump="off")
+    answer = ids(one)
+    drafter = Scripted({one.prompt_ids: answer}, most=most)
+    assert ids(one, drafter=drafter) == answer
+    assert drafter.proposed > 0
+
+
+def test_drafts_of_ngram_keep_the_text():
+    one = guided("abcabcabcabc", max_tokens=60, drafting=Drafting(tokens=4), chain="allowed=[97,98,99]")
+    assert ids(one, drafter=NgramDrafter()) == ids(one)
+
+
+def test_the_negative_prompt_is_read_once_for_samples_rows_and_those_that_follow():
+    long = Guidance(2.0, tuple(range(200)))
+    runner = Remembering()
+    rows = [guided(text, guidance=long, key=text, max_tokens=2) for text in PROMPTS]
+    found = run(rows, runner=runner, max_batch=2)
+    assert runner.num_fed < 300
+    assert found == {key: text for one in rows for key, text in run([one]).items()}
+    runner = Remembering()
+    run([guided(guidance=long, n=4, max_tokens=2)], runner=runner)
+    assert runner.num_fed < 300
+
+
+def test_what_a_full_memory_interrupts_begins_again():
+    assert run(MIXED[:6], runner=Remembering(memory_lanes=5)) == run(MIXED[:6])
+
+
+def test_an_interrupt_leaves_room_for_the_next():
+    on = engine(runner=Remembering(), max_batch=2)
+    for text in PROMPTS:
+        on.submit(guided(text, key=text))
+    events = on.run()
+    next(events)
+    on.interrupt()
+    list(events)
+    assert generate([guided()], on=on)["Hello", 0].text == run([guided()])["Hello", 0]
+
+
+def test_the_text_ends_where_the_companion_has_no_room():
+    end = generate(
+        [guided(guidance=Guidance(2.0, (1,) * 40), max_tokens=99, chain=CUT)], runner=Remembering(context=60)
+    )
+    assert (end["Hello", 0].completion_tokens, end["Hello", 0].matched) == (20, "context")
+
+
+def contrast(beta=0.5, alpha=0.1):
+    return Guidance(1 + beta, cutoff=alpha, amateur="small")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.5, 3.0])
+def test_an_amateur_reads_the_same_text(scale):
+    guidance = Guidance(scale, cutoff=0.1, amateur="small")
+    one = guided(guidance=guidance, draw="greedy")
+    expert, amateur, found = Remembering(), Remembering(seed=5), []
+    for _ in range(24):
+        expert.release(0), amateur.release(0)
+        plan = StepPlan((Feed(0, 0, (*one.prompt_ids, *found)),))
+        levels = torch.tensor([scale]), torch.tensor([0.1])
+        found.append(fold(expert.forward(plan), amateur.forward(plan), *levels).argmax().item())
+    assert ids(one, amateurs={"small": Remembering(seed=5)}) == tuple(found)
+
+
+def test_rows_with_and_without_amateurs_share_steps():
+    rows = [replace(one, guidance=contrast()) if i % 3 == 0 else one for i, one in enumerate(MIXED)]
+
+    def made(some, **options):
+        return run(some, amateurs={"small": Remembering(seed=5)}, **options)
+
+    alone = {key: text for one in rows for key, text in made([one]).items()}
+    assert made(rows, max_batch=4, step_tokens=32) == alone
+
+
+@pytest.mark.parametrize(
+    ("guidance", "said"),
+    [
+        (Guidance(-0.5), "has scale -0.5"),
+        (Guidance(2.0, cutoff=1.5), "and cutoff 1.5"),
+        (Guidance(2.0, ()), "negative prompt is empty"),
+        (Guidance(2.0, (1,) * 2000), "has 2000 tokens"),
+        (Guidance(2.0, (999,)), "Token id 999"),
+        (Guidance(2.0, amateur="other"), "The amateur 'other'"),
+    ],
+)
+def test_what_cannot_be_guided_is_refused(guidance, said):
+    with pytest.raises(UsageError, match=said):
+        engine().submit(guided(guidance=guidance))
+
+
+WORDS = ("red", "green", "greenish", "blue and white", "blue and black")
+
+
+@pytest.mark.parametrize("jump", ["auto", "off"])
+def test_a_guided_document_stays_in_its_grammar(jump):
+    grammar = GrammarParams(json.dumps(WORDS), kind="choice", backend="trie")
+    rows = [
+        replace(guided("pick", guidance, key=f"{i}", seed=i, jump=jump), chain=Chain((("grammar", grammar),)))
+        for i in range(6)
+        for guidance in (GUIDED if i % 2 else Guidance(2.5),)
+    ]
+    ends = run(rows)
+    assert {*ends.values()} <= {*WORDS}
+    assert ends == {key: text for one in rows for key, text in run([replace(one, jump="off")]).items()}
