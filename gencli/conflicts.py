@@ -87,11 +87,21 @@ def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
 def _refuse_drafts(settings: Settings) -> None:
     """What is said of drafts needs a drafter; a row may choose only among those that the run has."""
     said, name = settings.name("draft"), settings["draft"]
-    given = [key for key in ("draft_tokens", "draft_min_p") if settings.is_given(key)]
+    given = [
+        key for key in ("draft_tokens", "draft_min_p", "verify", "verify_threshold") if settings.is_given(key)
+    ]
     if name == NO_DRAFTER and given and settings.origin("draft") == DEFAULT:
         raise UsageError(f"{settings.name(given[0])} is given, but nothing drafts.", hint="Add --draft NAME.")
     if not name:
         raise UsageError(f"{said} is empty.", hint="Leave it out, or give the name of a drafter.")
+    is_asked = settings.is_given("verify_threshold")
+    is_newer = settings.rank("verify_threshold") >= settings.rank("verify")
+    if is_asked and is_newer and settings["verify"] != "lossy-threshold":
+        raise UsageError(
+            f"{settings.name('verify_threshold')} is for lossy-threshold, but {settings.name('verify')} is "
+            f"{settings['verify']}.",
+            hint="Add --verify lossy-threshold.",
+        )
 
 
 def _refuse_output(settings: Settings) -> None:

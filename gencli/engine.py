@@ -12,9 +12,7 @@ from torch import Tensor
 from gencli.admission import admission, check_request, effective_chain, stop_rules
 from gencli.beams.best_of import sum_logprob
 from gencli.drafters.base import Drafter
-from gencli.drafters.chooser import Chooser
-from gencli.drafters.first import FirstDrafter
-from gencli.drafters.jump import JumpDrafter
+from gencli.drafters.every import every_drafter
 from gencli.errors import GenerationError, is_out_of_memory
 from gencli.events import Event
 from gencli.guidance.companions import Companions
@@ -32,7 +30,7 @@ from processors.registry import Registry, builtin_registry
 from processors.rng import derive, signed
 from processors.rows import Rows
 from processors.sampler import Sampler
-from processors.verify import verify
+from processors.verifier import Verifier
 
 __all__ = ["Engine"]
 
@@ -77,8 +75,7 @@ class Engine:
         # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
         device = torch.device("cpu") if spec.device.type == "mps" else spec.device
         self.eos_ids = tuple(sorted({*spec.eos_ids, *tokenizer.eos_ids}))
-        self._runner, self._tokenizer = runner, tokenizer
-        self._registry = registry or builtin_registry()
+        self._runner, self._tokenizer, self._registry = runner, tokenizer, registry or builtin_registry()
         self._scheduler = Scheduler(
             max_batch=max_batch,
             step_tokens=step_tokens,
@@ -90,17 +87,13 @@ class Engine:
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
         self.pipeline = Pipeline(env, self._registry)
         self._sampler = Sampler()
-        self._speculation = self._speculating(drafter, clock)
+        self._verifier = Verifier(self._sampler)
+        every = every_drafter(drafter, self.pipeline, self._sampler, self._history)
+        self._speculation = Speculation(every, self.pipeline, self._registry, spec, clock=clock)
         self.notices: list[str] = []
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
         self.occupancy = 0.0  # in the last step: what ran, of what may run at once
-
-    def _speculating(self, drafter: Drafter | None, clock: Clock) -> Speculation:
-        drafters: list[Drafter] = [JumpDrafter(self.pipeline), *([drafter] if drafter else [])]
-        every = FirstDrafter(drafters)
-        every.bind(Chooser(self.pipeline, self._sampler, self._history))
-        return Speculation(every, self.pipeline, self._registry, self._runner.spec, clock=clock)
 
     def effective(self, request: Request) -> Request:
         """The request as it will run."""
@@ -179,7 +172,8 @@ class Engine:
         logits = pairing.guided(own, companions).to(self._history.device)
         if not choosing:
             return None
-        tokens, counts = verify(self._sampler(self.pipeline(logits, rows), rows), rows)
+        proposal = self._speculation.proposal(choosing)
+        tokens, counts = self._verifier(self.pipeline(logits, rows), rows, proposal)
         # The one wait for the device.
         chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()
         self._speculation.verified(step.plan)
@@ -202,9 +196,9 @@ class Engine:
             )
             return []
         events = []
+        full = GenerationError("The memory is full, though nothing else runs.")
         for sequence in ran:
             self._scheduler.waiting.remove(sequence)
-            full = GenerationError("The memory is full, though nothing else runs.")
             events += sequence.drain(time.monotonic(), full)
         return events
 
@@ -224,6 +218,7 @@ class Engine:
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
             self.pipeline.admit(slot, request.chain, admission(request, sequence.context))
             self._sampler.admit(slot, request.draw)
+            self._verifier.admit(slot, request.verification)
             self._speculation.admit(sequence)
             self._companions.admit(sequence)
 

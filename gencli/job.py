@@ -21,6 +21,7 @@ from processors.catalog import Draw, Phase
 from processors.chain import Chain
 from processors.grammar.constraint import Constraint
 from processors.order import doubts
+from processors.policy import Verification
 from processors.registry import Registry, builtin_registry
 
 if TYPE_CHECKING:
@@ -116,7 +117,12 @@ def _beams(settings: Settings) -> Beams | None:
 
 def _drafting(settings: Settings) -> Drafting:
     tokens = settings["draft_tokens"]
-    return Drafting(settings["draft"], None if tokens == "auto" else tokens, settings["draft_min_p"])
+    return Drafting(
+        settings["draft"],
+        None if tokens == "auto" else tokens,
+        settings["draft_min_p"],
+        Verification(settings["verify"], settings["verify_threshold"]),
+    )
 
 
 def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:

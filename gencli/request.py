@@ -7,10 +7,12 @@ from typing import Literal
 
 from processors.catalog import Draw
 from processors.chain import Chain
+from processors.policy import MATCH, Verification
 
-__all__ = ["Beams", "Drafting", "Guidance", "Jump", "Limits", "Request", "Stops"]
+__all__ = ["FIXED_DRAFTS", "Beams", "Drafting", "Guidance", "Jump", "Limits", "Request", "Stops"]
 
 Jump = Literal["auto", "off"]
+FIXED_DRAFTS = 4  # at a time, where their number decides the text and none is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,14 @@ class Beams:
 class Drafting:
     """Whose guesses a request takes: a drafter's name, none, or "" for whatever the engine has.
 
-    At most `tokens` at a time (None: as many as pay), none that the drafter gives less than `min_p`.
+    At most `tokens` at a time (None: as many as pay), none that the drafter gives less than `min_p`; which
+    of them stand is for `verification`.
     """
 
     drafter: str = ""
     tokens: int | None = None
     min_p: float = 0.0
+    verification: Verification = MATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +116,19 @@ class Request:
     best_of: int | None = None
     drafting: Drafting = field(default_factory=Drafting)
     guidance: Guidance = field(default_factory=Guidance)
+
+    @property
+    def verification(self) -> Verification:
+        """How its drafts are verified. A greedy draw is no distribution: rejection is `match` there."""
+        wanted = self.drafting.verification
+        return MATCH if self.draw == "greedy" and wanted.policy == "rejection" else wanted
+
+    @property
+    def drafts_decide(self) -> bool:
+        """Whether the text is another one with other drafts; with `match` it is not."""
+        return self.verification.policy != MATCH.policy
+
+    @property
+    def num_drafts(self) -> int | None:
+        """Drafts at a time; None for as many as pay, which the clock decides and so never where drafts do."""
+        return FIXED_DRAFTS if self.drafting.tokens is None and self.drafts_decide else self.drafting.tokens

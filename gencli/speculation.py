@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from gencli.drafters.base import DraftAsk, Drafter, Measured, Text
+import torch
+
+from gencli.drafters.base import DraftAsk, Drafter, Drawn, Measured, Text
 from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.events import Drafted
@@ -14,9 +16,11 @@ from gencli.models.base import ModelSpec
 from gencli.plan import StepPlan
 from gencli.plugins.safety import DraftGuard
 from gencli.request import Request
+from gencli.scheduler import Choosing
 from gencli.sequence import Sequence
 from processors.pipeline import Pipeline
 from processors.registry import Registry
+from processors.rejection import Proposal
 
 __all__ = ["Clock", "Speculation"]
 
@@ -25,8 +29,10 @@ Clock = Callable[[], float]  # seconds
 
 @dataclass(slots=True)
 class _Running:
-    """The step that is under way: what drafting took, and for how many; what all of it came to."""
+    """The step that is under way: what drafting took, for how many, and what was drawn, by slot; what all
+    of it came to."""
 
+    drawn: dict[int, Drawn] = field(default_factory=dict)
     asked: frozenset[int] = frozenset()
     draft_seconds: float = 0.0
     began: float = 0.0
@@ -41,8 +47,8 @@ class _Running:
 class Speculation:
     """Asks a drafter once a step, for the slots where drafts are welcome.
 
-    The clock is read for statistics, and by drafters that weigh costs; it never decides a text, as a draft
-    stands only where it equals what the target chooses.
+    The clock is read for statistics, and by drafters that weigh costs; it never decides a text: where the
+    number of drafts would, it is a fixed one.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class Speculation:
         self._drafter, self._pipeline, self._spec, self._clock = drafter, pipeline, spec, clock
         self._guard = DraftGuard(registry)
         self._slots: set[int] = set()  # those that the drafter knows
+        self._said: set[str] = set()
         self._step = _Running()
 
     def check(self, request: Request) -> None:
@@ -69,9 +76,12 @@ class Speculation:
             )
 
     def guard(self, request: Request) -> Iterator[str]:
-        """No drafts for a plugin that would give other text with them; what is to be said of that."""
+        """No drafts for a plugin that would give other text with them; what is to be said of that, once."""
         if not self._drafter.handles(request):
             return
+        fresh = [text for text in _said(request) if text not in self._said]
+        self._said.update(fresh)
+        yield from fresh
         for name, fault in self._guard.faults(request.chain):
             self._pipeline.run_stepwise(name)
             yield f"The stage {name} runs without drafts, as it fails with them: {fault}"
@@ -100,8 +110,21 @@ class Speculation:
         runs = self._drafter.propose(asks) if asks else ()
         drafts = {ask.slot: tuple(run)[: ask.most] for ask, run in zip(asks, runs, strict=True) if run}
         now = self._clock()
-        self._step = _Running(frozenset(ask.slot for ask in asks), now - start, now)
+        drawn = {ask.slot: run for ask, run in zip(asks, runs, strict=True) if isinstance(run, Drawn)}
+        self._step = _Running(drawn, frozenset(ask.slot for ask in asks), now - start, now)
         return drafts
+
+    def proposal(self, choosing: Choosing) -> Proposal | None:
+        """What the drafts of the step were drawn from; None if all were certain, or none has to know."""
+        drawn = [self._step.drawn.get(sequence.slot) for sequence, _ in choosing]
+        sizes = [len(run) for _, run in choosing]
+        known = [(run, size) for run, size in zip(drawn, sizes, strict=True) if run and size]
+        if not known:
+            return None
+        logits = torch.stack([row for run, size in known for row in run.logits[:size]])
+        chances = [chance for run, size in known for chance in run.probabilities[:size]]
+        flags = tuple(run is not None for run, size in zip(drawn, sizes, strict=True) for _ in range(size))
+        return Proposal(logits, flags, torch.tensor(chances).to(logits.device, non_blocking=True))
 
     def verified(self, plan: StepPlan) -> None:
         """The tokens of the step are chosen and known."""
@@ -148,3 +171,12 @@ class Speculation:
         marks = tuple(int(place < accepted) for place in range(proposed))
         timed, plain = (1 + accepted if step.is_measured else 0), int(step.is_plain)
         return Drafted(1, (1,) * proposed, marks, drafting, rest, timed, plain, plain * rest)
+
+
+def _said(request: Request) -> Iterator[str]:
+    """What deserves a word where drafts have a say in the text."""
+    policy = f"--verify {request.verification.policy}"
+    if request.verification.is_lossy:
+        yield f"{policy} lets drafts stand that the model would not have chosen: the text is another one."
+    if request.drafting.tokens is None and request.num_drafts:
+        yield f"With {policy} the number of drafts decides the text: it is {request.num_drafts} at a time."

@@ -29,7 +29,6 @@ __all__ = [
     "MinTokensParams",
     "PenaltyParams",
     "Phase",
-    "Policy",
     "PresenceParams",
     "RepetitionParams",
     "Scope",
@@ -44,7 +43,6 @@ __all__ = [
 BAN_LIMIT = 16384  # bytes; the tables of the stage grow with them
 Scope = Literal["prompt", "output", "both"]
 Draw = Literal["gumbel", "multinomial", "greedy"]
-Policy = Literal["match", "rejection", "lossy_typical", "lossy_threshold"]  # how drafts are verified
 
 
 class Phase(IntEnum):

@@ -13,7 +13,7 @@ from itertools import accumulate, count
 import torch
 from torch import Tensor
 
-from processors.kernels.softmax import token_probability
+from processors.kernels.softmax import CACHED, token_probability
 from processors.rng import Stream, row_keys, uniform
 from processors.rows import Rows
 from processors.sampler import Sampler, draw_by_weight
@@ -104,6 +104,12 @@ def _final(
 
 def _replacement(logits: Tensor, rows: Rows, at: Tensor, place: Tensor, proposal: Proposal | None) -> Tensor:
     """A draw from max(0, p - q) at each of the rows `at`, or from p where nothing is left."""
+    together = len(at) if logits.is_cuda else max(1, CACHED // 4 // logits.shape[1])
+    return torch.cat([_replaced(logits, rows, some, place, proposal) for some in torch.split(at, together)])
+
+
+def _replaced(logits: Tensor, rows: Rows, at: Tensor, place: Tensor, proposal: Proposal | None) -> Tensor:
+    """As _replacement, for as many rows as a CPU's cache takes with all that is made of them."""
     rest, draft, place = logits[at].softmax(dim=-1), rows.drafted()[at, None], place[at, None]
     if proposal is not None and len(proposal.logits):
         q = proposal.logits[place.squeeze(1).clamp(min=0)].softmax(dim=-1)
@@ -111,6 +117,7 @@ def _replacement(logits: Tensor, rows: Rows, at: Tensor, place: Tensor, proposal
     # What was certain takes all that p has there.
     rest.scatter_(1, draft, torch.where(place >= 0, rest.gather(1, draft), 0)).clamp_(min=0)
     is_empty = rest.amax(dim=-1, keepdim=True) <= 0
-    rest = torch.where(is_empty, logits[at].softmax(dim=-1), rest)
+    if logits.is_cuda or bool(is_empty.any()):
+        rest = torch.where(is_empty, logits[at].softmax(dim=-1), rest)
     keys = row_keys(rows.seeds[at], rows.positions[at], Stream.RESIDUAL)
     return draw_by_weight(rest, keys, rows.positions[at])

@@ -31,6 +31,7 @@ class Stream(IntEnum):
     XTC = 3
     ACCEPT = 4
     RESIDUAL = 5
+    DRAFT = 6
 
 
 @overload

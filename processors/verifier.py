@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from processors.catalog import Policy
 from processors.lossy import above_threshold, is_typical
+from processors.policy import MATCH, Verification
 from processors.rejection import Proposal, rejection
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.verify import verify
 
-__all__ = ["Verification", "Verifier"]
+__all__ = ["Verifier"]
 
 _Result = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """How drafts are verified; `threshold` is the least probability that lossy_threshold accepts."""
-
-    policy: Policy = "match"
-    threshold: float = 0.3
-
-
-_MATCH = Verification()
 
 
 class Verifier:
@@ -47,7 +35,7 @@ class Verifier:
         if not rows.drafts.shape[1]:
             return verify(self._sampler(logits, rows), rows)
         starts = [0, *accumulate(rows.counts)][:-1]
-        kinds = [self._of.get(rows.host_slots[start], _MATCH) for start in starts]
+        kinds = [self._of.get(rows.host_slots[start], MATCH) for start in starts]
         first, *others = dict.fromkeys(kinds)
         tokens, counts = self._by(first, logits, rows, proposal)
         for kind in others:
@@ -61,8 +49,8 @@ class Verifier:
         if kind.policy == "rejection":
             return rejection(logits, rows, self._sampler, proposal)
         also = None
-        if kind.policy == "lossy_typical":
+        if kind.policy == "lossy-typical":
             also = is_typical(logits, rows.drafted())
-        if kind.policy == "lossy_threshold":
+        if kind.policy == "lossy-threshold":
             also = above_threshold(logits, rows.drafted(), kind.threshold)
         return verify(self._sampler(logits, rows), rows, also=also)

@@ -16,7 +16,7 @@ from gencli.cli.app import main
 from gencli.errors import GencliError
 from gencli.options import OPTIONS, option
 from gencli.structured.options import KINDS
-from tests.pairs import ELSEWHERE, ENDING, FEATURES, HIDING, IDLE, IDS, NEUTRAL
+from tests.pairs import ELSEWHERE, ENDING, FEATURES, HIDING, IDLE, IDS, LOUD, NEUTRAL
 
 __all__ = ["KEYS", "OptionWalk", "Verdict"]
 
@@ -90,7 +90,7 @@ class OptionWalk:
                     continue
                 alone = {key: self._outcome(merged(seed, pair, setup, without=(key,))) for key in pair}
                 shown = {key for key in pair if alone[key] != both}
-                if loud := shown & set(NEUTRAL):
+                if loud := {key for key in shown & set(NEUTRAL) if pair not in LOUD}:
                     return Verdict("silent", f"{loud} changes the outcome")
                 missing[i] = missing[i] - shown if set(pair) <= ENDING else unseen - shown
                 if not missing[i]:

@@ -168,6 +168,10 @@ FEATURES = {
     "draft": feature({"--draft": ("suffix",)}),
     "draft_tokens": feature({"--draft-tokens": ("3",)}, given(draft=("ngram",))),
     "draft_min_p": feature({"--draft-min-p": ("0.5",)}, given(draft=("ngram",))),
+    "verify": feature({"--verify": ("rejection",)}, given(draft=("ngram",))),
+    "verify_threshold": feature(
+        {"--verify-threshold": ("0.0001",)}, given(draft=("suffix",), verify=("lossy-threshold",))
+    ),
     "parsed": feature({"--parsed": None}, BY_SCHEMA, BY_STRINGS, {}),
     "select": feature({"--select": ("/0",)}, BY_SCHEMA, BY_STRINGS, {}),
     "preset": feature({"--preset": ("./preset.yaml",)}),
@@ -215,6 +219,13 @@ NEUTRAL = {
     "draft_min_p": "Drafts change nothing but the number of forwards, and what is said of them.",
     "contrast_beta": "The amateur is the expert, so that there is nothing to contrast.",
     "debug": "It speaks up only when something fails.",
+}
+
+# Pairs in which an option that is neutral elsewhere changes the outcome: why.
+LOUD = {
+    (key, policy): "Other drafts, another text: that is what the policy is."
+    for key in ("jump_forward", "draft", "draft_tokens", "draft_min_p")
+    for policy in ("verify", "verify_threshold")
 }
 
 # Options that no walk of single processes can try: why, and what tries them.

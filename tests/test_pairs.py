@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import ROOT
 from tests.option_walk import KEYS, OptionWalk
-from tests.pairs import ENDING, FEATURES, HIDING, IDLE, NEUTRAL
+from tests.pairs import ENDING, FEATURES, HIDING, IDLE, LOUD, NEUTRAL
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "pair_table.py"))
 PAGE = SCRIPT["PAGE"].read_text(encoding="utf-8")
@@ -16,8 +16,8 @@ DOCUMENTED = SCRIPT["documented"](PAGE)
 def test_every_option_is_in_the_walk():
     assert set(FEATURES) == set(KEYS)
     assert set(NEUTRAL) | set(HIDING) | ENDING <= set(KEYS)
-    assert {key for pair in IDLE for key in pair} <= set(KEYS)
-    reasons = (*NEUTRAL.values(), *HIDING.values(), *IDLE.values())
+    assert {key for pair in (*IDLE, *LOUD) for key in pair} <= set(KEYS)
+    reasons = (*NEUTRAL.values(), *HIDING.values(), *IDLE.values(), *LOUD.values())
     assert all(text.endswith(".") for text in reasons)
 
 

@@ -14,23 +14,24 @@ from gencli.job import Job
 from gencli.models.places import find_local
 from gencli.options import OPTIONS
 from gencli.settings import Settings
+from processors.policy import MATCH
 
 __all__ = ["differences", "fingerprint", "folder_digest"]
 
 # Of a weight file so many places are read, so many bytes each: two trainings of one model differ in all.
 _PLACES, _BYTES = 16, 65536
 _MOST_SAID = 300  # characters
-# What says where results go and how fast they come (drafts do no more); the chain stands for the options
-# of stages.
+# What says where results go and how fast they come; the chain stands for the options of stages.
 _BESIDE = {"seed", "file", "threads", "max_batch", "debug", "model", "preset", "trust_remote_code"}
 
 
 def fingerprint(settings: Settings, job: Job, survey: Survey, columns: Mapping[str, Any]) -> dict[str, Any]:
     """By name what must not change between the parts of a run. `columns` says how records become rows."""
+    beside = {"Output"} if _drafts_decide(settings, survey) else {"Output", "Drafts"}
     options = {
         f"--{entry.key.replace('_', '-')}": settings[entry.key]
         for entry in OPTIONS
-        if entry.section not in ("Output", "Drafts") and not entry.stage and entry.key not in _BESIDE
+        if entry.section not in beside and not entry.stage and entry.key not in _BESIDE
     }
     name = settings["model"]
     folder = find_local(name) if name != "fake" else None
@@ -47,6 +48,11 @@ def fingerprint(settings: Settings, job: Job, survey: Survey, columns: Mapping[s
         "input": survey.digest,
     }
     return dict(json.loads(json.dumps(found)))  # as a header gives it back
+
+
+def _drafts_decide(settings: Settings, survey: Survey) -> bool:
+    """Whether texts depend on drafts; verified by `match`, they do no more than come faster."""
+    return settings["verify"] != MATCH.policy or "verify" in survey.options
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -22,13 +22,14 @@ class Survey:
     """What was found. `columns` are those of all records with the kind that holds all their values.
 
     `digest` changes with any row's id, prompt, messages or options: two inputs of one digest ask for the
-    same.
+    same. `options` are the keys that any row sets for itself.
     """
 
     num_rows: int
     num_faults: int
     columns: Mapping[str, Kind]
     digest: str
+    options: frozenset[str] = frozenset()
 
 
 def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | None = None) -> Survey:
@@ -38,10 +39,12 @@ def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | 
     """
     ids, digest = IdCheck(), blake2b(digest_size=16)
     kinds: dict[str, Kind | None] = {}
+    options: set[str] = set()
     num_rows = num_faults = 0
     for row in read():
         num_rows += 1
         digest.update(_bytes(row))
+        options.update(row.options)
         for name, value in row.record.columns.items():
             kinds[name] = _wider(kinds.get(name), value)
         if row.failure:
@@ -52,7 +55,7 @@ def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | 
             ids.add(row.id)
     ids.refuse_twice((row.id, row.record.place) for row in read() if not row.record.failure)
     columns: dict[str, Kind] = {name: kind or "text" for name, kind in kinds.items()}
-    return Survey(num_rows, num_faults, columns, digest.hexdigest())
+    return Survey(num_rows, num_faults, columns, digest.hexdigest(), frozenset(options))
 
 
 def _bytes(row: Row) -> bytes:

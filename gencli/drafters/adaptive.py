@@ -71,7 +71,7 @@ class AdaptiveDrafter(Drafter):
 
     def admit(self, slot: int, request: Request) -> None:
         """See Drafter."""
-        self._slots[slot] = _Slot(request.drafting.tokens)
+        self._slots[slot] = _Slot(request.num_drafts)
         self._inner.admit(slot, request)
 
     def release(self, slot: int) -> None:

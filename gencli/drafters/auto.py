@@ -18,12 +18,14 @@ _Guesses = list[Sequence[int]]  # one a drafter
 class AutoDrafter(Drafter):
     """Asks all and passes on the answer of the best; the others' answers are compared with what came as well.
 
-    So all are measured at no cost but their own, which has to be small.
+    So all are measured at no cost but their own, which has to be small; on all texts together, but a text
+    that drafts decide is measured for itself.
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._drafters = tuple(drafters)
-        self._right = [0.0] * len(self._drafters)  # drafts of an answer that came true, faded
+        self._everywhere = [0.0] * len(self._drafters)  # drafts of an answer that came true, faded
+        self._right: dict[int, list[float]] = {}  # the same by slot; those that share it, share it
         self._open: dict[int, tuple[int, _Guesses]] = {}  # by slot: length of the text, what was guessed
         self._answered: dict[int, Drafter] = {}
 
@@ -39,6 +41,7 @@ class AutoDrafter(Drafter):
     def admit(self, slot: int, request: Request) -> None:
         """See Drafter."""
         self._open.pop(slot, None)
+        self._right[slot] = [0.0] * len(self._drafters) if request.drafts_decide else self._everywhere
         for drafter in self._drafters:
             drafter.admit(slot, request)
 
@@ -68,16 +71,16 @@ class AutoDrafter(Drafter):
         able = [i for i, guess in enumerate(guesses) if guess]
         if not able:
             return ()
-        best = max(able, key=lambda i: self._right[i])  # of equal ones the first
+        best = max(able, key=lambda i: self._right[ask.slot][i])  # of equal ones the first
         self._answered[ask.slot] = self._drafters[best]
         return guesses[best]
 
     def _score(self, ask: DraftAsk) -> None:
         """Compare what was guessed for the slot with what has come since."""
         length, guesses = self._open.pop(ask.slot, (0, ()))
-        came = ask.tokens[length:]
+        came, right = ask.tokens[length:], self._right[ask.slot]
         for i, guess in enumerate(guesses):
-            self._right[i] = _FADING * self._right[i] + _same(guess, came)
+            right[i] = _FADING * right[i] + _same(guess, came)
 
 
 def _same(one: Sequence[int], other: Sequence[int]) -> int:

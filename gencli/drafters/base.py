@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, overload
 from gencli.request import Request
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from gencli.drafters.chooser import Chooser
 
-__all__ = ["DraftAsk", "Drafter", "Measured", "Text"]
+__all__ = ["DraftAsk", "Drafter", "Drawn", "Measured", "Text"]
 
 
 class Text(Sequence[int]):
@@ -47,6 +49,29 @@ class DraftAsk:
     slot: int
     tokens: Sequence[int]
     most: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn(Sequence[int]):
+    """Drafts that were drawn with noise of their own, where a run that was not is certain.
+
+    For each of the `tokens` the logits [V] float32 it was drawn from, as the draft's chain left them, and
+    its probability there.
+    """
+
+    tokens: tuple[int, ...]
+    logits: tuple[Tensor, ...]
+    probabilities: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
+        return self.tokens[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +110,11 @@ class Drafter:
         """A sample takes the slot; whatever an earlier one left there is overwritten."""
 
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
-        """For each ask at most `most` tokens, in the order of the asks; none is a fine answer."""
+        """For each ask at most `most` tokens, in the order of the asks; none is a fine answer.
+
+        For a request that `drafts_decide` the answer depends on the request and its text alone; drafts that
+        were drawn come as Drawn if it is verified by rejection, and the draw is not the target's.
+        """
         raise NotImplementedError
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:

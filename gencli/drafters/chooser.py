@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from processors.history import History
+from processors.kernels.softmax import token_probability
 from processors.pipeline import Pipeline
+from processors.rng import Stream, row_keys
 from processors.rows import Rows
 from processors.sampler import Sampler
 
 __all__ = ["Choice", "Chooser"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A token and how likely it was after all stages; None where nothing could be chosen."""
+    """A token, and how likely it was; None where nothing could be chosen, or nothing probable was.
+
+    `logits` [V] are what it was drawn from, if it was drawn apart from the target.
+    """
 
     token: int | None
     probability: float
+    logits: Tensor | None = None
 
 
 class Chooser:
@@ -29,7 +35,8 @@ class Chooser:
 
     It looks at the committed state of the slots and changes none of it, as stages only look in apply. Draft
     and target draw with the same noise at the same position, so that they agree wherever their
-    distributions do.
+    distributions do. Only where drafts are verified by rejection they draw `apart`: that a draft was dropped
+    for being improbable would tell what the target draws in its place.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, history: History) -> None:
@@ -37,22 +44,33 @@ class Chooser:
         self.width, self.eos_ids = pipeline.env.width, pipeline.env.eos_ids
 
     def __call__(
-        self, logits: Tensor, slots: Sequence[int], drafts: Sequence[Sequence[int]], *, probable: bool = True
+        self,
+        logits: Tensor,
+        slots: Sequence[int],
+        drafts: Sequence[Sequence[int]],
+        *,
+        least: Sequence[float],
+        apart: Sequence[bool],
     ) -> list[Choice]:
         """For logits [Q, W], a row for what comes behind each slot's committed tokens and its drafts so far.
 
         W may differ from the target's width: what the draft lacks it cannot choose, and of what it has
-        more nothing is chosen. `probable` says whether probabilities are wanted; they are 1 otherwise.
+        more nothing is chosen. Tokens less likely than `least` are dropped; `apart` says which rows draw with
+        noise of their own. Where neither asks for them, probabilities are 1.
         """
         rows = self._last_rows(slots, drafts)
         processed = self._pipeline(self._fit(logits), rows)
-        tokens = self._sampler(processed, rows)
+        tokens = self._sampler(processed, _apart(rows, apart) if any(apart) else rows)
+        cut = [one if own else 0.0 for one, own in zip(least, apart, strict=True)]
+        processed = _without_improbable(processed, cut) if any(cut) else processed
         chances = torch.ones(len(tokens))
-        if probable:
-            chosen = processed.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
-            chances = (chosen - processed.logsumexp(dim=-1)).exp()
+        if any(least) or any(apart):
+            chances = token_probability(processed, tokens.clamp(min=0))
         pairs = torch.stack([tokens.double(), chances.to(tokens.device).double()]).tolist()
-        return [Choice(int(t) if t >= 0 else None, p) for t, p in zip(*pairs, strict=True)]
+        return [
+            Choice(int(token) if token >= 0 and chance >= low else None, chance, row if own else None)
+            for token, chance, low, own, row in zip(*pairs, least, apart, processed, strict=True)
+        ]
 
     def _last_rows(self, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
         rows = Rows.build(self._history, slots, drafts)
@@ -66,3 +84,16 @@ class Chooser:
         logits = logits[:, : self.width].to(self._history.device)
         missing = self.width - logits.shape[1]
         return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits
+
+
+def _apart(rows: Rows, apart: Sequence[bool]) -> Rows:
+    """The rows as they draw: these with noise that is not the target's."""
+    keys = row_keys(rows.seeds, torch.zeros_like(rows.positions), Stream.DRAFT)
+    mine = torch.tensor(apart).to(keys.device, non_blocking=True)
+    return replace(rows, seeds=torch.where(mine, keys, rows.seeds))
+
+
+def _without_improbable(logits: Tensor, least: Sequence[float]) -> Tensor:
+    """The logits [Q, V] of what is not dropped: what a token was drawn from, given that it was not."""
+    low = torch.tensor(least).to(logits.device, non_blocking=True)[:, None]
+    return logits.masked_fill(logits.softmax(dim=-1) < low, -torch.inf)

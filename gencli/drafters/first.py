@@ -34,14 +34,14 @@ class FirstDrafter(Drafter):
         for drafter in self._of[slot]:
             drafter.admit(slot, request)
 
-    def propose(self, asks: Sequence[DraftAsk]) -> list[tuple[int, ...]]:
+    def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
         """See Drafter."""
-        found: dict[int, tuple[int, ...]] = {}
+        found: dict[int, Sequence[int]] = {}
         for drafter in self._drafters:
             mine = [ask for ask in asks if ask.slot not in found and drafter in self._of[ask.slot]]
             for ask, run in zip(mine, drafter.propose(mine) if mine else (), strict=True):
                 if run:
-                    found[ask.slot], self._answered[ask.slot] = tuple(run), drafter
+                    found[ask.slot], self._answered[ask.slot] = run, drafter
         return [found.get(ask.slot, ()) for ask in asks]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from gencli.drafters.base import DraftAsk, Drafter
-from gencli.drafters.chooser import Chooser
+from gencli.drafters.base import DraftAsk, Drafter, Drawn
+from gencli.drafters.chooser import Choice, Chooser
 from gencli.models.base import ModelRunner
 from gencli.plan import Feed, StepPlan
 from gencli.request import Request
@@ -32,13 +32,24 @@ class _Lane:
         """The probability below which drafting stops."""
         return self.request.drafting.min_p if self.request else 0.0
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether drafts are drawn apart from the target, to be verified by rejection."""
+        return self.request is not None and self.request.verification.policy == "rejection"
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a step without drafts changes no text."""
+        return self.request is None or not self.request.drafts_decide
+
 
 class ModelDrafter(Drafter):
     """Drafts with a model of the same vocabulary, one pass for each place and all slots that speculate.
 
     It chooses as the request would: with the request's stages, its draw and its noise (see Chooser). Before
     it drafts it shortens its lane to what it has in common with the text, and reads what was accepted; a
-    prompt is read in chunks, a step's worth at a time. Samples of one request copy the prompt's lane.
+    prompt is read in chunks, a step's worth at a time, or at once where drafts decide the text. Samples of
+    one request copy the prompt's lane.
     """
 
     passes = True
@@ -68,14 +79,20 @@ class ModelDrafter(Drafter):
         self._runner.trim()
 
     @torch.inference_mode()
-    def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
+    def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
         """See Drafter."""
         able = [ask for ask in asks if self._align(ask)]
         behind = [ask for ask in able if self._lag(ask) > _LAG]
         self.is_reading = bool(behind)
         self._read(behind)
-        runs = self._draft([ask for ask in able if ask not in behind])
-        return [runs.get(ask.slot, []) for ask in asks]
+        while urgent := [ask for ask in behind if self._is_urgent(ask)]:
+            self._read(urgent)
+        waiting = {ask.slot for ask in behind if self._lanes[ask.slot].may_wait}
+        runs = self._draft([ask for ask in able if ask.slot not in waiting])
+        return [runs.get(ask.slot, ()) for ask in asks]
+
+    def _is_urgent(self, ask: DraftAsk) -> bool:
+        return not self._lanes[ask.slot].may_wait and self._lag(ask) > _LAG
 
     def _lag(self, ask: DraftAsk) -> int:
         return len(ask.tokens) - len(self._lanes[ask.slot].tokens)
@@ -123,29 +140,40 @@ class ModelDrafter(Drafter):
         if feeds:
             self._feed(feeds)
 
-    def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, list[int]]:
+    def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
         """Runs by slot: a pass for the first place of all, one for the second of those that go on..."""
         room = {ask.slot: min(ask.most, self._spec.context - len(ask.tokens)) for ask in asks}
         runs: dict[int, list[int]] = {ask.slot: [] for ask in asks}
+        chosen: dict[int, list[Choice]] = {ask.slot: [] for ask in asks}
         fresh = {ask.slot: tuple(ask.tokens[len(self._lanes[ask.slot].tokens) :]) for ask in asks}
         while fresh:
             feeds = [Feed(slot, len(self._lanes[slot].tokens), part) for slot, part in fresh.items()]
             logits = self._feed(feeds)
             slots = list(fresh)
-            probable = any(self._lanes[slot].least > 0 for slot in slots)
-            choices = self._choose(logits, slots, [runs[slot] for slot in slots], probable=probable)
+            lanes, drafts = [self._lanes[slot] for slot in slots], [runs[slot] for slot in slots]
+            least, apart = [lane.least for lane in lanes], [lane.is_apart for lane in lanes]
+            choices = self._choose(logits, slots, drafts, least=least, apart=apart)
             fresh = {}
             for slot, choice in zip(slots, choices, strict=True):
-                if choice.token is None or choice.probability < self._lanes[slot].least:
+                if choice.token is None:
                     continue
                 runs[slot].append(choice.token)
+                chosen[slot].append(choice)
                 is_readable = choice.token < self._spec.vocab_size
                 if len(runs[slot]) < room[slot] and is_readable and choice.token not in self._choose.eos_ids:
                     fresh[slot] = (choice.token,)
-        return runs
+        return {
+            slot: _drawn(run, chosen[slot]) if self._lanes[slot].is_apart else run
+            for slot, run in runs.items()
+        }
 
     def _feed(self, feeds: Sequence[Feed]) -> torch.Tensor:
         logits = self._runner.forward(StepPlan(tuple(feeds)))
         for feed in feeds:
             self._lanes[feed.lane].tokens += feed.tokens
         return logits
+
+
+def _drawn(run: Sequence[int], choices: Sequence[Choice]) -> Drawn:
+    logits = tuple(choice.logits for choice in choices if choice.logits is not None)
+    return Drawn(tuple(run), logits, tuple(choice.probability for choice in choices))

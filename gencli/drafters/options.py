@@ -7,6 +7,7 @@ from typing import Any, Literal
 from gencli.errors import UsageError
 from gencli.option import Option
 from processors.params import Bounds
+from processors.policy import MATCH, Policy
 
 __all__ = ["BUILT_IN", "DRAFTS", "EARLY_EXIT", "NO_DRAFTER"]
 
@@ -32,4 +33,9 @@ DRAFTS: tuple[Option, ...] = (
            metavar="NUMBER"),
     Option(("--draft-min-p",), float, "Draft no token that the drafter gives less than this.", "Drafts", 0.0,
            Bounds(ge=0, le=1)),
+    Option(("--verify",), Policy, "Which drafts stand. match: those that the model chooses, so the text is "
+           "the same; rejection: drawn texts follow the same distribution; lossy-typical, lossy-threshold: "
+           "more of them, and the text is another.", "Drafts", MATCH.policy),
+    Option(("--verify-threshold",), float, "What lossy-threshold lets stand: drafts that the model gives at "
+           "least this.", "Drafts", MATCH.threshold, Bounds(gt=0, le=1)),
 )  # fmt: skip

@@ -19,11 +19,13 @@ _LEAST = 0.2  # a run that is less likely to stand than this is not drafted
 class _Text:
     """What is counted of a slot's text: the tree, the ends of its last runs, and the tokens in it.
 
-    `whole` is the text as it was asked about last, which may have grown since.
+    `whole` is the text as it was asked about last, which may have grown since. A text that `is_alone` is
+    not drafted from others.
     """
 
     num_prompt: int
     least: float
+    is_alone: bool
     counts: SuffixCounts
     ends: list[int] = field(default_factory=lambda: [0])
     tokens: list[int] = field(default_factory=list)
@@ -43,8 +45,8 @@ class SuffixDrafter(Drafter):
 
     def admit(self, slot: int, request: Request) -> None:
         """See Drafter."""
-        least = request.drafting.min_p
-        self._texts[slot] = _Text(len(request.prompt_ids), least, SuffixCounts(self._nodes))
+        least, is_alone = request.drafting.min_p, request.drafts_decide
+        self._texts[slot] = _Text(len(request.prompt_ids), least, is_alone, SuffixCounts(self._nodes))
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
         """See Drafter."""
@@ -69,7 +71,9 @@ class SuffixDrafter(Drafter):
         for token in ask.tokens[len(text.tokens) :]:
             text.tokens.append(token)
             text.ends = text.counts.grow(text.ends, token)
-        sources = ((text.counts, text.ends), *((c, c.ends(text.tokens)) for c in (self._young, self._old)))
+        sources = [(text.counts, text.ends)]
+        if not text.is_alone:
+            sources += [(counts, counts.ends(text.tokens)) for counts in (self._young, self._old)]
         runs = (_likely(counts.guesses(ends), ask.most, text.least) for counts, ends in sources)
         return max(runs, key=lambda run: run[0])[1]
 

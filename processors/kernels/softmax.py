@@ -9,18 +9,18 @@ from torch import Tensor
 
 from processors.kernels.bitmask import has_triton
 
-__all__ = ["softmax_parts", "token_probability", "token_probability_torch"]
+__all__ = ["CACHED", "softmax_parts", "token_probability", "token_probability_torch"]
 
-_CACHED = 1 << 21  # logits that are looked at together: what a CPU's cache takes
+CACHED = 1 << 21  # logits that are looked at together: what a CPU's cache takes
 
 
 def softmax_parts(logits: Tensor) -> Iterator[Tensor]:
     """The softmax of logits [R, V] some rows at a time; on a CPU each part is overwritten by the next."""
     rows, width = logits.shape
-    if logits.is_cuda or rows * width <= _CACHED:
+    if logits.is_cuda or rows * width <= CACHED:
         yield logits.softmax(dim=-1)
         return
-    together = max(1, _CACHED // width)
+    together = max(1, CACHED // width)
     buffer = torch.empty(together, width, dtype=logits.dtype, device=logits.device)
     for start in range(0, rows, together):
         some = logits[start : start + together]

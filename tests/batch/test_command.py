@@ -63,9 +63,9 @@ def test_only_failed_rows_are_retried(bench):
     assert len(bench.journal.read_bytes().splitlines()) == 1 + 15 + 3
 
 
-def cut(bench, lines):
+def cut(bench, lines, *options):
     """The state of a run that was killed when the journal had so many rows and a half."""
-    bench.run("--no-timings", "--keep-journal")
+    bench.run("--no-timings", "--keep-journal", *options)
     whole = bench.output.read_bytes()
     kept = bench.journal.read_bytes().splitlines(keepends=True)
     bench.journal.write_bytes(b"".join(kept[: lines + 1]) + kept[lines + 1][:20])

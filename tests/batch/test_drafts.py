@@ -47,6 +47,33 @@ def test_a_row_cannot_bring_a_model(bench):
     assert "The drafter 'tiny' is not among those of this run" in bench.results[0]["error"]["message"]
 
 
+def test_rows_are_verified_as_they_say(bench):
+    bench.write(ROWS)
+    expected = plain_texts(bench)
+    own = [
+        {},
+        {"verify": "match"},
+        {"verify": "rejection"},
+        {"verify": "lossy-threshold", "verify_threshold": 0.01},
+    ]
+    bench.write([{**row, **own[i % 4]} for i, row in enumerate(ROWS)])
+    assert bench.run(*DRAFTS).code == 0
+    same = [one == other for one, other in zip(texts(bench), expected, strict=True)]
+    assert all(same[0::4] + same[1::4])
+    assert not all(same[2::4])
+    assert not all(same[3::4])
+
+
+def test_where_drafts_decide_a_run_goes_on_with_the_same(bench):
+    bench.write([{**row, "verify": "rejection"} for row in ROWS])
+    whole = cut(bench, 5, *DRAFTS)
+    changed = bench.run("--resume", "--no-timings", "--draft", "suffix", "--draft-tokens", "5")
+    assert changed.code != 0
+    assert "--draft-tokens was 3 and is 5" in changed.err
+    assert bench.run("--resume", "--no-timings", *DRAFTS, "--max-batch", "2").code == 0
+    assert bench.output.read_bytes() == whole
+
+
 def test_drafts_may_change_when_a_run_goes_on(bench):
     bench.write(ROWS)
     whole = cut(bench, 5)

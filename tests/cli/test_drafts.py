@@ -121,6 +121,50 @@ def test_what_cannot_be_is_refused(run, options, code, said):
     assert said in found.err
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--verify", "rejection"), "--verify is given, but nothing drafts"),
+        (("--verify-threshold", "0.5"), "--verify-threshold is given, but nothing drafts"),
+        (("--draft", "ngram", "--verify", "typical"), "--verify: 'typical' is not one of match, rejection"),
+        (("--draft", "ngram", "--verify-threshold", "0.5"), "is for lossy-threshold, but --verify is match"),
+        (
+            ("--draft", "ngram", "--verify", "rejection", "--verify-threshold", "0.5"),
+            "--verify-threshold is for lossy-threshold, but --verify is rejection",
+        ),
+        (
+            ("--draft", "ngram", "--verify", "lossy-threshold", "--verify-threshold", "0"),
+            "--verify-threshold is 0",
+        ),
+    ],
+    ids=str,
+)
+def test_policies_that_cannot_be_are_refused(run, options, said):
+    found = run(PROMPT, *SHORT, *options)
+    assert (found.code, said in found.err) == (2, True), found.err
+
+
+@pytest.mark.parametrize("policy", ["rejection", "lossy-typical", "lossy-threshold"])
+def test_what_a_policy_does_to_the_text_is_said_once(run, policy):
+    found = run(PROMPT, "second", "-n", "2", *SHORT, "--draft", "ngram", "--verify", policy)
+    assert found.code == 0
+    assert found.err.count(f"With --verify {policy} the number of drafts decides the text") == 1
+    assert found.err.count("the text is another one") == (policy != "rejection")
+    assert "Drafts (ngram)" in found.err
+    again = run(
+        PROMPT, "second", "-n", "2", *SHORT, "--draft", "ngram", "--verify", policy, "--max-batch", "1"
+    )
+    assert again.out == found.out
+
+
+def test_a_preset_may_say_how_to_verify(run, tmp_path):
+    preset = tmp_path / "lax.yaml"
+    preset.write_text("draft: ngram\ndraft_tokens: 2\nverify: lossy-threshold\nverify_threshold: 0.05\n")
+    lax = run(PROMPT, *SHORT, "--preset", preset)
+    matched = run(PROMPT, *SHORT, "--preset", preset, "--verify", "match")
+    assert lax.out != matched.out == run(PROMPT, *SHORT).out
+
+
 def test_a_preset_may_say_how_to_draft(run, tmp_path):
     preset = tmp_path / "fast.yaml"
     preset.write_text("draft: ngram\ndraft_tokens: 2\n")

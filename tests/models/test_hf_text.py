@@ -110,6 +110,25 @@ def test_rejected_drafts_leave_no_trace(case: Case, num_drafts: int) -> None:
         assert decode_with_drafts(runner, case.jobs(), case.texts, num_drafts=num_drafts) == case.texts
 
 
+@pytest.mark.parametrize("num_kept", [0, 2, 4])
+def test_after_rejected_drafts_logits_are_those_of_a_fresh_prefill(case: Case, num_kept: int) -> None:
+    """Of four drafts so many stand; what follows reads the lane as if the others had never been in it."""
+    if case.kind in NO_ROLLBACK:
+        pytest.skip("It takes no drafts, as its spec says.")
+    runner, lanes = case.runner(), range(len(case.prompts))
+    runner.forward(StepPlan(tuple(Feed(lane, 0, tuple(case.prompts[lane])) for lane in lanes)))
+    drafts = [(*text[:num_kept], *((token + 1) % VOCAB for token in text[num_kept:4])) for text in case.texts]
+    starts = [len(prompt) for prompt in case.prompts]
+    runner.forward(StepPlan(tuple(Feed(lane, starts[lane], drafts[lane], 4) for lane in lanes)))
+    for lane in lanes:
+        runner.keep(lane, starts[lane] + num_kept)
+    rest = [tuple(text[num_kept : num_kept + 7]) for text in case.texts]
+    again = [Feed(lane, starts[lane] + num_kept, rest[lane], 7) for lane in lanes]
+    whole = [Feed(lane, 0, (*case.prompts[lane], *case.texts[lane][: num_kept + 7]), 7) for lane in lanes]
+    found, fresh = runner.forward(StepPlan(tuple(again))), case.runner().forward(StepPlan(tuple(whole)))
+    torch.testing.assert_close(found, fresh, atol=1e-5, rtol=0)
+
+
 def test_several_tokens_can_follow_what_a_lane_has_read(case: Case) -> None:
     runner = case.runner()
     starts = [len(prompt) for prompt in case.prompts]

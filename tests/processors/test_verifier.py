@@ -7,13 +7,14 @@ import torch
 
 from processors.history import History
 from processors.lossy import above_threshold, is_typical
+from processors.policy import Verification
 from processors.rejection import Proposal
 from processors.rows import Rows
 from processors.sampler import Sampler
-from processors.verifier import Verification, Verifier
+from processors.verifier import Verifier
 
 DRAFTS = [(1, 2), (), (3, 0, 4), (5,), (2, 2), (0,)]
-POLICIES = ["match", "rejection", "lossy_typical", "lossy_threshold", "rejection", "match"]
+POLICIES = ["match", "rejection", "lossy-typical", "lossy-threshold", "rejection", "match"]
 
 
 def step(places):
@@ -60,6 +61,6 @@ def test_typical_drafts_are_those_above_a_level_that_entropy_lowers():
 
 def test_a_lossy_policy_lets_drafts_stand_that_were_not_sampled():
     verifier, logits, rows, _ = step([3])
-    verifier.admit(3, Verification("lossy_threshold", threshold=0.0))
+    verifier.admit(3, Verification("lossy-threshold", threshold=1e-9))
     tokens, counts = verifier(logits, rows)
     assert (tokens[0, 0].item(), counts.item()) == (5, 2)
