@@ -21,7 +21,7 @@ from processors.catalog import Draw, Phase
 from processors.chain import Chain
 from processors.grammar.constraint import Constraint
 from processors.order import doubts
-from processors.policy import Verification
+from processors.policy import MATCH, Verification
 from processors.registry import Registry, builtin_registry
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _drafting(settings: Settings) -> Drafting:
         settings["draft"],
         None if tokens == "auto" else tokens,
         settings["draft_min_p"],
-        Verification(settings["verify"], settings["verify_threshold"]),
+        Verification(settings["verify"], settings["verify_threshold"] or MATCH.threshold),
     )
 
 

@@ -257,7 +257,10 @@ IDLE = {
         for one in ("json", "tool_choice", "grammar_backend", "formats")
         for other in ("guidance", "negative")
     },
+    ("guidance", "extra_properties"): _FORCED,
     ("top_k", "contrast"): "Of the best three tokens none is below the cutoff.",
+    ("min_p", "contrast"): "What is below the cutoff is below the minimum as well.",
+    ("contrast", "contrast_alpha"): "The contrast is tried with this cutoff by itself.",
     ("json_whitespace", "parsed"): "A document without white space is compact already.",
     ("lark", "grammar_backend"): "llguidance is the only back end for Lark; to name it changes nothing.",
 }

@@ -15,7 +15,7 @@ from processors.registry import Registry, builtin_registry
 __all__ = ["refuse_search", "search_notices"]
 
 _DETAILS = ("length_penalty", "early_stopping")
-_DRAFTS = ("draft", "draft_tokens", "draft_min_p")
+_DRAFTS = ("draft", "draft_tokens", "draft_min_p", "verify", "verify_threshold")
 _LEAVE_OUT = "Leave one of them out."
 
 

@@ -37,5 +37,5 @@ DRAFTS: tuple[Option, ...] = (
            "the same; rejection: drawn texts follow the same distribution; lossy-typical, lossy-threshold: "
            "more of them, and the text is another.", "Drafts", MATCH.policy),
     Option(("--verify-threshold",), float, "What lossy-threshold lets stand: drafts that the model gives at "
-           "least this.", "Drafts", MATCH.threshold, Bounds(gt=0, le=1)),
+           f"least this; {MATCH.threshold} if nothing is said.", "Drafts", None, Bounds(gt=0, le=1)),
 )  # fmt: skip

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from gencli.structured.finish import TextCheck
 from processors.grammar.constraint import Constraint
 
-__all__ = ["Audit", "Finding", "Plan", "Variant", "Verdict"]
+__all__ = ["UNIQUE_NAMES", "Audit", "Finding", "Plan", "Variant", "Verdict"]
 
 Verdict = Literal["mask", "check", "unknown"]
+UNIQUE_NAMES = "unique names"  # what no keyword asks for, and JSON does
 
 
 @dataclass(frozen=True, slots=True)

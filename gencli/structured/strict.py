@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gencli.errors import ConfigError
-from gencli.structured.audit.names import UNIQUE_NAMES
-from gencli.structured.plan import Finding, Plan, Verdict
+from gencli.structured.plan import UNIQUE_NAMES, Finding, Plan, Verdict
 
 __all__ = ["line", "meaning", "plan_notices", "refuse_open"]
 

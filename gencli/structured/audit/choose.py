@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gencli.structured.audit.audit import Graded, finding, graded
-from gencli.structured.audit.names import UNIQUE_NAMES, free_names, once
+from gencli.structured.audit.names import free_names, once
 from gencli.structured.audit.relax import above, relax, spell
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.errors import OutOfTime, SchemaError
-from gencli.structured.plan import Audit, Finding, Plan, Variant
+from gencli.structured.plan import UNIQUE_NAMES, Audit, Finding, Plan, Variant
 from gencli.structured.rewrite.node import GiveUp
 from gencli.structured.rewrite.normal import Rewritten
 from gencli.structured.rewrite.normal import rewrite as rewritten_for

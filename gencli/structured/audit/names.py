@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from gencli.structured.audit.shapes import APPLICATORS, GROUPS, declared_types
-from gencli.structured.plan import Finding
+from gencli.structured.plan import UNIQUE_NAMES, Finding
 from gencli.structured.schema.refs import walk
 
-__all__ = ["UNIQUE_NAMES", "free_names", "once"]
+__all__ = ["free_names", "once"]
 
-UNIQUE_NAMES = "unique names"
 _ELSEWHERE = frozenset((*APPLICATORS, "enum", "const"))
 _NAMING = ("additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "type")
 
