@@ -6,7 +6,9 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Match", "Prefixes", "Tokens", "shared_length"]
+__all__ = ["Match", "Prefixes", "Tokens", "is_worth_copying", "shared_length"]
+
+_LEAST = 16  # tokens
 
 Tokens = tuple[int, ...]
 
@@ -72,3 +74,8 @@ def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
         else:
             high = middle
     return low
+
+
+def is_worth_copying(length: int, wanted: int) -> bool:
+    """Whether so many tokens are worth a copy from lane to lane: a few are only if they are all wanted."""
+    return length >= _LEAST or length == wanted

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gencli.prefixes import Match, Prefixes, Tokens
+from gencli.prefixes import Match, Prefixes, Tokens, is_worth_copying
 from gencli.sequence import Sequence
 
 __all__ = ["Fork", "Sharing"]
-
-_LEAST = 16  # tokens that are worth a copy, unless they are all of the prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +58,11 @@ class Sharing:
         match = max(
             self._prompts.nearest(beginning), self._warm.nearest(beginning), key=lambda match: match.length
         )
-        is_whole = match.length == len(beginning)
         if not self._can_rollback:
+            is_whole = match.length == len(beginning)
             is_exact = is_whole and match.lane in self._begun and self._is_at(match.lane, match.length)
             return match if is_exact else Match()
-        return match if is_whole or match.length >= _LEAST else Match()
+        return match if is_worth_copying(match.length, len(beginning)) else Match()
 
     def forks(self, running: Iterable[Sequence]) -> tuple[Fork, ...]:
         """Copies for sequences that have not begun, where the tokens are there; the rest begins or waits."""

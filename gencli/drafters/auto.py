@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gencli.drafters.base import DraftAsk, Drafter
 from gencli.drafters.chooser import Chooser
+from gencli.prefixes import shared_length
 from gencli.request import Request
 
 __all__ = ["AutoDrafter"]
@@ -80,9 +81,4 @@ class AutoDrafter(Drafter):
         length, guesses = self._open.pop(ask.slot, (0, ()))
         came, right = ask.tokens[length:], self._right[ask.slot]
         for i, guess in enumerate(guesses):
-            right[i] = _FADING * right[i] + _same(guess, came)
-
-
-def _same(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+            right[i] = _FADING * right[i] + shared_length(tuple(guess), tuple(came))

@@ -11,6 +11,7 @@ from gencli.drafters.base import DraftAsk, Drafter, Drawn
 from gencli.drafters.chooser import Choice, Chooser
 from gencli.models.base import ModelRunner
 from gencli.plan import Feed, StepPlan
+from gencli.prefixes import shared_length
 from gencli.request import Request
 
 __all__ = ["ModelDrafter"]
@@ -103,10 +104,9 @@ class ModelDrafter(Drafter):
         if len(text) >= self._spec.context:
             return False
         lane = self._borrowed(ask.slot)
-        same, limit = lane.sure, min(len(lane.tokens), len(text) - 1)  # the last token is always fed
-        while same < limit and lane.tokens[same] == text[same]:
-            same += 1
-        same = min(same, limit)
+        limit = min(len(lane.tokens), len(text) - 1)  # the last token is always fed
+        sure = min(lane.sure, limit)
+        same = sure + shared_length(lane.tokens[sure:limit], [*text[sure:limit]])
         if same < len(lane.tokens):
             self._runner.keep(ask.slot, same)
             del lane.tokens[same:]

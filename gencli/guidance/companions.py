@@ -10,7 +10,7 @@ from gencli.errors import UsageError
 from gencli.guidance.pairing import Pairing, Part
 from gencli.models.base import ModelRunner
 from gencli.plan import Feed
-from gencli.prefixes import shared_length
+from gencli.prefixes import is_worth_copying, shared_length
 from gencli.request import Request
 from gencli.scheduler import Step
 from gencli.sequence import Sequence
@@ -18,7 +18,6 @@ from gencli.sequence import Sequence
 __all__ = ["Companions"]
 
 _CATCH_UP = 64  # tokens; a companion that is farther behind reads, and its sample waits
-_LEAST = 16  # tokens that are worth a copy, unless they are all that is wanted
 
 
 @dataclass(slots=True, eq=False)
@@ -205,7 +204,7 @@ class Companions:
             key=lambda pair: pair[0],
             default=(0, lane),
         )
-        if shared > own and (shared >= _LEAST or shared == len(wanted)):
+        if shared > own and is_worth_copying(shared, len(wanted)):
             lane.copy(best, shared)
         else:
             lane.shorten(own)
