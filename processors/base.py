@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
@@ -23,6 +23,7 @@ __all__ = [
     "Document",
     "Env",
     "Followed",
+    "Noise",
     "Processor",
     "Vocabulary",
     "in_slot",
@@ -31,6 +32,7 @@ __all__ = [
 P = TypeVar("P", bound=Params)
 
 Document = Literal["free", "open", "complete", "over", "broken"]
+Noise = Callable[[int, Sequence[int]], Sequence[float]]  # of a draw, at a position of the output, for ids
 
 
 class Compiler(Protocol):
@@ -147,8 +149,11 @@ class Processor(ABC, Generic[P]):
         """Where the output would stand after each of these tokens; () from a stage without a grammar."""
         return ()
 
-    def likely(self, slot: int) -> tuple[int, ...]:
-        """Tokens that have to come next, or are likely to, whatever the logits say; () if none are known."""
+    def likely(self, slot: int, noise: Noise | None) -> tuple[int, ...]:
+        """Tokens that have to come next, or are likely to, whatever the logits say; () if none are known.
+
+        `noise` is what the slot's draw will add to logits, where drafts may know of it.
+        """
         return ()
 
     def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:

@@ -13,8 +13,8 @@ __all__ = ["History"]
 class History:
     """Prompt and output of each slot, and the seed its draws come from.
 
-    tokens [S, L], lengths [S], prompt_lengths [S] and seeds [S] are int64 on `device`. Lengths are
-    mirrored on the host, so that the width of a gather never has to be asked of the device.
+    tokens [S, L], lengths [S], prompt_lengths [S] and seeds [S] are int64 on `device`. Lengths and seeds
+    are mirrored on the host, so that neither they nor the width of a gather have to be asked of the device.
     `forced` [S, L] bool marks tokens that were the only choice; None as long as there are none.
     """
 
@@ -25,18 +25,22 @@ class History:
         self.prompt_lengths = torch.zeros_like(self.lengths)
         self.seeds = torch.zeros_like(self.lengths)
         self.forced: Tensor | None = None
-        self._host_lengths = [0] * slots
+        self._host_lengths, self._host_seeds = [0] * slots, [0] * slots
 
     def length(self, slot: int) -> int:
         """Committed tokens of the slot, prompt included."""
         return self._host_lengths[slot]
+
+    def seed(self, slot: int) -> int:
+        """The seed of the slot's draws, signed."""
+        return self._host_seeds[slot]
 
     def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:
         """Start a slot anew with a prompt; `seed` is the request's own 64-bit seed."""
         self._reserve(slot + 1, len(prompt))
         self.tokens[slot, : len(prompt)] = torch.tensor(prompt, dtype=torch.int64)
         self.prompt_lengths[slot] = len(prompt)
-        self.seeds[slot] = seed
+        self._set_seed(slot, seed)
         if self.forced is not None:
             self.forced[slot] = False
         self._set_length(slot, len(prompt))
@@ -80,7 +84,7 @@ class History:
         if self.forced is not None:
             self.forced[target] = self.forced[source]
         self.prompt_lengths[target] = self.prompt_lengths[source]
-        self.seeds[target] = seed
+        self._set_seed(target, seed)
         self._set_length(target, self._host_lengths[source])
 
     def release(self, slot: int) -> None:
@@ -91,6 +95,10 @@ class History:
     def _set_length(self, slot: int, length: int) -> None:
         self.lengths[slot] = length
         self._host_lengths[slot] = length
+
+    def _set_seed(self, slot: int, seed: int) -> None:
+        self.seeds[slot] = seed
+        self._host_seeds[slot] = seed
 
     def _reserve(self, slots: int, length: int) -> None:
         """Grow by doubling, so that a long run costs few copies."""
@@ -108,6 +116,7 @@ class History:
             for column in (self.lengths, self.prompt_lengths, self.seeds)
         )
         self._host_lengths += [0] * extra
+        self._host_seeds += [0] * extra
 
 
 def _grown(tokens: Tensor, slots: int, length: int) -> Tensor:

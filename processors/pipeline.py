@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Followed, Processor
+from processors.base import Admission, Env, Followed, Noise, Processor
 from processors.chain import Chain
 from processors.errors import EmptySupport, NonFiniteLogits, RowError, StageFailure
 from processors.registry import Registry, builtin_registry, twice
@@ -87,9 +87,9 @@ class Pipeline:
         found = (self.stage(name).follow(slot, tokens) for name in self._orders[slot])
         return next(filter(None, found), ())
 
-    def likely(self, slot: int) -> tuple[int, ...]:
+    def likely(self, slot: int, noise: Noise | None = None) -> tuple[int, ...]:
         """Tokens that have to come next in the slot, or are likely to, whatever the logits say."""
-        return next(filter(None, (self.stage(name).likely(slot) for name in self._orders[slot])), ())
+        return next(filter(None, (self.stage(name).likely(slot, noise) for name in self._orders[slot])), ())
 
     def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """Tokens that complete the slot's open document behind these; () if there is none."""

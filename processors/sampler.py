@@ -9,9 +9,13 @@ one an id picks the id inside (Maddison, Tarlow, Minka 2014). The row's finite l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import torch
 from torch import Tensor
 
+from processors.base import Noise
 from processors.catalog import Draw
 from processors.kernels.softmax import softmax_parts
 from processors.rng import Stream, gumbel, row_keys, uniform
@@ -49,6 +53,10 @@ class Sampler:
     def fork(self, source: int, target: int) -> None:
         """The target slot draws as the source does."""
         self._draws[target] = self._draws[source]
+
+    def noise(self, slot: int, seed: int) -> Noise | None:
+        """What the slot's draw adds to the logits of a few ids, where it adds something to each."""
+        return partial(_noise, seed) if self._draws[slot] == "gumbel" else None
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Tokens [R] int64 for logits [R, V] float32; EMPTY or NON_FINITE where no choice can be made."""
@@ -104,6 +112,12 @@ def _plain(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     ids = torch.arange(logits.shape[1], device=logits.device)
     return (logits + gumbel(keys, ids)).argmax(dim=-1)
+
+
+def _noise(seed: int, position: int, ids: Sequence[int]) -> list[float]:
+    key = row_keys(torch.tensor(seed), torch.tensor(position), Stream.TOKEN)
+    found: list[float] = gumbel(key, torch.tensor(ids, dtype=torch.int64)).tolist()
+    return found
 
 
 def _plain_sparse(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from processors.base import Noise
 from processors.history import History
 from processors.kernels.softmax import token_probability
 from processors.pipeline import Pipeline
@@ -71,6 +72,10 @@ class Chooser:
             Choice(int(token) if token >= 0 and chance >= low else None, chance, row if own else None)
             for token, chance, low, own, row in zip(*pairs, least, apart, processed, strict=True)
         ]
+
+    def noise(self, slot: int) -> Noise | None:
+        """What the slot's draw will add to the logits of a few ids; None if it adds nothing to each."""
+        return self._sampler.noise(slot, self._history.seed(slot))
 
     def _last_rows(self, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
         rows = Rows.build(self._history, slots, drafts)

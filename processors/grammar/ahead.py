@@ -1,77 +1,73 @@
-"""What comes next in a JSON text, if the model leaves white space out or puts it where it did before."""
+"""What comes next in a document: what is forced, and in JSON, what likely stands between its parts."""
 
 from __future__ import annotations
 
+import math
+
+from processors.base import Noise
 from processors.grammar.backend import Matcher
 from processors.grammar.canonical import Speller
+from processors.grammar.habits import Habits, Signs
 
 __all__ = ["look_ahead"]
 
-_LIMIT = 256  # bytes
-_USUAL = {b"{": b"", b"[": b"", b",": b" ", b":": b" "}
+_LIMIT = 32  # tokens
+_LEAST = 0.1  # how likely all guesses together have to be
 
 
-def look_ahead(matcher: Matcher, speller: Speller, text: bytes, *, is_json: bool) -> bytes:
-    """What the grammar forces, and for JSON, what it would force but for white space.
+def look_ahead(
+    matcher: Matcher, speller: Speller, text: bytes, habits: Habits | None, noise: Noise | None = None
+) -> tuple[int, ...]:
+    """The tokens that are forced behind `text`, and in JSON, whose `habits` are known, likely ones between.
 
-    `text` is the document so far, which shows where it has white space. The matcher is afterwards what it
-    was.
+    `noise` is what the request's draw adds to the logits so many tokens from here: between tokens that the
+    text has had about as often, it decides as it does between those that the model finds as likely. The
+    matcher is afterwards what it was.
     """
-    walk, found = _Walk(matcher, speller), b""
+    walk, sure = _Walk(matcher, speller, text, habits), 1.0
     try:
-        while len(found) < _LIMIT:
-            step = b"" if matcher.is_complete() else matcher.forced()
-            step = step or (_guess(walk, text + found) if is_json else b"")
-            if not step or not walk.feed(step):
-                break
-            found += step
+        while len(walk.tokens) < _LIMIT and not matcher.is_complete():
+            done, forced = len(walk.tokens), matcher.forced()
+            if run := speller.spell(walk.text, forced):
+                if not all(map(walk.go, run)):
+                    break
+            else:
+                sure *= walk.guess(forced, noise)
+                if sure < _LEAST:
+                    return tuple(walk.tokens[:done])
+        return tuple(walk.tokens[:_LIMIT])
     finally:
-        matcher.rollback(walk.accepted)
-    return found
+        matcher.rollback(len(walk.tokens))
 
 
 class _Walk:
-    """A matcher that is given bytes, and counts the tokens that they took."""
+    """Goes on in a matcher, and knows what it has gone."""
 
-    def __init__(self, matcher: Matcher, speller: Speller) -> None:
-        self.accepted = 0
-        self._matcher, self._speller = matcher, speller
+    def __init__(self, matcher: Matcher, speller: Speller, text: bytes, habits: Habits | None) -> None:
+        self.tokens: list[int] = []
+        self.text = text
+        self._matcher, self._speller, self._habits = matcher, speller, habits
+        self._signs = habits.signs if habits else Signs()
 
-    def feed(self, data: bytes) -> bool:
-        """Whether all of these bytes are legal; the matcher is behind as many of them as are."""
-        for byte in data:
-            token = self._speller.byte_ids.get(byte)
-            if token is None or not self._matcher.accept(token):
-                return False
-            self.accepted += 1
+    def go(self, token: int) -> bool:
+        """Whether the token is legal; the walk is then behind it."""
+        if not self._matcher.accept(token):
+            return False
+        self.tokens.append(token)
+        self.text = self._speller.join(self.text, token)
+        self._signs = self._signs.after(self._speller.token_bytes[token])
         return True
 
-    def allows(self, data: bytes) -> bool:
-        """Whether these bytes are legal."""
-        start = self.accepted
-        is_legal = self.feed(data)
-        self._matcher.rollback(self.accepted - start)
-        self.accepted = start
-        return is_legal
-
-
-def _guess(walk: _Walk, text: bytes) -> bytes:
-    """Between two parts of the structure: white space and the one part that may come next."""
-    done = text.rstrip()
-    last, begun = done[-1:], text[len(done) :]
-    if not last or last.isdigit() or walk.allows(b"Z"):  # inside a number or a string
-        return b""
-    known = _space_after(done[:-1], last)
-    if not known.startswith(begun) and begun[-1:] == begun[-2:-1] and walk.allows(begun[-1:]):
-        return begun[-1:]  # a run of two goes on, up to the cap
-    space = known[len(begun) :] if known.startswith(begun) else b""
-    parts = (b'"', b"{", b"[") if last in _USUAL else (b":", b",", b"}", b"]")
-    legal = [part for part in parts if walk.allows(space + part)]
-    return space + legal[0] if len(legal) == 1 else space
-
-
-def _space_after(text: bytes, last: bytes) -> bytes:
-    """The white space that came after this sign the last time, else what usually comes."""
-    _, found, rest = text.rpartition(last)
-    space = rest[: len(rest) - len(rest.lstrip())]
-    return space if found and rest.strip() and last in _USUAL else _USUAL.get(last, b"")
+    def guess(self, forced: bytes, noise: Noise | None) -> float:
+        """Go on by the likeliest token that begins with what is forced; how likely it is, 0 without one."""
+        if self._habits is None or (self._signs.in_string and not forced):
+            return 0.0
+        weights, known = self._habits.weights(self._signs), self._speller.token_bytes
+        tokens = [token for token in weights if known[token].startswith(forced)]
+        marks = noise(len(self.tokens), tokens) if noise and tokens else [0.0] * len(tokens)
+        scores = [math.log(weights[token]) + mark for token, mark in zip(tokens, marks, strict=True)]
+        ranked = sorted(zip(scores, tokens, strict=True), reverse=True)
+        for rank, (score, token) in enumerate(ranked):
+            if self.go(token):
+                return 1 / sum(math.exp(other - score) for other, _ in ranked[rank:])
+        return 0.0

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from processors.base import Followed, Vocabulary
+from processors.base import Followed, Noise, Vocabulary
 from processors.grammar.ahead import look_ahead
 from processors.grammar.backend import Ask, Matcher
 from processors.grammar.bits import allow_only, allows
 from processors.grammar.canonical import Speller
 from processors.grammar.closing import SLACK, Closer
+from processors.grammar.habits import Habits
 
 __all__ = ["Marker", "Place", "Rules"]
 
@@ -45,6 +46,7 @@ class Rules:
 
     `ends` are the ids that end a text. `is_canonical`: forced text is cut into tokens as the tokenizer
     would. `budget`: the most tokens of the output, if what cannot be ended within them is to be avoided.
+    `usual` are the habits of JSON of which nothing is known.
     """
 
     speller: Speller
@@ -54,6 +56,7 @@ class Rules:
     is_json: bool = False
     is_canonical: bool = False
     budget: int | None = None
+    usual: Habits = field(default_factory=Habits)
 
 
 @dataclass(slots=True)
@@ -62,7 +65,8 @@ class Place:
 
     `text` is the document so far, or the end of it, `count` the number of tokens of the whole output, `reach`
     that of a short document. `is_done` says that the text has ended, or holds a token that the grammar
-    does not allow; nothing that comes then is used.
+    does not allow; nothing that comes then is used. `habits` are how the parts of the document have
+    followed each other, but for the tokens that are `unread`.
     """
 
     matcher: Matcher
@@ -72,6 +76,8 @@ class Place:
     count: int = 0
     reach: int = 0
     is_done: bool = False
+    habits: Habits | None = None
+    unread: list[int] = field(default_factory=list)
 
     @classmethod
     def start(cls, matcher: Matcher, rules: Rules, reach: int | None) -> Place:
@@ -82,7 +88,8 @@ class Place:
 
     def fork(self) -> Place:
         """An independent copy."""
-        return replace(self, matcher=self.matcher.fork())
+        habits = self.habits and self.habits.copy()
+        return replace(self, matcher=self.matcher.fork(), habits=habits, unread=[*self.unread])
 
     def free(self, drafts: tuple[int, ...]) -> int:
         """How many of the drafts come before the document; more than there are if it does not begin."""
@@ -115,6 +122,7 @@ class Place:
             self.is_done = True
         else:
             self.text = self.rules.speller.join(self.text, token)
+            self.unread.append(token)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
         """Narrow the masks [n, W] inside the document: forced text to its tokens, and to what can be ended.
@@ -150,13 +158,22 @@ class Place:
             rules.closer.narrow(mask, matcher, text, rules.budget - count, is_json=rules.is_json)
         return None
 
-    def ahead(self) -> tuple[int, ...]:
-        """The tokens that have to come next, and beyond them those that will if white space is as usual."""
+    def ahead(self, noise: Noise | None) -> tuple[int, ...]:
+        """The tokens that have to come next, and beyond them those that likely will; see look_ahead."""
         if self.is_done or self.tail is not None:
             return ()
-        speller = self.rules.speller
-        text = look_ahead(self.matcher, speller, self.text, is_json=self.rules.is_json)
-        return speller.spell(self.text, text)
+        here = _shifted(noise, self.count) if noise else None
+        return look_ahead(self.matcher, self.rules.speller, self.text, self._read(), here)
+
+    def _read(self) -> Habits | None:
+        """The habits of the text, with the tokens that have come since it was asked for them."""
+        if not self.rules.is_json:
+            return None
+        self.habits = self.habits or self.rules.usual.copy()
+        for token in self.unread:
+            self.habits.add(token, self.rules.speller.token_bytes[token])
+        self.unread.clear()
+        return self.habits
 
     def closing(self, tokens: tuple[int, ...], most: int) -> tuple[int, ...]:
         """What completes the open document behind these tokens; () if it is not open, or nothing does."""
@@ -202,6 +219,10 @@ class Place:
             yield walk
         finally:
             self.matcher.rollback(walk.accepted)
+
+
+def _shifted(noise: Noise, count: int) -> Noise:
+    return lambda ahead, ids: noise(count + ahead, ids)
 
 
 class _Walk:

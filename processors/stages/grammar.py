@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Followed, Processor
+from processors.base import Admission, Env, Followed, Noise, Processor
 from processors.catalog import GrammarParams, Phase
 from processors.errors import GrammarError
 from processors.grammar.backend import Ask, Backend, Grammar, load_backend
@@ -17,6 +17,7 @@ from processors.grammar.bits import count_allowed, set_ids, words
 from processors.grammar.canonical import Speller
 from processors.grammar.closing import Closer
 from processors.grammar.constraint import Constraint
+from processors.grammar.habits import Habits
 from processors.grammar.place import Marker, Place, Rules
 from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
@@ -54,6 +55,7 @@ class GrammarStage(Processor[GrammarParams]):
         self._backends: dict[str, Backend] = {}
         self._ahead: dict[int, _Ahead] = {}
         self._closer = Closer(Speller(env.vocabulary), env.width) if env.vocabulary else None
+        self._usual = Habits.usual(env.vocabulary) if env.vocabulary else Habits()
         self._reach = lru_cache(maxsize=64)(self._shortest)
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
@@ -74,6 +76,7 @@ class GrammarStage(Processor[GrammarParams]):
             is_json=params.kind == "json_schema",
             is_canonical=params.canonical,
             budget=request.max_tokens if params.in_budget else None,
+            usual=self._usual,
         )
         reach = None if rules.budget is None else self._reach(grammar, rules.budget, rules.is_json)
         self._places[slot] = Place.start(grammar.matcher(), rules, reach)
@@ -121,9 +124,9 @@ class GrammarStage(Processor[GrammarParams]):
         stands = self._places[slot].follow(tokens)
         return tuple(Followed(stand.document, flag) for stand, flag in zip(stands, flags, strict=False))
 
-    def likely(self, slot: int) -> tuple[int, ...]:
-        """What the grammar has come next, if it leaves no choice, or none but white space."""
-        return self._places[slot].ahead()
+    def likely(self, slot: int, noise: Noise | None) -> tuple[int, ...]:
+        """What the grammar has come next, and between parts of JSON what has stood there before."""
+        return self._places[slot].ahead(noise)
 
     def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """What completes the document behind these tokens, with little more; () if it is not open."""
