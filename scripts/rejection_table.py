@@ -31,8 +31,8 @@ def main() -> None:
         "degrees of freedom (bound).\n",
         *_head("chain", PAIRS),
         *(_row(name, cells[name]) for name in CHAINS),
-        f"\nThe same with faults, {told.fault_draws:,} texts in each cell: in how many cells a fault is caught, "
-        "of those where it changes a text.\n",
+        f"\nThe same with faults, {told.fault_draws:,} texts in each cell: in how many cells a fault is "
+        "caught, of those where it changes a text.\n",
         *_head("fault", CHAINS),
         *(_row(fault, [caught[name][fault] for name in CHAINS]) for fault in EVERY),
     ]
