@@ -124,7 +124,7 @@ class AdaptiveDrafter(Drafter):
         drafts = step.drafted / step.lanes
         passes = max(self._longest, 1) if self.passes else 1
         if step.drafted:
-            self._costs.add_verify(drafts, step.seconds / plain - 1)
+            self._costs.add_verify(drafts, step.seconds / plain - 1, longest=max(self._longest, 1))
         # A pass whose draft is too improbable to be proposed takes as long as any.
         self._costs.add_draft(self._seconds / plain / passes)
         usual = (self._costs.draft or 0.0) * passes + (self._costs.verify(drafts) if step.drafted else 0.0)
