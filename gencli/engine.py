@@ -68,7 +68,7 @@ class Engine:
         drafter: Drafter | None = None,
         grammars: Compiler | None = None,
         amateurs: Mapping[str, ModelRunner] | None = None,
-        clock: Clock = time.perf_counter,
+        clock: Clock | None = None,
         share_prefixes: bool = True,
     ) -> None:
         spec = runner.spec

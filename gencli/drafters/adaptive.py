@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gencli.drafters.base import DraftAsk, Drafter, Measured
 from gencli.drafters.chooser import Chooser
 from gencli.drafters.costs import Acceptance, Costs
 from gencli.drafters.gain import tokens_per_step
+from gencli.drafters.work import Clock
 from gencli.request import Request
 
 __all__ = ["AdaptiveDrafter"]
@@ -47,9 +47,7 @@ class AdaptiveDrafter(Drafter):
     handles requests that name it; without a name, all.
     """
 
-    def __init__(
-        self, inner: Drafter, *, name: str = "", clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, inner: Drafter, *, clock: Clock, name: str = "") -> None:
         self._inner, self._name, self._clock = inner, name, clock
         self.passes = inner.passes
         self._slots: dict[int, _Slot] = {}
