@@ -43,8 +43,8 @@ class AdaptiveDrafter(Drafter):
 
     Steps and drafts are timed by `clock`, which decides how many drafts there are and nothing else. What
     drafting has cost beyond its gain is held against a budget, so that drafts that never stand cost little:
-    a plain step, and 2 % of the steps from then on. What the draft reads of prompts is not counted. It
-    handles requests that name it; without a name, all.
+    a plain step, and 2 % of the steps from then on. What the draft reads of long texts is not counted, but
+    held down (see GlancingDrafter). It handles requests that name it; without a name, all.
     """
 
     def __init__(self, inner: Drafter, *, clock: Clock, name: str = "") -> None:

@@ -10,6 +10,7 @@ from gencli.drafters.adaptive import AdaptiveDrafter
 from gencli.drafters.auto import AutoDrafter
 from gencli.drafters.base import Drafter
 from gencli.drafters.first import FirstDrafter
+from gencli.drafters.glance import GlancingDrafter
 from gencli.drafters.model import ModelDrafter
 from gencli.drafters.ngram import NgramDrafter
 from gencli.drafters.options import EARLY_EXIT, NO_DRAFTER
@@ -51,7 +52,7 @@ def make_drafter(
     if name not in _FREE and name != NO_DRAFTER:
         drafter, on = bare_drafter(name, target, choice, registry=registry), clock or time.perf_counter
         if isinstance(drafter, ModelDrafter):  # those of plugins may wait for another process
-            on = work
+            drafter, on = GlancingDrafter(drafter), work
         made.append(AdaptiveDrafter(drafter, name=name, clock=on))
     return FirstDrafter(made)
 
