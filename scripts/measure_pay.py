@@ -73,7 +73,9 @@ class Useless(Drafter):
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
         """See Drafter."""
-        return [[(token + 7) % self._size for token in run] for run in self._inner.propose(asks)]
+        runs = self._inner.propose(asks)
+        self.is_reading = self._inner.is_reading
+        return [[(token + 7) % self._size for token in run] for run in runs]
 
 
 class Scripted(Drafter):
