@@ -41,7 +41,10 @@ class Closer:
 
     def __init__(self, speller: Speller, width: int) -> None:
         self.speller, self._width = speller, width
-        self._bytes = [speller.byte_ids[byte] for byte in _ORDER if byte in speller.byte_ids]
+        known = [byte for byte in _ORDER if byte in speller.byte_ids]
+        self._bytes = [speller.byte_ids[byte] for byte in known]
+        self._ranks = {byte: rank for rank, byte in enumerate(known)}
+        self._weights = [_weight(byte, 0) for byte in known]
         self._kinds: dict[bytes, _Kinds] = {}
 
     def path(
@@ -87,8 +90,11 @@ class Closer:
         """
         if not is_json or self._may_break(matcher):
             return self._bytes
-        counts = Counter(text[text.rfind(b'"') + 1 :])
-        return sorted(self._bytes, key=lambda token: _weight(self.speller.token_bytes[token][0], counts))
+        weights = self._weights.copy()
+        for byte, count in Counter(text[text.rfind(b'"') + 1 :]).items():
+            if byte in self._ranks:
+                weights[self._ranks[byte]] = _weight(byte, count)
+        return [self._bytes[rank] for rank in sorted(range(len(weights)), key=weights.__getitem__)]
 
     def _may_break(self, matcher: Matcher) -> bool:
         token = self.speller.byte_ids.get(10)
@@ -149,15 +155,16 @@ class Closer:
         return self._kinds[signs]
 
 
-def _weight(byte: int, counts: Counter[int]) -> int:
-    """How late a byte comes in a string: never its end, last what is escaped or a part of a character.
+def _weight(byte: int, count: int) -> int:
+    """How late a byte comes that a string has so often: never its end, last what is escaped or part of a
+    character.
 
     Brackets come first some times: without white space a document looks like a string in between.
     """
     if byte in b"]}":
-        return counts[byte] // _NESTED
+        return count // _NESTED
     is_awkward = byte == ord("\\") or not 32 <= byte < 127
-    return -1 if byte == ord('"') else counts[byte] + _LATE * is_awkward
+    return -1 if byte == ord('"') else count + _LATE * is_awkward
 
 
 def _kind(data: bytes, signs: bytes) -> tuple[bytes, int, int]:
