@@ -52,8 +52,8 @@ class _Chosen:
 class Engine:
     """Runs requests together, continuously batched, on one model.
 
-    `max_batch` is the number of sequences that run at once, `step_tokens` about how many tokens a step
-    feeds. Requests that wait or join change nothing in the text of the others. `clock` times drafts.
+    `max_batch` sequences run at once, and a step feeds at most `step_tokens` (None: see step_limit), but for
+    one a sequence. Requests that wait or join change nothing in the text of the others. `clock` times drafts.
     Guided requests need a second lane, from `max_batch` on; `amateurs` are the models that contrasts name.
     """
 
@@ -63,12 +63,12 @@ class Engine:
         tokenizer: Tokenizer,
         *,
         max_batch: int = 8,
-        step_tokens: int = 512,
+        step_tokens: int | None = None,
         registry: Registry | None = None,
         drafter: Drafter | None = None,
         grammars: Compiler | None = None,
         amateurs: Mapping[str, ModelRunner] | None = None,
-        clock: Clock = time.perf_counter,
+        clock: Clock | None = None,
         share_prefixes: bool = True,
     ) -> None:
         spec = runner.spec
@@ -82,7 +82,7 @@ class Engine:
             can_rollback=spec.can_rollback,
             share_prefixes=share_prefixes,
         )
-        self._companions = Companions(runner, amateurs, offset=max_batch, step_tokens=step_tokens)
+        self._companions = Companions(runner, amateurs, offset=max_batch, budget=self._scheduler.step_tokens)
         self._history = History(device, slots=max_batch + 1)
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
         self.pipeline = Pipeline(env, self._registry)

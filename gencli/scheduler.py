@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from gencli.budget import fitting, lanes_of, span_cost, step_limit
 from gencli.lookahead import LookAhead
 from gencli.plan import Feed, StepPlan
 from gencli.sequence import Sequence
@@ -15,6 +16,7 @@ from gencli.slots import Slots
 __all__ = ["Choosing", "Propose", "Scheduler", "Step"]
 
 Choosing = list[tuple[Sequence, tuple[int, ...]]]  # sequences with a token to choose, and their drafts
+_Span = tuple[Sequence, int]  # a sequence, and up to which token it is fed
 Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by slot
 
 
@@ -41,14 +43,16 @@ class Scheduler:
     as there are slots, until the memory said no.
 
     Running sequences decode in every step; what is left of the token budget goes to prompt chunks, so
-    that a long prompt does not stall its neighbours.
+    that a long prompt does not stall its neighbours, and to drafts. No step feeds more than `step_tokens`
+    but for one token a sequence: drafts are cut, or where that would change a text, chunks are smaller and
+    sequences wait for a step.
     """
 
     def __init__(
         self,
         *,
         max_batch: int,
-        step_tokens: int,
+        step_tokens: int | None,
         can_rollback: bool = True,
         share_prefixes: bool = True,
     ) -> None:
@@ -57,7 +61,8 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self._slots = Slots(max_batch, can_rollback=can_rollback, stays_warm=can_rollback and share_prefixes)
         self._sharing = Sharing(self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes)
-        self._step_tokens = step_tokens
+        self.step_tokens = step_limit(step_tokens, max_batch)
+        self._welcome = 0  # tokens that drafts of the last step would have taken, uncut
         self._num_added = 0
 
     def add(self, sequence: Sequence) -> None:
@@ -122,23 +127,61 @@ class Scheduler:
         read no further than to their last token but one.
         """
         forks = self._sharing.forks(self.running)
-        spans = [(s, len(s)) for s in self.running if len(s) - s.fed == 1 and not is_held(s)]
-        budget = self._step_tokens - len(spans)
-        spans += self._chunks(max(budget, self._step_tokens // 4, 1), is_held)
-        drafts = propose([sequence for sequence, end in spans if end == len(sequence)])
+        spans = self._decoding(is_held)
+        left, least = self._left(spans), self.step_tokens // 4
+        spans += self._chunks(max(left - self._welcome, min(left, least), 1), is_held)
+        choosing = [sequence for sequence, end in spans if end == len(sequence)]
+        drafts = self._cut(propose(choosing), choosing, self._left(spans))
         feeds = tuple(_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans)
         return Step(StepPlan(feeds), tuple(sequence for sequence, _ in spans), forks)
 
-    def _chunks(self, budget: int, is_held: Callable[[Sequence], bool]) -> Iterator[tuple[Sequence, int]]:
+    def _left(self, spans: list[_Span]) -> int:
+        return self.step_tokens - sum(span_cost(sequence, end) for sequence, end in spans)
+
+    def _decoding(self, is_held: Callable[[Sequence], bool]) -> list[_Span]:
+        """Sequences that decode in this step.
+
+        Those whose drafts must not be cut take turns where they do not all fit: that changes no text.
+        """
+        able = [s for s in self.running if len(s) - s.fed == 1 and not is_held(s)]
+        spans = [(s, len(s)) for s in able if not s.request.drafts_decide]
+        left, late = self._left(spans), list[Sequence]()
+        if len(able) < len(self.running):
+            left -= self.step_tokens // 4  # others read
+        for number, sequence in enumerate(s for s in able if s.request.drafts_decide):
+            cost = span_cost(sequence, len(sequence))
+            if number and cost > left:
+                late.append(sequence)
+            else:
+                spans.append((sequence, len(sequence)))
+                left -= cost
+        if late:
+            self.running.sort(key=lambda sequence: sequence not in late)
+        return spans
+
+    def _chunks(self, budget: int, is_held: Callable[[Sequence], bool]) -> Iterator[_Span]:
         """Sequences that read their prompt, and how far they read in this step."""
+        if any(map(is_held, self.running)):
+            budget = max(budget - self.step_tokens // 4, 1)  # for what they wait for
         for sequence in self.running:
             last = len(sequence) - is_held(sequence)
             start, end = sequence.fed, min(self._sharing.prefill_end(sequence), last)
             if budget < 1 or start == end or len(sequence) - start == 1:
                 continue
             end = min(end, start + budget)
-            budget -= end - start
+            if span_cost(sequence, end) > budget:  # its drafts come in the next step
+                end -= 1
+            budget -= span_cost(sequence, end)
             yield sequence, end
+
+    def _cut(
+        self, drafts: dict[int, tuple[int, ...]], choosing: list[Sequence], room: int
+    ) -> dict[int, tuple[int, ...]]:
+        """The drafts that are fed: those that decide a text as they are, others as far as there is room."""
+        lanes = {s.slot: lanes_of(s.request) for s in choosing if not s.request.drafts_decide}
+        free = {slot: run for slot, run in drafts.items() if slot in lanes}
+        self._welcome = sum(lanes[slot] * len(run) for slot, run in free.items())
+        return drafts | fitting(free, lanes, room)
 
 
 def _feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:

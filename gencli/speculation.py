@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from gencli.drafters.base import DraftAsk, Drafter, Drawn, Measured, Text
 from gencli.drafters.options import NO_DRAFTER
+from gencli.drafters.work import Clock, work_clock
 from gencli.errors import UsageError
 from gencli.events import Drafted
 from gencli.models.base import ModelSpec
@@ -24,8 +25,6 @@ from processors.rejection import Proposal
 
 __all__ = ["Clock", "Speculation"]
 
-Clock = Callable[[], float]  # seconds
-
 
 @dataclass(slots=True)
 class _Running:
@@ -37,6 +36,7 @@ class _Running:
     draft_seconds: float = 0.0
     began: float = 0.0
     seconds: float = 0.0
+    work: float = 0.0  # as work_clock counts: when it began, then what it took
     lanes: int = 0
     is_measured: bool = False  # it reads no prompt
     is_plain: bool = False
@@ -47,8 +47,8 @@ class _Running:
 class Speculation:
     """Asks a drafter once a step, for the slots where drafts are welcome.
 
-    The clock is read for statistics, and by drafters that weigh costs; it never decides a text: where the
-    number of drafts would, it is a fixed one.
+    The clock is read for statistics, and the one of work (see work_clock) for drafters that weigh costs, if
+    none is given that is both. It never decides a text: where the number of drafts would, it is a fixed one.
     """
 
     def __init__(
@@ -58,9 +58,10 @@ class Speculation:
         registry: Registry,
         spec: ModelSpec,
         *,
-        clock: Clock = time.perf_counter,
+        clock: Clock | None = None,
     ) -> None:
-        self._drafter, self._pipeline, self._spec, self._clock = drafter, pipeline, spec, clock
+        self._drafter, self._pipeline, self._spec = drafter, pipeline, spec
+        self._clock, self._work = clock or time.perf_counter, clock or work_clock(spec.device)
         self._guard = DraftGuard(registry)
         self._slots: set[int] = set()  # those that the drafter knows
         self._said: set[str] = set()
@@ -111,7 +112,8 @@ class Speculation:
         drafts = {ask.slot: tuple(run)[: ask.most] for ask, run in zip(asks, runs, strict=True) if run}
         now = self._clock()
         drawn = {ask.slot: run for ask, run in zip(asks, runs, strict=True) if isinstance(run, Drawn)}
-        self._step = _Running(drawn, frozenset(ask.slot for ask in asks), now - start, now)
+        asked = frozenset(ask.slot for ask in asks)
+        self._step = _Running(drawn, asked, now - start, now, work=self._work())
         return drafts
 
     def proposal(self, choosing: Choosing) -> Proposal | None:
@@ -129,7 +131,7 @@ class Speculation:
     def verified(self, plan: StepPlan) -> None:
         """The tokens of the step are chosen and known."""
         step = self._step
-        step.seconds = self._clock() - step.began
+        step.seconds, step.work = self._clock() - step.began, self._work() - step.work
         step.lanes = sum(feed.wanted > 0 for feed in plan.feeds)
         step.is_measured = all(feed.wanted == len(feed.tokens) for feed in plan.feeds)
         step.is_plain = step.is_measured and not any(feed.drafts for feed in plan.feeds)
@@ -147,7 +149,7 @@ class Speculation:
         """All has been observed."""
         step = self._step
         if step.is_measured:
-            self._drafter.measure(Measured(step.lanes, step.drafted, step.accepted, step.seconds))
+            self._drafter.measure(Measured(step.lanes, step.drafted, step.accepted, step.work))
 
     def _ask(self, sequence: Sequence) -> DraftAsk | None:
         if sequence.slot not in self._slots or not self._spec.can_rollback:

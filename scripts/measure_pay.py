@@ -31,6 +31,7 @@ from gencli.drafters.base import DraftAsk, Drafter
 from gencli.drafters.chooser import Chooser
 from gencli.drafters.gain import speedup
 from gencli.drafters.make import bare_drafter
+from gencli.drafters.work import work_clock
 from gencli.engine import Engine
 from gencli.events import Error, Finish, Token
 from gencli.models.hf import HFRunner
@@ -72,7 +73,9 @@ class Useless(Drafter):
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
         """See Drafter."""
-        return [[(token + 7) % self._size for token in run] for run in self._inner.propose(asks)]
+        runs = self._inner.propose(asks)
+        self.is_reading = self._inner.is_reading
+        return [[(token + 7) % self._size for token in run] for run in runs]
 
 
 class Scripted(Drafter):
@@ -108,7 +111,8 @@ class Way:
 
     def __init__(self, loaded: Loaded, drafter: Drafter | None) -> None:
         self._loaded = loaded
-        adaptive = AdaptiveDrafter(drafter) if drafter else None
+        work = work_clock(loaded.runner.spec.device)
+        adaptive = AdaptiveDrafter(drafter, clock=work) if drafter else None
         self._engine = Engine(
             loaded.runner, loaded.tokenizer, max_batch=1, drafter=adaptive, share_prefixes=False
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from gencli.batch.beside import models_of
 from gencli.batch.feed import prompt_text
 from gencli.batch.overrides import RowJobs
 from gencli.batch.prepare import Batch
@@ -50,12 +51,11 @@ def plan_rows(batch: Batch) -> Capacity:
     if folder is None:
         raise UsageError(f"--max-batch auto: {settings['model']} is not on this machine.")
     return plan_capacity(
-        read_card(folder),
+        models_of(batch, read_card(folder)),
         tokens=_longest(batch, tokenizer),
         dtype=settings["dtype"],
         device=settings["device"],
         kv_memory=kv_memory,
-        lanes=2 if batch.jobs.are_guided else 1,
     )
 
 

@@ -93,12 +93,14 @@ class RowJobs:
     """The jobs of a batch's rows: the run's settings, and above them what a row sets.
 
     Rows of equal options share a job, but for the seed; the least used are forgotten. `base` is the job
-    of a row that sets nothing.
+    of a row that sets nothing. Of those that were asked for, some may be guided by the model itself
+    (`are_guided`), and some by an amateur (`are_contrasted`).
     """
 
     def __init__(self, settings: Settings) -> None:
         self.base = make_job(settings)
-        self.are_guided = self.base.guidance.is_on  # any of those that were asked for
+        self.are_guided = self.are_contrasted = False
+        self._note(self.base)
         self._settings = settings
         self._registry = self.base.registry
         self._jobs: OrderedDict[str, Job] = OrderedDict()
@@ -118,10 +120,15 @@ class RowJobs:
             self._jobs.move_to_end(key)
         else:
             self._jobs[key] = self._made(rest, is_chat)
-            self.are_guided |= self._jobs[key].guidance.is_on
+            self._note(self._jobs[key])
         if len(self._jobs) > _MAX_JOBS:
             self._jobs.popitem(last=False)
         return replace(self._jobs[key], seed=self._seed(options))
+
+    def _note(self, job: Job) -> None:
+        if job.guidance.is_on:
+            self.are_guided |= not job.guidance.amateur
+            self.are_contrasted |= bool(job.guidance.amateur)
 
     def _seed(self, options: Mapping[str, Any]) -> int:
         if "seed" not in options:

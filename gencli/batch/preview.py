@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from gencli.batch.beside import models_of
 from gencli.batch.capacity import count_tokens, job_of
 from gencli.batch.feed import prompt_text
 from gencli.batch.prepare import Batch
@@ -118,12 +119,11 @@ def need_of(batch: Batch, found: Preview) -> Need | None:
     from gencli.models.placement import pick_device, pick_dtype
 
     capacity = plan_capacity(
-        card,
+        models_of(batch, card),
         tokens=found.longest,
         dtype=settings["dtype"],
         device=settings["device"],
         kv_memory=batch.plan["kv_memory"],
-        lanes=2 if batch.jobs.are_guided else 1,
     )
     is_planned = batch.plan["max_batch"] == "auto" or batch.plan["kv_memory"] is not None
     size = min(found.samples, capacity.max_batch if is_planned else settings["max_batch"])

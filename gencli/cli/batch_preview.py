@@ -38,6 +38,7 @@ def _lines(found: Preview, need: Need | None, batch: Batch) -> Iterator[tuple[st
         return
     kv = need.capacity.kv_bytes
     parts = [f"{size(need.capacity.weights)} weights"]
+    parts += [f"{size(weights)} weights of {name}" for name, weights in need.capacity.beside]
     parts += [f"{size(kv * need.batch)} keys and values"] if kv is not None else []
     parts += [f"{size(need.process)} Python and PyTorch"] if need.process is not None else []
     free = f"; {size(need.capacity.free)} are free" if need.capacity.free is not None else ""

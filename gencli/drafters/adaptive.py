@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gencli.drafters.base import DraftAsk, Drafter, Measured
 from gencli.drafters.chooser import Chooser
 from gencli.drafters.costs import Acceptance, Costs
 from gencli.drafters.gain import tokens_per_step
+from gencli.drafters.work import Clock
 from gencli.request import Request
 
 __all__ = ["AdaptiveDrafter"]
@@ -43,13 +43,11 @@ class AdaptiveDrafter(Drafter):
 
     Steps and drafts are timed by `clock`, which decides how many drafts there are and nothing else. What
     drafting has cost beyond its gain is held against a budget, so that drafts that never stand cost little:
-    a plain step, and 2 % of the steps from then on. What the draft reads of prompts is not counted. It
-    handles requests that name it; without a name, all.
+    a plain step, and 2 % of the steps from then on. What the draft reads of long texts is not counted, but
+    held down (see GlancingDrafter). It handles requests that name it; without a name, all.
     """
 
-    def __init__(
-        self, inner: Drafter, *, name: str = "", clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, inner: Drafter, *, clock: Clock, name: str = "") -> None:
         self._inner, self._name, self._clock = inner, name, clock
         self.passes = inner.passes
         self._slots: dict[int, _Slot] = {}
@@ -124,7 +122,7 @@ class AdaptiveDrafter(Drafter):
         drafts = step.drafted / step.lanes
         passes = max(self._longest, 1) if self.passes else 1
         if step.drafted:
-            self._costs.add_verify(drafts, step.seconds / plain - 1)
+            self._costs.add_verify(drafts, step.seconds / plain - 1, longest=max(self._longest, 1))
         # A pass whose draft is too improbable to be proposed takes as long as any.
         self._costs.add_draft(self._seconds / plain / passes)
         usual = (self._costs.draft or 0.0) * passes + (self._costs.verify(drafts) if step.drafted else 0.0)

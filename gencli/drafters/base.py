@@ -78,7 +78,8 @@ class Drawn(Sequence[int]):
 class Measured:
     """What a step took, drafting apart: `lanes` texts with `drafted` tokens in all, of which so many stand.
 
-    `seconds` are those of feeding, choosing and verifying. Steps that read prompts are not measured.
+    `seconds` are those of feeding, choosing and verifying, as work_clock counts. Steps that read prompts are
+    not measured.
     """
 
     lanes: int

@@ -10,11 +10,13 @@ from gencli.drafters.adaptive import AdaptiveDrafter
 from gencli.drafters.auto import AutoDrafter
 from gencli.drafters.base import Drafter
 from gencli.drafters.first import FirstDrafter
+from gencli.drafters.glance import GlancingDrafter
 from gencli.drafters.model import ModelDrafter
 from gencli.drafters.ngram import NgramDrafter
 from gencli.drafters.options import EARLY_EXIT, NO_DRAFTER
 from gencli.drafters.suffix import SuffixDrafter
 from gencli.drafters.vocabulary import require_same
+from gencli.drafters.work import Clock, work_clock
 from gencli.errors import ModelError, UsageError
 from gencli.models.base import ModelRunner
 from gencli.models.resolve import Loaded, ModelChoice, load
@@ -37,7 +39,7 @@ def make_drafter(
     choice: ModelChoice,
     *,
     registry: Registry | None = None,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Clock | None = None,
 ) -> Drafter:
     """The drafters that cost nothing until they are asked, and the one that is named.
 
@@ -45,10 +47,14 @@ def make_drafter(
     the target was loaded; a draft model is loaded in the same way. Raises ModelError for a model that cannot
     draft for the target.
     """
-    made = {key: make() for key, make in _FREE.items()}
-    if name not in made and name != NO_DRAFTER:
-        made[name] = bare_drafter(name, target, choice, registry=registry)
-    return FirstDrafter([AdaptiveDrafter(drafter, name=key, clock=clock) for key, drafter in made.items()])
+    work = clock or work_clock(target.runner.spec.device)
+    made = [AdaptiveDrafter(make(), name=key, clock=work) for key, make in _FREE.items()]
+    if name not in _FREE and name != NO_DRAFTER:
+        drafter, on = bare_drafter(name, target, choice, registry=registry), clock or time.perf_counter
+        if isinstance(drafter, ModelDrafter):  # those of plugins may wait for another process
+            drafter, on = GlancingDrafter(drafter), work
+        made.append(AdaptiveDrafter(drafter, name=name, clock=on))
+    return FirstDrafter(made)
 
 
 def bare_drafter(

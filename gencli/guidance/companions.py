@@ -82,7 +82,8 @@ class Companions:
 
     On the model itself the lane of a slot is the one `offset` places behind it; on an amateur it is the
     slot. A lane keeps what it has read, so that the next sample with the same prompt reads none of it, and
-    one that others are reading is read once and copied. It is cleared when the memory is full.
+    one that others are reading is read once and copied. It is cleared when the memory is full. `budget` is
+    how many tokens a model is fed in a step, where companions read.
     """
 
     def __init__(
@@ -91,9 +92,9 @@ class Companions:
         amateurs: Mapping[str, ModelRunner] | None = None,
         *,
         offset: int,
-        step_tokens: int,
+        budget: int,
     ) -> None:
-        self._runner, self._offset, self._step_tokens = runner, offset, step_tokens
+        self._runner, self._offset, self._budget = runner, offset, budget
         self._runners = {**(amateurs or {}), "": runner}
         self._of: dict[int, _Companion] = {}  # by slot
         self._lanes: dict[tuple[str, int], _Lane] = {}  # by model and slot
@@ -179,17 +180,25 @@ class Companions:
     def _parts(self, step: Step) -> Iterator[Part]:
         """Those whose samples choose follow them; others read on while the budget lasts."""
         choosing = {sequence.slot: drafts for sequence, drafts in step.choosing}
-        budget = max(self._step_tokens - step.plan.num_tokens, self._step_tokens // 4, 1)
+        left = dict.fromkeys(self._runners.values(), self._budget)
+        left[self._runner] -= step.plan.num_tokens
         for slot, companion in self._of.items():
             companion.lane.shorten(len(companion) - 1)  # rejected drafts
             if slot in choosing:
                 self._begin(companion)
-                yield companion.part(len(companion), choosing[slot], wanted=1 + len(choosing[slot]))
-            elif budget and companion.lag > 1 and (companion.has_begun or not self._is_read(companion)):
+                part = companion.part(len(companion), choosing[slot], wanted=1 + len(choosing[slot]))
+                left[part.runner] -= len(part.feed.tokens)
+                yield part
+        budgets = {runner: max(tokens, 1) for runner, tokens in left.items()}
+        for slot, companion in self._of.items():
+            runner = companion.lane.runner
+            if slot in choosing or not budgets[runner] or companion.lag < 2:
+                continue
+            if companion.has_begun or not self._is_read(companion):
                 self._begin(companion)
                 start = len(companion.lane.tokens)
-                end = min(start + budget, len(companion) - 1)
-                budget -= end - start
+                end = min(start + budgets[runner], len(companion) - 1)
+                budgets[runner] -= end - start
                 if end > start:
                     yield companion.part(end)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from gencli.models.card import Card, kv_bytes
 from gencli.models.lanes import STEP
 from gencli.models.placement import pick_device, pick_dtype
 
-__all__ = ["Capacity", "free_memory", "plan_capacity", "process_memory"]
+__all__ = ["Capacity", "Held", "free_memory", "plan_capacity", "process_memory"]
 
 # Beyond these a step takes longer in proportion, so that more at once bring nothing.
 _MOST = {"cpu": 64, "cuda": 256, "mps": 64}
@@ -21,17 +22,27 @@ _SHARE = 0.8  # of the free memory; the rest is for activations, logits and buff
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A model that is held in memory, with so many lanes for each sample; "" is the name of the run's own."""
+
+    name: str
+    card: Card
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """What was planned: samples at once, and bytes of weights and of one sample's keys and values.
 
-    `kv_bytes` is None for a model whose memory the samples' lengths do not decide; `free` where the system
-    does not say.
+    `beside` are the bytes of weights of other models, by name; `kv_bytes` counts the lanes of all. It is
+    None for a model whose memory the samples' lengths do not decide; `free` where the system does not say.
     """
 
     max_batch: int
     weights: int
     kv_bytes: int | None
     free: int | None
+    beside: tuple[tuple[str, int], ...] = ()
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -59,32 +70,41 @@ def process_memory() -> int | None:
 
 
 def plan_capacity(
-    card: Card, *, tokens: int, dtype: str, device: str, kv_memory: int | None = None, lanes: int = 1
+    models: Sequence[Held], *, tokens: int, dtype: str, device: str, kv_memory: int | None = None
 ) -> Capacity:
-    """How many samples of up to `tokens` tokens, prompt included, fit beside the weights.
+    """How many samples of up to `tokens` tokens, prompt included, fit beside the weights of these models.
 
-    A sample has so many `lanes`: two if it is guided. `kv_memory` (bytes) takes the place of what is free.
-    Raises ModelError where not one sample fits.
+    The first is the run's own. `kv_memory` (bytes) takes the place of what is free. Raises ModelError where
+    not one sample fits.
     """
     place = pick_device(device)
-    number = pick_dtype(dtype, device=place, stored=card.weights.stored)[0].itemsize
-    weights, free = card.weights.parameters * number, free_memory(place)
-    length = min(tokens, card.context or tokens)
-    each = kv_bytes(card, batch=1, context=-(-length // STEP) * STEP, number_bytes=number)
-    each = each and each * lanes
-    if each is None:
+    free = free_memory(place)
+    numbers = [
+        pick_dtype(dtype, device=place, stored=held.card.weights.stored)[0].itemsize for held in models
+    ]
+    sizes = [held.card.weights.parameters * number for held, number in zip(models, numbers, strict=True)]
+    lanes = [_lane_bytes(held, tokens, number) for held, number in zip(models, numbers, strict=True)]
+    beside = tuple((held.name, size) for held, size in zip(models, sizes, strict=True) if held.name and size)
+    if None in lanes:
         if kv_memory is not None:
             raise ModelError(
                 "--kv-memory cannot be planned: this model keeps a state, or its files do not say how much.",
                 hint="Give --max-batch a number.",
             )
-        return Capacity(8, weights, None, free)
-    room = kv_memory if kv_memory is not None else None if free is None else int(_SHARE * (free - weights))
+        return Capacity(8, sizes[0], None, free, beside)
+    each = sum(lane or 0 for lane in lanes)
+    room = kv_memory if kv_memory is not None else None if free is None else int(_SHARE * (free - sum(sizes)))
     fits = _MOST[place.type] if room is None else room // max(1, each)
     if fits < 1:
         raise ModelError(
-            f"The keys and values of a sample of {length} tokens take {each:,} bytes; there is room for "
-            f"{max(0, room or 0):,}.",
+            f"The keys and values of a sample of {min(tokens, models[0].card.context or tokens)} tokens take "
+            f"{each:,} bytes; there is room for {max(0, room or 0):,}.",
             hint="Lower --max-tokens, take a smaller --dtype, or raise --kv-memory.",
         )
-    return Capacity(min(fits, _MOST[place.type]), weights, each, free)
+    return Capacity(min(fits, _MOST[place.type]), sizes[0], each, free, beside)
+
+
+def _lane_bytes(held: Held, tokens: int, number: int) -> int | None:
+    """The bytes of a sample's lanes in a model; None where the length does not decide them."""
+    length = min(tokens, held.card.context or tokens)
+    return kv_bytes(held.card, batch=held.lanes, context=-(-length // STEP) * STEP, number_bytes=number)

@@ -1,7 +1,8 @@
-"""Keys and values of attention models, kept lane by lane in two buffers a layer."""
+"""Keys and values of attention models, kept lane by lane in the rows of two buffers a layer."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -10,6 +11,7 @@ from transformers.cache_utils import Cache, DummyLayer, DynamicCache, DynamicLay
 
 from gencli.models.blocks import Block
 from gencli.models.lanes import STEP, LaneLengths
+from gencli.models.rows import LaneRows
 from gencli.plan import Feed
 
 __all__ = ["LaneBuffer", "LaneCache", "LaneLayer", "can_crop", "fits_lanes"]
@@ -35,21 +37,21 @@ def _has_only(config: Any, *kinds: type) -> bool:
 
 
 class LaneBuffer:
-    """The keys, or the values, of one layer: [lanes, heads, capacity, head_dim], grown on demand.
+    """The keys, or the values, of one layer: [rows, heads, capacity, head_dim], grown on demand.
 
     What lies beyond a lane's length is hidden by the mask, and must be finite: 0 * inf is not 0.
     """
 
-    def __init__(self, lengths: LaneLengths) -> None:
-        self._lengths = lengths
+    def __init__(self, rows: LaneRows) -> None:
+        self._rows = rows
         self._data = torch.empty(0, 0, 0, 0)
 
     def write(self, block: Block, states: Tensor) -> Tensor:
         """Store `states` [B, H, Q, D] of the block; return what its lanes hold [B, H, K, D]."""
         data = self._data
-        num_lanes, length = block.room
-        if data.shape[0] < num_lanes or data.shape[2] < length:
-            data = self._grow(num_lanes, length, states)
+        num_rows, length = block.room
+        if data.shape[0] < num_rows or data.shape[2] < length:
+            data = self._grow(num_rows, length, states)
         if block.target is None:  # neighbouring lanes of equal length: one rectangle
             held = data[block.lanes, :, : block.kv_length]
             held[:, :, block.start :] = states
@@ -59,28 +61,28 @@ class LaneBuffer:
         return data[block.lanes, :, : block.kv_length]
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` tokens of one lane to another."""
+        """Copy the first `length` tokens of one row to another."""
         data = self._grow(target + 1, length, self._data) if target >= self._data.shape[0] else self._data
         data[target, :, :length] = data[source, :, :length]
 
-    def wipe(self, lane: int, length: int) -> None:
-        """Zero the lane, so that nothing of it can reach the next request."""
-        if lane < self._data.shape[0]:
-            self._data[lane, :, :length] = 0
+    def wipe(self, row: int, length: int) -> None:
+        """Zero the row, so that nothing of it can reach the next request."""
+        if row < self._data.shape[0]:
+            self._data[row, :, :length] = 0
 
     def trim(self) -> None:
         """Drop the buffer, whose lanes are all empty."""
         self._data = torch.empty(0, 0, 0, 0)
 
-    def _grow(self, num_lanes: int, length: int, like: Tensor) -> Tensor:
-        """Make room: lanes double, lengths grow by steps, and only what is held is copied."""
-        old_lanes, _, capacity, _ = self._data.shape
-        if num_lanes > old_lanes:
-            num_lanes = min(max(num_lanes, 2 * old_lanes), len(self._lengths))
+    def _grow(self, num_rows: int, length: int, like: Tensor) -> Tensor:
+        """Make room: rows double, lengths grow by steps, and only what is held is copied."""
+        old_rows, _, capacity, _ = self._data.shape
+        if num_rows > old_rows:
+            num_rows = min(max(num_rows, 2 * old_rows), len(self._rows))
         capacity = max(-(-length // STEP) * STEP, capacity)
-        data = like.new_zeros(max(num_lanes, old_lanes), like.shape[1], capacity, like.shape[3])
-        for lane, held in self._lengths.held():
-            data[lane, :, :held] = self._data[lane, :, :held]
+        data = like.new_zeros(max(num_rows, old_rows), like.shape[1], capacity, like.shape[3])
+        for row, held in self._rows.held():
+            data[row, :, :held] = self._data[row, :, :held]
         self._data = data
         return data
 
@@ -91,29 +93,35 @@ class LaneLayer:
     is_compileable = False
     supports_early_init = False
 
-    def __init__(self, lengths: LaneLengths, *, is_sliding: bool) -> None:
+    def __init__(self, rows: LaneRows, *, is_sliding: bool) -> None:
         self.is_sliding = is_sliding
-        self.buffers = (LaneBuffer(lengths), LaneBuffer(lengths))
+        self.buffers = (LaneBuffer(rows), LaneBuffer(rows))
 
 
 class LaneCache(Cache):  # type: ignore[misc]
-    """The cache a model is called with: it reads and writes the lanes of `block`."""
+    """The cache a model is called with: it reads and writes the lanes of `block`, which are rows here."""
 
     def __init__(self, config: Any, lengths: LaneLengths) -> None:
+        self._rows = LaneRows(lengths)
         layers = [
-            layer if isinstance(layer, DummyLayer) else LaneLayer(lengths, is_sliding=layer.is_sliding)
+            layer if isinstance(layer, DummyLayer) else LaneLayer(self._rows, is_sliding=layer.is_sliding)
             for layer in DynamicCache(config=config).layers
         ]
         super().__init__(layers=layers)
         self._buffers = [buffer for layer in layers for buffer in getattr(layer, "buffers", ())]
         self._lengths = lengths
-        self._written = [0] * len(lengths)  # tokens ever written to a lane since it was wiped
+        self._written = [0] * len(lengths)  # tokens ever written to a row since it was wiped
         self.block: Block | None = None
 
-    def expect(self, feeds: tuple[Feed, ...]) -> None:
-        """Note how far the lanes are about to be written, rejected drafts and failed passes included."""
-        for feed in feeds:
+    def seat(self, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
+        """The feeds with rows for lanes.
+
+        How far these are about to be written is noted, rejected drafts and failed passes included.
+        """
+        seated = tuple(replace(feed, lane=self._rows.take(feed.lane)) for feed in feeds)
+        for feed in seated:
             self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
+        return seated
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -144,15 +152,20 @@ class LaneCache(Cache):  # type: ignore[misc]
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to another; a source that was never fed has nothing to copy."""
         if length := self._lengths[source]:
-            self._written[target] = length
+            start, end = self._rows.take(source), self._rows.take(target)
+            self._written[end] = length
             for buffer in self._buffers:
-                buffer.fork(source, target, length)
+                buffer.fork(start, end, length)
 
     def wipe(self, lane: int) -> None:
-        """Zero all that was written to the lane."""
+        """Zero all that was written to the lane, which has no row until it is written again."""
+        row = self._rows.find(lane)
+        if row is None:
+            return
         for buffer in self._buffers:
-            buffer.wipe(lane, self._written[lane])
-        self._written[lane] = 0
+            buffer.wipe(row, self._written[row])
+        self._written[row] = 0
+        self._rows.free(lane)
 
     def trim(self) -> None:
         """Drop all buffers; every lane is empty."""

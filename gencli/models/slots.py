@@ -33,9 +33,9 @@ class SlotLanes:
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
         """Feed the lanes; return the wanted rows [R, V] in feed order."""
+        feeds = self._cache.seat(feeds)
         groups = split_feeds(feeds, pad_budget=self._pad_budget, rope_switch=self._rope_switch)
         room = room_for(feeds)
-        self._cache.expect(feeds)
         passes = [self._run(self._block(group, room)) for group in groups]
         rows = passes[0] if len(passes) == 1 else torch.cat(passes)
         fed = [feed for group in groups for feed in group]

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gencli.models.card import read_card
+from gencli.models.places import bundled_folder
 from tests.batch.conftest import FAKE
 
 ROWS = [{"prompt": f"Row {n}", **({"max_tokens": 3} if n % 3 else {})} for n in range(12)]
@@ -220,6 +222,13 @@ def test_messages_are_rendered_and_kept(bench):
     assert bench.results[0]["prompt_tokens"] == bench.results[1]["prompt_tokens"]
 
 
+def kv_values(name):
+    return read_card(bundled_folder(name)).kv_values
+
+
+SMALL = kv_values("tiny-draft") / kv_values("tiny")  # of a lane
+
+
 def test_a_dry_run_shows_prompts_and_all_faults_and_writes_nothing(bench):
     bench.write([*ROWS, *BAD])
     done = bench.run("--dry-run")
@@ -238,6 +247,33 @@ def test_a_dry_run_of_a_model_says_what_it_takes(bench):
     assert done.code == 0
     assert "8.5 MiB weights + 45.0 MiB keys and values" in done.out
     assert "time     roughly" in done.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "weights", "lanes"),
+    [
+        (["--draft", "ngram"], "weights", 1),
+        (["--draft", "tiny-draft"], "weights + 1.8 MiB weights of tiny-draft", 1 + SMALL),
+        (["--draft", "early-exit"], "weights", 1.5),
+        (["--draft", "early-exit:2"], "weights", 1 + 2 / 6),
+        (["--guidance", "1.5"], "weights", 2),
+        (["--contrast", "tiny-draft"], "weights + 1.8 MiB weights of tiny-draft", 1 + SMALL),
+        (["--contrast", "tiny-draft", "--contrast-beta", "0", "--contrast-alpha", "0"],
+         "weights + 1.8 MiB weights of tiny-draft", 1),
+    ],
+)  # fmt: skip
+def test_a_dry_run_counts_models_beside_and_their_lanes(bench, flags, weights, lanes):
+    bench.write(ROWS)
+    done = bench.call(bench.input, "--dry-run", "--model", "tiny", *flags)
+    assert done.code == 0
+    assert f"8.5 MiB {weights} + {45 * lanes:.1f} MiB keys and values" in done.out
+
+
+def test_a_draft_that_is_not_here_is_said_before_the_run(bench):
+    bench.write(ROWS)
+    done = bench.call(bench.input, "--dry-run", "--model", "tiny", "--draft", "nowhere/small")
+    assert done.code == 2
+    assert "--draft nowhere/small: nowhere/small is not on this machine" in done.err
 
 
 @pytest.mark.parametrize(

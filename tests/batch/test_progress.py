@@ -1,5 +1,7 @@
 """How far a batch is, told from its events; what it came to; how many rows may run at once."""
 
+from dataclasses import replace
+
 import pytest
 
 from gencli.batch.options import read_bytes
@@ -8,7 +10,7 @@ from gencli.batch.records import Outcome
 from gencli.batch.summary import Summary
 from gencli.clock import clock
 from gencli.errors import ModelError, UsageError
-from gencli.models.capacity import free_memory, plan_capacity
+from gencli.models.capacity import Held, free_memory, plan_capacity
 from gencli.models.card import read_card
 from gencli.models.places import bundled_folder
 from gencli.models.speed import Speed, guess_seconds
@@ -91,9 +93,12 @@ def test_what_is_no_size_is_refused(text):
         read_bytes(text)
 
 
-def plan(**options):
+TINY, DRAFT = (read_card(bundled_folder(name)) for name in ("tiny", "tiny-draft"))
+
+
+def plan(*beside, lanes=1, **options):
     given = {"tokens": 200, "dtype": "float32", "device": "cpu", **options}
-    return plan_capacity(read_card(bundled_folder("tiny")), **given)
+    return plan_capacity((Held("", TINY, lanes), *beside), **given)
 
 
 def test_as_many_samples_run_as_the_memory_has_room_for():
@@ -107,6 +112,20 @@ def test_as_many_samples_run_as_the_memory_has_room_for():
     assert plan(tokens=10**9).kv_bytes == plan(tokens=1024).kv_bytes  # no more than the context
     with pytest.raises(ModelError, match="there is room for"):
         plan(kv_memory=each - 1)
+
+
+def test_models_beside_are_counted_each_by_its_own_shape():
+    own, draft = plan(), plan(Held("small", DRAFT))
+    each = DRAFT.kv_values * 4 * 256
+    assert draft.kv_bytes == own.kv_bytes + each
+    assert draft.weights == own.weights
+    assert draft.beside == (("small", DRAFT.weights.parameters * 4),)
+    assert plan(Held("small", DRAFT), kv_memory=3 * draft.kv_bytes).max_batch == 3
+    two = plan(Held("amateur", DRAFT), Held("small", DRAFT, 0), lanes=2)
+    assert two.kv_bytes == 2 * own.kv_bytes + each
+    assert [name for name, _ in two.beside] == ["amateur", "small"]
+    state = replace(DRAFT, kv_values=None)
+    assert plan(Held("mamba", state)).kv_bytes is None
 
 
 @pytest.mark.parametrize(("tokens", "room"), [(1, 256), (256, 256), (257, 512)])

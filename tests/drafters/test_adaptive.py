@@ -4,6 +4,7 @@ import pytest
 
 from gencli.drafters.adaptive import AdaptiveDrafter
 from gencli.drafters.base import DraftAsk, Measured
+from gencli.drafters.costs import Costs
 from gencli.drafters.gain import speedup, tokens_per_step
 from gencli.engine import Engine
 from gencli.request import Drafting
@@ -86,17 +87,36 @@ def test_steps_with_the_drafts_of_others_are_not_held_against_it():
     assert one.propose([ask]) != [()]
 
 
-def test_a_single_slow_step_does_not_end_drafting():
+@pytest.mark.parametrize("slow", range(6))
+def test_a_single_slow_step_does_not_end_drafting(slow):
     clock = Ticking()
     one = AdaptiveDrafter(TimedDrafter([], clock, cost=0.01), clock=clock)
     one.admit(0, request("abc"))
     for _ in range(4):
         one.measure(Measured(1, 0, 0, 1.0))
     ask = DraftAsk(0, PROMPT, 8)
-    for seconds in (1.0, 1.0, 1.0, 1.0, 30.0, 1.0):
-        assert one.propose([ask]) != [()]
-        one.observe(0, proposed=1, accepted=1)
-        one.measure(Measured(1, 1, 1, seconds))
+    for step in range(8):
+        (run,) = one.propose([ask])
+        assert run
+        one.observe(0, proposed=len(run), accepted=len(run))
+        one.measure(Measured(1, len(run), len(run), 30.0 if step == slow else 1.0))
+
+
+def test_what_a_step_takes_beyond_its_drafts_one_by_one_is_not_believed():
+    costs = Costs()
+    costs.add_verify(2, 40.0, longest=2)
+    assert costs.verify(2) == 2
+    costs.add_verify(6, 0.5, longest=6)
+    assert costs.verify(2) == 0.5  # more drafts take no less
+
+
+@pytest.mark.parametrize("slow", [1, 2, 3])
+def test_a_cost_is_the_lower_quartile(slow):
+    costs = Costs()
+    for step in range(7):
+        costs.add_draft(30.0 if step < slow else 0.1)
+        costs.add_plain(1, 30.0 if step < slow else 2.0)
+    assert (costs.draft, costs.plain(1)) == (0.1, 2.0)
 
 
 def test_passes_that_propose_nothing_are_held_against_it():

@@ -1,5 +1,6 @@
 """With drafts and without: the same tokens, texts and ends, for each drafter, stage and number of drafts."""
 
+import time
 from dataclasses import replace
 from functools import lru_cache
 
@@ -68,7 +69,7 @@ def plain():
 
 
 def named(name):
-    return AdaptiveDrafter(DRAFTERS[name](), name=name)
+    return AdaptiveDrafter(DRAFTERS[name](), name=name, clock=time.perf_counter)
 
 
 @pytest.mark.parametrize("tokens", range(1, 9))

@@ -1,5 +1,6 @@
 """A draft model: it reads each token once, in batches, and draws with the target's noise."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -137,7 +138,11 @@ def test_a_model_that_cannot_forget_drafts_is_refused_by_name():
     runner._spec = replace(runner.spec, name="mamba", can_rollback=False)
     one = request("abc", drafting=Drafting("ngram"))
     with pytest.raises(UsageError, match=r"mamba takes no drafts \(ngram\)"):
-        generate([one], runner=runner, drafter=AdaptiveDrafter(NgramDrafter(), name="ngram"))
+        generate(
+            [one],
+            runner=runner,
+            drafter=AdaptiveDrafter(NgramDrafter(), name="ngram", clock=time.perf_counter),
+        )
     plain = generate([replace(one, drafting=Drafting("none"))], runner=runner)
     assert plain["abc", 0].drafted is None
 

@@ -8,10 +8,14 @@ import pytest
 import torch
 import transformers as hf
 
+from gencli.engine import Engine
 from gencli.errors import ModelError
+from gencli.events import Error
 from gencli.models.hf import HFRunner
 from gencli.models.lanes import ContractError
 from gencli.plan import Feed, StepPlan
+from gencli.request import Guidance, Limits, Request
+from gencli.tokenizer import ByteTokenizer
 from tests.models.loops import Job, decode
 from tests.models.tiny_models import CONFIGS, VOCAB, build
 
@@ -170,3 +174,33 @@ def test_a_model_without_a_cache_says_so() -> None:
     runner = HFRunner(hf.AutoModelForCausalLM.from_config(config))
     with pytest.raises(ModelError, match="hands back no cache"):
         feed(runner, Feed(0, 0, (1, 2)))
+
+
+def rows_held(runner: HFRunner) -> int:
+    """Rows of the largest buffer of keys or values."""
+    return max(buffer._data.shape[0] for buffer in runner._lanes._cache._buffers)
+
+
+def test_buffers_have_rows_for_lanes_that_hold_something_whatever_their_numbers() -> None:
+    runner = HFRunner(build("llama"), max_lanes=64)
+    expected = feed(runner, Feed(0, 0, (1, 2, 3)), Feed(63, 0, (4, 5)))
+    assert rows_held(runner) == 2
+    runner.release(0)
+    torch.testing.assert_close(feed(runner, Feed(32, 0, (1, 2, 3)), Feed(63, 2, (6,)))[0], expected[0])
+    runner.fork(63, 7)
+    after = feed(runner, Feed(63, 3, (7,)), Feed(7, 3, (7,)))
+    torch.testing.assert_close(after[0], after[1])
+    assert 3 <= rows_held(runner) <= 4  # they double
+    alone = HFRunner(build("llama"), max_lanes=1)
+    torch.testing.assert_close(feed(alone, Feed(0, 0, (4, 5, 6, 7)))[0], after[0])
+
+
+def test_companions_take_rows_as_guided_samples_come() -> None:
+    runner = HFRunner(build("llama"), max_lanes=64)
+    on = Engine(runner, ByteTokenizer(), max_batch=32)
+    for number, rows in ((1, 2), (3, 8)):  # what ends leaves a warm lane
+        for place in range(number):
+            guidance = Guidance(1.5, negative=(9, 8, 7))
+            on.submit(Request(f"{place}", (1, 2, 3 + place), guidance=guidance, limits=Limits(4)))
+        assert not [event for event in on.run() if isinstance(event, Error)]
+        assert rows_held(runner) == rows

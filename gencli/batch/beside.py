@@ -1,0 +1,61 @@
+"""The models that a batch loads beside its own: who drafts, and the amateur of a contrast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gencli.batch.prepare import Batch
+from gencli.drafters.options import BUILT_IN, EARLY_EXIT, NO_DRAFTER
+from gencli.errors import UsageError
+from gencli.guidance.options import NO_AMATEUR
+from gencli.models.capacity import Held
+from gencli.models.card import Card, Weights, read_card
+from gencli.models.places import find_local
+from gencli.plugins.registry import PluginRegistry
+
+__all__ = ["models_of"]
+
+
+def models_of(batch: Batch, card: Card) -> tuple[Held, ...]:
+    """What is held in memory: the model of the card, and those beside it.
+
+    Raises UsageError for one that is not on this machine.
+    """
+    own = 2 if batch.jobs.are_guided else 1
+    return Held("", card, own), *_amateurs(batch), *_drafts(batch, card)
+
+
+def _amateurs(batch: Batch) -> Iterator[Held]:
+    name = batch.settings["contrast"]
+    if name != NO_AMATEUR:
+        yield Held(name, _card("--contrast", name), 1 if batch.jobs.are_contrasted else 0)
+
+
+def _drafts(batch: Batch, card: Card) -> Iterator[Held]:
+    """A draft has a lane for each sample; the first layers of the model are there already."""
+    name = batch.settings["draft"]
+    kind, _, count = name.partition(":")
+    if kind == EARLY_EXIT:
+        yield Held(name, _first_layers(card, int(count) if count.isdecimal() else None), 1)
+    elif name not in (NO_DRAFTER, *BUILT_IN) and not _is_plugin(batch, name):
+        yield Held(name, _card("--draft", name), 1)
+
+
+def _first_layers(card: Card, count: int | None) -> Card:
+    total = card.layers or 1
+    share = -(-total // 2) if count is None else min(count, total)
+    values = card.kv_values and card.kv_values * share // total
+    return replace(card, weights=Weights(stored=card.weights.stored), kv_values=values)
+
+
+def _is_plugin(batch: Batch, name: str) -> bool:
+    registry = batch.jobs.base.registry
+    return isinstance(registry, PluginRegistry) and registry.drafter(name) is not None
+
+
+def _card(flag: str, name: str) -> Card:
+    folder = find_local(name)
+    if folder is None:
+        raise UsageError(f"{flag} {name}: {name} is not on this machine.")
+    return read_card(folder)

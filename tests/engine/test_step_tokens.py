@@ -1,0 +1,92 @@
+"""No step feeds more tokens than it may, drafts included; and what is cut or waits changes no text."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from gencli.budget import fitting
+from gencli.drafters.adaptive import AdaptiveDrafter
+from gencli.drafters.suffix import SuffixDrafter
+from gencli.models.fake import FakeRunner
+from gencli.request import Drafting, Guidance
+from processors.policy import Verification
+from tests.drafters.cases import LETTERS, WIDTH, outcomes
+from tests.engine.harness import request
+
+ROWS = 6
+POLICIES = ["match", "rejection", "lossy-typical"]
+
+
+class Watched(FakeRunner):
+    """Notes how many tokens and lanes each step feeds."""
+
+    def __init__(self):
+        super().__init__(WIDTH, context=4096)
+        self.steps = []
+
+    def forward(self, plan):
+        self.steps.append((plan.num_tokens, len(plan.feeds)))
+        return super().forward(plan)
+
+
+def requests(policies, *, drafts=5, guided=False):
+    for i in range(3 * ROWS):
+        drafting = Drafting("", drafts, 0.0, Verification(policies[i % len(policies)]))
+        text = "abcabcdabc" * (1 + 9 * (i % 3))
+        one = request(text, key=i, chain=f"{LETTERS} | ignore_eos=true", max_tokens=40, jump="off")
+        yield replace(one, drafting=drafting, guidance=Guidance(1.5 if guided and i % 2 else 1.0))
+
+
+def run(rows, **options):
+    """Outcomes, how many drafts stood, and the steps."""
+    runner = Watched()
+    drafter = AdaptiveDrafter(SuffixDrafter(), clock=time.perf_counter)
+    found, stood = outcomes(rows, runner=runner, drafter=drafter, **options)
+    return found, stood, runner.steps
+
+
+@pytest.mark.parametrize("limit", [9, 16, 24, 60])
+@pytest.mark.parametrize(
+    "policies", [POLICIES, ["match"], ["rejection"]], ids=["mixed", "match", "rejection"]
+)
+def test_no_step_is_larger_than_the_limit_and_texts_are_the_same(limit, policies):
+    rows = list(requests(policies))
+    expected, most, _ = run(rows, max_batch=ROWS)
+    found, stood, steps = run(rows, max_batch=ROWS, step_tokens=limit)
+    assert found == expected
+    # A token for each, one of a prompt, and the drafts of one text if they must not be cut.
+    alone = ROWS + (5 if policies != ["match"] else 1)
+    assert max(tokens for tokens, _ in steps) <= max(limit, alone)
+    assert 0 < stood <= most
+
+
+def test_companions_count_as_well():
+    rows = list(requests(["match"], guided=True))
+    expected, _, _ = run(rows, max_batch=ROWS)
+    found, stood, steps = run(rows, max_batch=ROWS, step_tokens=40)
+    assert found == expected
+    assert stood
+    assert max(tokens for tokens, _ in steps) <= 40
+
+
+def test_texts_that_drafts_decide_take_turns():
+    rows = list(requests(["rejection"]))[:ROWS]
+    found, _, steps = run(rows, max_batch=ROWS, step_tokens=12)
+    assert max(lanes for _, lanes in steps) < ROWS
+    assert len({len(ids) for ids, _ in found.values()}) == 1
+
+
+def test_prompts_are_read_beside_drafts():
+    long = request("abcd" * 200, key="long", chain=LETTERS, max_tokens=2)
+    rows = [*list(requests(["match"]))[: ROWS - 1], long]
+    _, _, steps = run(rows, max_batch=ROWS, step_tokens=32)
+    assert sum(tokens > 12 for tokens, _ in steps) >= 800 // 32
+
+
+def test_of_drafts_that_do_not_fit_the_longest_are_cut():
+    runs = {0: (1, 2, 3, 4), 1: (5,), 2: (6, 7, 8)}
+    assert fitting(runs, {0: 1, 1: 1, 2: 1}, 5) == {0: (1, 2), 1: (5,), 2: (6, 7)}
+    assert fitting(runs, {0: 1, 1: 1, 2: 2}, 5) == {0: (1,), 1: (5,), 2: (6,)}
+    assert fitting(runs, {0: 1, 1: 1, 2: 1}, -3) == {0: (), 1: (), 2: ()}
+    assert fitting({}, {}, 5) == {}
