@@ -51,7 +51,7 @@ class AdaptiveDrafter(Drafter):
         self, inner: Drafter, *, name: str = "", clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._inner, self._name, self._clock = inner, name, clock
-        self.passes = inner.passes
+        self.passes, self.notices = inner.passes, inner.notices
         self._slots: dict[int, _Slot] = {}
         self._costs, self._acceptance = Costs(), Acceptance(weight=3, fading=0.99)
         self._lanes = 0

@@ -14,7 +14,9 @@ from gencli.drafters.model import ModelDrafter
 from gencli.drafters.ngram import NgramDrafter
 from gencli.drafters.options import EARLY_EXIT, NO_DRAFTER
 from gencli.drafters.suffix import SuffixDrafter
-from gencli.drafters.vocabulary import require_same
+from gencli.drafters.through_text import TextModelDrafter
+from gencli.drafters.translation import Translation
+from gencli.drafters.vocabulary import first_difference
 from gencli.errors import ModelError, UsageError
 from gencli.models.base import ModelRunner
 from gencli.models.resolve import Loaded, ModelChoice, load
@@ -74,8 +76,18 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
             f"{name} cannot draft: its layers keep a running state, so it cannot forget what is rejected.",
             hint="Draft with ngram, suffix or an attention model.",
         )
-    require_same(target.tokenizer, draft.tokenizer, names=(choice.name, name))
-    return ModelDrafter(draft.runner)
+    found = first_difference(target.tokenizer, draft.tokenizer)
+    if found is None:
+        return ModelDrafter(draft.runner)
+    token, here, there = found
+    return TextModelDrafter(
+        draft.runner,
+        Translation(
+            target.tokenizer, draft.tokenizer, ends=draft.runner.spec.eos_ids, names=(choice.name, name)
+        ),
+        f"{name} has another vocabulary than {choice.name}, and drafts through text: token {token} is "
+        f"{there!r} to {name} and {here!r} to {choice.name}.",
+    )
 
 
 def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
