@@ -19,15 +19,20 @@ from gencli.request import Request
 
 __all__ = ["TextModelDrafter"]
 
-_PASSES = 2  # for each token that is wanted, at the most
+_PASSES = 3  # for each token that is wanted, at the most
 
 
 @dataclass(slots=True)
 class _Run:
-    """What is drawn for a slot, and what that is in the target's tokens."""
+    """What is drawn for a slot in so many passes at the most, and what that is in the target's tokens.
+
+    At most `most` of these are proposed, and `enough` are drawn: one more where the draft's tokens are the
+    shorter ones, as it would stop inside a word.
+    """
 
     transcript: Transcript
     most: int
+    enough: int
     passes: int
     drawn: list[int] = field(default_factory=list)
     tokens: tuple[int, ...] = ()
@@ -99,8 +104,10 @@ class TextModelDrafter(Drafter):
         return {slot: run.tokens[: run.most] for slot, run in runs.items()}
 
     def _begin(self, ask: DraftAsk) -> _Run:
+        transcript = self._transcripts[ask.slot]
+        enough = ask.most + (len(ask.tokens) > transcript.num_read)
         passes = min(_PASSES * ask.most, self._lanes.spec.context - len(ask.tokens))
-        return _Run(self._transcripts[ask.slot], ask.most, passes)
+        return _Run(transcript, ask.most, enough, passes)
 
     def _goes_on(self, run: _Run, token: int) -> bool:
         """Add a token; whether another is to be drawn."""
@@ -110,7 +117,7 @@ class TextModelDrafter(Drafter):
         if tokens is None:
             return False
         run.tokens = tuple(takewhile(lambda token: token < self._width, tokens))
-        is_over = token in self._translation.stops or len(tokens) >= run.most
+        is_over = token in self._translation.stops or len(tokens) >= run.enough
         return not is_over and len(run.drawn) < run.passes
 
     def _greedy(self, logits: Tensor) -> list[tuple[int, float]]:
