@@ -67,7 +67,8 @@ class Transcript:
         if token in self._translation.target.special_ids:
             self._mark(token)
             return
-        self._open += self._utf8.decode(self._translation.target.token_bytes[token])
+        known = self._translation.target.token_bytes  # prompts may have ids that no tokenizer knows
+        self._open += self._utf8.decode(known[token] if token < len(known) else b"")
         if len(self._open) > _LONGEST:
             self._settle()
 
