@@ -19,6 +19,7 @@ from processors.pipeline import Pipeline
 from processors.policy import Verification
 from processors.rows import Rows
 from tests.drafters.cases import outcomes
+from tests.drafters.turned import turned
 from tests.engine.harness import TOKENIZER, request
 
 SAMPLES, TOKENS, SLOTS = 6000, 3, 500
@@ -51,12 +52,16 @@ class Tables:
 class Raw(ModelDrafter):
     """Says that it drew from its logits as they were before the chain."""
 
+    def __init__(self, runner):
+        super().__init__(runner)
+        self._table = runner.table
+
     def propose(self, asks):
         return [self._raw(ask, run) for ask, run in zip(asks, super().propose(asks), strict=True)]
 
     def _raw(self, ask, run):
         fed = [ask.tokens[-1], *run][: len(run)]
-        logits = self._runner.table[torch.tensor(fed, dtype=torch.int64)]
+        logits = self._table[torch.tensor(fed, dtype=torch.int64)]
         chances = logits.softmax(-1)[range(len(run)), list(run)].tolist()
         return Drawn(tuple(run), tuple(logits), tuple(chances))
 
@@ -121,6 +126,17 @@ def test_improbable_drafts_may_be_dropped():
     counts, stood = sampled("penalised", ModelDrafter(tables.draft), tables, least=0.3)
     assert excess(counts, exact("penalised", tables)) < 4
     assert 0 < stood < SAMPLES
+
+
+@pytest.mark.parametrize("least", [0.0, 0.3])
+def test_drafts_through_text_were_not_drawn(least):
+    tables = Tables.make()
+    others = [token for token in range(258) if token not in IDS]
+    draft = FakeRunner(max_lanes=SLOTS + 1)
+    draft.table = tables.draft.table.index_fill(1, torch.tensor(others), -20.0)
+    counts, stood = sampled("truncated", turned(draft), tables, least=least)
+    assert excess(counts, exact("truncated", tables)) < 4
+    assert stood > 0.2 * SAMPLES
 
 
 @pytest.mark.parametrize("name", ["truncated", "penalised"])
