@@ -84,7 +84,7 @@ class Transcript:
         if not self._open:
             return ()
         draft = self._translation.draft
-        behind = tokens_behind(draft, self._before, self._open)
+        behind = tokens_behind(draft, self._before, self._open) if self._before else ()
         return behind or tuple(draft.encode(self._open, special=False))
 
     def _settle(self) -> None:

@@ -6,7 +6,7 @@ import json
 import shutil
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from gencli.models.fake import FakeRunner
@@ -49,8 +49,8 @@ def permuted(folder):
     return str(folder)
 
 
-def trained(size, *, split=True):
-    """A byte-level tokenizer of so many tokens, with a marker of its own; `split` at words, or nowhere."""
+def trained(size, *, split=True, begins=False):
+    """A byte-level tokenizer of so many tokens; it splits at words or nowhere, and `begins` a text with <s>."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split)
     backend.decoder = decoders.ByteLevel()
@@ -61,9 +61,25 @@ def trained(size, *, split=True):
         show_progress=False,
     )
     backend.train_from_iterator(LINES, trainer)
+    if begins:
+        backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return HFTokenizer(
         PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>"), f"bpe:{size}"
     )
+
+
+def spaced(size, scheme="always"):
+    """As sentencepiece writes texts: a space before the first word, rare characters as bytes."""
+    backend = Tokenizer(models.BPE(byte_fallback=True))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)])
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=["</s>"], show_progress=False)
+    backend.train_from_iterator(LINES, trainer)
+    told = json.loads(backend.to_str())
+    vocab = told["model"]["vocab"]
+    vocab |= {f"<0x{byte:02X}>": len(vocab) + byte for byte in range(256)}
+    backend = Tokenizer.from_str(json.dumps(told))
+    return HFTokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>"), f"spaced:{size}")
 
 
 def random_model(folder, tokenizer):
@@ -119,4 +135,4 @@ class Reciter(FakeRunner):
         return logits
 
 
-__all__ = ["LINES", "Reciter", "permuted", "random_model", "trained"]
+__all__ = ["LINES", "Reciter", "permuted", "random_model", "spaced", "trained"]
