@@ -84,7 +84,7 @@ class TextModelDrafter(Drafter):
             [DraftAsk(ask.slot, text, ask.most) for ask, text in zip(asks, texts, strict=True)]
         )
         self.is_reading = self._lanes.is_reading
-        for ask in asks:
+        for ask in asks:  # what follows may change how the end of a text is spelled
             lane = self._lanes[ask.slot]
             lane.sure = min(lane.sure, self._transcripts[ask.slot].num_settled)
         runs = self._draft(ready)

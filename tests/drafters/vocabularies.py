@@ -50,7 +50,7 @@ def permuted(folder):
 
 
 def trained(size, *, split=True, begins=False):
-    """A byte-level tokenizer of so many tokens; it splits at words or nowhere, and `begins` a text with <s>."""
+    """A byte-level tokenizer of so many tokens, which may split at words and put <s> before a text."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split)
     backend.decoder = decoders.ByteLevel()
