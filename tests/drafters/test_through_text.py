@@ -139,6 +139,24 @@ def test_ids_that_are_the_same_need_no_text():
     assert isinstance(bare_drafter("tiny-draft", tiny(), CHOICE), ModelDrafter)
 
 
+class Checked(TextModelDrafter):
+    """Looks whether its lanes hold the texts as they are spelled now."""
+
+    def propose(self, asks):
+        runs = super().propose(asks)
+        for ask in asks:
+            held, text = self._lanes[ask.slot].tokens, [*self._transcripts[ask.slot].tokens]
+            assert held[: len(text)] == text[: len(held)]
+        return runs
+
+
+@pytest.mark.parametrize("tokenizer", [trained(300), trained(330, split=False)], ids=["words", "anywhere"])
+def test_a_lane_holds_the_text_as_it_is_spelled_now(tokenizer):
+    """Other texts than the draft would write, whose last tokens are spelled anew as they grow."""
+    between = Translation(tiny().tokenizer, tokenizer, names=("tiny", "reciter"))
+    told(asked(chain=DRAWN, tokens=2), Checked(Reciter(tokenizer, stories()), between))
+
+
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_what_is_rejected_costs_no_reading_of_what_stands(tokens):
     drafter, runner = reciting(ByteTokenizer())
