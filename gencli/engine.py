@@ -90,7 +90,7 @@ class Engine:
         self._verifier = Verifier(self._sampler)
         every = every_drafter(drafter, self.pipeline, self._sampler, self._history)
         self._speculation = Speculation(every, self.pipeline, self._registry, spec, clock=clock)
-        self.notices: list[str] = []
+        self.notices = [*every.notices]
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
         self.occupancy = 0.0  # in the last step: what ran, of what may run at once

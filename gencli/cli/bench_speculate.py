@@ -83,6 +83,8 @@ def speculate(
         choice = ModelChoice(model, dtype=dtype, max_batch=max(counts))
         loaded = load(choice)
         drafter = bare_drafter(draft, loaded, choice)
+        for text in drafter.notices:
+            say(f"Notice: {text}")
         gains = [
             gain
             for count in counts

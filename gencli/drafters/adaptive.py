@@ -49,7 +49,7 @@ class AdaptiveDrafter(Drafter):
 
     def __init__(self, inner: Drafter, *, clock: Clock, name: str = "") -> None:
         self._inner, self._name, self._clock = inner, name, clock
-        self.passes = inner.passes
+        self.passes, self.notices = inner.passes, inner.notices
         self._slots: dict[int, _Slot] = {}
         self._costs, self._acceptance = Costs(), Acceptance(weight=3, fading=0.99)
         self._lanes = 0

@@ -93,11 +93,13 @@ class Drafter:
 
     Between admit and release a slot is one sample's; samples of one request have a slot each. `passes` says
     that each draft costs as much as the one before it, where others cost about the same however many;
-    `is_reading`, that the last proposals also took reading a text that will not be read again.
+    `is_reading`, that the last proposals also took reading a text that will not be read again. `notices`
+    are said once on stderr.
     """
 
     passes: bool = False
     is_reading: bool = False
+    notices: tuple[str, ...] = ()
     name: ClassVar[str] = ""  # of a plugin: what --draft calls it
 
     def bind(self, chooser: Chooser) -> None:

@@ -16,6 +16,7 @@ class FirstDrafter(Drafter):
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._drafters = tuple(drafters)
+        self.notices = tuple(text for drafter in self._drafters for text in drafter.notices)
         self._of: dict[int, tuple[Drafter, ...]] = {}  # those that handle the slot's request
         self._answered: dict[int, Drafter] = {}
 

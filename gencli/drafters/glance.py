@@ -33,7 +33,7 @@ class GlancingDrafter(Drafter):
     """
 
     def __init__(self, inner: Drafter) -> None:
-        self._inner, self.passes = inner, inner.passes
+        self._inner, self.passes, self.notices = inner, inner.passes, inner.notices
         self._texts: dict[int, _Text] = {}
         self._acceptance = Acceptance(weight=4, fading=0.98)
 

@@ -15,7 +15,9 @@ from gencli.drafters.model import ModelDrafter
 from gencli.drafters.ngram import NgramDrafter
 from gencli.drafters.options import EARLY_EXIT, NO_DRAFTER
 from gencli.drafters.suffix import SuffixDrafter
-from gencli.drafters.vocabulary import require_same
+from gencli.drafters.through_text import TextModelDrafter
+from gencli.drafters.translation import Translation
+from gencli.drafters.vocabulary import first_difference
 from gencli.drafters.work import Clock, work_clock
 from gencli.errors import ModelError, UsageError
 from gencli.models.base import ModelRunner
@@ -51,7 +53,8 @@ def make_drafter(
     made = [AdaptiveDrafter(make(), name=key, clock=work) for key, make in _FREE.items()]
     if name not in _FREE and name != NO_DRAFTER:
         drafter, on = bare_drafter(name, target, choice, registry=registry), clock or time.perf_counter
-        if isinstance(drafter, ModelDrafter):  # those of plugins may wait for another process
+        # Those of plugins may wait for another process.
+        if isinstance(drafter, ModelDrafter | TextModelDrafter):
             drafter, on = GlancingDrafter(drafter), work
         made.append(AdaptiveDrafter(drafter, name=name, clock=on))
     return FirstDrafter(made)
@@ -80,8 +83,18 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
             f"{name} cannot draft: its layers keep a running state, so it cannot forget what is rejected.",
             hint="Draft with ngram, suffix or an attention model.",
         )
-    require_same(target.tokenizer, draft.tokenizer, names=(choice.name, name))
-    return ModelDrafter(draft.runner)
+    found = first_difference(target.tokenizer, draft.tokenizer)
+    if found is None:
+        return ModelDrafter(draft.runner)
+    token, here, there = found
+    return TextModelDrafter(
+        draft.runner,
+        Translation(
+            target.tokenizer, draft.tokenizer, ends=draft.runner.spec.eos_ids, names=(choice.name, name)
+        ),
+        f"{name} has another vocabulary than {choice.name}, and drafts through text: token {token} is "
+        f"{there!r} to {name} and {here!r} to {choice.name}.",
+    )
 
 
 def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from processors.base import Vocabulary
 
-__all__ = ["ANCHOR", "PROBES", "Speller"]
+__all__ = ["ANCHOR", "PROBES", "Speller", "tokens_behind"]
 
 _KEPT = 256  # bytes of text that are known of what came before
 ANCHOR = 16  # of them the tokenizer sees these: more than its tokens look back
@@ -74,10 +74,15 @@ class Speller:
         return place < len(self._sorted) and self._sorted[place].startswith(data)
 
     def _behind(self, anchor: str, text: str) -> tuple[int, ...]:
-        """The tokens behind the anchor; () if none begins just there."""
-        ids = self._vocabulary.encode(anchor + text, special=False)
-        ends = list(accumulate((len(self.token_bytes[token]) for token in ids), initial=0))
-        # From the end, as some tokenizers put a space before every text.
-        start = ends[-1] - len(text.encode())
-        behind = ids[ends.index(start) :] if start in ends else []
-        return tuple(behind) if b"".join(self.token_bytes[token] for token in behind) == text.encode() else ()
+        return tokens_behind(self._vocabulary, anchor, text)
+
+
+def tokens_behind(vocabulary: Vocabulary, anchor: str, text: str) -> tuple[int, ...]:
+    """The tokens of `text` where it stands behind `anchor`; () if none begins just there."""
+    token_bytes = vocabulary.token_bytes
+    ids = vocabulary.encode(anchor + text, special=False)
+    ends = list(accumulate((len(token_bytes[token]) for token in ids), initial=0))
+    # From the end, as some tokenizers put a space before every text.
+    start = ends[-1] - len(text.encode())
+    behind = ids[ends.index(start) :] if start in ends else []
+    return tuple(behind) if b"".join(token_bytes[token] for token in behind) == text.encode() else ()

@@ -19,6 +19,7 @@ from gencli.models.resolve import ModelChoice, load
 from gencli.request import Drafting, Limits, Request
 from processors.chain import Chain
 from tests.drafters.cases import WIDTH, drafting, everything, outcomes
+from tests.drafters.turned import turned
 from tests.engine.harness import request
 
 
@@ -58,6 +59,7 @@ DRAFTERS = {
     "auto": lambda: AutoDrafter([SuffixDrafter(), NgramDrafter()]),
     "model": lambda: ModelDrafter(FakeRunner(WIDTH)),
     "half": lambda: ModelDrafter(half_right()),
+    "text": lambda: turned(half_right()),
     "known": known,
 }
 
@@ -98,7 +100,7 @@ def test_each_row_has_the_drafter_that_it_names():
     assert outcomes(requests, drafter=every, max_batch=32)[0] == plain()
 
 
-@pytest.mark.parametrize("name", ["suffix", "half"])
+@pytest.mark.parametrize("name", ["suffix", "half", "text"])
 def test_what_the_clock_says_changes_no_text(name):
     ticks = iter(range(10**6))
     found, _ = outcomes(
@@ -110,7 +112,7 @@ def test_what_the_clock_says_changes_no_text(name):
 
 
 @pytest.mark.parametrize("context", [11, 12, 14, 17, 30])
-@pytest.mark.parametrize("name", ["ngram", "half", "model"])
+@pytest.mark.parametrize("name", ["ngram", "half", "model", "text"])
 def test_the_context_may_end_inside_a_draft(name, context):
     one = request("abcabcdabc", key="k", chain="allowed=[97,98,99,100]", max_tokens=200)
     expected, _ = outcomes([one], runner=FakeRunner(WIDTH, context=context))
@@ -121,7 +123,7 @@ def test_the_context_may_end_inside_a_draft(name, context):
     assert [end[1] for _, end in found.values()] == ["length"]
 
 
-@pytest.mark.parametrize("name", ["suffix", "half"])
+@pytest.mark.parametrize("name", ["suffix", "half", "text"])
 def test_memory_that_runs_out_changes_no_text(name):
     requests = drafting(everything(), name, 4)
     found, _ = outcomes(requests, drafter=named(name), runner=FakeRunner(WIDTH, memory_lanes=5), max_batch=16)

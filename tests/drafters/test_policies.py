@@ -15,6 +15,7 @@ from gencli.request import FIXED_DRAFTS, Drafting
 from processors.policy import Verification
 from tests.drafters.cases import WIDTH, everything, outcomes
 from tests.drafters.test_identity import half_right, plain
+from tests.drafters.turned import turned
 from tests.engine.harness import engine, generate, request
 
 OTHERS = ("rejection", "lossy-typical", "lossy-threshold")
@@ -23,6 +24,7 @@ DRAFTERS = {
     "suffix": SuffixDrafter,
     "auto": lambda: AutoDrafter([SuffixDrafter(), NgramDrafter()]),
     "model": lambda: ModelDrafter(half_right()),
+    "text": lambda: turned(half_right()),
 }
 
 

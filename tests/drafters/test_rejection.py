@@ -14,6 +14,7 @@ from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.policy import Verification
 from tests.drafters.distribution import ALLOWED, IDS, TOKENS, chances, counted
+from tests.drafters.turned import turned
 from tests.engine.harness import request
 from tests.processors.rejection_grid import Gap
 
@@ -53,12 +54,16 @@ class Tables:
 class Raw(ModelDrafter):
     """Says that it drew from its logits as they were before the chain."""
 
+    def __init__(self, runner):
+        super().__init__(runner)
+        self._table = runner.table
+
     def propose(self, asks):
         return [self._raw(ask, run) for ask, run in zip(asks, super().propose(asks), strict=True)]
 
     def _raw(self, ask, run):
         fed = [ask.tokens[-1], *run][: len(run)]
-        logits = self._runner.table[torch.tensor(fed, dtype=torch.int64)]
+        logits = self._table[torch.tensor(fed, dtype=torch.int64)]
         probable = logits.softmax(-1)[range(len(run)), list(run)].tolist()
         return Drawn(tuple(run), tuple(logits), tuple(probable))
 
@@ -95,6 +100,17 @@ def test_improbable_drafts_may_be_dropped():
     found, stood = measured("penalised", ModelDrafter(tables.draft), tables, least=0.3)
     assert not found.is_wide
     assert 0 < stood < 1
+
+
+@pytest.mark.parametrize("least", [0.0, 0.3])
+def test_drafts_through_text_were_not_drawn(least):
+    tables = Tables.make()
+    others = [token for token in range(258) if token not in IDS]
+    draft = FakeRunner(max_lanes=SLOTS + 1)
+    draft.table = tables.draft.table.index_fill(1, torch.tensor(others), -20.0)
+    found, stood = measured("truncated", turned(draft), tables, least=least)
+    assert not found.is_wide
+    assert stood > 0.2
 
 
 @pytest.mark.parametrize("name", CHAINS)
