@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from gencli.admission import admission, check_request, effective_chain, stop_rules
-from gencli.beams.best_of import sum_logprob
+from gencli.chosen import Chosen
 from gencli.drafters.base import Drafter
 from gencli.drafters.every import every_drafter
 from gencli.errors import GenerationError, is_out_of_memory
@@ -33,20 +32,6 @@ from processors.sampler import Sampler
 from processors.verifier import Verifier
 
 __all__ = ["Engine"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """What a step decides: for each sequence the count of tokens that stand, and the tokens.
-
-    `own` are the model's own logits, `logits` those with companions folded in.
-    """
-
-    choosing: Choosing
-    own: Tensor
-    logits: Tensor
-    rows: Rows
-    tokens: list[list[int]]
 
 
 class Engine:
@@ -155,7 +140,7 @@ class Engine:
             return events + self._retreat()
         return events + (self._decide(chosen) if chosen else [])
 
-    def _choose(self) -> _Chosen | None:
+    def _choose(self) -> Chosen | None:
         """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
         self._admit()
         self.occupancy = len(self._scheduler.running) / self.limit
@@ -173,11 +158,10 @@ class Engine:
         if not choosing:
             return None
         proposal = self._speculation.proposal(choosing)
-        tokens, counts = self._verifier(self.pipeline(logits, rows), rows, proposal)
-        # The one wait for the device.
-        chosen = torch.cat([counts[:, None], tokens], dim=1).tolist()
+        verified = self._verifier(self.pipeline(logits, rows), rows, proposal)
+        chosen = Chosen.read(choosing, own, logits, rows, verified)
         self._speculation.verified(step.plan)
-        return _Chosen(choosing, own, logits, rows, chosen)
+        return chosen
 
     def _retreat(self) -> list[Event]:
         """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""
@@ -222,21 +206,21 @@ class Engine:
             self._speculation.admit(sequence)
             self._companions.admit(sequence)
 
-    def _decide(self, chosen: _Chosen) -> list[Event]:
+    def _decide(self, chosen: Chosen) -> list[Event]:
         """From a step's choices to committed tokens and events."""
         events: list[Event] = []
         kept: list[tuple[Sequence, Taken]] = []
         row, now = 0, time.monotonic()
-        for (sequence, run), (count, *tokens_chosen) in zip(chosen.choosing, chosen.tokens, strict=True):
-            self._speculation.observe(sequence, proposed=len(run), accepted=count - 1)
-            good = [token for token in tokens_chosen[:count] if token >= 0]
+        each = zip(chosen.choosing, chosen.tokens, chosen.logprobs, strict=True)
+        for (sequence, run), tokens, logprobs in each:
+            self._speculation.observe(sequence, proposed=len(run), accepted=len(tokens) - 1)
+            good = [token for token in tokens if token >= 0]
             followed = self.pipeline.follow(sequence.slot, good)
             taken, error = sequence.take(good, followed, now=now)
-            if sequence.request.best_of:
-                sequence.logprob += sum_logprob(chosen.own[row:], taken.ids)
+            sequence.logprob += sum(logprobs[: len(taken.ids)])
             if sequence.cut:
                 sequence.end_cut(self._closing(sequence, taken.ids))
-            if error is None and sequence.finish is None and len(good) < count:
+            if error is None and sequence.finish is None and len(good) < len(tokens):
                 error = self.pipeline.explain_failure(chosen.logits, chosen.rows, row + len(good))
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:

@@ -8,7 +8,7 @@ Kalman, Matias 2023; Chen et al. 2023). p and q are what the chains made of the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate, count
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -89,8 +89,7 @@ def _final(
 ) -> Tensor:
     """The token [Q] after the accepted drafts, chosen at the rows `at`."""
     place = torch.tensor(source).to(at.device, non_blocking=True)
-    last = list(accumulate(rows.counts))
-    ends = replace(rows.select([end - 1 for end in last]), seeds=rows.seeds[at], positions=rows.positions[at])
+    ends = replace(rows.select(rows.lasts), seeds=rows.seeds[at], positions=rows.positions[at])
     if logits.is_cuda:  # to know which there are would mean to wait for the device
         replaced = _replacement(logits, rows, at, place, proposal)
         return torch.where(is_replaced, replaced, sampler(logits[at], ends))

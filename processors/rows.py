@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -73,6 +74,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.host_slots)
+
+    @property
+    def lasts(self) -> list[int]:
+        """The place of each request's last row, which sees all its drafts."""
+        return [end - 1 for end in accumulate(self.counts)]
 
     def drafted(self) -> Tensor:
         """The draft that each row decides on [R]; 0 for the last row of a request. There are drafts."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 import torch
 from torch import Tensor
 
@@ -34,8 +32,7 @@ class Verifier:
         """Tokens [Q, K + 1] and how many of them stand [Q], for logits [R, V] float32; see `verify`."""
         if not rows.drafts.shape[1]:
             return verify(self._sampler(logits, rows), rows)
-        starts = [0, *accumulate(rows.counts)][:-1]
-        kinds = [self._of.get(rows.host_slots[start], MATCH) for start in starts]
+        kinds = [self._of.get(rows.host_slots[last], MATCH) for last in rows.lasts]
         first, *others = dict.fromkeys(kinds)
         tokens, counts = self._by(first, logits, rows, proposal)
         for kind in others:

@@ -2,7 +2,8 @@
 
     python scripts/plot_guidance.py [--stories 200] [--draw-only]
 
-The prompt names a mood, the negative prompt names none. Counted are words of that mood and of all moods.
+The prompt names a mood and begins a story, each story in its own words; the negative prompt is the same
+without the mood. Counted are sentences and words of what follows.
 Needs matplotlib: pip install -e '.[plots]'.
 """
 
@@ -11,8 +12,11 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 from tiny.plots import MOOD_WORDS
+from tiny.stories import mood_opening
+from tiny.words import MOODS
 
 from gencli.engine import Engine
 from gencli.events import Finish
@@ -23,7 +27,7 @@ from processors.rng import derive
 
 DOCS = Path(__file__).parent.parent / "docs"
 SCALES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
-MOODS = ("sad", "scared", "angry", "happy")
+CHAIN = Chain.parse("top_p=0.9")
 BATCH = 64
 Point = dict[str, float | str]
 
@@ -35,28 +39,20 @@ def measured(num_stories: int) -> Iterator[Point]:
     for mood in MOODS:
         for scale in SCALES:
             stories = told(engine, loaded, mood, scale, num_stories)
-            words = [re.findall("[a-z]+", story.lower()) for story in stories]
-            own = sum(word in MOOD_WORDS[mood] for story in words for word in story)
-            every = sum(word in listed for listed in MOOD_WORDS.values() for story in words for word in story)
-            named = sum(bool({*story} & {*MOOD_WORDS[mood]}) for story in words)
-            yield {
-                "mood": mood,
-                "scale": scale,
-                "stories": len(stories),
-                "own_words_per_100": round(100 * own / sum(map(len, words)), 3),
-                "own_share_of_mood_words": round(own / max(1, every), 4),
-                "stories_with_own_word": round(named / len(stories), 4),
-            }
+            yield {"mood": mood, "scale": scale, "stories": len(stories), **counted(stories, mood)}
 
 
 def told(engine: Engine, loaded: Loaded, mood: str, scale: float, count: int) -> list[str]:
-    """Stories of one mood at one scale."""
-    prompt, negative = (tuple(loaded.tokenizer.encode(text)) for text in (f"Mood: {mood}\nStory:", "Story:"))
+    """Stories of one mood at one scale; story i begins and draws alike in all moods and at all scales."""
     for index in range(count):
+        opening = f"Story: {mood_opening(Random(index))}"
+        prompt, negative = (
+            tuple(loaded.tokenizer.encode(text)) for text in (f"Mood: {mood}\n{opening}", opening)
+        )
         request = Request(
             str(index),
             prompt,
-            Chain(),
+            CHAIN,
             derive(1, index),
             guidance=Guidance(scale, negative),
             limits=Limits(80),
@@ -65,8 +61,24 @@ def told(engine: Engine, loaded: Loaded, mood: str, scale: float, count: int) ->
     return [event.text for event in engine.run() if isinstance(event, Finish)]
 
 
+def counted(stories: list[str], mood: str) -> Point:
+    """How much of the stories is of the mood: by sentences, by words, by words of moods."""
+    sentences = [found for story in stories for found in re.split(r'(?<=[.!?])"?\s+', story) if found.strip()]
+    words = [re.findall("[a-z]+", sentence.lower()) for sentence in sentences]
+    num_words = sum(map(len, words))
+    own = sum(word in MOOD_WORDS[mood] for sentence in words for word in sentence)
+    every = sum(word in listed for listed in MOOD_WORDS.values() for sentence in words for word in sentence)
+    with_own = sum(not {*MOOD_WORDS[mood]}.isdisjoint(sentence) for sentence in words)
+    return {
+        "sentences_with_own_word": round(with_own / len(words), 4),
+        "own_words_per_100": round(100 * own / num_words, 3),
+        "own_share_of_mood_words": round(own / max(1, every), 4),
+        "words_per_story": round(num_words / len(stories), 2),
+    }
+
+
 def draw(points: list[dict[str, str]], path: Path) -> None:
-    """How many words are of the mood, and what share of all words of moods, against the scale."""
+    """How many sentences and words are of the mood, against the scale."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -74,8 +86,8 @@ def draw(points: list[dict[str, str]], path: Path) -> None:
 
     figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.6), dpi=120)
     labels = {
+        "sentences_with_own_word": "share of sentences with a word\nof the mood asked for",
         "own_words_per_100": "words of the mood asked for,\namong 100 words",
-        "own_share_of_mood_words": "their share of the words of all moods",
     }
     for axes, (column, label) in zip(panels, labels.items(), strict=True):
         for mood in dict.fromkeys(point["mood"] for point in points):
@@ -85,8 +97,8 @@ def draw(points: list[dict[str, str]], path: Path) -> None:
         axes.set_xlabel("guidance scale (1 is off)")
         axes.set_ylabel(label)
         axes.grid(alpha=0.25)
-    panels[1].legend(frameon=False)
-    figure.suptitle(f"Stories of tiny, {points[0]['stories']} a point", fontsize=10)
+    panels[0].legend(frameon=False, loc="lower right")
+    figure.suptitle(f"Continued stories of tiny, {points[0]['stories']} a point, top-p 0.9", fontsize=10)
     figure.tight_layout()
     figure.savefig(path, metadata={"Software": None})
 

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-
-import torch
-from torch import Tensor
 
 from gencli.beams.results import chosen_events, interrupted
 from gencli.beams.score import length_score
 from gencli.events import Error, Event, Finish, Token
 from gencli.request import Request
 
-__all__ = ["BestOf", "sum_logprob", "widened"]
-
-
-def sum_logprob(logits: Tensor, tokens: Sequence[int]) -> float:
-    """The model's own logprob of tokens, each chosen from its row of logits [R, V], summed up."""
-    if not tokens:
-        return 0.0
-    own = logits[: len(tokens)].double().log_softmax(-1)
-    return float(own.gather(1, torch.tensor([tokens], device=own.device).T).sum())
+__all__ = ["BestOf", "widened"]
 
 
 def widened(request: Request) -> Request:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -73,34 +73,19 @@ def speculate(
         raise UsageError("--draft is none, so there is nothing to measure.", hint="Name a drafter.")
     texts = _read(prompts) if prompts else _STORIES
     with quiet_libraries():
-        import torch
-
-        from gencli.bench.speculate import measure_drafts
-        from gencli.drafters.make import bare_drafter
-        from gencli.models.resolve import ModelChoice, load
-
-        torch.set_num_threads(threads)
-        choice = ModelChoice(model, dtype=dtype, max_batch=max(counts))
-        loaded = load(choice)
-        drafter = bare_drafter(draft, loaded, choice)
-        for text in drafter.notices:
-            say(f"Notice: {text}")
-        gains = [
-            gain
-            for count in counts
-            for gain in measure_drafts(
-                loaded.runner,
-                loaded.tokenizer,
-                drafter,
-                texts,
-                rows=count,
-                lengths=lengths,
-                steps=steps,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                clock=time.process_time if cpu_time else time.perf_counter,
-            )
-        ]
+        gains = _gains(
+            model,
+            draft,
+            texts,
+            counts,
+            dtype=dtype,
+            threads=threads,
+            lengths=lengths,
+            steps=steps,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            clock=time.process_time if cpu_time else time.perf_counter,
+        )
     _write(gains, form)
     kind = "CPU seconds" if cpu_time else "seconds"
     say(
@@ -108,6 +93,36 @@ def speculate(
         "drafts take turns. Drafting and verifying are in plain steps."
     )
     return 0
+
+
+def _gains(
+    model: str,
+    draft: str,
+    texts: Sequence[str],
+    counts: Sequence[int],
+    *,
+    dtype: str,
+    threads: int,
+    **probing: Any,
+) -> list[DraftGain]:
+    """The gains with each number of rows; `probing` is what `measure_drafts` is told beside it."""
+    import torch
+
+    from gencli.bench.speculate import measure_drafts
+    from gencli.drafters.make import bare_drafter
+    from gencli.models.resolve import ModelChoice, load
+
+    torch.set_num_threads(threads)
+    choice = ModelChoice(model, dtype=dtype, max_batch=max(counts))
+    loaded = load(choice)
+    drafter = bare_drafter(draft, loaded, choice)
+    for text in drafter.notices:
+        say(f"Notice: {text}")
+    return [
+        gain
+        for count in counts
+        for gain in measure_drafts(loaded.runner, loaded.tokenizer, drafter, texts, rows=count, **probing)
+    ]
 
 
 def _write(gains: Sequence[DraftGain], form: str) -> None:

@@ -79,11 +79,7 @@ class Chooser:
 
     def _last_rows(self, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
         rows = Rows.build(self._history, slots, drafts)
-        last, place = [], -1
-        for count in rows.counts:
-            place += count
-            last.append(place)
-        return self._pipeline.prepare(rows.select(last))
+        return self._pipeline.prepare(rows.select(rows.lasts))
 
     def _fit(self, logits: Tensor) -> Tensor:
         logits = logits[:, : self.width].to(self._history.device)

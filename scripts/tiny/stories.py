@@ -83,6 +83,12 @@ def mood_story_for(rng: Random, who: Hero, mood: str | None) -> str:
     return " ".join(_tell(rng, sentence, slots) for sentence in unique)
 
 
+def mood_opening(rng: Random) -> str:
+    """Tell the first sentence of a story in a mood; no mood shows in it yet."""
+    slots = _slots(rng, hero(rng))
+    return _tell(rng, rng.choice(plots.MOOD_OPENINGS), slots)
+
+
 def story_hero(rng: Random, split: Split) -> Hero:
     """Draw a hero; held out are names that never go with that kind of being."""
     return draw(rng, split, hero, lambda h: (h.name, h.kind))

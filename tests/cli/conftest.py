@@ -12,7 +12,13 @@ from gencli.cli.app import main
 
 ROOT = Path(__file__).parent.parent.parent
 # The fake model, kept to letters a person can read.
-FAKE = ("--model", "fake", "--allow-ids", "97,98,99,100,101,32,10")
+LETTERS = ("--allow-ids", "97,98,99,100,101,32,10")
+FAKE = ("--model", "fake", *LETTERS)
+
+
+def command(*arguments):
+    """What starts a real process of `gencli run` on the fake model, always with the same draws."""
+    return [sys.executable, "-m", "gencli", "run", "--model", "fake", "--seed", "1", *arguments]
 
 
 @dataclass(frozen=True)

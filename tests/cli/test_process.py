@@ -4,10 +4,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.conftest import command
 
 LONG = ("--seed", "1", "--max-tokens", "1000", "hi")
 MANY = (*LONG, *["hi"] * 63, "--max-batch", "1")  # half a minute, if nobody ends it
@@ -114,21 +115,9 @@ def on_a_terminal(command, env, stdout=None):
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
 def test_rows_on_a_terminal_are_labelled_and_plain_if_so_wished(env):
-    command = [
-        sys.executable,
-        "-m",
-        "gencli",
-        "run",
-        "--model",
-        "fake",
-        "--allow-ids",
-        "97,98",
-        "--seed",
-        "1",
-    ]
-    command += ["--max-tokens", "9", "hi", "yo"]
-    drawn = on_a_terminal(command, {"TERM": "xterm", "NO_COLOR": ""})
-    plain = on_a_terminal(command, {"TERM": "xterm", "NO_COLOR": "", **env})
+    shown = command("--allow-ids", "97,98", "--max-tokens", "9", "hi", "yo")
+    drawn = on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": ""})
+    plain = on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": "", **env})
     for label in (b"==> 1: hi <==", b"==> 2: yo <=="):
         assert label in drawn
         assert label in plain

@@ -1,7 +1,6 @@
 """What a wait shows: a bar on a terminal, at most a line elsewhere, nothing with --quiet."""
 
 import subprocess
-import sys
 
 import pytest
 
@@ -9,10 +8,10 @@ from gencli.cli.display import load_progress
 from gencli.cli.render import Voice
 from gencli.cli.thinking import LiveThinking
 from gencli.events import Token
-from tests.cli.conftest import FAKE
+from tests.cli.conftest import LETTERS, command
 from tests.cli.test_process import on_a_terminal
 
-COMMAND = (sys.executable, "-m", "gencli", "run", *FAKE, "--seed", "1", "--max-tokens", "9")
+COMMAND = command(*LETTERS, "--max-tokens", "9")
 TERMINAL = {"TERM": "xterm", "NO_COLOR": ""}
 
 
@@ -83,21 +82,8 @@ THINKING = (
     ids=["one", "retries", "several", "quiet"],
 )
 def test_thinking_shows_on_a_terminal_as_it_is_made(tmp_path, flags, is_live):
-    command = (
-        sys.executable,
-        "-m",
-        "gencli",
-        "run",
-        "--model",
-        "fake",
-        "--seed",
-        "1",
-        *THINKING,
-        *flags,
-        "hi",
-    )
     with (tmp_path / "out").open("wb") as out:
-        seen = on_a_terminal(command, TERMINAL, stdout=out)
+        seen = on_a_terminal(command(*THINKING, *flags, "hi"), TERMINAL, stdout=out)
     assert seen.count(b"[thinking] ") == {None: 0}.get(is_live, 2 if "-n" in flags else 1)
     assert (b"done" in seen) is (is_live is False)
     assert b"b\r\n" in seen or is_live is None

@@ -40,6 +40,16 @@ def gain(num_tokens, **options):
     return plain / seconds, inner
 
 
+def warm():
+    """A drafter that has seen four plain steps of a second, and what it is asked."""
+    clock = Ticking()
+    one = AdaptiveDrafter(TimedDrafter([], clock, cost=0.01), clock=clock)
+    one.admit(0, request("abc"))
+    for _ in range(4):
+        one.measure(Measured(1, 0, 0, 1.0))
+    return one, DraftAsk(0, PROMPT, 8)
+
+
 @pytest.mark.parametrize("rows", [1, 4])
 @pytest.mark.parametrize("cost", [0.01, 0.1, 0.3, 1.0])
 def test_useless_drafts_cost_3_percent_at_most_and_end_within_64_tokens(cost, rows):
@@ -72,12 +82,7 @@ def test_drafts_that_become_good_are_taken_up_again():
 
 
 def test_steps_with_the_drafts_of_others_are_not_held_against_it():
-    clock = Ticking()
-    one = AdaptiveDrafter(TimedDrafter([], clock, cost=0.01), clock=clock)
-    one.admit(0, request("abc"))
-    for _ in range(4):
-        one.measure(Measured(1, 0, 0, 1.0))
-    ask = DraftAsk(0, PROMPT, 8)
+    one, ask = warm()
     for _ in range(3):
         assert one.propose([ask]) != [()]
         one.observe(0, proposed=1, accepted=1)
@@ -89,12 +94,7 @@ def test_steps_with_the_drafts_of_others_are_not_held_against_it():
 
 @pytest.mark.parametrize("slow", range(6))
 def test_a_single_slow_step_does_not_end_drafting(slow):
-    clock = Ticking()
-    one = AdaptiveDrafter(TimedDrafter([], clock, cost=0.01), clock=clock)
-    one.admit(0, request("abc"))
-    for _ in range(4):
-        one.measure(Measured(1, 0, 0, 1.0))
-    ask = DraftAsk(0, PROMPT, 8)
+    one, ask = warm()
     for step in range(8):
         (run,) = one.propose([ask])
         assert run

@@ -1,11 +1,10 @@
 """Requests in, events out: the same text in any company, and every end has its reason."""
 
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
@@ -23,6 +22,7 @@ from tests.engine.harness import (
     request,
     texts,
 )
+from tests.transfers import counted_transfers
 
 CHAINS = [
     "",
@@ -258,31 +258,8 @@ def _run(on, requests):
     return list(on.run())
 
 
-class Transfers(TorchDispatchMode):
-    """Counts what would wait for the device: single values and lists read by the host."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.name()
-        if name in ("aten::_local_scalar_dense", "aten::is_nonzero"):
-            self.counts[name] += 1
-        return func(*args, **(kwargs or {}))
-
-
-def test_a_step_reads_nothing_but_its_tokens(monkeypatch):
-    lists = Counter()
-    plain = torch.Tensor.tolist
-
-    def counted(tensor):
-        lists["tolist"] += 1
-        return plain(tensor)
-
-    monkeypatch.setattr(torch.Tensor, "tolist", counted)
+def test_a_step_reads_nothing_but_its_tokens():
     chain = "repetition=1.2 | frequency=0.1 | temperature=0.8 | min_p=0.01 | top_k=50 | top_p=0.95"
-    with Transfers() as transfers:
+    with counted_transfers() as counts:
         generate([request(c * 5, key=c, chain=chain, max_tokens=20) for c in "abc"], max_batch=3)
-    assert not transfers.counts
-    assert lists["tolist"] == 20
+    assert counts == {"tolist": 20}

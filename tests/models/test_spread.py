@@ -17,6 +17,7 @@ from gencli.models.lanes import LaneLengths
 from gencli.models.own_cache import OwnCacheLanes
 from gencli.models.places import bundled_folder
 from gencli.models.spread import Spread, check_plan
+from tests.models.tiny_models import base
 
 ROOT = Path(__file__).parent.parent.parent
 FLAGS = ("--seed", "3", "--max-tokens", "12", "--no-timings", "-q")
@@ -30,16 +31,7 @@ def folder(tmp_path_factory):
     made, tiny = tmp_path_factory.mktemp("llama"), bundled_folder("tiny")
     size = json.loads((tiny / "config.json").read_text())["vocab_size"]
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=size,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-    )
-    LlamaForCausalLM(config).save_pretrained(made)
+    LlamaForCausalLM(LlamaConfig(**base(vocab_size=size))).save_pretrained(made)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(tiny / name, made)
     return made

@@ -27,13 +27,14 @@ _BASE: dict[str, Any] = {
 }
 
 
-def _base(**changes: Any) -> dict[str, Any]:
+def base(**changes: Any) -> dict[str, Any]:
+    """The sizes of a tiny model, with changes."""
     return {**_BASE, **changes}
 
 
 CONFIGS: dict[str, Callable[[], Any]] = {
-    "llama": lambda: hf.LlamaConfig(**_base()),
-    "qwen3": lambda: hf.Qwen3Config(**_base(head_dim=16)),
+    "llama": lambda: hf.LlamaConfig(**base()),
+    "qwen3": lambda: hf.Qwen3Config(**base(head_dim=16)),
     "gpt2": lambda: hf.GPT2Config(
         vocab_size=VOCAB,
         n_embd=32,
@@ -46,12 +47,12 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         tie_word_embeddings=False,
     ),
     "gemma3": lambda: hf.Gemma3TextConfig(
-        **_base(num_hidden_layers=4, head_dim=8, sliding_window=WINDOW),
+        **base(num_hidden_layers=4, head_dim=8, sliding_window=WINDOW),
         layer_types=["sliding_attention", "full_attention"] * 2,
     ),
-    "mistral": lambda: hf.MistralConfig(**_base(sliding_window=WINDOW)),
-    "phi3": lambda: hf.Phi3Config(**_base()),
-    "gpt_neox": lambda: hf.GPTNeoXConfig(**_base()),
+    "mistral": lambda: hf.MistralConfig(**base(sliding_window=WINDOW)),
+    "phi3": lambda: hf.Phi3Config(**base()),
+    "gpt_neox": lambda: hf.GPTNeoXConfig(**base()),
     "opt": lambda: hf.OPTConfig(
         vocab_size=VOCAB,
         hidden_size=32,
@@ -66,10 +67,10 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         pad_token_id=None,
     ),
     "gemma2": lambda: hf.Gemma2Config(
-        **_base(head_dim=8, sliding_window=WINDOW), layer_types=["sliding_attention", "full_attention"]
+        **base(head_dim=8, sliding_window=WINDOW), layer_types=["sliding_attention", "full_attention"]
     ),
     "qwen3_moe": lambda: hf.Qwen3MoeConfig(
-        **_base(head_dim=16),
+        **base(head_dim=16),
         num_experts=4,
         num_experts_per_tok=2,
         moe_intermediate_size=32,
@@ -85,7 +86,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         pad_token_id=None,
     ),
     "bamba": lambda: hf.BambaConfig(
-        **_base(),
+        **base(),
         attn_layer_indices=[1],
         mamba_n_heads=4,
         mamba_d_head=16,
@@ -104,7 +105,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         eos_token_id=None,
     ),
     "falcon_h1": lambda: hf.FalconH1Config(
-        **_base(),
+        **base(),
         mamba_d_ssm=32,
         mamba_n_heads=4,
         mamba_d_head=8,

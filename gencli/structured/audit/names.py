@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gencli.structured.audit.shapes import APPLICATORS, GROUPS, declared_types
+from gencli.structured.audit.groups import APPLICATORS, GROUPS, declared_types
 from gencli.structured.plan import UNIQUE_NAMES, Finding
 from gencli.structured.schema.refs import walk
 

@@ -13,52 +13,15 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
+from gencli.structured.audit.groups import ANNOTATIONS, APPLICATORS, GROUPS, declared_types
 from gencli.structured.audit.pattern_forms import pattern_forms
 from gencli.structured.schema.formats import FORMATS
 from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
 
-__all__ = [
-    "ANNOTATIONS",
-    "APPLICATORS",
-    "GROUPS",
-    "TYPES",
-    "declared_types",
-    "is_of",
-    "pattern_forms",
-    "shapes_of",
-]
+__all__ = ["is_of", "shapes_of"]
 
-TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
-GROUPS: dict[str, tuple[str, ...]] = {
-    "string": ("format", "maxLength", "minLength", "pattern"),
-    "number": ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
-    "array": (
-        *("additionalItems", "contains", "items", "maxContains", "maxItems", "minContains", "minItems"),
-        *("prefixItems", "unevaluatedItems", "uniqueItems"),
-    ),
-    "object": (
-        *("additionalProperties", "dependencies", "dependentRequired", "dependentSchemas", "maxProperties"),
-        *("minProperties", "patternProperties", "properties", "propertyNames", "required"),
-        "unevaluatedProperties",
-    ),
-}
-APPLICATORS = ("$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "else", "if", "not", "oneOf", "then")
-ANNOTATIONS = frozenset(
-    "$anchor $comment $defs $dynamicAnchor $id $recursiveAnchor $schema $vocabulary contentEncoding"
-    " contentMediaType contentSchema default definitions deprecated description example examples id readOnly"
-    " title writeOnly"
-    # Of other tools, that say nothing of a value.
-    " defaultSnippets deprecationMessage doNotSuggest enumDescriptions enumNames errorMessage externalDocs"
-    " markdownDescription markdownEnumDescriptions meta note notes propertyOrder tags xml".split()
-)
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
-
-
-def declared_types(schema: dict[str, Any]) -> frozenset[str]:
-    """The types that `type` names; empty if it names none."""
-    types = schema.get("type", [])
-    return frozenset([types] if isinstance(types, str) else types)
 
 
 def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:

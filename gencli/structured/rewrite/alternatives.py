@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from gencli.structured.audit.shapes import APPLICATORS
+from gencli.structured.audit.groups import APPLICATORS
 from gencli.structured.rewrite.meet import is_empty, meet
 from gencli.structured.rewrite.modern import modern
 from gencli.structured.rewrite.negate import negate

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gencli.structured.audit.shapes import APPLICATORS, GROUPS
+from gencli.structured.audit.groups import APPLICATORS, GROUPS
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.schema.formats import FORMATS
 from gencli.structured.schema.pointers import child

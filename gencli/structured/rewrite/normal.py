@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gencli.structured.audit.shapes import GROUPS
+from gencli.structured.audit.groups import GROUPS
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.rewrite.alternatives import alternatives, distinct
 from gencli.structured.rewrite.arrays import rewrite_array

@@ -1,0 +1,51 @@
+"""Choosing among samples: what their logprobs are, and what they cost."""
+
+from itertools import pairwise
+
+import pytest
+
+from gencli.events import Finish, Token
+from gencli.models.fake import FakeRunner
+from tests.beams.harness import LETTERS, engine
+from tests.engine.harness import TOKENIZER, Scripted, request
+from tests.transfers import counted_transfers
+
+PROMPT, OTHER = "Hello", "Hi"
+
+
+def runner():
+    return FakeRunner(258, eos_ids=TOKENIZER.eos_ids)
+
+
+def ended(drafter=None):
+    """The texts of PROMPT's samples, chosen beside another request: (logprob, tokens) of each."""
+    on, ids, ends = engine(runner=runner(), drafter=drafter), {}, {}
+    on.submit(request(PROMPT, chain=LETTERS, best_of=3, n=3))
+    on.submit(request(OTHER, chain=LETTERS))
+    for event in on.run():
+        if isinstance(event, Token):
+            ids.setdefault((event.request, event.sample), []).extend(event.ids)
+        elif isinstance(event, Finish):
+            ends[event.request, event.sample] = event
+    return [(ends[PROMPT, j].logprob, ids[PROMPT, j]) for j in range(3)]
+
+
+def test_logprobs_of_samples_come_with_the_tokens():
+    on = engine(runner=runner(), max_batch=9)
+    for letter in "abc":
+        on.submit(request(letter, chain="allowed=[97,98,99]", max_tokens=20, best_of=3))
+    with counted_transfers() as counts:
+        list(on.run())
+    assert counts == {"tolist": 20}
+
+
+@pytest.mark.parametrize("is_drafted", [False, True])
+def test_the_logprob_of_a_sample_is_the_models_own_of_its_tokens(is_drafted):
+    drafter = None
+    if is_drafted:
+        drafter = Scripted({tuple(TOKENIZER.encode(PROMPT)): ended()[0][1]})
+    logprobs = runner().table.double().log_softmax(-1)
+    for logprob, ids in ended(drafter):
+        steps = pairwise([TOKENIZER.encode(PROMPT)[-1], *ids])
+        assert logprob == pytest.approx(sum(logprobs[step].item() for step in steps))
+    assert drafter is None or drafter.proposed
