@@ -199,7 +199,7 @@ def _sums_of_blocks(weights: Tensor) -> Tensor:
 
 
 def _of_block(values: Tensor, block: Tensor, beyond: float) -> tuple[Tensor, Tensor]:
-    """Ids and values [R, BLOCK] of one block [R, 1] a row; past the end stands `beyond`."""
-    ids = block * BLOCK + torch.arange(BLOCK, device=values.device)
+    """Ids and values [R, BLOCK] of one block [R, 1] a row, or all of them; past the end stands `beyond`."""
+    ids = block * BLOCK + torch.arange(min(BLOCK, values.shape[1]), device=values.device)
     inside = values.gather(1, ids.clamp(max=values.shape[1] - 1))
     return ids, inside.masked_fill(ids >= values.shape[1], beyond)
