@@ -87,5 +87,6 @@ class GlancingDrafter(Drafter):
         if start != text.start:  # to the drafter it is another text
             text.start = start
             self._inner.release(ask.slot)
-            self._inner.admit(ask.slot, text.request)
+            shown = replace(text.request, prompt_ids=tuple(ask.tokens[start:])) if start else text.request
+            self._inner.admit(ask.slot, shown)
         return start

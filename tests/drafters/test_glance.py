@@ -1,6 +1,9 @@
 """What a draft model reads of long texts before it is known to be of use. The clock is reckoned."""
 
+from string import ascii_lowercase
+
 import pytest
+import torch
 
 from gencli.drafters.adaptive import AdaptiveDrafter
 from gencli.drafters.glance import GlancingDrafter
@@ -9,6 +12,7 @@ from gencli.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.request import Drafting
 from tests.drafters.timed import Ticking, TimedRunner
+from tests.drafters.turned import turned
 from tests.engine.harness import TOKENIZER, Token, request
 
 PROMPT = "a long text " * 100
@@ -68,9 +72,18 @@ def test_useless_drafts_cost_3_percent_at_most_long_prompts_included(cost, round
     assert sum(draft.fed) < 0.1 * SIZE
 
 
-def test_a_prompt_is_read_once_drafts_have_stood():
-    plain_texts, plain, _ = run()
-    texts, seconds, draft = run(ModelDrafter, cost=0.1)
+def in_letters(draft):
+    """Drafts through text, in small letters alone."""
+    others = torch.tensor([token for token in range(258) if chr(token) not in ascii_lowercase])
+    draft.table = draft.table.index_fill(1, others, -20.0)
+    return turned(draft)
+
+
+@pytest.mark.parametrize("kind", [ModelDrafter, in_letters])
+def test_a_prompt_is_read_once_drafts_have_stood(kind):
+    chain = f"allowed={list(ascii_lowercase.encode())} | ignore_eos=true | temperature=0"
+    plain_texts, plain, _ = run(chain=chain)
+    texts, seconds, draft = run(kind, cost=0.1, chain=chain)
     assert texts == plain_texts
     assert plain / seconds > 1.3
     assert draft.fed[0] == 16
