@@ -9,6 +9,8 @@ import json
 from itertools import product
 from pathlib import Path
 
+from marks import write_between
+
 from gencli.drafters.make import make_drafter
 from gencli.engine import Engine
 from gencli.events import Finish, Token
@@ -18,7 +20,6 @@ from processors.chain import Chain
 
 LENGTH = 32
 PAGE = Path(__file__).parent.parent / "docs" / "speculation.md"
-BEGIN, END = "<!-- identity: begin -->\n", "<!-- identity: end -->"
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
           "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
 GROUPS = {
@@ -66,8 +67,7 @@ def main(args):
             cells.append(f"{same}/{len(prompts)} ({sum(map(len, found.values())) / forwards:.1f})")
         lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
         print(lines[-1], flush=True)
-    head, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(head + BEGIN + "\n".join(lines) + "\n" + END + rest.partition(END)[2])
+    write_between(PAGE, "identity", "\n".join(lines))
 
 
 if __name__ == "__main__":

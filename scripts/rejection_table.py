@@ -11,11 +11,12 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
+from marks import write_between
+
 from tests.processors.rejection_grid import CHAINS, FAULTS, FAULTS_OF_DROPPING, Gap, gap
 from tests.processors.rejection_texts import PAIRS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "speculation.md"
-BEGIN, END = "<!-- rejection: begin -->\n", "<!-- rejection: end -->"
 EVERY = FAULTS | FAULTS_OF_DROPPING
 
 
@@ -36,8 +37,7 @@ def main() -> None:
         *_head("fault", CHAINS),
         *(_row(fault, [caught[name][fault] for name in CHAINS]) for fault in EVERY),
     ]
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + rest.partition(END)[2])
+    write_between(PAGE, "rejection", "\n".join(lines))
 
 
 def _told() -> argparse.Namespace:

@@ -1,9 +1,11 @@
-"""Greedy loops over a runner: the smallest engines that can be wrong in one way only."""
+"""Loops over a runner: the smallest engines that can be wrong in one way only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from gencli.models.base import ModelRunner
 from gencli.plan import Feed, StepPlan
@@ -71,3 +73,24 @@ def decode_with_drafts(
             runner.keep(job.lane, job.held)
         step += 1
     return [job.text[:count] for job in jobs]
+
+
+def after_rollback(
+    runner: ModelRunner,
+    fresh: ModelRunner,
+    prompts: Sequence[Sequence[int]],
+    texts: Sequence[Sequence[int]],
+    *,
+    num_kept: int,
+) -> tuple[Tensor, Tensor]:
+    """Logits of seven places of each text behind four drafts, of which so many stood; and of a prefill."""
+    lanes, starts, vocab = range(len(prompts)), [len(prompt) for prompt in prompts], runner.spec.vocab_size
+    runner.forward(StepPlan(tuple(Feed(lane, 0, tuple(prompts[lane])) for lane in lanes)))
+    drafts = [(*text[:num_kept], *((token + 1) % vocab for token in text[num_kept:4])) for text in texts]
+    runner.forward(StepPlan(tuple(Feed(lane, starts[lane], drafts[lane], 4) for lane in lanes)))
+    for lane in lanes:
+        runner.keep(lane, starts[lane] + num_kept)
+    rest = [tuple(text[num_kept : num_kept + 7]) for text in texts]
+    again = [Feed(lane, starts[lane] + num_kept, rest[lane], 7) for lane in lanes]
+    whole = [Feed(lane, 0, (*prompts[lane], *texts[lane][: num_kept + 7]), 7) for lane in lanes]
+    return runner.forward(StepPlan(tuple(again))), fresh.forward(StepPlan(tuple(whole)))

@@ -12,12 +12,11 @@ import torch
 from gencli.errors import ModelError
 from gencli.models.hf import HFRunner
 from gencli.plan import Feed, StepPlan
-from tests.models.loops import Job, decode, decode_with_drafts
-from tests.models.tiny_models import CONFIGS, VOCAB, build
+from tests.models.loops import Job, after_rollback, decode, decode_with_drafts
+from tests.models.tiny_models import CONFIGS, NO_ROLLBACK, PROMPTS, build, continued
 
 COUNT = 64
 OWN_CACHE = {"mamba", "falcon_h1", "bamba", "gptj"}
-NO_ROLLBACK = {"mamba", "falcon_h1", "bamba"}
 
 torch.set_num_threads(1)
 
@@ -41,18 +40,10 @@ class Case:
 
 @pytest.fixture(scope="module", params=CONFIGS)
 def case(request: pytest.FixtureRequest) -> Case:
-    """A model, four prompts (two longer than the sliding window), and generate()'s greedy texts."""
+    """A model, four prompts, and generate()'s greedy texts."""
     torch.set_num_threads(1)
     model = build(request.param)
-    noise = torch.Generator().manual_seed(5)
-    prompts = [torch.randint(0, VOCAB, (length,), generator=noise).tolist() for length in (3, 7, 21, 40)]
-    texts = []
-    for prompt in prompts:
-        ids = torch.tensor([prompt])
-        mask = torch.ones_like(ids)
-        whole = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=COUNT)
-        texts.append(whole[0, len(prompt) :].tolist())
-    return Case(request.param, model, prompts, texts)
+    return Case(request.param, model, PROMPTS, continued(model, COUNT))
 
 
 def test_the_texts_are_varied_enough_to_mean_something(case: Case) -> None:
@@ -115,17 +106,8 @@ def test_after_rejected_drafts_logits_are_those_of_a_fresh_prefill(case: Case, n
     """Of four drafts so many stand; what follows reads the lane as if the others had never been in it."""
     if case.kind in NO_ROLLBACK:
         pytest.skip("It takes no drafts, as its spec says.")
-    runner, lanes = case.runner(), range(len(case.prompts))
-    runner.forward(StepPlan(tuple(Feed(lane, 0, tuple(case.prompts[lane])) for lane in lanes)))
-    drafts = [(*text[:num_kept], *((token + 1) % VOCAB for token in text[num_kept:4])) for text in case.texts]
-    starts = [len(prompt) for prompt in case.prompts]
-    runner.forward(StepPlan(tuple(Feed(lane, starts[lane], drafts[lane], 4) for lane in lanes)))
-    for lane in lanes:
-        runner.keep(lane, starts[lane] + num_kept)
-    rest = [tuple(text[num_kept : num_kept + 7]) for text in case.texts]
-    again = [Feed(lane, starts[lane] + num_kept, rest[lane], 7) for lane in lanes]
-    whole = [Feed(lane, 0, (*case.prompts[lane], *case.texts[lane][: num_kept + 7]), 7) for lane in lanes]
-    found, fresh = runner.forward(StepPlan(tuple(again))), case.runner().forward(StepPlan(tuple(whole)))
+    runner, other = case.runner(), case.runner()
+    found, fresh = after_rollback(runner, other, case.prompts, case.texts, num_kept=num_kept)
     torch.testing.assert_close(found, fresh, atol=1e-5, rtol=0)
 
 

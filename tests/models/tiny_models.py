@@ -10,6 +10,11 @@ import transformers as hf
 
 VOCAB = 120
 WINDOW = 16
+# Models that keep a running state, and so cannot forget what drafts added to it.
+NO_ROLLBACK = {"mamba", "falcon_h1", "bamba"}
+_NOISE = torch.Generator().manual_seed(5)
+# Two of them are longer than the window.
+PROMPTS = [torch.randint(0, VOCAB, (length,), generator=_NOISE).tolist() for length in (3, 7, 21, 40)]
 
 _BASE: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -129,3 +134,15 @@ def build(kind: str) -> Any:
             if name.endswith("weight") and weight.dim() == 2:
                 torch.nn.init.normal_(weight, std=0.5)
     return model
+
+
+def continued(model: Any, count: int) -> list[list[int]]:
+    """What generate() chooses greedily behind each of PROMPTS."""
+    texts = []
+    for prompt in PROMPTS:
+        ids = torch.tensor([prompt])
+        whole = model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count
+        )
+        texts.append(whole[0, len(prompt) :].tolist())
+    return texts

@@ -1,0 +1,65 @@
+"""How near logits come to those they have to equal, model by model: the tables of the docs.
+
+    PYTHONPATH=. python scripts/model_tables.py
+
+After rejected drafts: those of a fresh prefill (docs/speculation.md). Guided: log-probabilities of
+transformers' guidance_scale (docs/guidance.md). Random models in float32, the largest difference.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from marks import write_between
+
+from gencli.models.hf import HFRunner
+from tests.models import guided
+from tests.models.loops import after_rollback
+from tests.models.tiny_models import CONFIGS, NO_ROLLBACK, PROMPTS, build, continued
+
+DOCS = Path(__file__).parent.parent / "docs"
+LANES, LENGTH, KEPT = 8, 12, (0, 2, 4)
+
+
+def main() -> None:
+    """Write both tables between their marks."""
+    torch.set_num_threads(1)
+    kept = [f"{count} of 4 stand" for count in KEPT]
+    write(DOCS / "speculation.md", "rollback", [["model", *kept], *map(rollback, CONFIGS)])
+    scales = [f"{scale:g}" for _, _, scale in guided.CASES]
+    write(DOCS / "guidance.md", "library", [["model", *scales, "ids"], *guidance()])
+
+
+def rollback(kind: str) -> list[str]:
+    """A line: the differences after so many of four drafts stood."""
+    if kind in NO_ROLLBACK:
+        return [kind, *["takes no drafts"] * len(KEPT)]
+    model, found = build(kind), []
+    texts = continued(model, LENGTH)
+    for num_kept in KEPT:
+        runners = [HFRunner(model, name=kind, max_lanes=LANES) for _ in range(2)]
+        again, fresh = after_rollback(*runners, PROMPTS, texts, num_kept=num_kept)
+        found.append(f"{float((again - fresh).abs().max()):.1e}")
+    return [kind, *found]
+
+
+def guidance() -> Iterator[list[str]]:
+    """A line for each model: the differences at each scale, and the texts that have the same ids."""
+    for kind in ("llama", "gpt2", "qwen3"):
+        model, same, found = guided.build(kind), 0, []
+        for case in guided.CASES:
+            expected, scores = guided.by_library(model, guided.request(case))
+            ids, logits = guided.by_engine(model, case)
+            same += ids == expected
+            found.append(f"{float((logits.log_softmax(-1) - scores.log_softmax(-1)).abs().max()):.1e}")
+        yield [kind, *found, f"{same}/{len(guided.CASES)}"]
+
+
+def write(page: Path, mark: str, table: Sequence[Sequence[str]]) -> None:
+    """Put the table on the page."""
+    head, *lines = ["| " + " | ".join(cells) + " |" for cells in table]
+    write_between(page, mark, "\n".join([head, "|---" * len(table[0]) + "|", *lines]))
+
+
+if __name__ == "__main__":
+    main()
