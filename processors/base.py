@@ -149,10 +149,11 @@ class Processor(ABC, Generic[P]):
         """Where the output would stand after each of these tokens; () from a stage without a grammar."""
         return ()
 
-    def likely(self, slot: int, noise: Noise | None) -> tuple[int, ...]:
+    def likely(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """Tokens that have to come next, or are likely to, whatever the logits say; () if none are known.
 
-        `noise` is what the slot's draw will add to logits, where drafts may know of it.
+        Each with how likely it is that it and all before it come. `noise` is what the slot's draw will add to
+        logits, where drafts may know of it.
         """
         return ()
 

@@ -87,8 +87,8 @@ class Pipeline:
         found = (self.stage(name).follow(slot, tokens) for name in self._orders[slot])
         return next(filter(None, found), ())
 
-    def likely(self, slot: int, noise: Noise | None = None) -> tuple[int, ...]:
-        """Tokens that have to come next in the slot, or are likely to, whatever the logits say."""
+    def likely(self, slot: int, noise: Noise | None = None) -> tuple[tuple[int, float], ...]:
+        """Tokens that have to come next in the slot, or are likely to, and how likely; see Processor."""
         return next(filter(None, (self.stage(name).likely(slot, noise) for name in self._orders[slot])), ())
 
     def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
-from gencli.drafters.base import DraftAsk, Drafter
+from gencli.drafters.base import DraftAsk, Drafter, Measured
 from gencli.drafters.chooser import Chooser
+from gencli.drafters.price import TokenPrice
 from gencli.request import Request
 from processors.pipeline import Pipeline
 
 __all__ = ["JumpDrafter"]
 
+_DOUBT = 4.0  # guesses that are taken to have stood as often as they were said to, before the first
+_FADING = 0.98
+
 
 class JumpDrafter(Drafter):
     """Proposes what has to come next, in the tokens that the tokenizer would write it in.
 
-    What only likely comes next it chooses with the noise of the request's draw. Not where drafts decide the
-    text: how far they go would tell what the draw behind them is.
+    What only likely comes next it chooses with the noise of the request's draw, and proposes it as long as it
+    stands more often than a draft is dear. Neither where drafts decide the text: how far they go would tell
+    what the draw behind them is, and the clock has no say there.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._may_know: dict[int, bool] = {}
+        self._decides: dict[int, bool] = {}
+        self._price, self._lanes = TokenPrice(), 1
+        self._said: dict[int, tuple[float, ...]] = {}  # how likely the drafts of a slot are
+        self._stood = self._expected = _DOUBT
 
     def bind(self, chooser: Chooser) -> None:
         """See Drafter."""
@@ -33,11 +42,30 @@ class JumpDrafter(Drafter):
 
     def admit(self, slot: int, request: Request) -> None:
         """See Drafter."""
-        self._may_know[slot] = not request.drafts_decide
+        self._decides[slot] = request.drafts_decide
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[tuple[int, ...]]:
         """See Drafter. A slot without forced text has no drafts."""
-        return [self._likely(ask.slot)[: ask.most] for ask in asks]
+        price = self._price.of(max(self._lanes, len(asks))) * self._expected / self._stood
+        return [self._run(ask, price) for ask in asks]
 
-    def _likely(self, slot: int) -> tuple[int, ...]:
-        return self._pipeline.likely(slot, self._chooser.noise(slot) if self._may_know[slot] else None)
+    def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
+        """See Drafter. What is forced always stands, so only guesses tell something."""
+        guesses = [chance for chance in self._said[slot][:proposed] if chance < 1]
+        self._expected = self._expected * _FADING + sum(guesses)
+        self._stood = self._stood * _FADING + max(accepted - (proposed - len(guesses)), 0)
+
+    def measure(self, step: Measured) -> None:
+        """See Drafter."""
+        self._lanes = step.lanes
+        self._price.add(step.lanes + step.drafted, step.seconds)
+
+    def _run(self, ask: DraftAsk, price: float) -> tuple[int, ...]:
+        if self._decides[ask.slot]:
+            pairs = self._pipeline.likely(ask.slot)
+        else:
+            run = self._pipeline.likely(ask.slot, self._chooser.noise(ask.slot))
+            pairs = tuple(takewhile(lambda pair: pair[1] == 1 or pair[1] >= price, run))
+        pairs = pairs[: ask.most]
+        self._said[ask.slot] = tuple(chance for _, chance in pairs)
+        return tuple(token for token, _ in pairs)

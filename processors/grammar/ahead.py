@@ -17,25 +17,26 @@ _LEAST = 0.1  # how likely all guesses together have to be
 
 def look_ahead(
     matcher: Matcher, speller: Speller, text: bytes, habits: Habits | None, noise: Noise | None = None
-) -> tuple[int, ...]:
+) -> tuple[tuple[int, float], ...]:
     """The tokens that are forced behind `text`, and in JSON, whose `habits` are known, likely ones between.
+
+    Each comes with how likely it and all before it are, 1 for what is forced from here.
 
     `noise` is what the request's draw adds to the logits so many tokens from here: between tokens that the
     text has had about as often, it decides as it does between those that the model finds as likely. The
     matcher is afterwards what it was.
     """
-    walk, sure = _Walk(matcher, speller, text, habits), 1.0
+    walk, sure, found = _Walk(matcher, speller, text, habits), 1.0, list[tuple[int, float]]()
     try:
-        while len(walk.tokens) < _LIMIT and not matcher.is_complete():
-            done, forced = len(walk.tokens), matcher.forced()
+        while sure >= _LEAST and len(found) < _LIMIT and not matcher.is_complete():
+            forced = matcher.forced()
             if run := speller.spell(walk.text, forced):
                 if not all(map(walk.go, run)):
                     break
             else:
                 sure *= walk.guess(forced, noise)
-                if sure < _LEAST:
-                    return tuple(walk.tokens[:done])
-        return tuple(walk.tokens[:_LIMIT])
+            found += [(token, sure) for token in walk.tokens[len(found) :]]
+        return tuple(pair for pair in found[:_LIMIT] if pair[1] >= _LEAST)
     finally:
         matcher.rollback(len(walk.tokens))
 

@@ -158,7 +158,7 @@ class Place:
             rules.closer.narrow(mask, matcher, text, rules.budget - count, is_json=rules.is_json)
         return None
 
-    def ahead(self, noise: Noise | None) -> tuple[int, ...]:
+    def ahead(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """The tokens that have to come next, and beyond them those that likely will; see look_ahead."""
         if self.is_done or self.tail is not None:
             return ()

@@ -124,7 +124,7 @@ class GrammarStage(Processor[GrammarParams]):
         stands = self._places[slot].follow(tokens)
         return tuple(Followed(stand.document, flag) for stand, flag in zip(stands, flags, strict=False))
 
-    def likely(self, slot: int, noise: Noise | None) -> tuple[int, ...]:
+    def likely(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """What the grammar has come next, and between parts of JSON what has stood there before."""
         return self._places[slot].ahead(noise)
 

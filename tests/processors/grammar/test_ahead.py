@@ -29,7 +29,7 @@ def ahead(backend, begun, whitespace=8, noise=None):
     for token in TOY.encode(begun, special=False):
         assert matcher.accept(token)
         habits.add(token, TOY.token_bytes[token])
-    found = look_ahead(matcher, speller, begun.encode(), habits, noise)
+    found = [token for token, _ in look_ahead(matcher, speller, begun.encode(), habits, noise)]
     assert all(map(matcher.accept, found))
     return b"".join(TOY.token_bytes[token] for token in found).decode()
 
