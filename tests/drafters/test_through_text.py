@@ -16,6 +16,7 @@ from gencli.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from processors.policy import Verification
 from tests.drafters.cases import outcomes
+from tests.drafters.timed import Ticking
 from tests.drafters.vocabularies import Reciter, permuted, random_model, trained
 from tests.engine.harness import engine
 
@@ -48,7 +49,7 @@ def asked(prompts=PROMPTS, *, chain="temperature=0", tokens=None, least=0.0, max
 
 def told(requests, drafter=None, **options):
     """The outcomes on tiny, and how many drafts stood."""
-    drafter = AdaptiveDrafter(drafter) if drafter else None
+    drafter = AdaptiveDrafter(drafter, clock=Ticking()) if drafter else None
     loaded = tiny()
     return outcomes(
         requests, runner=loaded.runner, tokenizer=loaded.tokenizer, drafter=drafter, max_batch=12, **options
@@ -59,7 +60,10 @@ def counted(requests, drafter):
     """Over all texts: forwards, tokens, first drafts proposed and accepted."""
     loaded = tiny()
     on = engine(
-        runner=loaded.runner, tokenizer=loaded.tokenizer, drafter=AdaptiveDrafter(drafter), max_batch=12
+        runner=loaded.runner,
+        tokenizer=loaded.tokenizer,
+        drafter=AdaptiveDrafter(drafter, clock=Ticking()),
+        max_batch=12,
     )
     for one in requests:
         on.submit(one)
