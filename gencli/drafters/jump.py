@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from gencli.drafters.base import DraftAsk, Drafter, Measured
 from gencli.drafters.chooser import Chooser
+from gencli.drafters.options import BUILT_IN, NO_DRAFTER
 from gencli.drafters.price import TokenPrice
 from gencli.request import Request
 from processors.pipeline import Pipeline
@@ -21,13 +22,15 @@ class JumpDrafter(Drafter):
     """Proposes what has to come next, in the tokens that the tokenizer would write it in.
 
     What only likely comes next it chooses with the noise of the request's draw, and proposes it as long as it
-    stands more often than a draft is dear. Neither where drafts decide the text: how far they go would tell
-    what the draw behind them is, and the clock has no say there.
+    stands more often than a draft is dear; where a model drafts it leaves that to the model. Neither where
+    drafts decide the text: how far they go would tell what the draw behind them is, and the clock has no
+    say there.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._decides: dict[int, bool] = {}
+        self._guesses: dict[int, bool] = {}
         self._price, self._lanes = TokenPrice(), 1
         self._said: dict[int, tuple[float, ...]] = {}  # how likely the drafts of a slot are
         self._stood = self._expected = _DOUBT
@@ -43,6 +46,7 @@ class JumpDrafter(Drafter):
     def admit(self, slot: int, request: Request) -> None:
         """See Drafter."""
         self._decides[slot] = request.drafts_decide
+        self._guesses[slot] = request.drafting.drafter in ("", NO_DRAFTER, *BUILT_IN)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[tuple[int, ...]]:
         """See Drafter. A slot without forced text has no drafts."""
@@ -65,7 +69,8 @@ class JumpDrafter(Drafter):
             pairs = self._pipeline.likely(ask.slot)
         else:
             run = self._pipeline.likely(ask.slot, self._chooser.noise(ask.slot))
-            pairs = tuple(takewhile(lambda pair: pair[1] == 1 or pair[1] >= price, run))
+            least = price if self._guesses[ask.slot] else 1.0
+            pairs = tuple(takewhile(lambda pair: pair[1] == 1 or pair[1] >= least, run))
         pairs = pairs[: ask.most]
         self._said[ask.slot] = tuple(chance for _, chance in pairs)
         return tuple(token for token, _ in pairs)
