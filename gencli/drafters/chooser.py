@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from gencli.models.width import as_wide
 from processors.base import Noise
 from processors.history import History
 from processors.kernels.softmax import token_probability
@@ -60,7 +61,7 @@ class Chooser:
         noise of their own. Where neither asks for them, probabilities are 1.
         """
         rows = self._last_rows(slots, drafts)
-        processed = self._pipeline(self._fit(logits), rows)
+        processed = self._pipeline(as_wide(logits, self.width, self._history.device), rows)
         tokens = self._sampler(processed, _apart(rows, apart) if any(apart) else rows)
         cut = [one if own else 0.0 for one, own in zip(least, apart, strict=True)]
         processed = _without_improbable(processed, cut) if any(cut) else processed
@@ -80,11 +81,6 @@ class Chooser:
     def _last_rows(self, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
         rows = Rows.build(self._history, slots, drafts)
         return self._pipeline.prepare(rows.select(rows.lasts))
-
-    def _fit(self, logits: Tensor) -> Tensor:
-        logits = logits[:, : self.width].to(self._history.device)
-        missing = self.width - logits.shape[1]
-        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits
 
 
 def _apart(rows: Rows, apart: Sequence[bool]) -> Rows:

@@ -29,8 +29,7 @@ class JumpDrafter(Drafter):
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._decides: dict[int, bool] = {}
-        self._guesses: dict[int, bool] = {}
+        self._requests: dict[int, Request] = {}  # by slot
         self._price, self._lanes = TokenPrice(), 1
         self._said: dict[int, tuple[float, ...]] = {}  # how likely the drafts of a slot are
         self._stood = self._expected = _DOUBT
@@ -45,8 +44,12 @@ class JumpDrafter(Drafter):
 
     def admit(self, slot: int, request: Request) -> None:
         """See Drafter."""
-        self._decides[slot] = request.drafts_decide
-        self._guesses[slot] = request.drafting.drafter in ("", NO_DRAFTER, *BUILT_IN)
+        self._requests[slot] = request
+
+    def release(self, slot: int) -> None:
+        """See Drafter."""
+        del self._requests[slot]
+        self._said.pop(slot, None)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[tuple[int, ...]]:
         """See Drafter. A slot without forced text has no drafts."""
@@ -65,11 +68,13 @@ class JumpDrafter(Drafter):
         self._price.add(step.lanes + step.drafted, step.seconds)
 
     def _run(self, ask: DraftAsk, price: float) -> tuple[int, ...]:
-        if self._decides[ask.slot]:
+        request = self._requests[ask.slot]
+        if request.drafts_decide:
             pairs = self._pipeline.likely(ask.slot)
         else:
             run = self._pipeline.likely(ask.slot, self._chooser.noise(ask.slot))
-            least = price if self._guesses[ask.slot] else 1.0
+            guesses = request.drafting.drafter in ("", NO_DRAFTER, *BUILT_IN)
+            least = price if guesses else 1.0
             pairs = tuple(takewhile(lambda pair: pair[1] == 1 or pair[1] >= least, run))
         pairs = pairs[: ask.most]
         self._said[ask.slot] = tuple(chance for _, chance in pairs)

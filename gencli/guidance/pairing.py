@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gencli.models.base import ModelRunner
+from gencli.models.width import as_wide
 from gencli.plan import Feed, StepPlan
 from gencli.scheduler import Step
 from gencli.sequence import Sequence
@@ -68,7 +69,7 @@ class Pairing:
             if other is not None:
                 guidance = sequence.request.guidance
                 rows += range(place, place + count)
-                others.append(_fitted(other, own))
+                others.append(as_wide(other, own.shape[1], own.device))
                 scales += [guidance.scale] * count
                 cutoffs += [guidance.cutoff] * count
             place += count
@@ -80,10 +81,3 @@ class Pairing:
         at = torch.tensor(rows, device=own.device)
         folded = fold(own.index_select(0, at), torch.cat(others), *levels)
         return own.to(torch.float32, copy=True).index_copy_(0, at, folded)
-
-
-def _fitted(logits: Tensor, like: Tensor) -> Tensor:
-    """An amateur's logits as wide as the expert's; ids that it lacks are padding, which it forbids."""
-    logits = logits[:, : like.shape[1]].to(like.device)
-    missing = like.shape[1] - logits.shape[1]
-    return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits

@@ -122,7 +122,8 @@ class Place:
             self.is_done = True
         else:
             self.text = self.rules.speller.join(self.text, token)
-            self.unread.append(token)
+            if self.rules.is_json:
+                self.unread.append(token)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
         """Narrow the masks [n, W] inside the document: forced text to its tokens, and to what can be ended.
