@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gencli.scheduler import Choosing
 from processors.rows import Rows
+from processors.upload import upload
 
 __all__ = ["Chosen", "own_logprobs"]
 
@@ -57,8 +58,7 @@ def own_logprobs(logits: Tensor, rows: Rows, tokens: Tensor, wanted: Sequence[bo
     """
     owners = [owner for owner, count in enumerate(rows.counts) for _ in range(count)]
     mine = [row for row, owner in enumerate(owners) if wanted[owner]]
-    places = torch.tensor([mine, [owners[row] for row in mine]])
-    at, owner = places.to(tokens.device, non_blocking=True)
+    at, owner = upload([mine, [owners[row] for row in mine]], tokens.device)
     offsets = rows.offsets[at]
     every = logits.to(tokens.device)[at].double().log_softmax(-1)
     found = torch.zeros(tokens.shape, dtype=torch.float64, device=tokens.device)

@@ -22,6 +22,7 @@ from gencli.sequence import Sequence
 from processors.pipeline import Pipeline
 from processors.registry import Registry
 from processors.rejection import Proposal
+from processors.upload import upload
 
 __all__ = ["Clock", "Speculation"]
 
@@ -126,7 +127,7 @@ class Speculation:
         logits = torch.stack([row for run, size in known for row in run.logits[:size]])
         chances = [chance for run, size in known for chance in run.probabilities[:size]]
         flags = tuple(run is not None for run, size in zip(drawn, sizes, strict=True) for _ in range(size))
-        return Proposal(logits, flags, torch.tensor(chances).to(logits.device, non_blocking=True))
+        return Proposal(logits, flags, upload(chances, logits.device))
 
     def verified(self, plan: StepPlan) -> None:
         """The tokens of the step are chosen and known."""

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from processors.upload import upload
+
 __all__ = ["History"]
 
 
@@ -38,7 +40,7 @@ class History:
     def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:
         """Start a slot anew with a prompt; `seed` is the request's own 64-bit seed."""
         self._reserve(slot + 1, len(prompt))
-        self.tokens[slot, : len(prompt)] = torch.tensor(prompt, dtype=torch.int64)
+        self.tokens[slot, : len(prompt)] = upload(prompt, self.device, torch.int64)
         self.prompt_lengths[slot] = len(prompt)
         self._set_seed(slot, seed)
         if self.forced is not None:
@@ -62,7 +64,7 @@ class History:
         self._reserve(0, max(start + len(run) for start, run in zip(starts, tokens, strict=True)))
         rows = [slot for slot, run in zip(slots, tokens, strict=True) for _ in run]
         columns = [start + i for start, run in zip(starts, tokens, strict=True) for i in range(len(run))]
-        cells = torch.tensor([rows, columns, flat], dtype=torch.int64).to(self.device, non_blocking=True)
+        cells = upload([rows, columns, flat], self.device, torch.int64)
         self.tokens.index_put_((cells[0], cells[1]), cells[2])
         if self.forced is not None or any(map(any, forced)):
             pairs = zip(tokens, forced or [()] * len(tokens), strict=True)
@@ -74,7 +76,7 @@ class History:
     def _mark(self, flags: list[bool], cells: Tensor) -> None:
         if self.forced is None:
             self.forced = torch.zeros_like(self.tokens, dtype=torch.bool)
-        marks = torch.tensor(flags).to(self.device, non_blocking=True)
+        marks = upload(flags, self.device)
         self.forced.index_put_((cells[0], cells[1]), marks)
 
     def fork(self, source: int, target: int, *, seed: int) -> None:

@@ -14,6 +14,7 @@ from processors.chain import Chain
 from processors.errors import EmptySupport, NonFiniteLogits, RowError, StageFailure
 from processors.registry import Registry, builtin_registry, twice
 from processors.rows import Rows
+from processors.upload import upload
 
 __all__ = ["Pipeline", "StageCall"]
 
@@ -125,7 +126,7 @@ class Pipeline:
         """The seam: select the active rows, apply, put them back. Tracing replaces this method."""
         if call.places is None:
             return self._apply(call.stage, logits, rows)
-        at = torch.tensor(call.places).to(logits.device, non_blocking=True)
+        at = upload(call.places, logits.device)
         active = self._apply(call.stage, logits.index_select(0, at), rows.select(call.places))
         return logits.index_copy_(0, at, active)
 

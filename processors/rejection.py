@@ -17,6 +17,7 @@ from processors.kernels.softmax import CACHED, token_probability
 from processors.rng import Stream, row_keys, uniform
 from processors.rows import Rows
 from processors.sampler import Sampler, draw_by_weight
+from processors.upload import upload
 from processors.verify import Spans
 
 __all__ = ["Proposal", "rejection"]
@@ -57,8 +58,7 @@ def rejection(
     source = _source(rows, proposal)
     p, q = token_probability(logits, drafted), torch.ones_like(drafted, dtype=torch.float32)
     if proposal is not None and len(proposal.logits):
-        mine = torch.tensor([row for row, place in enumerate(source) if place >= 0])
-        mine = mine.to(drafted.device, non_blocking=True)
+        mine = upload([row for row, place in enumerate(source) if place >= 0], drafted.device)
         q[mine] = proposal.chances(drafted[mine])
     u = uniform(row_keys(rows.seeds, rows.positions, Stream.ACCEPT), torch.zeros_like(rows.seeds))
     accepted = spans.accepted(spans.spread(u * q < p)[:, :-1])
@@ -88,7 +88,7 @@ def _final(
     source: list[int],
 ) -> Tensor:
     """The token [Q] after the accepted drafts, chosen at the rows `at`."""
-    place = torch.tensor(source).to(at.device, non_blocking=True)
+    place = upload(source, at.device)
     ends = replace(rows.select(rows.lasts), seeds=rows.seeds[at], positions=rows.positions[at])
     if logits.is_cuda:  # to know which there are would mean to wait for the device
         replaced = _replacement(logits, rows, at, place, proposal)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from processors.history import History
+from processors.upload import upload
 
 __all__ = ["Rows", "Visible"]
 
@@ -56,8 +57,7 @@ class Rows:
             for slot, count, run in zip(slots, counts, padded, strict=True)
             for offset in range(count)
         ]
-        table = torch.tensor(cells, dtype=torch.int64).reshape(len(cells), width + 2)
-        table = table.to(history.device, non_blocking=True)
+        table = upload(cells, history.device, torch.int64).reshape(len(cells), width + 2)
         index, offsets = table[:, 0], table[:, 1]
         generated = history.lengths - history.prompt_lengths
         return cls(
@@ -87,7 +87,7 @@ class Rows:
 
     def select(self, index: Sequence[int]) -> Rows:
         """Only the rows at these places; what belonged together is no longer counted together."""
-        at = torch.tensor(index, dtype=torch.int64).to(self.history.device, non_blocking=True)
+        at = upload(index, self.history.device, torch.int64)
         return replace(
             self,
             slots=self.slots[at],
@@ -106,7 +106,7 @@ class Rows:
         if places is None:
             return replace(self, forced=forced)
         flags = torch.zeros_like(self.drafts, dtype=torch.bool) if self.forced is None else self.forced
-        at = torch.tensor(places).to(flags.device, non_blocking=True)
+        at = upload(places, flags.device)
         return replace(self, forced=flags.index_copy(0, at, forced))
 
     def visible(self) -> Visible:

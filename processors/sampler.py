@@ -20,6 +20,7 @@ from processors.catalog import Draw
 from processors.kernels.softmax import softmax_parts
 from processors.rng import Stream, gumbel, row_keys, uniform
 from processors.rows import Rows
+from processors.upload import upload
 
 __all__ = [
     "BLOCK",
@@ -68,7 +69,7 @@ class Sampler:
             tokens = torch.empty_like(rows.slots)
             for kind in kinds:
                 place = [i for i, draw in enumerate(draws) if draw == kind]
-                at = torch.tensor(place).to(logits.device, non_blocking=True)
+                at = upload(place, logits.device)
                 tokens[at] = _choose(kind, logits[at], rows.select(place))
         return _checked(tokens, logits.amax(dim=-1))
 

@@ -10,6 +10,7 @@ from processors.policy import MATCH, Verification
 from processors.rejection import Proposal, rejection
 from processors.rows import Rows
 from processors.sampler import Sampler
+from processors.upload import upload
 from processors.verify import verify
 
 __all__ = ["Verifier"]
@@ -37,7 +38,7 @@ class Verifier:
         tokens, counts = self._by(first, logits, rows, proposal)
         for kind in others:
             its_tokens, its_counts = self._by(kind, logits, rows, proposal)
-            mine = torch.tensor([one == kind for one in kinds]).to(logits.device, non_blocking=True)
+            mine = upload([one == kind for one in kinds], logits.device)
             tokens = torch.where(mine[:, None], its_tokens, tokens)
             counts = torch.where(mine, its_counts, counts)
         return tokens, counts

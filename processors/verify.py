@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from processors.rows import Rows
+from processors.upload import upload
 
 __all__ = ["Spans", "verify"]
 
@@ -23,10 +25,10 @@ class Spans:
     @classmethod
     def of(cls, rows: Rows) -> Spans:
         """Where the rows of each request begin, and what was drafted for it."""
-        sizes = torch.tensor(rows.counts, dtype=torch.int64)
-        device = rows.slots.device
-        starts = (sizes.cumsum(0) - sizes).to(device, non_blocking=True)
-        return cls(starts, (sizes - 1).to(device, non_blocking=True), rows.drafts[starts])
+        ends = accumulate(rows.counts)
+        cells = [(end - count, count - 1) for end, count in zip(ends, rows.counts, strict=True)]
+        starts, num_drafts = upload([*zip(*cells, strict=True)], rows.slots.device, torch.int64)
+        return cls(starts, num_drafts, rows.drafts[starts])
 
     def spread(self, values: Tensor) -> Tensor:
         """Values [R] of the rows as [Q, K + 1]; a request's last one is repeated beyond its rows."""

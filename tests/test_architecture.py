@@ -93,6 +93,13 @@ def test_only_render_prints(name):
     ]
 
 
+@pytest.mark.parametrize("name", [name for name in TREES if not name.startswith("gencli.bench")])
+def test_no_value_goes_to_the_device_in_a_way_that_waits_for_it(name):
+    calls = [node for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
+    made = [call for call in calls if ast.unparse(call.func) == "torch.tensor"]
+    assert [ast.unparse(call) for call in made if any(word.arg == "device" for word in call.keywords)] == []
+
+
 def targets(node):
     """Names that a statement of a module defines."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

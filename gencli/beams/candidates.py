@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from processors.upload import upload
+
 __all__ = ["Candidate", "log_probabilities", "ranked"]
 
 
@@ -36,7 +38,7 @@ def ranked(logprobs: Tensor, sums: Sequence[float], *, at_first: int) -> Iterato
     logprobs [B, V] float64 are those of the next token, sums [B] those of the beams so far. The first
     `at_first` are looked up at little cost; behind them everything is sorted.
     """
-    totals = (logprobs + torch.tensor(sums, dtype=torch.float64, device=logprobs.device)[:, None]).flatten()
+    totals = (logprobs + upload(sums, logprobs.device, torch.float64)[:, None]).flatten()
     width = logprobs.shape[1]
     best = totals.topk(min(at_first, len(totals)))
     seen = best.indices.tolist()

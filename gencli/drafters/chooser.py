@@ -16,6 +16,7 @@ from processors.pipeline import Pipeline
 from processors.rng import Stream, row_keys
 from processors.rows import Rows
 from processors.sampler import Sampler
+from processors.upload import upload
 
 __all__ = ["Choice", "Chooser"]
 
@@ -86,11 +87,11 @@ class Chooser:
 def _apart(rows: Rows, apart: Sequence[bool]) -> Rows:
     """The rows as they draw: these with noise that is not the target's."""
     keys = row_keys(rows.seeds, torch.zeros_like(rows.positions), Stream.DRAFT)
-    mine = torch.tensor(apart).to(keys.device, non_blocking=True)
+    mine = upload(apart, keys.device)
     return replace(rows, seeds=torch.where(mine, keys, rows.seeds))
 
 
 def _without_improbable(logits: Tensor, least: Sequence[float]) -> Tensor:
     """The logits [Q, V] of what is not dropped: what a token was drawn from, given that it was not."""
-    low = torch.tensor(least).to(logits.device, non_blocking=True)[:, None]
+    low = upload(least, logits.device)[:, None]
     return logits.masked_fill(logits.softmax(dim=-1) < low, -torch.inf)

@@ -13,6 +13,7 @@ from gencli.plan import Feed, StepPlan
 from gencli.scheduler import Step
 from gencli.sequence import Sequence
 from processors.guidance import fold
+from processors.upload import upload
 
 __all__ = ["Pairing", "Part"]
 
@@ -75,9 +76,9 @@ class Pairing:
             place += count
         if not rows:
             return own
-        levels = torch.tensor([scales, cutoffs], device=own.device)
+        levels = upload([scales, cutoffs], own.device)
         if len(rows) == place:
             return fold(own, torch.cat(others), *levels)
-        at = torch.tensor(rows, device=own.device)
+        at = upload(rows, own.device)
         folded = fold(own.index_select(0, at), torch.cat(others), *levels)
         return own.to(torch.float32, copy=True).index_copy_(0, at, folded)

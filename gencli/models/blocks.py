@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gencli.plan import Feed
+from processors.upload import upload
 
 __all__ = ["Block", "fill_gaps", "make_block", "room_for", "split_feeds"]
 
@@ -97,13 +98,11 @@ def make_block(feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int
         [max(0, first + column) for column in range(width)]
         for first in (feed.start - pad for feed, pad in zip(feeds, pads, strict=True))
     ]
-    packed = torch.tensor([ids, positions], dtype=torch.long).to(device, non_blocking=True)
+    packed = upload([ids, positions], device)
     first, last = feeds[0].lane, feeds[-1].lane
     is_range = last - first + 1 == len(feeds)
     start = feeds[0].start if not any(pads) and len({feed.start for feed in feeds}) == 1 else None
-    block_lanes = (
-        slice(first, last + 1) if is_range else torch.tensor([feed.lane for feed in feeds], device=device)
-    )
+    block_lanes = slice(first, last + 1) if is_range else upload([feed.lane for feed in feeds], device)
     target, source = (None, None) if start is not None and is_range else _cells(feeds, pads, device)
     return Block(
         feeds=feeds,
@@ -128,5 +127,5 @@ def _cells(
         for row, feed in enumerate(feeds)
         for index in range(len(feed.tokens))
     ]
-    lanes, positions, rows, columns = torch.tensor(cells, dtype=torch.long).t().contiguous().to(device)
+    lanes, positions, rows, columns = upload([*zip(*cells, strict=True)], device)
     return (lanes, positions), (rows, columns) if any(pads) else None

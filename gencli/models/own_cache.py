@@ -12,6 +12,7 @@ from torch import Tensor
 from gencli.errors import ModelError
 from gencli.models.calls import LogitsCall
 from gencli.plan import Feed
+from processors.upload import upload
 
 __all__ = ["OwnCacheLanes"]
 
@@ -82,7 +83,7 @@ class OwnCacheLanes:
 
     def _run(self, lane: _Lane, tokens: tuple[int, ...], wanted: int) -> Tensor:
         start, lane.length = lane.length, lane.length + len(tokens)
-        inputs = {"input_ids": torch.tensor([tokens], dtype=torch.long, device=self._device)}
+        inputs = {"input_ids": upload([tokens], self._device)}
         if self._call.takes_positions:  # some count from 0 at every call unless told
             inputs["position_ids"] = torch.arange(start, lane.length, device=self._device)[None]
         outputs = self._call(wanted, **inputs, **lane.cache)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from processors.kernels.bitmask import blocked_bits
+from processors.upload import upload
 
 __all__ = [
     "allow_only",
@@ -73,4 +74,4 @@ def count_allowed(masks: Tensor) -> Tensor:
 
 @functools.cache
 def _ones(device: torch.device) -> Tensor:
-    return torch.tensor([octet.bit_count() for octet in range(256)], device=device)
+    return upload([octet.bit_count() for octet in range(256)], device)

@@ -14,6 +14,7 @@ from processors.errors import TokenError
 from processors.rows import Rows
 from processors.stages.automaton import Automaton
 from processors.stages.spelling import NO_BYTE, Spelling
+from processors.upload import upload
 
 __all__ = ["Ban", "Banned"]
 
@@ -57,7 +58,7 @@ class Ban(Processor[BanParams]):
         for place, slot in enumerate(rows.host_slots):
             places.setdefault(self._of[slot], []).append(place)
         for banned, index in places.items():
-            at = torch.tensor(index).to(logits.device, non_blocking=True)
+            at = upload(index, logits.device)
             tail = self._spelling.tail(rows.select(index).visible(), banned.reach)
             banned.mask(logits, at[:, None], tail)
         return logits
@@ -86,14 +87,14 @@ class Banned:
         self.reach = max(map(len, texts)) - 1  # earlier bytes cannot be part of a text that is still open
         self._order = spelling.order
         always = [token for token in range(spelling.width) if automaton.hits(spelling.token_bytes[token])]
-        self._always = torch.tensor(always, dtype=torch.int64, device=device)
+        self._always = upload(always, device, torch.int64)
         rows = [[*row, 0] for row in automaton.table]  # NO_BYTE leads to the start
-        self._table = torch.tensor(rows, dtype=torch.int32).to(device).flatten()
+        self._table = upload(rows, device, torch.int32).flatten()
         spans = _spans(automaton, texts, spelling)
         flat = [span for state in spans for span in state] or [(0, 0)]
-        table = torch.tensor(flat, dtype=torch.int64).to(device)
+        table = upload(flat, device, torch.int64)
         self._starts, self._sizes = table[:, 0].contiguous(), table[:, 1] - table[:, 0]
-        self._counts = torch.tensor([len(state) for state in spans], device=device)
+        self._counts = upload([len(state) for state in spans], device)
         self._first = self._counts.cumsum(0) - self._counts
         self._most_spans = max(map(len, spans))
         self._most_ids = max(sum(high - low for low, high in state) for state in spans)

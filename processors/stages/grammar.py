@@ -21,6 +21,7 @@ from processors.grammar.habits import Habits
 from processors.grammar.place import Marker, Place, Rules
 from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
+from processors.upload import upload
 
 __all__ = ["GrammarStage"]
 
@@ -112,7 +113,7 @@ class GrammarStage(Processor[GrammarParams]):
         if not width:
             return None
         flags = [self._flags(slot, width) for slot in rows.host_slots]
-        return torch.tensor(flags).to(rows.drafts.device, non_blocking=True)
+        return upload(flags, rows.drafts.device)
 
     def follow(self, slot: int, tokens: Sequence[int]) -> tuple[Followed, ...]:
         """Where the output would stand after each of the tokens, and whether each was the only choice."""
@@ -150,7 +151,7 @@ class GrammarStage(Processor[GrammarParams]):
         masks = masks.to(logits.device, non_blocking=True)
         if len(decided) == len(rows):
             return apply_bitmask(logits, masks)
-        at = torch.tensor(decided).to(logits.device, non_blocking=True)
+        at = upload(decided, logits.device)
         return logits.index_copy_(0, at, apply_bitmask(logits.index_select(0, at), masks))
 
     def _backend(self, name: str) -> Backend:

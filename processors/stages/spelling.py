@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from processors.rows import Visible
+from processors.upload import upload
 
 __all__ = ["NO_BYTE", "Spelling"]
 
@@ -24,11 +25,11 @@ class Spelling:
         self.longest = max(map(len, self.token_bytes), default=0)
         flat = bytearray(b"".join(self.token_bytes) or b"\0")
         self._flat = torch.frombuffer(flat, dtype=torch.uint8).to(device)
-        self._lengths = torch.tensor([len(data) for data in self.token_bytes], device=device)
+        self._lengths = upload([len(data) for data in self.token_bytes], device)
         self._starts = self._lengths.cumsum(0) - self._lengths
         self.width = width
         ids = sorted(range(width), key=self.token_bytes.__getitem__)
-        self.order = torch.tensor(ids, device=device)
+        self.order = upload(ids, device)
         self._sorted = [self.token_bytes[token] for token in ids]
 
     def starting_with(self, prefix: bytes) -> tuple[int, int]:
