@@ -44,8 +44,8 @@ class Scheduler:
 
     Running sequences decode in every step; what is left of the token budget goes to prompt chunks, so
     that a long prompt does not stall its neighbours, and to drafts. No step feeds more than `step_tokens`
-    but for one token a sequence: drafts are cut, or where that would change a text, chunks are smaller and
-    sequences wait for a step.
+    but for one token a sequence, and up to 64 that its companion lacks of a prompt when it first chooses:
+    drafts are cut, or where that would change a text, chunks are smaller and sequences wait for a step.
     """
 
     def __init__(

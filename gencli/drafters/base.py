@@ -109,6 +109,10 @@ class Drafter:
         """Whether it may have drafts for this request; of one that it does not handle it never hears."""
         return True
 
+    def passes_for(self, request: Request) -> bool:
+        """Whether this request may have drafts of it that cost a pass each."""
+        return self.passes and self.handles(request)
+
     def admit(self, slot: int, request: Request) -> None:
         """A sample takes the slot; whatever an earlier one left there is overwritten."""
 

@@ -17,6 +17,7 @@ def every_drafter(
     drafter: Drafter | None, pipeline: Pipeline, sampler: Sampler, history: History
 ) -> FirstDrafter:
     """They choose from their logits as the engine does from the target's."""
-    every = FirstDrafter([JumpDrafter(pipeline), *([drafter] if drafter else [])])
+    asked = drafter or FirstDrafter(())
+    every = FirstDrafter([JumpDrafter(pipeline, asked), asked])
     every.bind(Chooser(pipeline, sampler, history))
     return every

@@ -7,7 +7,6 @@ from itertools import takewhile
 
 from gencli.drafters.base import DraftAsk, Drafter, Measured
 from gencli.drafters.chooser import Chooser
-from gencli.drafters.options import BUILT_IN, NO_DRAFTER
 from gencli.drafters.price import TokenPrice
 from gencli.request import Request
 from processors.pipeline import Pipeline
@@ -22,13 +21,14 @@ class JumpDrafter(Drafter):
     """Proposes what has to come next, in the tokens that the tokenizer would write it in.
 
     What only likely comes next it chooses with the noise of the request's draw, and proposes it as long as it
-    stands more often than a draft is dear; where a model drafts it leaves that to the model. Neither where
-    drafts decide the text: how far they go would tell what the draw behind them is, and the clock has no
-    say there.
+    stands more often than a draft is dear; where drafts cost a pass each, it leaves that to their model.
+    Neither where drafts decide the text: how far they go would tell what the draw behind them is, and the
+    clock has no say there.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, other: Drafter) -> None:
+        """`other` drafts where this one has nothing."""
+        self._pipeline, self._other = pipeline, other
         self._requests: dict[int, Request] = {}  # by slot
         self._price, self._lanes = TokenPrice(), 1
         self._said: dict[int, tuple[float, ...]] = {}  # how likely the drafts of a slot are
@@ -73,8 +73,7 @@ class JumpDrafter(Drafter):
             pairs = self._pipeline.likely(ask.slot)
         else:
             run = self._pipeline.likely(ask.slot, self._chooser.noise(ask.slot))
-            guesses = request.drafting.drafter in ("", NO_DRAFTER, *BUILT_IN)
-            least = price if guesses else 1.0
+            least = 1.0 if self._other.passes_for(request) else price
             pairs = tuple(takewhile(lambda pair: pair[1] == 1 or pair[1] >= least, run))
         pairs = pairs[: ask.most]
         self._said[ask.slot] = tuple(chance for _, chance in pairs)

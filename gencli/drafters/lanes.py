@@ -52,14 +52,16 @@ class Lane:
 class DraftLanes:
     """A draft model's lanes, which are the slots; what they have read is never read again.
 
-    Before it drafts a lane is shortened to what it has in common with the text, and reads what was accepted;
-    a prompt is read in chunks, a step's worth at a time, or at once where drafts decide the text. Samples of
-    one request copy the prompt's lane.
+    Before it drafts a lane is shortened to what it has in common with the text, and reads what was accepted.
+    A prompt is read in chunks, a step's worth at a time and behind the drafts of the others, so that on a GPU
+    the target need not wait for it (see AsideRunner); at once where drafts decide the text. Samples of one
+    request copy the prompt's lane.
     """
 
     def __init__(self, runner: ModelRunner) -> None:
         self._runner, self.spec = runner, runner.spec
         self._lanes: dict[int, Lane] = {}
+        self._waiting: list[DraftAsk] = []  # those that read, and draft in a later step
         self.is_reading = False  # the last time, a text that will not be read again
 
     def __getitem__(self, slot: int) -> Lane:
@@ -82,15 +84,19 @@ class DraftLanes:
         self._runner.trim()
 
     def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
-        """Read; those whose lanes lack only the end of the text now, one token of it at the least."""
+        """Those whose lanes lack only the end of the text now, one token of it at the least."""
         able = [ask for ask in asks if self._align(ask)]
         behind = [ask for ask in able if self._lag(ask) > _LAG]
         self.is_reading = bool(behind)
-        self._read(behind)
+        self._waiting = [ask for ask in behind if self._lanes[ask.slot].may_wait]
         while urgent := [ask for ask in behind if self._is_urgent(ask)]:
             self._read(urgent)
-        waiting = {ask.slot for ask in behind if self._lanes[ask.slot].may_wait}
+        waiting = {ask.slot for ask in self._waiting}
         return [ask for ask in able if ask.slot not in waiting]
+
+    def read_on(self) -> None:
+        """Read, after the others have drafted, a chunk of the texts that draft in a later step."""
+        self._read(self._waiting)
 
     def missing(self, ask: DraftAsk) -> tuple[int, ...]:
         """The end of the text, which its lane lacks."""

@@ -20,6 +20,7 @@ from gencli.drafters.translation import Translation
 from gencli.drafters.vocabulary import first_difference
 from gencli.drafters.work import Clock, work_clock
 from gencli.errors import ModelError, UsageError
+from gencli.models.aside import aside
 from gencli.models.base import ModelRunner
 from gencli.models.resolve import Loaded, ModelChoice, load
 from gencli.models.spread import ONE_DEVICE
@@ -83,12 +84,13 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
             f"{name} cannot draft: its layers keep a running state, so it cannot forget what is rejected.",
             hint="Draft with ngram, suffix or an attention model.",
         )
+    runner = aside(draft.runner)
     found = first_difference(target.tokenizer, draft.tokenizer)
     if found is None:
-        return ModelDrafter(draft.runner)
+        return ModelDrafter(runner)
     token, here, there = found
     return TextModelDrafter(
-        draft.runner,
+        runner,
         Translation(
             target.tokenizer, draft.tokenizer, ends=draft.runner.spec.eos_ids, names=(choice.name, name)
         ),

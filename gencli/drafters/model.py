@@ -47,6 +47,7 @@ class ModelDrafter(Drafter):
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
         """See Drafter."""
         runs = self._draft(self._lanes.catch_up(asks))
+        self._lanes.read_on()
         self.is_reading = self._lanes.is_reading
         return [runs.get(ask.slot, ()) for ask in asks]
 

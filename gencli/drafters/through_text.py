@@ -88,6 +88,7 @@ class TextModelDrafter(Drafter):
             lane = self._lanes[ask.slot]
             lane.sure = min(lane.sure, self._transcripts[ask.slot].num_settled)
         runs = self._draft(ready)
+        self._lanes.read_on()
         return [runs.get(ask.slot, ()) for ask in asks]
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:

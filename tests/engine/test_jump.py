@@ -115,6 +115,26 @@ def test_what_the_grammar_does_not_know_is_left_to_the_next_drafter():
     assert scripted.proposed > 0
 
 
+class Idle(Drafter):
+    """Has no drafts, and would pay a pass for each or not."""
+
+    def __init__(self, *, passes):
+        self.passes = passes
+
+    def propose(self, asks):
+        return [()] * len(asks)
+
+
+def test_what_is_only_likely_is_left_to_a_model_that_drafts():
+    rows = [record(f"r{i}", seed=i) for i in range(6)]
+    drafters = (None, Idle(passes=True), Idle(passes=False))
+    # On this clock nothing takes time, so that every guess seems worth its row.
+    alone, model, other = (tokens_of(rows, drafter=one, clock=lambda: 0.0) for one in drafters)
+    assert alone == other
+    assert model[:2] == alone[:2]
+    assert model[2] > alone[2]
+
+
 class Recording(Drafter):
     """Keeps what it is told."""
 
