@@ -14,10 +14,11 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
+from gencli.models.parts import Part
 from gencli.plan import Feed
 from processors.upload import upload
 
-__all__ = ["Block", "fill_gaps", "make_block", "room_for", "split_feeds"]
+__all__ = ["Block", "end_of", "fill_gaps", "is_rectangle", "make_block", "room_for", "split_feeds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Block:
     start and width, else None. `target` are the (lane, position) indices the keys of the fed tokens
     are written to; `source` their (row, column) in the block, or None where no column is a pad.
     `room` is the (lanes, tokens) the whole step needs: buffers grow before its first pass, not between.
+
+    With `parts` all tokens stand in one row, B = 1, feed after feed, and `wanted` are the places [R] in it.
     """
 
     feeds: tuple[Feed, ...]
@@ -38,9 +41,17 @@ class Block:
     room: tuple[int, int]
     start: int | None
     kv_length: int
-    wanted: int
+    wanted: int | Tensor
     target: tuple[Tensor, Tensor] | None
     source: tuple[Tensor, Tensor] | None
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def num_held(self) -> int:
+        """Tokens that the lane held before which will be the longest."""
+        if self.parts:
+            return max(self.feeds, key=end_of).start
+        return self.kv_length - self.ids.shape[1]
 
 
 def split_feeds(
@@ -85,7 +96,7 @@ def fill_gaps(feeds: tuple[Feed, ...], *, pad_budget: int) -> tuple[Feed, ...]:
 
 def room_for(feeds: tuple[Feed, ...]) -> tuple[int, int]:
     """The (lanes, tokens) that hold all feeds of a step."""
-    return max(feed.lane for feed in feeds) + 1, max(feed.start + len(feed.tokens) for feed in feeds)
+    return max(feed.lane for feed in feeds) + 1, max(map(end_of, feeds))
 
 
 def make_block(feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int, int]) -> Block:
@@ -111,11 +122,24 @@ def make_block(feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int
         lanes=block_lanes,
         room=room,
         start=start,
-        kv_length=max(feed.start + len(feed.tokens) for feed in feeds),
+        kv_length=max(map(end_of, feeds)),
         wanted=max(feed.wanted for feed in feeds),
         target=target,
         source=source,
     )
+
+
+def is_rectangle(feeds: tuple[Feed, ...]) -> bool:
+    """Whether the feeds are those of neighbouring lanes, in order, and all as long."""
+    first = feeds[0]
+    return all(
+        feed.lane == first.lane + i and len(feed.tokens) == len(first.tokens) for i, feed in enumerate(feeds)
+    )
+
+
+def end_of(feed: Feed) -> int:
+    """How many tokens the lane holds once it is fed."""
+    return feed.start + len(feed.tokens)
 
 
 def _cells(

@@ -28,13 +28,25 @@ class LogitsCall:
         self._can_slice = "logits_to_keep" in parameters
         self.takes_positions = "position_ids" in parameters
 
-    def __call__(self, wanted: int, **inputs: Any) -> Any:
-        """Return the model's outputs; `outputs.logits` is [B, wanted, V]."""
+    def __call__(self, wanted: int | Tensor, **inputs: Any) -> Any:
+        """Return the model's outputs; `outputs.logits` is [B, wanted, V].
+
+        Wanted are that many of the last columns, or the columns of an index.
+        """
+        if isinstance(wanted, Tensor):
+            return self._indexed(wanted, **inputs)
         if self._can_slice:
             # The library reads 0 as "all positions", so a pass that wants none computes one.
             inputs["logits_to_keep"] = max(wanted, 1)
         outputs = self._model(use_cache=True, **inputs)
         outputs.logits = outputs.logits[:, outputs.logits.shape[1] - wanted :]
+        return outputs
+
+    def _indexed(self, wanted: Tensor, **inputs: Any) -> Any:
+        if self._can_slice:
+            return self._model(use_cache=True, logits_to_keep=wanted, **inputs)
+        outputs = self._model(use_cache=True, **inputs)
+        outputs.logits = outputs.logits[:, wanted]
         return outputs
 
     def no_rows(self) -> Tensor:

@@ -133,7 +133,7 @@ class LaneCache(Cache):  # type: ignore[misc]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Tokens held before this pass by the lane that will be the longest."""
-        return 0 if self.block is None else self.block.kv_length - self.block.ids.shape[1]
+        return 0 if self.block is None else self.block.num_held
 
     @property
     def is_initialized(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
 
+from gencli.models.parts import attend
 from gencli.models.spans import lane_attention, mark_spans
 
 __all__ = ["use_lane_masks"]
@@ -29,8 +31,8 @@ def use_lane_masks(model: Any) -> bool:
     name = names.get(model.config._attn_implementation)
     if name is None or not getattr(model, "_supports_attention_backend", False):
         return False
-    AttentionInterface.register(_SDPA, lane_attention)
-    AttentionInterface.register(_EAGER, _own_eager_attention)
+    AttentionInterface.register(_SDPA, partial(attend, lane_attention))
+    AttentionInterface.register(_EAGER, partial(attend, _own_eager_attention))
     AttentionMaskInterface.register(_SDPA, _lane_mask)
     AttentionMaskInterface.register(_EAGER, _additive_lane_mask)
     model.set_attn_implementation(name)

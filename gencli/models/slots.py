@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gencli.models.blocks import Block, fill_gaps, make_block, room_for, split_feeds
+from gencli.models.blocks import (
+    Block,
+    fill_gaps,
+    is_rectangle,
+    make_block,
+    room_for,
+    split_feeds,
+)
 from gencli.models.calls import LogitsCall
+from gencli.models.flat import FLAT_MODELS, make_flat
 from gencli.models.kv import LaneCache
 from gencli.models.lanes import LaneLengths
+from gencli.models.parts import laid_out
 from gencli.plan import Feed
 
 __all__ = ["PAD_BUDGET_ACCELERATOR", "PAD_BUDGET_CPU", "SlotLanes"]
@@ -30,15 +40,19 @@ class SlotLanes:
         self._device: torch.device = model.device
         self._pad_budget = PAD_BUDGET_CPU if self._device.type == "cpu" else PAD_BUDGET_ACCELERATOR
         self._rope_switch = rope_switch
+        self._is_flat = model.config.get_text_config(decoder=True).model_type in FLAT_MODELS
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
         """Feed the lanes; return the wanted rows [R, V] in feed order."""
         feeds = self._cache.seat(feeds)
-        groups = split_feeds(feeds, pad_budget=self._pad_budget, rope_switch=self._rope_switch)
+        # One row of tokens needs no pads.
+        budget = sys.maxsize if self._is_flat else self._pad_budget
+        groups = split_feeds(feeds, pad_budget=budget, rope_switch=self._rope_switch)
         room = room_for(feeds)
-        passes = [self._run(self._block(group, room)) for group in groups]
+        blocks = [self._block(group, room) for group in groups]
+        passes = [self._run(block) for block in blocks]
         rows = passes[0] if len(passes) == 1 else torch.cat(passes)
-        fed = [feed for group in groups for feed in group]
+        fed = [feed for block in blocks for feed in block.feeds if feed.tokens]
         return rows if all(a is b for a, b in zip(fed, feeds, strict=True)) else rows[_row_order(fed, feeds)]
 
     def shorten(self, lane: int, length: int) -> None:
@@ -57,15 +71,18 @@ class SlotLanes:
         self._cache.trim()
 
     def _block(self, group: tuple[Feed, ...], room: tuple[int, int]) -> Block:
+        if self._is_flat and not is_rectangle(group):
+            return make_flat(group, self._device, room=room, pad_budget=self._pad_budget)
         return make_block(fill_gaps(group, pad_budget=self._pad_budget), self._device, room=room)
 
     def _run(self, block: Block) -> Tensor:
         self._cache.block = block
-        outputs = self._call(
-            block.wanted, input_ids=block.ids, position_ids=block.positions, past_key_values=self._cache
-        )
+        with laid_out(block.parts):
+            outputs = self._call(
+                block.wanted, input_ids=block.ids, position_ids=block.positions, past_key_values=self._cache
+            )
         logits: Tensor = outputs.logits  # [B, wanted, V]
-        if all(feed.wanted == block.wanted for feed in block.feeds):
+        if block.parts or all(feed.wanted == block.wanted for feed in block.feeds):
             return logits.flatten(0, 1)
         rows = zip(logits, block.feeds, strict=True)
         return torch.cat([row[block.wanted - feed.wanted :] for row, feed in rows])
