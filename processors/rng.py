@@ -8,13 +8,26 @@ constant changes every user's text: golden values stand in the tests.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from enum import IntEnum
+from math import log
 from typing import overload
 
 import torch
 from torch import Tensor
 
-__all__ = ["Stream", "derive", "gumbel", "mix", "row_keys", "signed", "stream_key", "token_hash", "uniform"]
+__all__ = [
+    "Stream",
+    "derive",
+    "few_gumbel",
+    "gumbel",
+    "mix",
+    "row_keys",
+    "signed",
+    "stream_key",
+    "token_hash",
+    "uniform",
+]
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15  # odd, close to 2**64 / golden ratio
@@ -82,6 +95,13 @@ def uniform(keys: Tensor, ids: Tensor) -> Tensor:
 def gumbel(keys: Tensor, ids: Tensor) -> Tensor:
     """Standard Gumbel noise, float64, broadcast over (row key, id)."""
     return -torch.log(-torch.log(uniform(keys, ids)))
+
+
+def few_gumbel(seed: int, stream: int, position: int, ids: Iterable[int]) -> list[float]:
+    """The same for a few ids at one position, made on the host: tensors of a few numbers take longer."""
+    key = mix(mix(seed + position * _GAMMA) + stream * _GAMMA)
+    mantissas = (mix(key + token * _GAMMA) >> (64 - _BITS) for token in ids)
+    return [-log(-log((mantissa + 0.5) * 2.0**-_BITS)) for mantissa in mantissas]
 
 
 def signed(value: int) -> int:

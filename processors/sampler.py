@@ -9,7 +9,6 @@ one an id picks the id inside (Maddison, Tarlow, Minka 2014). The row's finite l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from processors.base import Noise
 from processors.catalog import Draw
 from processors.kernels.softmax import softmax_parts
-from processors.rng import Stream, gumbel, row_keys, uniform
+from processors.rng import Stream, few_gumbel, gumbel, row_keys, uniform
 from processors.rows import Rows
 from processors.upload import upload
 
@@ -57,7 +56,7 @@ class Sampler:
 
     def noise(self, slot: int, seed: int) -> Noise | None:
         """What the slot's draw adds to the logits of a few ids, where it adds something to each."""
-        return partial(_noise, seed) if self._draws[slot] == "gumbel" else None
+        return partial(few_gumbel, seed, Stream.TOKEN) if self._draws[slot] == "gumbel" else None
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Tokens [R] int64 for logits [R, V] float32; EMPTY or NON_FINITE where no choice can be made."""
@@ -113,12 +112,6 @@ def _plain(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     ids = torch.arange(logits.shape[1], device=logits.device)
     return (logits + gumbel(keys, ids)).argmax(dim=-1)
-
-
-def _noise(seed: int, position: int, ids: Sequence[int]) -> list[float]:
-    key = row_keys(torch.tensor(seed), torch.tensor(position), Stream.TOKEN)
-    found: list[float] = gumbel(key, torch.tensor(ids, dtype=torch.int64)).tolist()
-    return found
 
 
 def _plain_sparse(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:

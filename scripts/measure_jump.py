@@ -1,12 +1,13 @@
 """Forward passes that jump-forward saves on JSON with fixed keys, and whether the tokens stay the same.
 
     python scripts/measure_jump.py [--schemas 50] [--model tiny] [--back-ends xgrammar llguidance]
-        [--space 8 0] [--canonical 1 0]
+        [--space 8 0] [--canonical 1 0] [--timed] [--rows 8] [--max-tokens 256]
 
 Every schema is run with and without jump-forward, greedy and at temperature 1, with white space and
 without it, with forced text in the tokenizer's tokens (canonical) or in any. Printed are sums over the
 schemas: forward passes without and with it, their ratio, the drafts that were accepted, and how many
-outputs had the same tokens in both runs. Drafts are taken to cost nothing; where they do, fewer are guessed.
+outputs had the same tokens in both runs. Drafts are taken to cost nothing; where they do, fewer are guessed:
+--timed lets them, and prints the seconds that the thread computed without jump-forward over those with it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -69,33 +71,38 @@ class Counting:
 
 @dataclass(slots=True)
 class Outcome:
-    """The tokens of each output, the passes that it took part in, and the drafts of all."""
+    """The tokens of each output, the passes that it took part in, the drafts and the seconds of all."""
 
     ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     passes: int = 0
     drafts: int = 0
+    seconds: float = 0.0
 
 
 class Bench:
-    """An engine on a model. An output's passes are the same alone and in a batch."""
+    """Engines on a model. An output's passes are the same alone and in a batch.
 
-    def __init__(self, loaded: Loaded) -> None:
-        self._runner = Counting(loaded.runner)
-        # By this clock nothing takes time, so that what is counted does not depend on the machine.
-        self._engine = Engine(self._runner, loaded.tokenizer, max_batch=8, clock=lambda: 0.0)
+    Unless it is `timed`, nothing takes time by the clock, so that what is counted does not depend on the
+    machine.
+    """
+
+    def __init__(self, loaded: Loaded, *, rows: int, most: int, timed: bool) -> None:
+        self._runner, self._most, self.is_timed = Counting(loaded.runner), most, timed
+        clock = time.thread_time if timed else lambda: 0.0
+        self._engine = Engine(self._runner, loaded.tokenizer, max_batch=rows, clock=clock)
         self._prompt = tuple(loaded.tokenizer.encode("A record:\n"))
 
     def run(self, chains: Sequence[Chain], jump: Jump) -> Outcome:
         """One output for each chain; every step that a sample has part in gives it one event."""
         for seed, chain in enumerate(chains):
-            request = Request(str(seed), self._prompt, chain, seed=seed, limits=Limits(256), jump=jump)
+            request = Request(str(seed), self._prompt, chain, seed=seed, limits=Limits(self._most), jump=jump)
             self._engine.submit(request)
-        self._runner.drafts, outcome = 0, Outcome()
+        self._runner.drafts, outcome, begin = 0, Outcome(), time.thread_time()
         for event in self._engine.run():
             if isinstance(event, Token):
                 outcome.ids[event.request] = (*outcome.ids.get(event.request, ()), *event.ids)
                 outcome.passes += 1
-        outcome.drafts = self._runner.drafts
+        outcome.drafts, outcome.seconds = self._runner.drafts, time.thread_time() - begin
         return outcome
 
 
@@ -108,7 +115,8 @@ def measure(bench: Bench, schemas: list[str], params: dict[str, Any], temperatur
     share = accepted / max(jumped.drafts, 1)
     same = sum(plain.ids[key] == ids for key, ids in jumped.ids.items())
     ratio = plain.passes / jumped.passes
-    return f"{plain.passes:7} {jumped.passes:7} {ratio:6.2f} {share:9.0%} {same:6} of {len(schemas)}"
+    line = f"{plain.passes:7} {jumped.passes:7} {ratio:6.2f} {share:9.0%} {same:6} of {len(schemas)}"
+    return f"{line}  {plain.seconds / jumped.seconds:7.2f}" if bench.is_timed else line
 
 
 def main() -> None:
@@ -119,12 +127,15 @@ def main() -> None:
     parser.add_argument("--back-ends", nargs="+", default=["xgrammar", "llguidance"])
     parser.add_argument("--space", type=int, nargs="+", default=[8, 0])
     parser.add_argument("--canonical", type=int, nargs="+", default=[1, 0])
+    parser.add_argument("--timed", action="store_true")
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--max-tokens", type=int, default=256)
     options = parser.parse_args()
     torch.set_num_threads(1)
     loaded = load(ModelChoice(name=options.model, dtype="float32"))
-    bench = Bench(loaded)
+    bench = Bench(loaded, rows=options.rows, most=options.max_tokens, timed=options.timed)
     schemas = [json.dumps(record_schema(random.Random(seed))) for seed in range(options.schemas)]
-    print("back end    space  canonical  temperature   plain   jump  ratio  accepted   same tokens")
+    print("back end    space  canonical  temperature   plain   jump  ratio  accepted   same tokens   faster")
     for backend, space, canonical, temperature in product(
         options.back_ends, options.space, options.canonical, (0, 1)
     ):

@@ -1,8 +1,20 @@
 """The hash is a promise: a change of any golden value changes the text of everybody's seeds."""
 
+import pytest
 import torch
 
-from processors.rng import Stream, derive, gumbel, mix, row_keys, signed, stream_key, token_hash, uniform
+from processors.rng import (
+    Stream,
+    derive,
+    few_gumbel,
+    gumbel,
+    mix,
+    row_keys,
+    signed,
+    stream_key,
+    token_hash,
+    uniform,
+)
 
 GOLDEN_MIX = ["0x0", "0x5692161d100b05e5", "0x25c26ea579cea98a"]
 GOLDEN_DERIVE = [12035550249420947055, 12935080325729570654, 11321479326505383773]
@@ -36,6 +48,14 @@ def test_token_hash_has_its_golden_values():
 def test_gumbel_noise_has_its_golden_value():
     noise = gumbel(torch.tensor([[123]]), torch.tensor([5]))
     torch.testing.assert_close(noise.item(), GOLDEN_GUMBEL, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("seed", [0, -3, 2**62 + 1])
+def test_noise_made_on_the_host_is_that_of_tensors(seed):
+    ids = [0, 1, 5, 50_000]
+    key = row_keys(torch.tensor(seed), torch.tensor(9), Stream.TOKEN)
+    expected = gumbel(key, torch.tensor(ids)).tolist()
+    assert few_gumbel(seed, Stream.TOKEN, 9, ids) == pytest.approx(expected, rel=1e-12)
 
 
 def test_uniform_stays_strictly_inside_zero_and_one():
