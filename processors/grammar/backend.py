@@ -5,7 +5,7 @@ A third back end is one file that has these four classes, and one line in BACKEN
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
@@ -30,6 +30,10 @@ class Matcher(Protocol):
 
     def accept(self, token: int) -> bool:
         """Go one token on; False, and nothing has changed, if the grammar does not allow it."""
+        ...
+
+    def accept_first(self, tokens: Iterable[int]) -> int | None:
+        """Go on by the first of the tokens that the grammar allows, and say which; None without one."""
         ...
 
     def rollback(self, count: int) -> None:

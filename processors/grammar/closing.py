@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ __all__ = ["SLACK", "Closer"]
 SLACK = 48  # tokens beyond the shortest end from which on every token is looked at
 _MAX_SECONDS = 0.5  # of computing; ordinary grammars take a hundredth of it
 _LATE, _NESTED = 4, 8  # times that others come first, and that brackets do
+_REMEMBERED = 1024  # orders
 _FEW = 32  # so many tokens are tried each for itself
 _STRUCTURE = b'"\\{}[],:'  # of JSON
 _IN_STRINGS = b'"\\'  # what of it is more than text inside a string
@@ -46,6 +48,7 @@ class Closer:
         self._ranks = {byte: rank for rank, byte in enumerate(known)}
         self._weights = [_weight(byte, 0) for byte in known]
         self._kinds: dict[bytes, _Kinds] = {}
+        self._ordered = lru_cache(maxsize=_REMEMBERED)(self._rarest_first)
 
     def path(
         self, matcher: Matcher, text: bytes, most: int, *, is_json: bool = False
@@ -78,9 +81,10 @@ class Closer:
             if not matcher.accept(token):
                 break
             done.append(token)
-        return done or next(
-            ([token] for token in self._order(matcher, text, is_json) if matcher.accept(token)), []
-        )
+        if done:
+            return done
+        first = matcher.accept_first(self._order(matcher, text, is_json))
+        return [] if first is None else [first]
 
     def _order(self, matcher: Matcher, text: bytes, is_json: bool) -> list[int]:
         """Ids of bytes in the order in which they are tried.
@@ -90,8 +94,11 @@ class Closer:
         """
         if not is_json or self._may_break(matcher):
             return self._bytes
+        return self._ordered(text[text.rfind(b'"') + 1 :])
+
+    def _rarest_first(self, inside: bytes) -> list[int]:
         weights = self._weights.copy()
-        for byte, count in Counter(text[text.rfind(b'"') + 1 :]).items():
+        for byte, count in Counter(inside).items():
             if byte in self._ranks:
                 weights[self._ranks[byte]] = _weight(byte, count)
         return [self._bytes[rank] for rank in sorted(range(len(weights)), key=weights.__getitem__)]

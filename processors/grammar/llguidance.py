@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -165,11 +165,15 @@ class LLGuidanceMatcher:
         """See Matcher."""
         if not self._grammar.vocabulary.is_text(token):
             return False
-        if not self.pace.step(lambda: self.state.try_consume_tokens([token]) == 1):
+        if self.pace.step(lambda: token if self.state.try_consume_tokens([token]) == 1 else None) is None:
             self.mend()
             return False
         self._tokens.append(token)
         return True
+
+    def accept_first(self, tokens: Iterable[int]) -> int | None:
+        """See Matcher."""
+        return next((token for token in tokens if self.accept(token)), None)
 
     def rollback(self, count: int) -> None:
         """See Matcher."""

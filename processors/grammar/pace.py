@@ -31,16 +31,16 @@ class Pace:
         """Why the output has to stop here; "" if it need not."""
         return f"a token took longer than the limit of {MAX_STEP_SECONDS:g} s" if self.is_slow else ""
 
-    def step(self, accept: Callable[[], bool]) -> bool:
-        """Accept a token; False without a try if the output has to stop here."""
+    def step(self, accept: Callable[[], int | None]) -> int | None:
+        """Accept a token, which is returned if it was; None without a try if the output has to stop here."""
         if self.is_slow:
-            return False
+            return None
         now = time.thread_time if self._is_watched else time.perf_counter
         begin = now()
         accepted = accept()
         seconds = now() - begin
-        self._count += accepted
-        if self._is_watched and accepted and seconds > MAX_STEP_SECONDS:
+        self._count += accepted is not None
+        if self._is_watched and accepted is not None and seconds > MAX_STEP_SECONDS:
             self._slow_at = self._count
         self._is_watched = self._is_watched or seconds > WATCHED_SECONDS
         return accepted

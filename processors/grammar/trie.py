@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import torch
@@ -109,6 +109,10 @@ class TrieMatcher:
         self._ends.append(len(self._text))
         self._text += data
         return True
+
+    def accept_first(self, tokens: Iterable[int]) -> int | None:
+        """See Matcher."""
+        return next((token for token in tokens if self.accept(token)), None)
 
     def rollback(self, count: int) -> None:
         """See Matcher."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -135,9 +135,14 @@ class XGrammarMatcher:
 
     def accept(self, token: int) -> bool:
         """See Matcher."""
-        if not self._vocabulary.is_text(token):
-            return False
-        return self.pace.step(lambda: bool(self.state.accept_token(token)))
+        return self.accept_first((token,)) is not None
+
+    def accept_first(self, tokens: Iterable[int]) -> int | None:
+        """See Matcher. All tries are one step of the pace: asking for the time takes longer than most."""
+        accept, is_text = self.state.accept_token, self._vocabulary.is_text
+        return self.pace.step(
+            lambda: next((token for token in tokens if is_text(token) and accept(token)), None)
+        )
 
     def rollback(self, count: int) -> None:
         """See Matcher."""
