@@ -20,6 +20,7 @@ __all__ = ["Lanes", "choose_lanes"]
 
 _MISLABELLED = {"gpt_neox", "gpt_neox_japanese"}  # decoders whose configuration says they are none
 _STATE_IN_MODULES = {"recurrent_gemma"}
+_COUNTS_PLACES = {"llama4_text"}  # its attention scales by places that it counts from the longest lane
 
 
 class Lanes(Protocol):
@@ -57,11 +58,12 @@ def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ..
     _require_decoder(text)
     ropes = {rope.get("rope_type"): rope for rope in _ropes(text)}
     is_plain = fits_lanes(text)
-    # Dynamic rotary frequencies depend on the longest lane of a pass, so such lanes run alone.
     if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
         notice = "A model on several devices runs one request at a time in each step"
         return OwnCacheLanes(model, is_recurrent=not is_plain, can_rollback=can_crop(text)), (notice,)
-    if is_plain and "dynamic" not in ropes and LogitsCall(model).takes_positions and use_lane_masks(model):
+    # Dynamic rotary frequencies, too, depend on the longest lane of a pass, so such lanes run alone.
+    is_own = "dynamic" not in ropes and text.model_type not in _COUNTS_PLACES
+    if is_plain and is_own and LogitsCall(model).takes_positions and use_lane_masks(model):
         switch = ropes.get("longrope", {}).get("original_max_position_embeddings")
         return SlotLanes(model, lengths, rope_switch=switch), ()
     notice = (

@@ -17,7 +17,7 @@ from gencli.plan import Feed, StepPlan
 from gencli.request import Guidance, Limits, Request
 from gencli.tokenizer import ByteTokenizer
 from tests.models.loops import Job, decode
-from tests.models.tiny_models import CONFIGS, VOCAB, build
+from tests.models.tiny_models import CONFIGS, VOCAB, base, build
 
 torch.set_num_threads(1)
 
@@ -138,6 +138,16 @@ def test_longrope_lanes_keep_their_own_frequencies() -> None:
     ids = torch.tensor([prompts[1]])
     whole = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=20)
     assert whole[0, 50:].tolist() == alone[1]
+
+
+def test_lanes_of_a_model_that_counts_places_itself_are_scaled_by_their_own() -> None:
+    config = hf.Llama4TextConfig(**base(no_rope_layers=[1, 0], floor_scale=8, attn_scale=0.5))
+    torch.manual_seed(0)
+    model = hf.Llama4ForCausalLM(config).eval()
+    prompts = [[7] * 3, list(range(50))]
+    alone = [decode(HFRunner(model), [Job(0, list(prompt))], count=12)[0] for prompt in prompts]
+    jobs = [Job(lane, list(prompt)) for lane, prompt in enumerate(prompts)]
+    assert decode(HFRunner(model), jobs, count=12) == alone
 
 
 def test_dynamic_rope_lanes_run_alone() -> None:
