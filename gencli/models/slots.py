@@ -8,14 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gencli.models.blocks import (
-    Block,
-    fill_gaps,
-    is_rectangle,
-    make_block,
-    room_for,
-    split_feeds,
-)
+from gencli.models.blocks import Block, fill_gaps, is_rectangle, make_block, room_for, split_feeds
 from gencli.models.calls import LogitsCall
 from gencli.models.flat import FLAT_MODELS, make_flat
 from gencli.models.kv import LaneCache
