@@ -86,7 +86,7 @@ def _ways(asks: Sequence[Ask], slots: int, their_slots: int) -> dict[str, _Way]:
             asks,
             max_requests_per_batch=their_slots,
             max_batch_tokens=512,
-            page_size=_PAGE,
+            page=_PAGE,
             num_blocks=2 * their_slots * math.ceil(longest / _PAGE),
         ),
     }

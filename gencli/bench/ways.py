@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import islice
 from typing import Any
 
@@ -100,11 +101,16 @@ def _generate(model: Any, asks: Sequence[Ask]) -> list[tuple[int, ...]]:
     return [tuple(row[: ask.max_tokens]) for row, ask in zip(rows, asks, strict=True)]
 
 
-def continuous(model: Any, asks: Sequence[Ask], **options: Any) -> Answers:
-    """The loop behind transformers' generate_batch(), continuous too, each request with its own limit."""
+def continuous(model: Any, asks: Sequence[Ask], *, page: int, **options: Any) -> Answers:
+    """The loop behind transformers' generate_batch(), continuous too, each request with its own limit.
+
+    Keys and values lie in pages of so many tokens.
+    """
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
-    config = ContinuousBatchingConfig(**options)
+    # Older releases call it a block.
+    name = "page_size" if "page_size" in signature(ContinuousBatchingConfig).parameters else "block_size"
+    config = ContinuousBatchingConfig(**{name: page}, **options)
     generation = GenerationConfig(do_sample=False, eos_token_id=-1, max_new_tokens=1)
     ids: list[tuple[int, ...]] = [() for _ in asks]
     with model.continuous_batching_context_manager(

@@ -22,9 +22,9 @@ __all__ = ["FLAT_MODELS", "make_flat"]
 FLAT_MODELS = frozenset(
     """
     apertus arcee bitnet cohere cohere2 ernie4_5 ernie4_5_moe exaone4 flex_olmo gemma gemma2
-    gemma3_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neox gpt_oss granite granitemoe llama
-    ministral3 mistral mixtral nanochat nemotron olmo olmo2 olmo3 olmoe opt phi phi3 phimoe qwen2
-    qwen2_moe qwen3 qwen3_moe seed_oss smollm3 starcoder2
+    gemma3_text glm glm4 glm4_moe gpt2 gpt_neox gpt_oss granite granitemoe llama ministral3 mistral
+    mixtral nanochat nemotron olmo olmo2 olmo3 olmoe opt phi phi3 phimoe qwen2 qwen2_moe qwen3
+    qwen3_moe seed_oss smollm3 starcoder2
     """.split()
 )
 

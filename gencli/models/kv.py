@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers import cache_utils
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from gencli.models.blocks import Block
 from gencli.models.lanes import STEP, LaneLengths
@@ -16,15 +17,18 @@ from gencli.plan import Feed
 
 __all__ = ["LaneBuffer", "LaneCache", "LaneLayer", "can_crop", "fits_lanes"]
 
+# Layers that keep nothing; older releases of the library know none.
+_EMPTY: tuple[type, ...] = (cache_utils.DummyLayer,) if hasattr(cache_utils, "DummyLayer") else ()
+
 
 def fits_lanes(config: Any) -> bool:
     """Whether every layer of the model keeps plain keys and values (or nothing)."""
-    return _has_only(config, DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
+    return _has_only(config, DynamicLayer, DynamicSlidingWindowLayer, *_EMPTY)
 
 
 def can_crop(config: Any) -> bool:
     """Whether the library's own cache of this model can forget its last tokens."""
-    return _has_only(config, DynamicLayer, DummyLayer)
+    return _has_only(config, DynamicLayer, *_EMPTY)
 
 
 def _has_only(config: Any, *kinds: type) -> bool:
@@ -104,7 +108,7 @@ class LaneCache(Cache):  # type: ignore[misc]
     def __init__(self, config: Any, lengths: LaneLengths) -> None:
         self._rows = LaneRows(lengths)
         layers = [
-            layer if isinstance(layer, DummyLayer) else LaneLayer(self._rows, is_sliding=layer.is_sliding)
+            layer if isinstance(layer, _EMPTY) else LaneLayer(self._rows, is_sliding=layer.is_sliding)
             for layer in DynamicCache(config=config).layers
         ]
         super().__init__(layers=layers)
