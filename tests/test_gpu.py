@@ -91,7 +91,7 @@ def num_waits(engine, prompt, max_tokens):
 
 def test_a_guided_step_waits_for_its_tokens_alone():
     tokenizer = HFTokenizer.load(TINY)
-    engine = Engine(HFRunner.load(TINY, dtype="float32", device="cuda"), tokenizer)
-    prompt = tuple(tokenizer.encode("Once upon a time"))
+    runner = HFRunner.load(TINY, dtype="float32", device="cuda", max_lanes=2)
+    engine, prompt = Engine(runner, tokenizer, max_batch=1), tuple(tokenizer.encode("Once upon a time"))
     _, short, long = (num_waits(engine, prompt, tokens) for tokens in (48, 16, 48))
     assert long - short == 32
