@@ -61,9 +61,9 @@ def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ..
     if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
         notice = "A model on several devices runs one request at a time in each step"
         return OwnCacheLanes(model, is_recurrent=not is_plain, can_rollback=can_crop(text)), (notice,)
-    # Dynamic rotary frequencies, too, depend on the longest lane of a pass, so such lanes run alone.
-    is_own = "dynamic" not in ropes and text.model_type not in _COUNTS_PLACES
-    if is_plain and is_own and LogitsCall(model).takes_positions and use_lane_masks(model):
+    # Dynamic rotary frequencies, too, depend on the longest lane of a pass; such lanes run alone.
+    is_apart = "dynamic" not in ropes and text.model_type not in _COUNTS_PLACES
+    if is_plain and is_apart and LogitsCall(model).takes_positions and use_lane_masks(model):
         switch = ropes.get("longrope", {}).get("original_max_position_embeddings")
         return SlotLanes(model, lengths, rope_switch=switch), ()
     notice = (

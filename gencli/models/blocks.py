@@ -18,7 +18,16 @@ from gencli.models.parts import Part
 from gencli.plan import Feed
 from processors.upload import upload
 
-__all__ = ["Block", "end_of", "fill_gaps", "is_rectangle", "make_block", "room_for", "split_feeds"]
+__all__ = [
+    "Block",
+    "cells_of",
+    "end_of",
+    "fill_gaps",
+    "is_rectangle",
+    "make_block",
+    "room_for",
+    "split_feeds",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +151,16 @@ def end_of(feed: Feed) -> int:
     return feed.start + len(feed.tokens)
 
 
+def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
+    """(lane, position) of every fed token, in feed order."""
+    return [(feed.lane, feed.start + index) for feed in feeds for index in range(len(feed.tokens))]
+
+
 def _cells(
     feeds: tuple[Feed, ...], pads: list[int], device: torch.device
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
     """(lane, position) of every fed token [N] in row order, and its (row, column) where there are pads."""
-    cells = [
-        (feed.lane, feed.start + index, row, pads[row] + index)
-        for row, feed in enumerate(feeds)
-        for index in range(len(feed.tokens))
-    ]
-    lanes, positions, rows, columns = upload([*zip(*cells, strict=True)], device)
+    places = [(row, pads[row] + i) for row, feed in enumerate(feeds) for i in range(len(feed.tokens))]
+    table = [*zip(*cells_of(feeds), strict=True), *zip(*places, strict=True)]
+    lanes, positions, rows, columns = upload(table, device)
     return (lanes, positions), (rows, columns) if any(pads) else None

@@ -10,7 +10,7 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
-from gencli.models.blocks import Block, end_of, fill_gaps
+from gencli.models.blocks import Block, cells_of, end_of, fill_gaps
 from gencli.models.parts import Part
 from gencli.plan import Feed
 from processors.upload import upload
@@ -38,8 +38,7 @@ def make_flat(
     """
     feeds = tuple(sorted(feeds, key=lambda feed: (-len(feed.tokens), feed.lane)))
     ids = [token for feed in feeds for token in feed.tokens]
-    cells = [(feed.lane, feed.start + index) for feed in feeds for index in range(len(feed.tokens))]
-    lanes, positions = zip(*cells, strict=True)
+    lanes, positions = zip(*cells_of(feeds), strict=True)
     packed = upload([ids, positions, lanes], device)
     ends = [*accumulate(len(feed.tokens) for feed in feeds)]
     wanted = [place for feed, end in zip(feeds, ends, strict=True) for place in range(end - feed.wanted, end)]

@@ -34,13 +34,13 @@ class SlotLanes:
         self._pad_budget = PAD_BUDGET_CPU if self._device.type == "cpu" else PAD_BUDGET_ACCELERATOR
         self._rope_switch = rope_switch
         self._is_flat = model.config.get_text_config(decoder=True).model_type in FLAT_MODELS
+        # One row of tokens has no pads, whatever shares it.
+        self._pass_budget = sys.maxsize if self._is_flat else self._pad_budget
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
         """Feed the lanes; return the wanted rows [R, V] in feed order."""
         feeds = self._cache.seat(feeds)
-        # One row of tokens needs no pads.
-        budget = sys.maxsize if self._is_flat else self._pad_budget
-        groups = split_feeds(feeds, pad_budget=budget, rope_switch=self._rope_switch)
+        groups = split_feeds(feeds, pad_budget=self._pass_budget, rope_switch=self._rope_switch)
         room = room_for(feeds)
         blocks = [self._block(group, room) for group in groups]
         passes = [self._run(block) for block in blocks]

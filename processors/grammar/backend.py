@@ -34,7 +34,7 @@ class Matcher(Protocol):
 
     def accept_first(self, tokens: Iterable[int]) -> int | None:
         """Go on by the first of the tokens that the grammar allows, and say which; None without one."""
-        ...
+        return next((token for token in tokens if self.accept(token)), None)
 
     def rollback(self, count: int) -> None:
         """Take the last `count` accepted tokens back."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -152,7 +152,7 @@ class LLGuidanceGrammar:
         return LLGuidanceMatcher(self, self.start.deep_copy(), Pace())
 
 
-class LLGuidanceMatcher:
+class LLGuidanceMatcher(Matcher):
     """A matcher of llguidance's that is never given the end of a text, and never stays in its error state."""
 
     def __init__(
@@ -170,10 +170,6 @@ class LLGuidanceMatcher:
             return False
         self._tokens.append(token)
         return True
-
-    def accept_first(self, tokens: Iterable[int]) -> int | None:
-        """See Matcher."""
-        return next((token for token in tokens if self.accept(token)), None)
 
     def rollback(self, count: int) -> None:
         """See Matcher."""

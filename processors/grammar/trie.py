@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from processors.base import Env
 from processors.errors import GrammarError
-from processors.grammar.backend import Ask
+from processors.grammar.backend import Ask, Matcher
 from processors.grammar.bits import pack
 from processors.grammar.constraint import Constraint
 
@@ -90,7 +90,7 @@ class TrieGrammar:
         return tuple(token for data in begun if data in known for token in known[data])
 
 
-class TrieMatcher:
+class TrieMatcher(Matcher):
     """The bytes so far, and the lengths at which tokens ended."""
 
     def __init__(self, grammar: TrieGrammar, text: bytes = b"", ends: tuple[int, ...] = ()) -> None:
@@ -109,10 +109,6 @@ class TrieMatcher:
         self._ends.append(len(self._text))
         self._text += data
         return True
-
-    def accept_first(self, tokens: Iterable[int]) -> int | None:
-        """See Matcher."""
-        return next((token for token in tokens if self.accept(token)), None)
 
     def rollback(self, count: int) -> None:
         """See Matcher."""

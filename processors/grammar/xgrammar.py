@@ -127,7 +127,7 @@ class XGrammarGrammar:
         return XGrammarMatcher(self.backend.start(self.compiled), self.backend.vocabulary, Pace())
 
 
-class XGrammarMatcher:
+class XGrammarMatcher(Matcher):
     """A matcher of xgrammar's that is never given the end of a text."""
 
     def __init__(self, state: Any, vocabulary: GrammarVocabulary, pace: Pace) -> None:
