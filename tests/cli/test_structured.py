@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from processors.testing.grammars import HOSTILE
 from tests.cli.test_output import valid
 
 TINY = ("--seed", "1")
@@ -320,8 +321,8 @@ def test_a_part_is_named_by_a_pointer(gencli, pointer):
 
 
 def test_a_grammar_that_takes_too_long_is_exit_3_and_names_the_limit(gencli):
-    many = json.dumps({"type": "object", "properties": {f"k{i}": {"type": "string"} for i in range(300)}})
-    result = gencli("run", "--model", "fake", "--json-schema", many, "--grammar-timeout", "0.001", "hi",
+    hours = HOSTILE["json_schema", "hours to compile"]()
+    result = gencli("run", "--model", "fake", "--json-schema", hours, "--grammar-timeout", "0.5", "hi",
                     "--grammar-backend", "xgrammar")  # fmt: skip
     assert (result.code, result.out) == (3, "")
     assert "time limit" in result.err

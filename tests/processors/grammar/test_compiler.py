@@ -15,10 +15,10 @@ from processors.grammar.constraint import Constraint
 from processors.grammar.limits import is_small
 from processors.grammar.process import Patience
 from processors.grammar.store import GrammarStore
+from processors.testing.grammars import HOSTILE
 from tests.processors.grammar.kit import PERSON, TREE, env_of, state_of
 
 SMALL_SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer"}}}'
-HOURS = json.dumps({"type": "string", "maxLength": 300_000, "description": 4000 * "x"})
 BOUNDED = json.dumps({"type": "string", "maxLength": 9})
 
 
@@ -97,11 +97,11 @@ def test_what_a_process_has_tried_needs_no_process_again(compilers, tmp_path, mo
 
 
 def test_the_error_names_the_limit_and_what_was_left_of_it(compilers):
-    compiler = compilers(timeout=0.001)
-    with pytest.raises(GrammarTimeout, match=r"the time limit of 0\.001 s\.$"):
-        compiler.compile(schema(HOURS))
-    with pytest.raises(GrammarTimeout, match=r"of 0\.001 s, of which it had 0\.0002\.$"):
-        compiler.compile(schema(HOURS, "llguidance"), 0.0002)
+    hours = HOSTILE["json_schema", "hours to compile"]()
+    with pytest.raises(GrammarTimeout, match=r"the time limit of 0\.5 s\.$"):
+        compilers(timeout=0.5).compile(schema(hours))
+    with pytest.raises(GrammarTimeout, match=r"of 0\.5 s, of which it had 0\.1\.$"):
+        compilers(timeout=0.5).compile(schema(hours), 0.1)
 
 
 @pytest.mark.parametrize(
