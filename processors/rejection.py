@@ -8,12 +8,12 @@ Kalman, Matias 2023; Chen et al. 2023). p and q are what the chains made of the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, repeat
 
 import torch
 from torch import Tensor
 
-from processors.kernels.softmax import CACHED, token_probability
+from processors.kernels.softmax import softmax_parts, token_probability
 from processors.rng import Stream, row_keys, uniform
 from processors.rows import Rows
 from processors.sampler import Sampler, draw_by_weight
@@ -21,6 +21,8 @@ from processors.upload import upload
 from processors.verify import Spans
 
 __all__ = ["Proposal", "rejection"]
+
+_LARGE = 1 << 20  # logits of one row a request from which on a CPU saves time by looking at fewer rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,9 +39,11 @@ class Proposal:
     drawn: tuple[bool, ...]
     probabilities: Tensor | None = None
 
-    def chances(self, drafted: Tensor) -> Tensor:
-        """The probabilities [M] of the drawn drafts [M]."""
-        return token_probability(self.logits, drafted) if self.probabilities is None else self.probabilities
+    def chances(self, drafted: Tensor, place: Tensor) -> Tensor:
+        """The probabilities [N] of drafts [N] that were drawn from the rows `place` [N]; 1 for place -1."""
+        if self.probabilities is None:
+            return token_probability(self.logits, drafted, place)
+        return torch.where(place < 0, 1, self.probabilities[place])
 
 
 def rejection(
@@ -54,17 +58,56 @@ def rejection(
     spans = Spans.of(rows)
     if not spans.drafts.shape[1]:
         return spans.finish(torch.zeros_like(spans.starts), sampler(logits, rows))
-    drafted = rows.drafted()
-    source = _source(rows, proposal)
-    p, q = token_probability(logits, drafted), torch.ones_like(drafted, dtype=torch.float32)
-    if proposal is not None and len(proposal.logits):
-        mine = upload([row for row, place in enumerate(source) if place >= 0], drafted.device)
-        q[mine] = proposal.chances(drafted[mine])
-    u = uniform(row_keys(rows.seeds, rows.positions, Stream.ACCEPT), torch.zeros_like(rows.seeds))
-    accepted = spans.accepted(spans.spread(u * q < p)[:, :-1])
-    at = spans.starts + accepted
-    is_replaced = (accepted < spans.num_drafts) & (p[at] < 1)  # not where p is no number
-    return spans.finish(accepted, _final(logits, rows, sampler, at, is_replaced, proposal, source))
+    case = _Case.of(logits, rows, proposal)
+    is_large = not logits.is_cuda and len(spans.starts) * logits.shape[1] > _LARGE
+    accepted, is_replaced = (_in_turn if is_large else _at_once)(case, spans)
+    return spans.finish(accepted, _final(case, sampler, spans.starts + accepted, is_replaced))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Case:
+    """What decides on the drafts of a step: the noise of acceptance u [R], and which of its rows the proposal
+    has for each draft, place [R]: -1 where the draft was certain, or there is none."""
+
+    logits: Tensor
+    rows: Rows
+    proposal: Proposal | None
+    drafted: Tensor
+    place: Tensor
+    u: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, rows: Rows, proposal: Proposal | None) -> _Case:
+        """Gather it; a proposal without rows is none."""
+        has_rows = proposal is not None and len(proposal.logits) > 0
+        place = upload(_source(rows, proposal), logits.device)
+        u = uniform(row_keys(rows.seeds, rows.positions, Stream.ACCEPT), torch.zeros_like(rows.seeds))
+        return cls(logits, rows, proposal if has_rows else None, rows.drafted(), place, u)
+
+    def judge(self, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Whether the drafts at the rows `at` [N] stand, and whether another token may take their place."""
+        drafted, place, u = (x if at is None else x[at] for x in (self.drafted, self.place, self.u))
+        p = token_probability(self.logits, drafted, at)
+        q = 1 if self.proposal is None else self.proposal.chances(drafted, place)
+        return u * q < p, p < 1  # a p that is no number is neither
+
+
+def _at_once(case: _Case, spans: Spans) -> tuple[Tensor, Tensor]:
+    """How many drafts of each request stand [Q], and whether the next is replaced [Q]."""
+    stands, may_differ = case.judge()
+    accepted = spans.accepted(spans.spread(stands)[:, :-1])
+    return accepted, (accepted < spans.num_drafts) & may_differ[spans.starts + accepted]
+
+
+def _in_turn(case: _Case, spans: Spans) -> tuple[Tensor, Tensor]:
+    """As _at_once, draft after draft: what stands behind a refused one is not looked at."""
+    accepted, is_replaced = torch.zeros_like(spans.starts), torch.zeros_like(spans.starts, dtype=torch.bool)
+    for turn in range(spans.drafts.shape[1]):
+        going = ((accepted == turn) & (spans.num_drafts > turn)).nonzero().squeeze(1)
+        stands, may_differ = case.judge(spans.starts[going] + turn)
+        accepted[going] += stands
+        is_replaced[going] = ~stands & may_differ
+    return accepted, is_replaced
 
 
 def _source(rows: Rows, proposal: Proposal | None) -> list[int]:
@@ -78,45 +121,39 @@ def _source(rows: Rows, proposal: Proposal | None) -> list[int]:
     return found
 
 
-def _final(
-    logits: Tensor,
-    rows: Rows,
-    sampler: Sampler,
-    at: Tensor,
-    is_replaced: Tensor,
-    proposal: Proposal | None,
-    source: list[int],
-) -> Tensor:
+def _final(case: _Case, sampler: Sampler, at: Tensor, is_replaced: Tensor) -> Tensor:
     """The token [Q] after the accepted drafts, chosen at the rows `at`."""
-    place = upload(source, at.device)
+    logits, rows = case.logits, case.rows
     ends = replace(rows.select(rows.lasts), seeds=rows.seeds[at], positions=rows.positions[at])
     if logits.is_cuda:  # to know which there are would mean to wait for the device
-        replaced = _replacement(logits, rows, at, place, proposal)
-        return torch.where(is_replaced, replaced, sampler(logits[at], ends))
+        return torch.where(is_replaced, _replacement(case, at), sampler(logits[at], ends))
     tokens = torch.empty_like(at)
     if (some := at[is_replaced]).numel():
-        tokens[is_replaced] = _replacement(logits, rows, some, place, proposal)
+        tokens[is_replaced] = _replacement(case, some)
     if (others := (~is_replaced).nonzero().squeeze(1)).numel():
         tokens[others] = sampler(logits[at[others]], ends.select(others.tolist()))
     return tokens
 
 
-def _replacement(logits: Tensor, rows: Rows, at: Tensor, place: Tensor, proposal: Proposal | None) -> Tensor:
+def _replacement(case: _Case, at: Tensor) -> Tensor:
     """A draw from max(0, p - q) at each of the rows `at`, or from p where nothing is left."""
-    together = len(at) if logits.is_cuda else max(1, CACHED // 4 // logits.shape[1])
-    return torch.cat([_replaced(logits, rows, some, place, proposal) for some in torch.split(at, together)])
+    drawn: list[Tensor] = []
+    q_parts = repeat(None) if case.proposal is None else softmax_parts(case.proposal.logits, case.place[at])
+    for p, q in zip(softmax_parts(case.logits, at), q_parts, strict=False):  # `repeat` has no end
+        done = sum(map(len, drawn))
+        drawn.append(_replaced(case, at[done : done + len(p)], p, q))
+    return torch.cat(drawn)
 
 
-def _replaced(logits: Tensor, rows: Rows, at: Tensor, place: Tensor, proposal: Proposal | None) -> Tensor:
-    """As _replacement, for as many rows as a CPU's cache takes with all that is made of them."""
-    rest, draft, place = logits[at].softmax(dim=-1), rows.drafted()[at, None], place[at, None]
-    if proposal is not None and len(proposal.logits):
-        q = proposal.logits[place.squeeze(1).clamp(min=0)].softmax(dim=-1)
+def _replaced(case: _Case, at: Tensor, rest: Tensor, q: Tensor | None) -> Tensor:
+    """As _replacement, for `rest`, which is p there and overwritten, and q."""
+    draft, place = case.drafted[at, None], case.place[at, None]
+    if q is not None:
         rest -= q.mul_(place >= 0)
     # What was certain takes all that p has there.
     rest.scatter_(1, draft, torch.where(place >= 0, rest.gather(1, draft), 0)).clamp_(min=0)
     is_empty = rest.amax(dim=-1, keepdim=True) <= 0
-    if logits.is_cuda or bool(is_empty.any()):
-        rest = torch.where(is_empty, logits[at].softmax(dim=-1), rest)
-    keys = row_keys(rows.seeds[at], rows.positions[at], Stream.RESIDUAL)
-    return draw_by_weight(rest, keys, rows.positions[at])
+    if rest.is_cuda or bool(is_empty.any()):
+        rest = torch.where(is_empty, case.logits[at].softmax(dim=-1), rest)
+    positions = case.rows.positions[at]
+    return draw_by_weight(rest, row_keys(case.rows.seeds[at], positions, Stream.RESIDUAL), positions)

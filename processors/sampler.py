@@ -16,6 +16,7 @@ from torch import Tensor
 
 from processors.base import Noise
 from processors.catalog import Draw
+from processors.kernels.finite import finite_places
 from processors.kernels.softmax import softmax_parts
 from processors.rng import Stream, few_gumbel, gumbel, row_keys, uniform
 from processors.rows import Rows
@@ -95,17 +96,36 @@ def gumbel_max(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     """A draw from softmax(logits) for each row [R]: argmax(logits + Gumbel noise)."""
     if logits.shape[1] <= PLAIN_LIMIT:
         return _plain(logits, seeds, positions)
-    few = (logits > -torch.inf).sum(dim=-1) <= PLAIN_LIMIT
     if logits.is_cuda:  # hashing every id is cheap there, and finding the survivors would wait for the device
+        few = (logits > -torch.inf).sum(dim=-1) <= PLAIN_LIMIT
         both = (_plain(logits, seeds, positions), _two_level(logits, seeds, positions))
         return torch.where(few, *both)
-    tokens = torch.empty_like(seeds)
-    for chosen, draw in ((few, _plain_sparse), (~few, _two_level)):
-        at = chosen.nonzero().squeeze(1)
-        if len(at):
-            some = logits if len(at) == len(logits) else logits[at]
-            tokens[at] = draw(some, seeds[at], positions[at])
+    few, row, ids = _few(logits)
+    if (count := int(few.sum())) == 0:
+        return _two_level(logits, seeds, positions)
+    tokens = _plain_sparse(logits, row, ids, seeds, positions)
+    if count < len(logits):
+        many = (~few).nonzero().squeeze(1)
+        tokens[many] = _two_level(logits[many], seeds[many], positions[many])
     return tokens
+
+
+def _few(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Which rows [R] have at most PLAIN_LIMIT finite logits, and row and id of each of those.
+
+    Most rows that have more show it in their first ids: to count them all takes longer than the draw.
+    """
+    few = (logits[:, : 2 * PLAIN_LIMIT] > -torch.inf).sum(dim=-1) <= PLAIN_LIMIT
+    unsure = few.nonzero().squeeze(1)
+    if not len(unsure):
+        return few, unsure, unsure
+    row, ids = finite_places(logits if len(unsure) == len(logits) else logits[unsure])
+    few[unsure] = row.bincount(minlength=len(unsure)) <= PLAIN_LIMIT
+    if bool(few.all()):
+        return few, row, ids
+    row = unsure[row]
+    is_kept = few[row]
+    return few, row[is_kept], ids[is_kept]
 
 
 def _plain(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
@@ -114,9 +134,8 @@ def _plain(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     return (logits + gumbel(keys, ids)).argmax(dim=-1)
 
 
-def _plain_sparse(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """As `_plain`, but looks at the finite logits only; 0 for a row without any."""
-    row, ids = (logits > -torch.inf).nonzero(as_tuple=True)
+def _plain_sparse(logits: Tensor, row: Tensor, ids: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """As `_plain`, among the ids [N] of their rows [N] alone; 0 for a row without any."""
     keys = row_keys(seeds, positions, Stream.TOKEN)
     scores = logits[row, ids] + gumbel(keys[row], ids)
     best = scores.new_full((len(logits),), -torch.inf).scatter_reduce(0, row, scores, "amax")

@@ -29,7 +29,8 @@ def main() -> None:
     drawn = (True,) * len(source)
     proposal = Proposal(source, drawn)
     fast = _best(lambda: rejection(target, rows, sampler, proposal), told.device)
-    known = Proposal(source, drawn, proposal.chances(rows.drafted()[rows.offsets < told.drafts]))
+    drafts = rows.drafted()[rows.offsets < told.drafts]
+    known = Proposal(source, drawn, proposal.chances(drafts, torch.arange(len(drafts))))
     faster = _best(lambda: rejection(target, rows, sampler, known), told.device)
     read = _best(lambda: (target.sum(), source.sum()), told.device)
     print(

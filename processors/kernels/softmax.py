@@ -11,37 +11,61 @@ from processors.kernels.bitmask import has_triton
 
 __all__ = ["CACHED", "softmax_parts", "token_probability", "token_probability_torch"]
 
-CACHED = 1 << 21  # logits that are looked at together: what a CPU's cache takes
+CACHED = 1 << 19  # logits that are looked at together: what a CPU's cache takes
 
 
-def softmax_parts(logits: Tensor) -> Iterator[Tensor]:
-    """The softmax of logits [R, V] some rows at a time; on a CPU each part is overwritten by the next."""
-    rows, width = logits.shape
-    if logits.is_cuda or rows * width <= CACHED:
-        yield logits.softmax(dim=-1)
+def softmax_parts(logits: Tensor, at: Tensor | None = None) -> Iterator[Tensor]:
+    """The softmax of logits [R, V], or of its rows `at` [N], some at a time, in order.
+
+    On a CPU each part is overwritten by the next: new memory takes it longer than the softmax. A negative row
+    is any row.
+    """
+    width, count = logits.shape[1], len(logits) if at is None else len(at)
+    if logits.is_cuda or count * width <= CACHED:
+        yield (logits if at is None else logits[at]).softmax(dim=-1)
         return
-    together = max(1, CACHED // width)
-    buffer = torch.empty(together, width, dtype=logits.dtype, device=logits.device)
-    for start in range(0, rows, together):
-        some = logits[start : start + together]
-        yield torch.softmax(some, dim=-1, out=buffer[: len(some)])
+    together = max(torch.get_num_threads(), CACHED // width)
+    buffer = torch.empty(together, width, dtype=logits.dtype)
+    for start in range(0, count, together):
+        part = slice(start, min(start + together, count))
+        out = buffer[: part.stop - start]
+        if at is None:
+            torch.softmax(logits[part], dim=-1, out=out)
+        elif torch.get_num_threads() > 1:
+            torch.softmax(logits[at[part]], dim=-1, out=out)
+        else:  # without a copy, of which a softmax has no need for a single row
+            for place, row in enumerate(at[part].tolist()):
+                torch.softmax(logits[row, None], dim=-1, out=out[place, None])
+        yield out
 
 
-def token_probability(logits: Tensor, ids: Tensor) -> Tensor:
-    """softmax(logits)[r, ids[r]] for each row: logits [R, V] float32, ids [R] int64, result [R] float32."""
+def token_probability(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> Tensor:
+    """softmax(logits)[at[n], ids[n]], and 1 where at[n] is -1: logits [R, V] float32, ids and at [N] int64.
+
+    Without `at` there is an id for each row. The result is [N] float32.
+    """
     if logits.is_cuda and has_triton():
         from processors.kernels.token_probability_triton import token_probability_triton
 
-        return token_probability_triton(logits, ids)
-    return token_probability_torch(logits, ids)
+        return token_probability_triton(logits, ids, at)
+    return token_probability_torch(logits, ids, at)
 
 
-def token_probability_torch(logits: Tensor, ids: Tensor) -> Tensor:
+def token_probability_torch(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> Tensor:
     """As token_probability, in PyTorch."""
+    if at is None:
+        return _gathered(logits, ids, None)
+    found = torch.ones(len(ids), dtype=logits.dtype, device=logits.device)
+    named = (at >= 0).nonzero().squeeze(1)
+    found[named] = _gathered(logits, ids[named], at[named])
+    return found
+
+
+def _gathered(logits: Tensor, ids: Tensor, at: Tensor | None) -> Tensor:
+    found, start = [], 0
     if not len(ids):
         return logits.new_empty(0)
-    found, start = [], 0
-    for softmax in softmax_parts(logits):
+    for softmax in softmax_parts(logits, at):
         found.append(softmax.gather(1, ids[start : start + len(softmax), None]))
         start += len(softmax)
     return torch.cat(found).squeeze(1)

@@ -13,8 +13,12 @@ _BLOCK = 4096  # logits of one turn
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _kernel(logits, ids, found, width, stride, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(0).to(tl.int64)
+def _kernel(logits, ids, at, found, width, stride, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    place = tl.program_id(0)
+    row = tl.load(at + place)
+    if row < 0:
+        tl.store(found + place, 1.0)
+        return
     base = logits + row * stride
     # The largest logit so far and the sum of exp(logit - largest), lane by lane; -1e38 stands in for -inf.
     top = tl.full((BLOCK,), -1e38, tl.float32)
@@ -27,13 +31,13 @@ def _kernel(logits, ids, found, width, stride, BLOCK: tl.constexpr):  # type: ig
         top = larger
     most = tl.max(top, axis=0)
     mass = tl.sum(total * tl.exp(top - most), axis=0)
-    tl.store(found + row, tl.exp(tl.load(base + tl.load(ids + row)) - most) / mass)
+    tl.store(found + place, tl.exp(tl.load(base + tl.load(ids + place)) - most) / mass)
 
 
-def token_probability_triton(logits: Tensor, ids: Tensor) -> Tensor:
+def token_probability_triton(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> Tensor:
     """As token_probability_torch; logits with contiguous rows, on one device with the ids."""
-    rows, width = logits.shape
-    found = torch.empty(rows, dtype=torch.float32, device=logits.device)
-    if rows:
-        _kernel[(rows,)](logits, ids, found, width, logits.stride(0), BLOCK=_BLOCK)
+    found = torch.empty(len(ids), dtype=torch.float32, device=logits.device)
+    if len(ids):
+        at = torch.arange(len(ids), device=ids.device) if at is None else at
+        _kernel[(len(ids),)](logits, ids, at, found, logits.shape[1], logits.stride(0), BLOCK=_BLOCK)
     return found

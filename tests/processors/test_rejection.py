@@ -1,25 +1,18 @@
 """Whatever drafts were drawn from, the tokens that stand follow the target's distribution."""
 
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 
 from processors.history import History
-from processors.kernels.softmax import token_probability
 from processors.reference.samplers import rejection as plain_rejection
 from processors.rejection import Proposal, rejection
 from processors.rows import Rows
 from processors.sampler import Sampler, gumbel_max
 
 INF = math.inf
-ROOT = Path(__file__).parents[2]
 
 
 def rows_of(drafts, *, draw="gumbel", seeds=None):
@@ -161,36 +154,14 @@ def test_neighbours_change_nothing(draw):
         start = end
 
 
-def probability_case(rows, width):
-    logits = 4 * torch.randn(rows, width, generator=torch.Generator().manual_seed(rows))
-    logits[:, 1::3] = -INF
-    ids = torch.arange(rows) % width
-    return logits, ids, logits.softmax(-1).gather(1, ids[:, None]).squeeze(1)
-
-
-PROBABILITY_SHAPES = [(1, 1), (3, 7), (5, 4096), (2, 9000), (70, 40_000)]
-
-
-@pytest.mark.parametrize("shape", PROBABILITY_SHAPES)
-def test_the_probability_of_one_id_is_that_of_the_softmax(shape):
-    logits, ids, expected = probability_case(*shape)
-    assert torch.allclose(token_probability(logits, ids), expected, rtol=1e-5, atol=0)
-
-
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_the_triton_kernel_agrees_where_it_is_interpreted():
-    code = """
-import torch
-from processors.kernels.token_probability_triton import token_probability_triton
-from tests.processors.test_rejection import PROBABILITY_SHAPES, probability_case
-for shape in PROBABILITY_SHAPES[:4]:
-    logits, ids, expected = probability_case(*shape)
-    assert torch.allclose(token_probability_triton(logits, ids), expected, rtol=1e-5, atol=0), shape
-logits[0, 3] = float("nan")
-assert token_probability_triton(logits, ids).isnan().tolist() == [True, False]
-"""
-    told = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=told, check=False
-    )
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("seed", range(6))
+def test_draft_after_draft_as_for_large_steps_gives_the_same(seed, monkeypatch):
+    target, runs, source, drawn = random_case(seed, 60)
+    own = source[torch.tensor(drawn)]
+    drafts = torch.tensor([token for run in runs for token in run])[torch.tensor(drawn)]
+    known = own.softmax(-1).gather(1, drafts[:, None]).squeeze(1)
+    proposals = (None, Proposal(own, drawn), Proposal(own, drawn, known))
+    at_once = [stands(target, runs, proposal) for proposal in proposals]
+    monkeypatch.setattr("processors.rejection._LARGE", 0)
+    monkeypatch.setattr("processors.kernels.softmax.CACHED", 3 * 60)
+    assert [stands(target, runs, proposal) for proposal in proposals] == at_once

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from processors.history import History
+from processors.kernels.finite import finite_places
 from processors.rows import Rows
 from processors.sampler import (
     BLOCK,
@@ -23,6 +24,11 @@ from processors.sampler import (
 
 INF = math.inf
 DRAWS = 40_000
+
+
+def sparse(logits, seeds, positions):
+    """The draw among the finite logits alone."""
+    return _plain_sparse(logits, *finite_places(logits), seeds, positions)
 
 
 def counts_of(draw, logits, draws=DRAWS):
@@ -56,7 +62,7 @@ def masked_logits(width, seed=0):
     ("draw", "width"),
     [
         pytest.param(gumbel_max, 300, id="gumbel-plain"),
-        pytest.param(_plain_sparse, 300, id="gumbel-sparse"),
+        pytest.param(sparse, 300, id="gumbel-sparse"),
         pytest.param(_two_level, 1300, id="gumbel-two-level"),
         pytest.param(inverse_cdf, 300, id="inverse-cdf-one-block"),
         pytest.param(inverse_cdf, 1300, id="inverse-cdf-blocks"),
@@ -82,7 +88,7 @@ def test_survivors_alone_and_full_width_draw_the_same_token():
     logits[:, 300:] = -INF
     seeds, positions = torch.arange(64), torch.arange(64) * 3
     assert torch.equal(gumbel_max(logits, seeds, positions), _plain(logits[:, :300], seeds, positions))
-    assert torch.equal(_plain(logits, seeds, positions), _plain_sparse(logits, seeds, positions))
+    assert torch.equal(_plain(logits, seeds, positions), sparse(logits, seeds, positions))
 
 
 @pytest.mark.parametrize("finite", [PLAIN_LIMIT, PLAIN_LIMIT + 1])
@@ -107,12 +113,22 @@ def test_a_row_draws_the_same_alone_and_among_others(draw, width):
         assert draw(logits[i : i + 1], seeds[i : i + 1], positions[i : i + 1]) == together[i]
 
 
-@pytest.mark.parametrize("draw", [_plain, _plain_sparse, _two_level, inverse_cdf])
+@pytest.mark.parametrize("draw", [_plain, sparse, _two_level, inverse_cdf])
 @pytest.mark.parametrize("place", [0, BLOCK - 1, BLOCK, 1299])
 def test_a_single_finite_logit_is_always_drawn(draw, place):
     logits = torch.full((50, 1300), -INF)
     logits[:, place] = -80.0
     assert (draw(logits, torch.arange(50), torch.arange(50)) == place).all()
+
+
+def test_rows_with_few_and_with_many_finite_logits_anywhere_mix():
+    logits = torch.randn(6, 30_000, generator=torch.Generator().manual_seed(6))
+    logits[0, 20:], logits[1, :29_980], logits[2, :20_000], logits[3] = -INF, -INF, -INF, -INF
+    logits[4, : 2 * PLAIN_LIMIT] = -INF
+    seeds, positions = torch.arange(6), torch.arange(6) * 2
+    few, many = sparse(logits, seeds, positions), _two_level(logits, seeds, positions)
+    together = gumbel_max(logits, seeds, positions)
+    assert torch.equal(together, torch.cat([few[:2], many[2:3], few[3:4], many[4:]]))
 
 
 def test_inverse_cdf_takes_ids_in_order():
