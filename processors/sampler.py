@@ -16,7 +16,7 @@ from torch import Tensor
 
 from processors.base import Noise
 from processors.catalog import Draw
-from processors.kernels.finite import finite_places
+from processors.kernels.blocks import few_finite
 from processors.kernels.softmax import softmax_parts
 from processors.rng import Stream, few_gumbel, gumbel, row_keys, uniform
 from processors.rows import Rows
@@ -100,7 +100,7 @@ def gumbel_max(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
         few = (logits > -torch.inf).sum(dim=-1) <= PLAIN_LIMIT
         both = (_plain(logits, seeds, positions), _two_level(logits, seeds, positions))
         return torch.where(few, *both)
-    few, row, ids = _few(logits)
+    few, row, ids = few_finite(logits, PLAIN_LIMIT)
     if (count := int(few.sum())) == 0:
         return _two_level(logits, seeds, positions)
     tokens = _plain_sparse(logits, row, ids, seeds, positions)
@@ -108,24 +108,6 @@ def gumbel_max(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
         many = (~few).nonzero().squeeze(1)
         tokens[many] = _two_level(logits[many], seeds[many], positions[many])
     return tokens
-
-
-def _few(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which rows [R] have at most PLAIN_LIMIT finite logits, and row and id of each of those.
-
-    Most rows that have more show it in their first ids: to count them all takes longer than the draw.
-    """
-    few = (logits[:, : 2 * PLAIN_LIMIT] > -torch.inf).sum(dim=-1) <= PLAIN_LIMIT
-    unsure = few.nonzero().squeeze(1)
-    if not len(unsure):
-        return few, unsure, unsure
-    row, ids = finite_places(logits if len(unsure) == len(logits) else logits[unsure])
-    few[unsure] = row.bincount(minlength=len(unsure)) <= PLAIN_LIMIT
-    if bool(few.all()):
-        return few, row, ids
-    row = unsure[row]
-    is_kept = few[row]
-    return few, row[is_kept], ids[is_kept]
 
 
 def _plain(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:

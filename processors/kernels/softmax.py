@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from processors.kernels.bitmask import has_triton
+from processors.kernels.parts import row_parts
 
-__all__ = ["CACHED", "softmax_parts", "token_probability", "token_probability_torch"]
-
-CACHED = 1 << 19  # logits that are looked at together: what a CPU's cache takes
+__all__ = ["softmax_parts", "token_probability", "token_probability_torch"]
 
 
 def softmax_parts(logits: Tensor, at: Tensor | None = None) -> Iterator[Tensor]:
@@ -20,15 +19,13 @@ def softmax_parts(logits: Tensor, at: Tensor | None = None) -> Iterator[Tensor]:
     On a CPU each part is overwritten by the next: new memory takes it longer than the softmax. A negative row
     is any row.
     """
-    width, count = logits.shape[1], len(logits) if at is None else len(at)
-    if logits.is_cuda or count * width <= CACHED:
+    parts = row_parts(logits, None if at is None else len(at))
+    if len(parts) == 1:
         yield (logits if at is None else logits[at]).softmax(dim=-1)
         return
-    together = max(torch.get_num_threads(), CACHED // width)
-    buffer = torch.empty(together, width, dtype=logits.dtype)
-    for start in range(0, count, together):
-        part = slice(start, min(start + together, count))
-        out = buffer[: part.stop - start]
+    buffer = torch.empty(parts[0].stop, logits.shape[1], dtype=logits.dtype)
+    for part in parts:
+        out = buffer[: part.stop - part.start]
         if at is None:
             torch.softmax(logits[part], dim=-1, out=out)
         elif torch.get_num_threads() > 1:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from processors.base import Processor
 from processors.catalog import Phase, TemperatureParams
+from processors.kernels.parts import row_parts
 from processors.rows import Rows
 from processors.stages.numbers import HIGHEST, LOWEST
 
@@ -28,10 +27,13 @@ class Temperature(Processor[TemperatureParams]):
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Logits [A, V]."""
-        masked = logits == -math.inf
         # The smallest normal float32: below it, T could only tell apart logits that differ by less than
         # any two of size 1 do.
         temperature = self.columns.gather("temperature", rows).clamp(torch.finfo(torch.float32).tiny, HIGHEST)
-        peak = logits.amax(1, keepdim=True)
-        logits.sub_(peak).div_(temperature.float()[:, None]).clamp_(min=LOWEST)
-        return logits.masked_fill_(masked, -math.inf)
+        temperature, peak = temperature.float()[:, None], logits.amax(1, keepdim=True).clamp_(min=LOWEST)
+        for part in row_parts(logits):
+            some = logits[part]
+            least = some.clamp(max=LOWEST)  # what is masked stays so, and what is finite stops there
+            some.sub_(peak[part]).div_(temperature[part])
+            torch.maximum(some, least, out=some)
+        return logits
