@@ -45,6 +45,17 @@ def test_the_best_are_those_of_the_whole_row(width, share, count):
     assert torch.equal(best_values(logits, count).nan_to_num(9.0), expected.nan_to_num(9.0))
 
 
+def _unavailable(_):
+    raise RuntimeError("Numpy is not available")
+
+
+def test_without_numpy_the_best_are_the_same(monkeypatch):
+    logits = logits_of(3, 40_000, 1.0)
+    expected = best_values(logits, 300)
+    monkeypatch.setattr(torch.Tensor, "numpy", _unavailable)
+    assert torch.equal(best_values(logits, 300), expected)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("threshold", [-2.0, 6.0, 9.0])
 @pytest.mark.parametrize("room", [None, (1, 2, 30, 99_999, 0)])
