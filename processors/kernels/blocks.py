@@ -82,6 +82,7 @@ def drop_below(logits: Tensor, threshold: Tensor, room: Tensor | None = None) ->
     blocks, tail = _blocks(logits)
     row, block = _places(~(blocks.amax(dim=-1) < threshold))
     if _is_dense(row, blocks):
+        room = None if room is None or _has_room(logits, threshold, room) else room
         return logits.masked_fill_(_is_out(logits, threshold, room), -math.inf)
     kept = blocks[row, block]
     out = kept < threshold[row]
@@ -126,9 +127,7 @@ def _count(compare: Callable[..., Tensor], logits: Tensor, value: Tensor) -> Ten
 
 def _is_out(logits: Tensor, threshold: Tensor, room: Tensor | None) -> Tensor:
     out = logits < threshold
-    if room is None or (not logits.is_cuda and _has_room(logits, threshold, room)):
-        return out
-    return out | _is_surplus(logits == threshold, room)
+    return out if room is None else out | _is_surplus(logits == threshold, room)
 
 
 def _has_room(logits: Tensor, threshold: Tensor, room: Tensor) -> bool:
