@@ -104,6 +104,8 @@ def _in_turn(case: _Case, spans: Spans) -> tuple[Tensor, Tensor]:
     accepted, is_replaced = torch.zeros_like(spans.starts), torch.zeros_like(spans.starts, dtype=torch.bool)
     for turn in range(spans.drafts.shape[1]):
         going = ((accepted == turn) & (spans.num_drafts > turn)).nonzero().squeeze(1)
+        if not len(going):
+            break
         stands, may_differ = case.judge(spans.starts[going] + turn)
         accepted[going] += stands
         is_replaced[going] = ~stands & may_differ
