@@ -1,4 +1,7 @@
-"""Settings of the whole suite: one thread, no network, a cache of its own; processes that end with a test."""
+"""Settings of the whole suite: one thread, no network, a cache of its own; processes that end with a test.
+
+Generated examples are the same in each run, and no clock ends one; `--hypothesis-profile=default` tries others.
+"""
 
 import os
 import subprocess
@@ -9,7 +12,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
+settings.register_profile(
+    "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("suite")
 torch.set_num_threads(1)
 
 

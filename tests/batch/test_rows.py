@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gencli.batch.formats.base import Cell
@@ -226,7 +226,6 @@ NAMES = [*sorted(ROW_KEYS), "prompt", "messages", "options", "custom_id", "url",
 COLUMNS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.dictionaries(st.sampled_from(NAMES), VALUES))
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(columns=COLUMNS, is_table=st.booleans(), options=st.sampled_from([
     RowOptions(), RowOptions(prompt_column="prompt", id_column="x"), RowOptions(keep_input=True),
     RowOptions(template=read_template("{{ x }}{{ prompt }}")),

@@ -14,7 +14,7 @@ from gencli.errors import GenerationError, UsageError
 from gencli.text.patterns import MAX_WINDOW
 from gencli.text.stops import StopMatch, StopMatcher
 
-fixed = settings(derandomize=True, deadline=None, max_examples=400, database=None)
+many = settings(max_examples=400)
 
 
 def reference(text, strings, include=False):
@@ -48,14 +48,14 @@ def split_texts(draw):
 stop_lists = st.lists(st.text("ab\n", min_size=1, max_size=4), min_size=1, max_size=4)
 
 
-@fixed
+@many
 @given(split_texts(), stop_lists, st.booleans())
 def test_every_split_gives_what_plain_search_gives(split, strings, include):
     text, cuts = split
     assert run(text, cuts, strings, include=include) == reference(text, strings, include)
 
 
-@fixed
+@many
 @given(st.text("ab\n", max_size=24), stop_lists)
 def test_no_more_is_held_than_the_longest_real_prefix(text, strings):
     matcher = StopMatcher(strings)
@@ -66,7 +66,7 @@ def test_no_more_is_held_than_the_longest_real_prefix(text, strings):
         assert released + longest == text
 
 
-@fixed
+@many
 @given(split_texts(), stop_lists)
 def test_literal_patterns_stop_where_strings_do(split, strings):
     text, cuts = split
@@ -104,7 +104,7 @@ patterns = st.recursive(
 )
 
 
-@fixed
+@many
 @given(split_texts(), patterns)
 def test_every_split_gives_what_trying_a_pattern_after_each_character_gives(split, pattern):
     import regex
