@@ -1,6 +1,6 @@
 """Settings of the whole suite: one thread, no network, a cache of its own; processes that end with a test.
 
-Generated examples are the same in each run, and no clock ends one; `--hypothesis-profile=default` tries others.
+Generated examples are the same in each run, without a clock; `--hypothesis-profile=default` tries others.
 """
 
 import os
