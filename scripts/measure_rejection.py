@@ -30,7 +30,8 @@ def main() -> None:
     proposal = Proposal(source, drawn)
     fast = _best(lambda: rejection(target, rows, sampler, proposal), told.device)
     drafts = rows.drafted()[rows.offsets < told.drafts]
-    known = Proposal(source, drawn, proposal.chances(drafts, torch.arange(len(drafts))))
+    places = torch.arange(len(drafts), device=told.device)
+    known = Proposal(source, drawn, proposal.chances(drafts, places))
     faster = _best(lambda: rejection(target, rows, sampler, known), told.device)
     read = _best(lambda: (target.sum(), source.sum()), told.device)
     print(

@@ -49,7 +49,7 @@ def few_finite(logits: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
 def best_values(logits: Tensor, count: int) -> Tensor:
     """The largest values of each row of logits [R, V] in descending order [R, count]; NaN is the largest."""
     if logits.device.type != "cpu":
-        return logits.topk(count, dim=1).values
+        return _sorted_end_torch(logits, count)
     if _is_small(logits) or count * _WIDE > logits.shape[1]:
         return torch.cat([_sorted_end(logits[part], count) for part in row_parts(logits)])
     # No other block has a value that belongs to them: each of these has one as large.
@@ -64,12 +64,18 @@ def _sorted_end(logits: Tensor, count: int) -> Tensor:
     try:
         values, first = logits.numpy().copy(), logits.shape[1] - count
     except RuntimeError:  # PyTorch without NumPy
-        return logits.topk(count, dim=1).values
+        return _sorted_end_torch(logits, count)
     if first:
         values.partition(first, axis=1)
     values = values[:, first:]
     values.sort(axis=1)
     return torch.from_numpy(values[:, ::-1].copy())
+
+
+def _sorted_end_torch(logits: Tensor, count: int) -> Tensor:
+    if count < logits.shape[1]:
+        return logits.topk(count, dim=1).values
+    return logits.sort(dim=1, descending=True).values
 
 
 def drop_below(logits: Tensor, threshold: Tensor, room: Tensor | None = None) -> Tensor:

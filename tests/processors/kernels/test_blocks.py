@@ -49,11 +49,12 @@ def _unavailable(_):
     raise RuntimeError("Numpy is not available")
 
 
-def test_without_numpy_the_best_are_the_same(monkeypatch):
+@pytest.mark.parametrize("count", [300, 40_000])
+def test_without_numpy_the_best_are_the_same(monkeypatch, count):
     logits = logits_of(3, 40_000, 1.0)
-    expected = best_values(logits, 300)
+    expected = best_values(logits, count)
     monkeypatch.setattr(torch.Tensor, "numpy", _unavailable)
-    assert torch.equal(best_values(logits, 300), expected)
+    assert torch.equal(best_values(logits, count), expected)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
