@@ -8,7 +8,7 @@ Kalman, Matias 2023; Chen et al. 2023). p and q are what the chains made of the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import count, repeat
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -139,15 +139,15 @@ def _final(case: _Case, sampler: Sampler, at: Tensor, is_replaced: Tensor) -> Te
 
 def _replacement(case: _Case, at: Tensor) -> Tensor:
     """A draw from max(0, p - q) at each of the rows `at`, or from p where nothing is left."""
-    drawn: list[Tensor] = []
-    q_parts = repeat(None) if case.proposal is None else softmax_parts(case.proposal.logits, case.place[at])
-    for p, q in zip(softmax_parts(case.logits, at), q_parts, strict=False):  # `repeat` has no end
-        done = sum(map(len, drawn))
-        drawn.append(_replaced(case, at[done : done + len(p)], p, q))
-    return torch.cat(drawn)
+    if case.proposal is None:
+        return torch.cat([_replaced(case, at[part], p) for part, p in softmax_parts(case.logits, at)])
+    pairs = zip(
+        softmax_parts(case.logits, at), softmax_parts(case.proposal.logits, case.place[at]), strict=True
+    )
+    return torch.cat([_replaced(case, at[part], p, q) for (part, p), (_, q) in pairs])
 
 
-def _replaced(case: _Case, at: Tensor, rest: Tensor, q: Tensor | None) -> Tensor:
+def _replaced(case: _Case, at: Tensor, rest: Tensor, q: Tensor | None = None) -> Tensor:
     """As _replacement, for `rest`, which is p there and overwritten, and q."""
     draft, place = case.drafted[at, None], case.place[at, None]
     if q is not None:

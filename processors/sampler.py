@@ -180,7 +180,7 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
 def _block_sums(logits: Tensor) -> Tensor:
     """Log-sum-exp of each block of ids, [R, V] -> [R, ceil(V / BLOCK)] float64, but for a constant a row."""
-    parts = [_sums_of_blocks(softmax) for softmax in softmax_parts(logits)]
+    parts = [_sums_of_blocks(softmax) for _, softmax in softmax_parts(logits)]
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).log_()
 
 

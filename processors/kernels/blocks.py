@@ -122,7 +122,7 @@ def _finite_places(logits: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def _num_finite(logits: Tensor) -> Tensor:
-    return _count(torch.gt, logits, torch.full((len(logits), 1), -math.inf))
+    return _count(torch.gt, logits, logits.new_full((len(logits), 1), -math.inf))
 
 
 def _count(compare: Callable[..., Tensor], logits: Tensor, value: Tensor) -> Tensor:

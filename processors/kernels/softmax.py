@@ -13,17 +13,17 @@ from processors.kernels.parts import row_parts
 __all__ = ["softmax_parts", "token_probability", "token_probability_torch"]
 
 
-def softmax_parts(logits: Tensor, at: Tensor | None = None) -> Iterator[Tensor]:
-    """The softmax of logits [R, V], or of its rows `at` [N], some at a time, in order.
+def softmax_parts(logits: Tensor, at: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
+    """The softmax of logits [R, V], or of its rows `at` [N], some at a time: their places, and it.
 
     On a CPU each part is overwritten by the next: new memory takes it longer than the softmax. A negative row
     is any row.
     """
     parts = row_parts(logits, None if at is None else len(at))
     if len(parts) == 1:
-        yield (logits if at is None else logits[at]).softmax(dim=-1)
+        yield parts[0], (logits if at is None else logits[at]).softmax(dim=-1)
         return
-    buffer = torch.empty(parts[0].stop, logits.shape[1], dtype=logits.dtype)
+    buffer = logits.new_empty(parts[0].stop, logits.shape[1])
     for part in parts:
         out = buffer[: part.stop - part.start]
         if at is None:
@@ -33,7 +33,7 @@ def softmax_parts(logits: Tensor, at: Tensor | None = None) -> Iterator[Tensor]:
         else:  # without a copy, of which a softmax has no need for a single row
             for place, row in enumerate(at[part].tolist()):
                 torch.softmax(logits[row, None], dim=-1, out=out[place, None])
-        yield out
+        yield part, out
 
 
 def token_probability(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> Tensor:
@@ -59,10 +59,5 @@ def token_probability_torch(logits: Tensor, ids: Tensor, at: Tensor | None = Non
 
 
 def _gathered(logits: Tensor, ids: Tensor, at: Tensor | None) -> Tensor:
-    found, start = [], 0
-    if not len(ids):
-        return logits.new_empty(0)
-    for softmax in softmax_parts(logits, at):
-        found.append(softmax.gather(1, ids[start : start + len(softmax), None]))
-        start += len(softmax)
+    found = [softmax.gather(1, ids[part, None]) for part, softmax in softmax_parts(logits, at)]
     return torch.cat(found).squeeze(1)
