@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,10 @@ from gencli.chat.transcript import load, restore, save
 from gencli.errors import UsageError
 from gencli.events import Finish
 from gencli.options import Option
+from gencli.peers import SLASH_NAMES, meant_command
 from gencli.presets.find import list_presets
 from gencli.tokenizer import Tokenizer
+from processors.names import did_you_mean
 
 __all__ = ["COMMANDS", "Command", "Reply", "Scene", "obey"]
 
@@ -55,11 +56,9 @@ def obey(line: str, chat: Chat, scene: Scene) -> Reply:
     name, _, rest = line.removeprefix("/").partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        close = get_close_matches(name, COMMANDS, n=1)
-        hint = (
-            f"Did you mean /{close[0]}?" if close else "See /help; a turn that begins with a slash needs two."
-        )
-        raise UsageError(f"There is no command /{name}.", hint=hint)
+        hint = did_you_mean([f"/{found}" for found in meant_command(name, COMMANDS, SLASH_NAMES)])
+        fallback = "See /help; a turn that begins with a slash needs two."
+        raise UsageError(f"There is no command /{name}.", hint=hint or fallback)
     rest = rest.strip()
     if rest and not command.values:
         raise UsageError(f"/{name} takes nothing after it, but {rest!r} was given.")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from gencli.chat.state import Chat, changeable
 from gencli.errors import UsageError
 from gencli.options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, Option, option
+from gencli.peers import meant_option
 from gencli.settings import Assigned
 from gencli.structured.options import KINDS
 
@@ -28,9 +28,8 @@ def find_option(key: str) -> Option:
         return found
     if wanted in _OWN:
         raise UsageError(f"{key} has its own command.", hint=f"See {_OWN[wanted]}.")
-    close = get_close_matches(wanted, known, n=1)
-    hint = f"Did you mean {known[close[0]].flag.lstrip('-')}?" if close else "See /show."
-    raise UsageError(f"A chat cannot set {key!r}.", hint=hint)
+    spelled = {name: entry.flag.lstrip("-") for name, entry in known.items()}
+    raise UsageError(f"A chat cannot set {key!r}.", hint=meant_option(key, spelled) or "See /show.")
 
 
 def acting(chat: Chat, entry: Option) -> list[Acting]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from gencli.cli.command import make_command
+from gencli.cli.failures import unknown_word
 from gencli.cli.page import Page
 from gencli.cli.render import Sink
-from gencli.errors import UsageError
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -39,9 +38,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Print the script; the exit code."""
     shell = " ".join(arguments)
     if shell not in _SHELLS:
-        close = get_close_matches(shell, _SHELLS, n=1)
-        hint = f"Did you mean {close[0]}?" if close else "It is one of " + ", ".join(_SHELLS) + "."
-        raise UsageError(f"There is no completion for the shell {shell!r}.", hint=hint)
+        raise unknown_word("gencli completion", shell, _SHELLS)
     from typer._completion_shared import get_completion_script
 
     script = get_completion_script(prog_name="gencli", complete_var="_GENCLI_COMPLETE", shell=shell)

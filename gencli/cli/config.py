@@ -39,7 +39,8 @@ _EXPORT = """\
 Usage: gencli config export [OPTIONS]
 
 Write the run that these options would make as a preset, to stdout or to the
-file that --output names. Its seed is part of it.
+file that --output names. A preset in it keeps its description and what it
+extends; a seed is written if one was given.
 """
 _SHOW_OPTIONS = tuple(
     dataclasses.replace(
