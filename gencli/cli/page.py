@@ -28,9 +28,10 @@ RUN = Page(
     """\
 Usage: gencli run [OPTIONS] [PROMPT]...
 
-Generate text from a prompt. Several prompts give several texts. The prompt -
-is the text that comes through a pipe; so is no prompt at all, as in
-    echo hi | gencli run
+Generate text from a prompt. Several prompts give several texts. What comes
+through a pipe is the prompt, or stands behind the one that is given, or where
+that says {stdin}; the prompt - is the pipe's text alone:
+    cat notes.txt | gencli run "Summarise this:"
 """,
     OPTIONS,
     "PROMPT",

@@ -36,9 +36,10 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     job = make_job(settings)
     if settings["show_chain"]:
         return _show_chain(job, settings)
-    prompts = read_prompts(arguments, settings["file"])
+    found = read_prompts(arguments, settings["file"])
+    prompts = found.texts
     voice = Voice(is_quiet=settings["quiet"])
-    said = (*settings.notices(), *notices(job, prompts), *_about_tools(job, prompts))
+    said = (*settings.notices(), *found.notices, *notices(job, prompts), *_about_tools(job, prompts))
     for text in (*said, *search_notices(settings)):
         voice.say(f"Notice: {text}")
     # From here on Ctrl-C has something to end, and the libraries have something to say.
@@ -55,7 +56,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:
     """Tools are told to the chat template; without it the model knows those that the prompt names."""
     tools = job.structure.tools if job.structure else ()
-    names = [str(tool["function"]["name"]) for tool in tools]
+    names = [str(tool.get("function", tool)["name"]) for tool in tools]
     if names and not job.is_chat and not all(any(name in prompt for name in names) for prompt in prompts):
         yield "The prompt does not name the tools, so the model does not know of them; --chat tells it."
 
