@@ -70,7 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: Sequence[str]) -> int:
     first = arguments[0] if arguments else ""
-    if "_GENCLI_COMPLETE" in os.environ or first in ("--install-completion", "--show-completion"):
+    if asked := os.environ.get("_GENCLI_COMPLETE"):
+        from gencli.cli.completion import complete
+
+        return complete(asked, _click_command, COMMANDS)
+    if first in ("--install-completion", "--show-completion"):
         return _run(_click_command(*COMMANDS), arguments)
     if not first:
         say(HELP)
