@@ -49,6 +49,8 @@ def _find_folder(name_or_path: str) -> Path:
         return path
     if path.is_file():
         raise ModelError(f"{path} is a file", hint="Give the folder that holds config.json and *.safetensors")
+    if path.suffix == ".gguf":
+        raise ModelError(f"There is no file {path}", hint="Give a folder of *.safetensors, no GGUF")
     if name_or_path.startswith((".", "/", "~")) or name_or_path.count("/") > 1:
         raise ModelError(f"There is no folder {path}")
     from huggingface_hub import snapshot_download
