@@ -23,6 +23,7 @@ from gencli.speculation import Clock, Speculation
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
 from processors.base import Compiler, Env
+from processors.errors import ProcessorsError
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import Registry, builtin_registry
@@ -75,7 +76,8 @@ class Engine:
         self._verifier = Verifier(self._sampler)
         every = every_drafter(drafter, self.pipeline, self._sampler, self._history)
         self._speculation = Speculation(every, self.pipeline, self._registry, spec, clock=clock)
-        self.notices = [*every.notices]
+        self.notices = self.pipeline.notices  # one list: both add to it
+        self.notices += every.notices
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
         self.occupancy = 0.0  # in the last step: what ran, of what may run at once
@@ -131,6 +133,7 @@ class Engine:
     def _step(self) -> list[Event]:
         events, chosen, is_full = self._end_late(), None, False
         try:
+            events += self._admit()
             chosen = self._choose()
         except Exception as error:
             if not is_out_of_memory(error):
@@ -142,7 +145,6 @@ class Engine:
 
     def _choose(self) -> Chosen | None:
         """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
-        self._admit()
         self.occupancy = len(self._scheduler.running) / self.limit
         step = self._scheduler.plan(self._speculation.propose, self._companions.is_behind)
         for fork in step.forks:
@@ -191,7 +193,9 @@ class Engine:
         slots, drafts = [sequence.slot for sequence, _ in choosing], [run for _, run in choosing]
         return self.pipeline.prepare(Rows.build(self._history, slots, drafts))
 
-    def _admit(self) -> None:
+    def _admit(self) -> list[Event]:
+        """Give slots to what waits; events for what a stage refuses now, though it took it when submitted."""
+        events: list[Event] = []
         for sequence in self._scheduler.admit():
             request, slot = sequence.request, sequence.slot
             sequence.started = time.monotonic()
@@ -200,11 +204,17 @@ class Engine:
             else:
                 self._runner.release(slot)  # of what another sequence left there
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
-            self.pipeline.admit(slot, request.chain, admission(request, sequence.context))
+            try:
+                self.pipeline.admit(slot, request.chain, admission(request, sequence.context))
+            except ProcessorsError as error:
+                events += sequence.drain(sequence.started, error)
+                self._release(sequence)
+                continue
             self._sampler.admit(slot, request.draw)
             self._verifier.admit(slot, request.verification)
             self._speculation.admit(sequence)
             self._companions.admit(sequence)
+        return events
 
     def _decide(self, chosen: Chosen) -> list[Event]:
         """From a step's choices to committed tokens and events."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gencli.events import Error, Event, Finish, Token
+from processors.errors import StageFailure
 
 __all__ = ["Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
 
@@ -99,12 +100,14 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """130 if interrupted, 6 if all failed, 7 if some did, else 0."""
+        """130 if interrupted, 6 if all failed (4 if all by a plug-in), 7 if some did, else 0."""
         if any(finish.reason == "interrupted" for finish in self.finishes):
             return 130
         if not self.failures:
             return 0
-        return 7 if len(self.failures) < sum(len(row.outcomes) for row in self.rows) else 6
+        if len(self.failures) < sum(len(row.outcomes) for row in self.rows):
+            return 7
+        return 4 if all(failed.type == StageFailure.__name__ for failed in self.failures) else 6
 
 
 def failure(outcome: Outcome) -> Failure | None:

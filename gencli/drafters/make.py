@@ -10,6 +10,7 @@ from gencli.drafters.adaptive import AdaptiveDrafter
 from gencli.drafters.auto import AutoDrafter
 from gencli.drafters.base import Drafter
 from gencli.drafters.first import FirstDrafter
+from gencli.drafters.foreign import ForeignDrafter
 from gencli.drafters.glance import GlancingDrafter
 from gencli.drafters.model import ModelDrafter
 from gencli.drafters.ngram import NgramDrafter
@@ -68,7 +69,7 @@ def bare_drafter(
     if name in _FREE:
         return _FREE[name]()
     plugin = registry.drafter(name) if isinstance(registry, PluginRegistry) else None
-    return plugin() if plugin else model_drafter(name, target, choice)
+    return ForeignDrafter(plugin) if plugin else model_drafter(name, target, choice)
 
 
 def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
