@@ -154,4 +154,3 @@ def test_chains_without_masks_are_not_looked_at():
 
     assert looks("temperature=0.5 | min_p=0.1 | top_k=3 | top_p=0.9 | repetition=1.2") == 0
     assert looks("suppress=[1] | allowed=[1,2] | bias=[[1,1]] | repetition=1.1") == 1
-
