@@ -17,6 +17,7 @@ from gencli.events import Event
 from gencli.guidance.companions import Companions
 from gencli.models.base import ModelRunner
 from gencli.request import Request
+from gencli.samples import Samples
 from gencli.scheduler import Choosing, Scheduler
 from gencli.sequence import Sequence, Taken
 from gencli.speculation import Clock, Speculation
@@ -102,27 +103,35 @@ class Engine:
         self._speculation.check(request)
         self.notices += self._speculation.guard(request)
         now = time.monotonic()
-        for sample in range(request.n):
+
+        def make(sample: int) -> Sequence:
             stream, seed = self._stream(request), derive(request.seed, sample)
-            sequence = Sequence(request, sample, seed, stream, submitted=now, context=context)
-            self._scheduler.add(sequence)
+            return Sequence(request, sample, seed, stream, submitted=now, context=context)
+
+        self._scheduler.add(Samples(request, make, submitted=now))
 
     def _stream(self, request: Request) -> TextStream:
         return TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self.eos_ids))
 
     def run(self) -> Iterator[Event]:
         """Generate until every submitted request has ended. More may be submitted between two events."""
-        while self._scheduler.waiting or self._scheduler.running:
-            yield from self._end_all("interrupted") if self._interrupted else self._step()
+        while self._scheduler.has_work:
+            if self._interrupted:
+                yield from self._end_all("interrupted")
+                yield from self._end_pending("interrupted")
+            else:
+                yield from self._end_late_pending()
+                yield from self._step()
         self._interrupted = False
 
     def interrupt(self) -> None:
         """End all that is open, with its text so far, at the next step. Safe in a signal handler."""
         self._interrupted = True
 
-    def end_waiting(self) -> list[Event]:
+    def end_waiting(self) -> Iterator[Event]:
         """End what has not begun; what runs goes on."""
-        return self._end(list(self._scheduler.waiting), "interrupted")
+        yield from self._end(list(self._scheduler.waiting), "interrupted")
+        yield from self._end_pending("interrupted")
 
     @property
     def limit(self) -> int:
@@ -274,6 +283,17 @@ class Engine:
         now = time.monotonic()
         late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
         return self._end(late, "length", "max_time") if late else []
+
+    def _end_late_pending(self) -> Iterator[Event]:
+        now = time.monotonic()
+        for samples in [s for s in self._scheduler.pending if s.request.limits.is_over(now - s.submitted)]:
+            self._scheduler.pending.remove(samples)
+            yield from samples.end("length", "max_time", now)
+
+    def _end_pending(self, reason: str) -> Iterator[Event]:
+        """End the samples that were not made yet, one event after the other: there may be very many."""
+        while self._scheduler.pending:
+            yield from self._scheduler.pending.popleft().end(reason, None, time.monotonic())
 
     @torch.inference_mode()
     def _end_all(self, reason: str) -> list[Event]:

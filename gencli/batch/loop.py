@@ -32,6 +32,7 @@ class _Open:
     row: Row
     job: Job
     ends: list[Ended | None]
+    num_open: int
 
 
 class Loop:
@@ -115,7 +116,7 @@ class Loop:
         except (GencliError, ProcessorsError) as error:
             yield self._refused(row, job, type(error).__name__, str(error))
         else:
-            self._open[request.id] = _Open(row, job, [None] * job.n)
+            self._open[request.id] = _Open(row, job, [None] * job.n, job.n)
             self._num_samples += job.n
 
     def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
@@ -128,9 +129,10 @@ class Loop:
         entry = self._open[event.request]
         entry.ends[event.sample] = event
         self._num_samples -= 1
-        ends = [end for end in entry.ends if end is not None]
-        if len(ends) < len(entry.ends):
+        entry.num_open -= 1
+        if entry.num_open:
             return
+        ends = [end for end in entry.ends if end is not None]
         del self._open[event.request]
         if not any(isinstance(end, Finish) and end.reason == "interrupted" for end in ends):
             finishes = [end for end in ends if isinstance(end, Finish)]
