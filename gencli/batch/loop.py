@@ -10,14 +10,12 @@ from gencli.batch.engines.base import OnTokens
 from gencli.batch.feed import row_request
 from gencli.batch.grammars import Grammars
 from gencli.batch.overrides import RowJobs
-from gencli.batch.records import Outcome, Row
+from gencli.batch.records import Failure, Outcome, Row
 from gencli.engine import Engine
-from gencli.errors import GencliError
 from gencli.events import Error, Event, Finish, Token
 from gencli.job import Job
 from gencli.structured.attempts import Attempts
 from gencli.tokenizer import Tokenizer
-from processors.errors import ProcessorsError
 
 __all__ = ["Ended", "Judge", "Loop"]
 
@@ -113,8 +111,9 @@ class Loop:
             job = self._jobs.job(row.options, is_chat=bool(row.messages))
             request = row_request(row, self._grammars.ready(job), self._tokenizer)
             self._attempts.submit(request, job.structure)
-        except (GencliError, ProcessorsError) as error:
-            yield self._refused(row, job, type(error).__name__, str(error))
+        except Exception as error:  # whatever it is, the other rows go on
+            failure = Failure.of(error)
+            yield self._refused(row, job, failure.type, failure.message)
         else:
             self._open[request.id] = _Open(row, job, [None] * job.n, job.n)
             self._num_samples += job.n

@@ -49,7 +49,7 @@ def test_what_waits_ends_and_what_runs_goes_on():
     on = engine(max_batch=2)
     on.submit(asked(500))
     events = on.run()
-    first = [event for event in islice(events, 1)]
+    first = list(islice(events, 1))
     ended = [event for event in on.end_waiting() if isinstance(event, Finish)]
     rest = [event for event in events if isinstance(event, Finish)]
     assert {event.reason for event in ended} == {"interrupted"}
