@@ -10,7 +10,7 @@ ProcessorsError
     RowError            one row of a step cannot be decided; its neighbours go on
         EmptySupport        every token is masked
         NonFiniteLogits     NaN or +inf
-        StageFailure        a stage raised
+        StageFailure        a stage raised, or returned what is no result
 """
 
 from __future__ import annotations
@@ -99,4 +99,10 @@ class NonFiniteLogits(RowError):
 
 
 class StageFailure(RowError):
-    """The stage raised; its exception is the cause."""
+    """The stage raised, or returned what is no result; the exception that says so is the cause."""
+
+    def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
+        ProcessorsError.__init__(
+            self, f"The stage {stage!r} is wrong: {message}, for token {position + 1} of the output."
+        )
+        self.stage, self.slot, self.position = stage, slot, position

@@ -5,14 +5,23 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 
-from gencli.errors import ConfigError, GencliError, GenerationError, UsageError, is_out_of_memory
-from processors.errors import GrammarError, ProcessorsError, RowError
+from gencli.errors import (
+    ConfigError,
+    GencliError,
+    GenerationError,
+    PluginError,
+    UsageError,
+    is_out_of_memory,
+)
+from processors.errors import GrammarError, ProcessorsError, RowError, StageFailure
 
 __all__ = ["explain"]
 
 
 def explain(error: Exception) -> GencliError:
     """The error as one of gencli's own."""
+    if isinstance(error, StageFailure):
+        return PluginError(str(error), hint="gencli stages check PLUGIN shows the smallest case.")
     if isinstance(error, RowError):
         return GenerationError(str(error))
     if isinstance(error, GrammarError):

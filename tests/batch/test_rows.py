@@ -75,7 +75,7 @@ def test_messages_are_a_list_or_its_json(value):
         ({"prompt": "a", "frequency": 1}, "It is a stage: write it under stages."),
         ({"prompt": "a", "temperature": -1}, "temperature is -1"),
         ({"prompt": "a", "max_tokens": "12"}, "max_tokens"),
-        ({"prompt": "a", "seed": 2**64}, "seed is 18446744073709551616, but has to be below 2**64."),
+        ({"prompt": "a", "seed": 2**64}, "seed is 18446744073709551616, but has to be a number >= 0 and <="),
         ({"prompt": "a", "seed": -1}, "seed"),
         ({"prompt": "a", "stop_regex": "("}, "("),
         ({"prompt": "a", "stages": {"dryy": 1}}, "dryy"),
