@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gencli.cli.render import prompt
 from gencli.errors import UsageError
+from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["LineReader", "Reader", "TerminalReader", "open_reader"]
 
 _PROMPT = "> "
+_EMOJI = "\u2764"
 
 
 class Reader(Protocol):
@@ -59,7 +61,9 @@ class TerminalReader:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
         from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.layout.screen import Char
 
+        Char.display_mappings = _Shown(Char.display_mappings)
         path = _history_file()
         words = WordCompleter([f"/{name}" for name in commands], sentence=True)
         self._session: PromptSession[str] = PromptSession(
@@ -77,6 +81,16 @@ class TerminalReader:
                 draft = ""
             except EOFError:
                 return None
+
+
+class _Shown(dict[str, str]):
+    """How prompt_toolkit shows a character that it must not send to the terminal: its own table, and Cf."""
+
+    def __contains__(self, char: object) -> bool:
+        return super().__contains__(char) or self[str(char)] != char
+
+    def __missing__(self, char: str) -> str:
+        return escape_controls(char, before=_EMOJI)  # a joiner stays, for it comes here without its letter
 
 
 def open_reader(commands: tuple[str, ...]) -> Reader:
