@@ -80,10 +80,21 @@ def _dispatch(arguments: Sequence[str]) -> int:
     elif first == "--version":
         Sink().write(f"gencli {__version__}\n")
     elif first in COMMANDS:
+        _require_folder()
         return _run(_click_command(first), arguments)
     else:
         raise _unknown(first)
     return 0
+
+
+def _require_folder() -> None:
+    """Refuse a working directory that was deleted: from it neither files nor libraries are found."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise UsageError(
+            "The working directory does not exist any more.", hint="cd to another one."
+        ) from None
 
 
 def _guarded(call: Callable[[], int], *, is_debug: bool) -> int:

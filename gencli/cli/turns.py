@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gencli.cli.render import prompt
 from gencli.errors import UsageError
+from gencli.files import MAX_PROMPT
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ class LineReader:
         if self.is_live:
             prompt(_PROMPT)
         self._count += 1
-        data = sys.stdin.buffer.readline()
+        data = sys.stdin.buffer.readline(MAX_PROMPT + 1)
+        if len(data) > MAX_PROMPT:
+            raise UsageError(f"Line {self._count} of stdin has more than {MAX_PROMPT:,} bytes.")
         try:
             return data.decode("utf-8-sig").rstrip("\r\n") if data else None
         except UnicodeDecodeError:
