@@ -10,7 +10,7 @@ ProcessorsError
     RowError            one row of a step cannot be decided; its neighbours go on
         EmptySupport        every token is masked
         NonFiniteLogits     NaN or +inf
-        StageFailure        a stage raised
+        StageFailure        a stage raised, or returned what is no result
 """
 
 from __future__ import annotations
@@ -68,7 +68,11 @@ class UnknownStage(ProcessorsError, LookupError):
 
 
 class ChainError(ProcessorsError, ValueError):
-    """The text is no chain, or its stages cannot stand together."""
+    """The text is no chain, or its stages cannot stand together; `stages` names those at fault."""
+
+    def __init__(self, message: str, *, stages: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.stages = stages
 
 
 class TokenError(ProcessorsError, ValueError):
@@ -102,4 +106,10 @@ class NonFiniteLogits(RowError):
 
 
 class StageFailure(RowError):
-    """The stage raised; its exception is the cause."""
+    """The stage raised, or returned what is no result; the exception that says so is the cause."""
+
+    def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
+        ProcessorsError.__init__(
+            self, f"The stage {stage!r} is wrong: {message}, for token {position + 1} of the output."
+        )
+        self.stage, self.slot, self.position = stage, slot, position

@@ -132,10 +132,7 @@ class RowJobs:
     def _seed(self, options: Mapping[str, Any]) -> int:
         if "seed" not in options:
             return self.base.seed
-        seed = int(row_layer({"seed": options["seed"]}, self._registry).values["seed"])
-        if seed >= 2**64:
-            raise UsageError(f"seed is {seed}, but has to be below 2**64.")
-        return seed
+        return int(row_layer({"seed": options["seed"]}, self._registry).values["seed"])
 
     def _made(self, options: Mapping[str, Any], is_chat: bool) -> Job:
         if is_chat and (self._settings["raw"] or options.get("raw")):

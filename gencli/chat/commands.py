@@ -18,6 +18,7 @@ from gencli.peers import SLASH_NAMES, meant_command
 from gencli.presets.find import list_presets
 from gencli.tokenizer import Tokenizer
 from processors.names import did_you_mean
+from processors.params import whole
 
 __all__ = ["COMMANDS", "KEYS", "Command", "Reply", "Scene", "obey", "same_again"]
 
@@ -178,9 +179,10 @@ def _edit(chat: Chat, rest: str, scene: Scene) -> Reply:
 def _seed(chat: Chat, rest: str, scene: Scene) -> Reply:
     if not rest:
         return Reply(chat, f"The seed is {chat.conversation.seed}.")
-    if not rest.isdecimal() or int(rest) >= 2**64:
-        raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {rest!r}.")
-    return Reply(chat.with_own(seed=int(rest)), f"The seed is {rest} from the next answer on.")
+    seed = whole(rest)
+    if seed is None or seed >= 2**64:
+        raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {rest[:60]!r}.")
+    return Reply(chat.with_own(seed=seed), f"The seed is {rest} from the next answer on.")
 
 
 def _save(chat: Chat, rest: str, scene: Scene) -> Reply:

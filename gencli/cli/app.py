@@ -70,12 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: Sequence[str]) -> int:
     first = arguments[0] if arguments else ""
-    if asked := os.environ.get("_GENCLI_COMPLETE"):
-        from gencli.cli.completion import complete
-
-        return complete(asked, _click_command, COMMANDS)
-    if first in ("--install-completion", "--show-completion"):
-        return _run(_click_command(*COMMANDS), arguments)
+    if "_GENCLI_COMPLETE" in os.environ or first in ("--install-completion", "--show-completion"):
+        return _completed(arguments)
     if not first:
         say(HELP)
         return 2
@@ -84,10 +80,34 @@ def _dispatch(arguments: Sequence[str]) -> int:
     elif first == "--version":
         Sink().write(f"gencli {__version__}\n")
     elif first in COMMANDS:
+        _require_folder()
         return _run(_click_command(first), arguments)
     else:
         raise _unknown(first)
     return 0
+
+
+def _completed(arguments: Sequence[str]) -> int:
+    """Answer the script of a shell, or let typer print or install it; both may exit."""
+    try:
+        asked = os.environ.get("_GENCLI_COMPLETE", "")
+        if asked.startswith("complete_"):
+            from gencli.cli.completion import complete
+
+            return complete(asked, _click_command, COMMANDS)
+        return _run(_click_command(*COMMANDS), arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
+
+
+def _require_folder() -> None:
+    """Refuse a working directory that was deleted: from it neither files nor libraries are found."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise UsageError(
+            "The working directory does not exist any more.", hint="cd to another one."
+        ) from None
 
 
 def _guarded(call: Callable[[], int], arguments: Sequence[str]) -> int:
@@ -96,7 +116,7 @@ def _guarded(call: Callable[[], int], arguments: Sequence[str]) -> int:
         return call()
     except (OutputClosed, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit of a library and a panic of its Rust code, too
         if "--debug" in arguments:
             raise
         from gencli.cli.failures import explain

@@ -5,22 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gencli.errors import ConfigError, GencliError, GenerationError, UsageError, is_out_of_memory
+from gencli.errors import (
+    ConfigError,
+    GencliError,
+    GenerationError,
+    PluginError,
+    UsageError,
+    is_out_of_memory,
+    is_panic,
+)
 from gencli.options import OPTIONS
 from gencli.peers import COMMAND_NAMES, meant_command, meant_option
-from processors.errors import GrammarError, ProcessorsError, RowError, UnknownStage
+from processors.errors import GrammarError, ProcessorsError, RowError, StageFailure, UnknownStage
 from processors.names import did_you_mean
 
 __all__ = ["explain", "unknown_word"]
 
+_DEBUG = "--debug shows the traceback."
 
-def explain(error: Exception, arguments: Sequence[str] = ()) -> GencliError:
+
+def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
     """The error as one of gencli's own; `arguments` is what was typed."""
     is_bare = isinstance(error, UsageError) and not error.hint
     if is_bare and (hint := _about_dashes(arguments)):
         return UsageError(str(error), hint=hint)
     if isinstance(error, GencliError):
         return error
+    if isinstance(error, StageFailure):
+        return PluginError(str(error), hint="gencli stages check PLUGIN shows the smallest case.")
     if isinstance(error, RowError):
         return GenerationError(str(error))
     if isinstance(error, GrammarError):
@@ -32,13 +44,15 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> GencliError:
         return _usage(error, arguments)
     if is_out_of_memory(error):
         return GenerationError("The memory is full.", hint="Lower --max-batch, or take a smaller --dtype.")
+    if is_panic(error):
+        return GencliError(f"The Rust code of a library has given up: {error}.", hint=_DEBUG)
     return GencliError(
         f"Unexpected {type(error).__name__}: {error}",
-        hint="This is a fault of gencli; --debug shows the traceback.",
+        hint=f"This is a fault of gencli; {_DEBUG}",
     )
 
 
-def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
+def _usage(error: BaseException, arguments: Sequence[str]) -> UsageError:
     name, command = str(getattr(error, "option_name", "")), _command(error)
     if type(error).__name__ != "NoSuchOption":
         message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
@@ -54,7 +68,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
     )
 
 
-def _of_group(message: str, error: Exception) -> UsageError | None:
+def _of_group(message: str, error: BaseException) -> UsageError | None:
     """What is wrong with the name of a command that belongs to another command."""
     group = getattr(getattr(error, "ctx", None), "command", None)
     known, command = sorted(getattr(group, "commands", ())), _command(error)
@@ -84,11 +98,11 @@ def _about_dashes(arguments: Sequence[str]) -> str:
     return ""
 
 
-def _command(error: Exception) -> str:
+def _command(error: BaseException) -> str:
     return getattr(getattr(error, "ctx", None), "command_path", None) or "gencli"
 
 
-def _flags(error: Exception) -> dict[str, str]:
+def _flags(error: BaseException) -> dict[str, str]:
     """The long flags of the command that was called, by their keys."""
     parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
     names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]

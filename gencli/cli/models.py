@@ -17,9 +17,9 @@ from gencli.jsontext import to_json
 from gencli.models.card import Card, kv_bytes, read_card
 from gencli.models.places import BUNDLED, bundled_folder, find_local, hub_cache, hub_models, local_names
 from gencli.models.vocabulary import grammar_support
-from gencli.options import Option
+from gencli.option import MAX_BATCH, Option
 from gencli.tab_words import folders, models
-from processors.params import Bounds
+from processors.params import MOST, Bounds
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -34,9 +34,10 @@ that are given), or show one of them and the memory that it needs. Reads
 config.json, tokenizer.json and the heads of the weight files, nothing else.
 """,
     (
-        Option(("--batch",), int, "Samples side by side, for the memory.", "Model", 1, Bounds(ge=1)),
+        Option(("--batch",), int, "Samples side by side, for the memory.", "Model", 1,
+               Bounds(ge=1, le=MAX_BATCH)),
         Option(("--context",), int, "Tokens of each, for the memory; the model's context if not given.",
-               "Model", bounds=Bounds(ge=1)),
+               "Model", bounds=Bounds(ge=1, le=MOST)),
         Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),

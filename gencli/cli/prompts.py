@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gencli.errors import UsageError
+from gencli.files import MAX_PROMPT, read_file, read_stream
 
 __all__ = ["PATIENCE", "STDIN", "Prompts", "read_prompts"]
 
 PATIENCE = 5.0  # seconds in which a pipe beside a prompt has to give its first byte, or its end
 STDIN = "{stdin}"  # in an argument: here goes what is piped in
-_MAX_BYTES = 64 << 20  # of stdin
 _EXAMPLE = 'Give it as an argument (gencli run "Once upon a time"), with --file, or through a pipe.'
 
 
@@ -100,7 +100,7 @@ def _argument(text: str) -> str:
 
 def _from_file(path: str) -> str:
     try:
-        data = Path(path).read_bytes()
+        data = read_file(Path(path), MAX_PROMPT, pipes=True)
     except OSError as error:
         raise UsageError(f"--file {path}: cannot be read: {error.strerror}.") from error
     source = f"The file {path}"
@@ -112,14 +112,9 @@ def _from_stdin() -> str:
     if sys.stdin is None:
         raise UsageError("stdin is closed.", hint=_EXAMPLE)
     try:
-        data = sys.stdin.buffer.read(_MAX_BYTES + 1)
+        data = read_stream(sys.stdin.buffer, MAX_PROMPT)
     except OSError as error:
         raise UsageError(f"stdin cannot be read: {error.strerror}.", hint=_EXAMPLE) from error
-    if len(data) > _MAX_BYTES:
-        raise UsageError(
-            f"The input (stdin) has more than {_MAX_BYTES >> 20} MiB, too much for a prompt.",
-            hint="gencli batch reads files of many prompts.",
-        )
     return _decoded(data, "The input (stdin)")
 
 

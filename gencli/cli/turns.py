@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from gencli.cli.render import prompt
 from gencli.errors import UsageError
+from gencli.files import MAX_PROMPT
+from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -19,6 +21,7 @@ __all__ = ["LineReader", "Offer", "Reader", "TerminalReader", "open_reader"]
 
 _PROMPT = "> "
 Offer = Callable[[str], tuple[str, list[str]]]  # from a line to its last word and what may stand for it
+_EMOJI = "\u2764"
 
 
 class Reader(Protocol):
@@ -47,7 +50,9 @@ class LineReader:
         if self.is_live:
             prompt(_PROMPT)
         self._count += 1
-        data = sys.stdin.buffer.readline()
+        data = sys.stdin.buffer.readline(MAX_PROMPT + 1)
+        if len(data) > MAX_PROMPT:
+            raise UsageError(f"Line {self._count} of stdin has more than {MAX_PROMPT:,} bytes.")
         try:
             return data.decode("utf-8-sig").rstrip("\r\n") if data else None
         except UnicodeDecodeError:
@@ -62,7 +67,9 @@ class TerminalReader:
     def __init__(self, offer: Offer) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.layout.screen import Char
 
+        Char.display_mappings = _Shown(Char.display_mappings)
         path = _history_file()
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(path)) if path else InMemoryHistory(),
@@ -109,6 +116,16 @@ def _new_line_keys() -> KeyBindings:
         event.current_buffer.insert_text("\n")
 
     return keys
+
+
+class _Shown(dict[str, str]):
+    """How prompt_toolkit shows a character that it must not send to the terminal: its own table, and Cf."""
+
+    def __contains__(self, char: object) -> bool:
+        return super().__contains__(char) or self[str(char)] != char
+
+    def __missing__(self, char: str) -> str:
+        return escape_controls(char, before=_EMOJI)  # a joiner stays, for it comes here without its letter
 
 
 def open_reader(offer: Offer) -> Reader:

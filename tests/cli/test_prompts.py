@@ -99,10 +99,10 @@ def test_an_empty_pipe_beside_a_prompt_changes_nothing(run, data):
 
 def test_what_is_piped_in_beside_a_prompt_is_text_of_a_bounded_length(run, monkeypatch):
     assert "byte 0xff at offset 2" in run("hi", stdin=b"ab\xff").err
-    monkeypatch.setattr(prompts, "_MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(prompts, "MAX_PROMPT", 1 << 20)
     for arguments in (["hi"], [], ["-"], ["{stdin}"]):
         result = run(*arguments, stdin=b"a" * (1 << 20) + b"b")
-        assert (result.code, "more than 1 MiB" in result.err) == (2, True)
+        assert (result.code, "more than 1,048,576 bytes" in result.err) == (2, True)
 
 
 def test_the_tokens_of_a_text_are_those_of_the_prompt_of_a_run(gencli):
