@@ -47,7 +47,11 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
     """Run the batch; the exit code."""
     batch = prepare(plan, os.environ)
     voice, sink = Voice(is_quiet=batch.settings["quiet"]), Sink()
-    for text in (*batch.input.notices, *batch.settings.notices(), *notices(batch.jobs.base, ())):
+    for text in (
+        *batch.input.notices,
+        *batch.settings.notices(),
+        *notices(batch.jobs.base, (), has_rows=True),
+    ):
         voice.say(f"Notice: {text}")
     if plan["dry_run"]:
         return preview(batch, sink)

@@ -18,6 +18,7 @@ from gencli.models.card import Card, kv_bytes, read_card
 from gencli.models.places import BUNDLED, bundled_folder, find_local, hub_cache, hub_models, local_names
 from gencli.models.vocabulary import grammar_support
 from gencli.option import MAX_BATCH, Option
+from gencli.tab_words import folders, models
 from processors.params import MOST, Bounds
 
 __all__ = ["PAGE", "command", "run"]
@@ -41,7 +42,8 @@ config.json, tokenizer.json and the heads of the weight files, nothing else.
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
     "list|show [NAME]",
-    (*_WORDS, *BUNDLED),
+    _WORDS,
+    {"list": folders, "show": models},
 )  # fmt: skip
 _GRAMMARS = {
     "exact": "yes: xgrammar and llguidance know the bytes of each token",
@@ -110,7 +112,8 @@ def _list(found: Sequence[_Found]) -> str:
     rows = [("name", "source", "size", "dtype", "architecture", "context", "chat", "lanes", "rollback")]
     rows += [(one.name, one.source, *_cells(one.card)) for one in found if isinstance(one.card, Card)]
     broken = [f"{one.name}: {one.card}\n" for one in found if isinstance(one.card, str)]
-    return table(rows) + "".join(broken) + f"The hub's cache is {hub_cache()}.\n"
+    made = "fake, a table of random numbers for tests, is made when it is used.\n"
+    return table(rows) + "".join(broken) + made + f"The hub's cache is {hub_cache()}.\n"
 
 
 def _cells(card: Card) -> tuple[str, str, str, str, str, str, str]:
