@@ -290,6 +290,48 @@ def test_recursion_stays_finite():
     assert found.is_exact
 
 
+IMPOSSIBLE = {"type": "object", "enum": ["x"]}
+ENDLESS = {**O, "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        ({**CLOSED, "properties": {"a": I, "b": IMPOSSIBLE}}, [{}, {"a": 1}], [{"b": "x"}, {"b": {}}]),
+        ({**O, "patternProperties": {"^a": IMPOSSIBLE}, "additionalProperties": False}, [{}], [{"a": "x"}]),
+        ({**O, "additionalProperties": IMPOSSIBLE}, [{}], [{"a": "x"}]),
+        ({"type": "array", "items": IMPOSSIBLE}, [[]], [["x"], [{}]]),
+        (
+            {"anyOf": [I, {**CLOSED, "properties": {"a": IMPOSSIBLE}, "required": ["a"]}]},
+            [1],
+            [{"a": "x"}, {}],
+        ),
+        (
+            {**CLOSED, "properties": {"a": I, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": ENDLESS}},
+            [{}, {"a": 1}],
+            [{"b": {}}],
+        ),
+        (
+            {"type": "array", "items": {"anyOf": [I, {"$ref": "#/$defs/n"}]}, "$defs": {"n": ENDLESS}},
+            [[], [1]],
+            [[{}]],
+        ),
+    ],
+)
+def test_an_optional_part_that_nothing_satisfies_is_left_out(backend, schema, valid, invalid):
+    found = candidate(schema, backend)
+    assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right"
+    assert found.is_exact
+    texts = {where.reason for where in found.variant.audit.findings}
+    assert "the rewriting lost it" not in texts
+
+
+def test_a_part_that_never_ends_is_not_begun():
+    schema = {**CLOSED, "properties": {"a": I, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": ENDLESS}}
+    assert "$defs" not in json.loads(candidate(schema, "llguidance").variant.constraint.text)
+
+
 def test_what_is_too_deep_is_left_as_it_is():
     schema = {"not": {}}
     for _ in range(200):

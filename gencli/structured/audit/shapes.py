@@ -16,6 +16,7 @@ from typing import Any
 from gencli.structured.audit.groups import ANNOTATIONS, APPLICATORS, GROUPS, declared_types
 from gencli.structured.audit.pattern_forms import pattern_forms
 from gencli.structured.schema.formats import FORMATS
+from gencli.structured.schema.misspelled import is_comment
 from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
 
 __all__ = ["is_of", "shapes_of"]
@@ -42,7 +43,7 @@ def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
             yield from ((keyword, shape) for shape in _listed(schema, keyword))
         elif keyword == "type":
             yield keyword, "type" if isinstance(schema["type"], str) else "type:list"
-        elif keyword not in ANNOTATIONS and not keyword.startswith(("x-", "X-")):
+        elif keyword not in ANNOTATIONS and not is_comment(keyword):
             yield keyword, "?" + keyword
 
 

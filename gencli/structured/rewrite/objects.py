@@ -10,7 +10,7 @@ from gencli.structured.rewrite.meet import both, check_names, matches
 from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, origins, put, without
 from gencli.structured.rewrite.words import others
 
-__all__ = ["rewrite_object"]
+__all__ = ["rewrite_object", "without_dead"]
 
 _BRANCHES = 40  # flat schemas that a number of properties may become
 
@@ -104,12 +104,30 @@ def _closed(flat: Flat, scope: Scope) -> Flat:
     if is_silent and not scope.extra and declared and len(declared) >= flat.get("minProperties", 0):
         flat = {**flat, "additionalProperties": False}
         scope.note(flat[AT].get("properties", ()), "rewritten: additional properties are not generated")
-    if flat.get("additionalProperties") is False and len(declared) < len(properties):
-        dead = [name for name, below in properties.items() if below is False]
-        patterns = flat.get("patternProperties", {})
-        free = {name for name in dead if not any(matches(pattern, name) for pattern in patterns)}
-        flat = put(flat, "properties", {name: properties[name] for name in properties if name not in free})
-    return flat
+    return without_dead(flat) or flat
+
+
+def without_dead(flat: Flat) -> Flat | None:
+    """Without properties that can have no value, where their names are allowed nowhere else.
+
+    None if one of them is required.
+    """
+    properties = flat.get("properties", {})
+    dead = [name for name, below in properties.items() if below is False]
+    if any(name in dead for name in flat.get("required", ())):
+        return None
+    patterns = {
+        text: below for text, below in flat.get("patternProperties", {}).items() if below is not False
+    }
+    if flat.get("additionalProperties") is not False:
+        return flat
+    if len(patterns) < len(flat.get("patternProperties", {})):
+        flat = put(flat, "additionalProperties", False, flat[AT].get("patternProperties", ()))
+        flat = put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
+    free = {name for name in dead if not any(matches(pattern, name) for pattern in patterns)}
+    if not free:
+        return flat
+    return put(flat, "properties", {name: properties[name] for name in properties if name not in free})
 
 
 def _counted(flat: Flat, scope: Scope) -> list[Flat]:
