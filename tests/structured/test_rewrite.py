@@ -153,6 +153,35 @@ CASES = {
         [{"a": 1}, {}],
         [{"c": 1}],
     ),
+    "a lookahead in names": (
+        "llguidance",
+        {**O, "patternProperties": {"^(?!@@)[@a-z]+$": {}}, "additionalProperties": False},
+        [{"@a": 1}, {"a": 1}, {}],
+        [{"@@a": 1}, {"A": 1}],
+    ),
+    "a lookahead in propertyNames": (
+        "llguidance",
+        {**O, "propertyNames": {"pattern": "^(?!x-)"}},
+        [{"x": 1}, {"a-x": 1}, {"": 1}],
+        [{"x-a": 1}],
+    ),
+    "names that two patterns match": (
+        "llguidance",
+        {
+            **O,
+            "properties": {"ab": {}},
+            "patternProperties": {"^a": I, "b$": S},
+            "additionalProperties": False,
+        },
+        [{"a": 1}, {"b": "x"}, {}],
+        [{"ab": 1}, {"ab": "x"}, {"acb": 1}, {"acb": "x"}, {"a": "x"}, {"b": 1}, {"c": 1}],
+    ),
+    "a lookahead where there is one pattern only": (
+        "xgrammar",
+        {**S, "pattern": "^(?!ab)[a-z]+$"},
+        ["ac", "b"],
+        ["abc", "ab", "A"],
+    ),
     "some property": ("llguidance", {**CLOSED, "minProperties": 2}, [{"a": 1, "b": "x"}], [{}, {"a": 1}]),
     "unevaluatedProperties": (
         "llguidance",
