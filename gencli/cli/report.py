@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from gencli.beams.score import rounded
 from gencli.cli.candidates import candidates, search
 from gencli.cli.draft_report import draft_lines, draft_record
 from gencli.cli.results import Results, Row, failure, tokens_per_second
@@ -77,7 +78,7 @@ def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
         "matched": finish and finish.matched,
         "offset": finish and finish.offset,
         "completion_tokens": finish and finish.completion_tokens,
-        "score": finish and finish.score,
+        "score": rounded(finish.score) if finish and finish.score is not None else None,
         "valid": verdict and verdict.is_valid,
         "parsed": verdict.value if verdict and verdict.is_valid else None,
         "thinking": verdict and verdict.thinking,

@@ -39,6 +39,14 @@ def test_company_changes_no_text_of_a_model(bench):
     assert alone.out == together.out
 
 
+def test_company_changes_no_byte_of_a_choice_among_texts(bench):
+    choices = ({"best_of": 3}, {"beams": 3}, {"best_of": 2, "n": 2})
+    bench.write([{"prompt": f"Dog {n} ran", "max_tokens": 6 + n, **choices[n % 3]} for n in range(9)])
+    tiny = [bench.input, "--model", "tiny", "--dtype", "float32", "--seed", "1", "--no-timings"]
+    few, many = (bench.call(*tiny, "--max-batch", size) for size in (3, 8))
+    assert (few.code, few.out) == (0, many.out)
+
+
 def test_faulty_rows_have_records_and_the_rest_goes_on(bench):
     bench.write([*ROWS[:5], *BAD, *ROWS[5:]])
     done = bench.run("--summary", bench.folder / "sum.json")
