@@ -6,15 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Failure", "Outcome", "Record", "Row"]
+from gencli.errors import UsageError
+
+__all__ = ["ColumnError", "Failure", "Outcome", "Record", "Row"]
+
+
+class ColumnError(UsageError):
+    """A column that a record lacks, or that means nothing: the names are wrong, whatever the values."""
+
+    is_of_columns = True
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a row has no result: the type of the error and its message."""
+    """Why a row has no result: the type of the error and its message.
+
+    `is_of_columns` says that the names of the record's columns are at fault, and not their values.
+    """
 
     type: str
     message: str
+    is_of_columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +58,9 @@ class Row:
 class Outcome:
     """A finished row as it is written: `result` holds the fields of `gencli run --format json`.
 
-    A failed row has the same fields as far as they are known, and an `error`. Of the prompts of its samples
-    so many tokens were `read` and `copied` from others that begin alike; that is not written, since it
-    depends on the neighbours.
+    A failed row has the same fields as far as they are known, and an `error`. Of its prompt's tokens `read`
+    were fed to the model and `copied` were in memory, from another prompt that begins alike; samples share
+    the prompt. That is not written, since it depends on the neighbours.
     """
 
     index: int

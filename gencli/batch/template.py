@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
-from jinja2.exceptions import SecurityError
+from jinja2.exceptions import SecurityError, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gencli.errors import GencliError, UsageError
@@ -20,7 +20,11 @@ _MAX_POWER = 10**4  # bits of the result
 
 
 class TemplateFault(GencliError):
-    """The template has no result for this row."""
+    """The template has no result for this row; `is_of_columns` says that it names what the row lacks."""
+
+    def __init__(self, message: str, *, is_of_columns: bool = False) -> None:
+        super().__init__(message)
+        self.is_of_columns = is_of_columns
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
@@ -66,7 +70,10 @@ class PromptTemplate:
                 _check_size(size)
                 parts.append(part)
         except TemplateError as error:
-            raise TemplateFault(f"The template failed: {_reason(error, columns)}.") from None
+            is_undefined = isinstance(error, UndefinedError)
+            raise TemplateFault(
+                f"The template failed: {_reason(error, columns)}.", is_of_columns=is_undefined
+            ) from None
         except Exception as error:  # what a filter makes of a value of the wrong kind
             raise TemplateFault(f"The template failed: {error or type(error).__name__}.") from None
         return "".join(parts)

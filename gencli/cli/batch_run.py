@@ -28,6 +28,7 @@ from gencli.jsontext import to_json
 
 __all__ = ["run_batch"]
 
+_MESSAGES = 20  # of errors that --summary has
 _EXIT = {"interrupted": 130, "stopped": 7}
 
 
@@ -61,19 +62,31 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
 
 
 def _survey(batch: Batch) -> Survey:
-    """Read all rows; more faults than errors are allowed are refused before a model is loaded."""
+    """Read all rows. What lets no row run, or more faults than errors are allowed, is refused here."""
     faults: list[Row] = []
-    survey = batch.survey(lambda row: faults.append(row) if not faults else None)
+    misnamed: list[Row] = []
+
+    def note(row: Row) -> None:
+        if not faults:
+            faults.append(row)
+        if not misnamed and row.failure and row.failure.is_of_columns:
+            misnamed.append(row)
+
+    survey = batch.survey(note)
+    if survey.num_read and survey.num_misnamed == survey.num_read:
+        raise UsageError(f"No row of the input can run. {_said(misnamed[0])}")
     allowed = batch.plan.max_errors
     if allowed is not None and survey.num_faults > allowed:
-        first = faults[0]
-        said = first.failure.message if first.failure else ""
         raise UsageError(
-            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. "
-            f"{first.record.place}: {said}",
+            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {_said(faults[0])}",
             hint="--dry-run lists them all.",
         )
     return survey
+
+
+def _said(row: Row) -> str:
+    """A faulty row's place in the input and what is wrong with it."""
+    return f"{row.record.place}: {row.failure.message if row.failure else ''}"
 
 
 def _streamed(run: _Run) -> int:
@@ -175,4 +188,5 @@ def _summary(run: _Run, progress: Progress, end: End) -> Summary:
         model=run.batch.settings["model"],
         output=str(run.batch.output.path or "stdout"),
         drafts=dict(tally.drafts) or None,
+        error_messages=tally.frequent[:_MESSAGES],
     )

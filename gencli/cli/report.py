@@ -71,9 +71,8 @@ def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
     outcome = row.outcomes[sample]
     finish = outcome if isinstance(outcome, Finish) else None
     verdict, failed = finish and finish.verdict, failure(outcome) if outcome else None
-    is_withheld = failed is not None and not row.is_partial
     return {
-        "text": None if is_withheld or outcome is None else outcome.text,
+        "text": row.shown(sample),
         "finish_reason": finish.reason if finish else "error",
         "matched": finish and finish.matched,
         "offset": finish and finish.offset,
