@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gencli.batch.capacity import plan_rows
 from gencli.batch.journal import Journal
 from gencli.batch.lock import locked
 from gencli.batch.places import Places
@@ -22,9 +23,11 @@ from gencli.cli.batch_generate import End, generate_rows
 from gencli.cli.batch_preview import preview
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
+from gencli.cli.tables import size
 from gencli.errors import UsageError
 from gencli.job import notices
 from gencli.jsontext import to_json
+from gencli.settings import Layer, resolve
 
 __all__ = ["run_batch"]
 
@@ -52,13 +55,15 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
     if plan["dry_run"]:
         return preview(batch, sink)
     if batch.places is None:
-        return _streamed(_Run(batch, _survey(batch), voice, sink, handler))
+        survey = _survey(batch)
+        return _streamed(_Run(_sized(batch, voice), survey, voice, sink, handler))
     with locked(batch.places.output):
         batch.places.claim(plan)
         if batch.places.is_complete(plan):
             voice.say(f"{batch.places.output} is complete: there is nothing to go on with.")
             return 0
-        return _journalled(_Run(batch, _survey(batch), voice, sink, handler), batch.places)
+        survey = _survey(batch)
+        return _journalled(_Run(_sized(batch, voice), survey, voice, sink, handler), batch.places)
 
 
 def _survey(batch: Batch) -> Survey:
@@ -84,6 +89,24 @@ def _survey(batch: Batch) -> Survey:
     return survey
 
 
+def _sized(batch: Batch, voice: Voice) -> Batch:
+    """The batch with the number of samples that the memory allows, if that is to be planned.
+
+    A run that goes on keeps the number that it began with, where another one may change texts.
+    """
+    if batch.plan["max_batch"] != "auto" and batch.plan["kv_memory"] is None:
+        return batch
+    number = batch.begun_with("--max-batch")
+    if number is None or batch.is_free:
+        plan = plan_rows(batch)
+        each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""
+        voice.say(f"Notice: {plan.max_batch} samples run side by side{each}.")
+        number = plan.max_batch
+    settings = batch.settings
+    layers = *settings.layers, Layer.of("planned", {"max_batch": number})
+    return replace(batch, settings=resolve(*layers, registry=settings.registry))
+
+
 def _said(row: Row) -> str:
     """A faulty row's place in the input and what is wrong with it."""
     return f"{row.record.place}: {row.failure.message if row.failure else ''}"
@@ -103,7 +126,7 @@ def _streamed(run: _Run) -> int:
 def _journalled(run: _Run, places: Places) -> int:
     """Results are kept in the journal until all are there; then the output is written from it."""
     plan = run.batch.plan
-    journal = places.open(run.batch.fingerprint(run.survey))
+    journal = run.batch.open_journal(places, run.survey)
     try:
         progress, end = _kept_safe(run, journal)
         is_needed = end.status != "complete" or progress.failed or plan["keep_journal"]
