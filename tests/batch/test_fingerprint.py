@@ -36,10 +36,10 @@ def test_another_tokenizer_is_another_model(tmp_path):
 def test_what_changed_is_named_with_both_values():
     before = {"seed": 1, "input": "abc", "gone": True}
     now = {"seed": 2, "input": "abd", "new": [1]}
-    assert list(differences(before, now)) == [
+    assert list(differences(before, now).values()) == [
         "seed was 1 and is 2",
         "input changed",
         "gone was True and is None",
         "new was None and is [1]",
     ]
-    assert list(differences(before, before)) == []
+    assert differences(before, before) == {}
