@@ -21,6 +21,7 @@ from gencli.batch.sources import Input, open_input
 from gencli.batch.survey import Survey, survey
 from gencli.batch.template import read_template
 from gencli.errors import UsageError
+from gencli.models.watch import OnBytes
 from gencli.settings import Settings
 from gencli.sources import gather
 
@@ -48,11 +49,11 @@ class Batch:
         """Read all rows once."""
         return survey(self.rows, on_fault)
 
-    def fingerprint(self, found: Survey) -> dict[str, Any]:
-        """What must not change until the batch is complete."""
+    def fingerprint(self, found: Survey, on_bytes: OnBytes | None = None) -> dict[str, Any]:
+        """What must not change until the batch is complete; `on_bytes` is told how far hashing is."""
         template = self.row_options.template
         columns = {**self.plan.columns, "--template": template and template.text}
-        return fingerprint(self.settings, self.jobs.base, found, columns)
+        return fingerprint(self.settings, self.jobs.base, found, columns, on_bytes)
 
 
 def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:

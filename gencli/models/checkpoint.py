@@ -10,7 +10,7 @@ from typing import Any
 from gencli.errors import ModelError
 from gencli.models.jsonfiles import read_object
 
-__all__ = ["Checkpoint", "open_checkpoint"]
+__all__ = ["Checkpoint", "open_checkpoint", "weight_files"]
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -38,7 +38,7 @@ def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint
     folder = _find_folder(name_or_path)
     config = read_object(folder / "config.json")
     _check_architecture(folder, config, trust_remote_code=trust_remote_code)
-    files = _weight_files(folder)
+    files = weight_files(folder)
     return Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
 
 
@@ -89,8 +89,8 @@ def _check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_co
     )
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of the checkpoint, all present."""
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of the checkpoint, all present; ModelError names what is missing."""
     if (folder / _WEIGHTS).is_file():
         return [folder / _WEIGHTS]
     if (folder / _INDEX).is_file():

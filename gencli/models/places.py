@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
-__all__ = ["BUNDLED", "bundled_folder", "find_local", "hub_cache", "hub_models", "local_names"]
+__all__ = ["BUNDLED", "bundled_folder", "find_local", "hub_cache", "hub_models", "hub_name", "local_names"]
 
 BUNDLED = ("tiny", "tiny-draft", "fake")
 
@@ -33,6 +33,13 @@ def hub_models() -> Iterator[tuple[str, Path]]:
         folder = _snapshot(place)
         if folder is not None and (folder / "config.json").is_file():
             yield place.name.removeprefix("models--").replace("--", "/"), folder
+
+
+def hub_name(folder: Path) -> str | None:
+    """The name of the model whose snapshot a folder is; None for one that lies in no hub cache."""
+    place = folder.parent.parent
+    is_snapshot = folder.parent.name == "snapshots" and place.name.startswith("models--")
+    return place.name.removeprefix("models--").replace("--", "/") if is_snapshot else None
 
 
 def find_local(name: str) -> Path | None:
