@@ -25,7 +25,18 @@ __all__ = ["differences", "fingerprint", "folder_digest"]
 _PLACES, _BYTES = 16, 65536
 _MOST_SAID = 300  # characters
 # What says where results go and how fast they come; the chain stands for the options of stages.
-_BESIDE = {"seed", "file", "threads", "max_batch", "debug", "model", "preset", "trust_remote_code"}
+_BESIDE = {
+    "seed",
+    "file",
+    "threads",
+    "max_batch",
+    "debug",
+    "model",
+    "preset",
+    "trust_remote_code",
+    "offline",
+    "download",
+}
 
 
 def fingerprint(

@@ -27,7 +27,7 @@ class LoadBar:
     """Bytes of a model: to be called with those that are done, and with all."""
 
     def __init__(self, name: str, drawing: Drawing, verb: str = "Loading") -> None:
-        self._drawing = drawing
+        self._drawing, self._is_first = drawing, True
         self._bar = Progress(
             TextColumn(verb + " {task.description}", markup=False),
             BarColumn(),
@@ -40,6 +40,9 @@ class LoadBar:
 
     def __call__(self, done: int, total: int) -> None:
         """Draw the bar anew, not too often."""
+        if self._is_first:  # what was there before is no part of the rate
+            self._bar.reset(self._task, completed=done, total=total)
+            self._is_first = False
         self._bar.update(self._task, completed=done, total=total)
         if self._drawing.is_due or done == total:
             self._drawing.show(self._bar.get_renderable())

@@ -18,8 +18,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from gencli.hub.cache import hub_name
 from gencli.models.checkpoint import weight_files
-from gencli.models.places import find_local, hub_name
+from gencli.models.places import find_local
 from gencli.models.watch import OnBytes
 
 __all__ = ["ModelIdentity", "identify", "identify_model"]
