@@ -21,6 +21,7 @@ from gencli.batch.summary import Summary
 from gencli.batch.survey import Kind, Survey
 from gencli.cli.batch_generate import End, generate_rows
 from gencli.cli.batch_preview import preview
+from gencli.cli.display import load_progress
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
 from gencli.cli.tables import size
@@ -131,7 +132,8 @@ def _streamed(run: _Run) -> int:
 def _journalled(run: _Run, places: Places) -> int:
     """Results are kept in the journal until all are there; then the output is written from it."""
     plan = run.batch.plan
-    journal = run.batch.open_journal(places, run.survey)
+    with load_progress(run.batch.settings["model"], run.voice, "Hashing") as on_bytes:
+        journal = run.batch.open_journal(places, run.survey, on_bytes)
     try:
         progress, end = _kept_safe(run, journal)
         is_needed = end.status != "complete" or progress.failed or plan["keep_journal"]

@@ -16,6 +16,7 @@ from gencli.drafters.options import NO_DRAFTER
 from gencli.events import Error, Finish
 from gencli.job import Job
 from gencli.models.base import ModelSpec
+from gencli.models.identity import ModelIdentity
 from gencli.structured.compiling import Compiled
 from processors.chain import Chain
 
@@ -30,6 +31,7 @@ class RunInfo:
     chain: Chain
     job: Job
     compiled: Compiled | None = None
+    identity: ModelIdentity | None = None
 
     @property
     def drafter(self) -> str:
@@ -57,6 +59,8 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         "prompt_tokens": max((finish.prompt_tokens for finish in row.finishes), default=None),
         "seed": info.job.seed,
         "model": info.model,
+        "model_revision": info.identity and info.identity.revision,
+        "weights_sha256": info.identity and info.identity.sha256,
         "timings": _timings(row.finishes),
         "sampler": info.job.method,
         "search": search(info.job),
