@@ -113,7 +113,13 @@ _PRESETS: tuple[Option, ...] = (
 
 _MODEL: tuple[Option, ...] = (
     Option(("--model", "-m"), str, "tiny, tiny-draft or fake, which come with gencli; a Hugging Face model "
-           "folder; or a hub name in the local cache.", "Model", "tiny", metavar="NAME"),
+           "folder; an alias; or a name of the hub, as in org/name or org/name@revision.", "Model", "tiny",
+           metavar="NAME"),
+    Option(("--download",), bool, "Fetch a model of the hub that is not here, without a question. On a "
+           "terminal it is fetched anyway, and from 10 GB on asked about.", "Model", False,
+           flag_only="a file must not be able to use the network"),
+    Option(("--offline",), bool, "Fetch nothing.", "Model", False,
+           flag_only="it is about the machine, not about a run"),
     Option(("--dtype",), Literal["auto", "float32", "bfloat16", "float16"],
            "Number format of the weights.", "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),

@@ -34,6 +34,8 @@ _REPLACES = {
     "chat": ("raw",),
     "quiet": ("stats",),
     "stats": ("quiet",),
+    "offline": ("download",),
+    "download": ("offline",),
     "chain": ("temperature_last",),
     "temperature_last": ("chain",),
     "beams": ("best_of", "retries"),

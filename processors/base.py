@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
@@ -44,6 +45,14 @@ class Compiler(Protocol):
 
     def compile(self, constraint: Constraint, seconds: float = ...) -> Any:
         """The compiled grammar. GrammarError if there is none, or none within so many seconds."""
+        ...
+
+    def start(self, constraint: Constraint, seconds: float = ...) -> Future[Any]:
+        """As `compile`, beside other work."""
+        ...
+
+    def abandon(self, constraint: Constraint) -> None:
+        """End the compile of a constraint that is no longer wanted, where it can be ended."""
         ...
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from gencli.beams.conflicts import search_notices
 from gencli.cli.chain_view import chain_json, chain_table
 from gencli.cli.command import make_command
+from gencli.cli.fetching import fetch_models
 from gencli.cli.follower import followed
 from gencli.cli.interrupts import interrupts
 from gencli.cli.prompts import read_prompts
@@ -39,6 +40,9 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     found = read_prompts(arguments, settings["file"])
     prompts = found.texts
     voice = Voice(is_quiet=settings["quiet"])
+    if fetch_models(settings, job.registry, voice):
+        settings = gather(given, os.environ)  # with what the model's files ask for
+        job = make_job(settings)
     said = (*settings.notices(), *found.notices, *notices(job, prompts), *_about_tools(job, prompts))
     for text in (*said, *search_notices(settings)):
         voice.say(f"Notice: {text}")

@@ -61,13 +61,14 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
     deadline = Deadline.after(values["grammar_timeout"])
     schema = read_schema(schemas[0])
-    check_schema(schema, deadline)
+    remarks = check_schema(schema, deadline)
     plan = choose(
         schema, cast(Any, values["grammar_backend"]), extra=values["extra_properties"], deadline=deadline
     )
     plan = plan if values["formats"] else without_formats(plan)
     is_json = values["format"] == "json"
-    Sink().write(to_json(audit_json(plan), indent=2) + "\n" if is_json else _text(plan))
+    text = _text(plan) + "".join(f"\n{remark}\n" for remark in remarks)
+    Sink().write(to_json({**audit_json(plan), "remarks": remarks}, indent=2) + "\n" if is_json else text)
     return 0
 
 

@@ -38,7 +38,10 @@ def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
     def on_tokenizer(tokenizer: Tokenizer, *_: object) -> None:
         require_template(tokenizer, is_raw=chat.settings["raw"])
 
-    loaded, _ = load_model(chat.settings, voice, companions=True, on_tokenizer=on_tokenizer)
+    is_drafted = chat.job.is_drafted
+    loaded, _ = load_model(
+        chat.settings, voice, companions=True, has_company=is_drafted, on_tokenizer=on_tokenizer
+    )
     with Sink() as sink:
         talker = _Talker(chat, loaded, sink=sink, voice=voice, handler=handler)
         reader = open_reader(talker.offer)

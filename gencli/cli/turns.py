@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["LineReader", "Offer", "Reader", "TerminalReader", "open_reader"]
 
 _PROMPT = "> "
-Offer = Callable[[str], tuple[str, list[str]]]  # from a line to its last word and what may stand for it
 _EMOJI = "\u2764"
+Offer = Callable[[str], tuple[str, list[str]]]  # from a line to its last word and what may stand for it
 
 
 class Reader(Protocol):
@@ -90,6 +90,16 @@ class TerminalReader:
                 return None
 
 
+class _Shown(dict[str, str]):
+    """How prompt_toolkit shows a character that it must not send to the terminal: its own table, and Cf."""
+
+    def __contains__(self, char: object) -> bool:
+        return super().__contains__(char) or self[str(char)] != char
+
+    def __missing__(self, char: str) -> str:
+        return escape_controls(char, before=_EMOJI)  # a joiner stays, for it comes here without its letter
+
+
 def _completer(offer: Offer) -> Completer:
     from prompt_toolkit.completion import Completer, Completion
     from prompt_toolkit.document import Document
@@ -116,16 +126,6 @@ def _new_line_keys() -> KeyBindings:
         event.current_buffer.insert_text("\n")
 
     return keys
-
-
-class _Shown(dict[str, str]):
-    """How prompt_toolkit shows a character that it must not send to the terminal: its own table, and Cf."""
-
-    def __contains__(self, char: object) -> bool:
-        return super().__contains__(char) or self[str(char)] != char
-
-    def __missing__(self, char: str) -> str:
-        return escape_controls(char, before=_EMOJI)  # a joiner stays, for it comes here without its letter
 
 
 def open_reader(offer: Offer) -> Reader:

@@ -23,8 +23,8 @@ from processors.registry import Registry
 
 __all__ = ["Preset", "read_preset", "read_values", "shown"]
 
-_PLUGIN = "If it belongs to a plug-in, that has to be given as well."
 _MAX_SHOWN = 40  # characters of a wrong value
+_PLUGIN = "If it belongs to a plug-in, that has to be given as well."
 
 
 @dataclass(slots=True)

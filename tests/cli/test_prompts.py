@@ -206,6 +206,12 @@ def test_chat_without_a_template_is_an_error_of_the_model(gencli, tmp_path, comm
     assert "raw" in result.err
 
 
+def test_a_gguf_that_is_not_there_is_no_name_of_the_hub(gencli, tmp_path):
+    for name in ("foo.gguf", tmp_path / "foo.gguf"):
+        result = gencli("run", "--model", name, "hi")
+        assert (result.code, "There is no file" in result.err, "pull" in result.err) == (5, True, False)
+
+
 def test_a_model_that_is_nowhere_names_the_nearest(gencli):
     result = gencli("run", "--model", "tnyi", "hi")
     assert (result.code, result.out) == (5, "")
