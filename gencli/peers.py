@@ -168,8 +168,8 @@ def meant_option(word: str, spelled: Mapping[str, str]) -> str:
     name = word if re.fullmatch("-[a-z]", word) else word.strip("-").casefold().replace("-", "_")
     if sentence := _SENTENCE_OF.get(name):
         return sentence.format_map(_Spelled(spelled))
-    if spelling := spelled.get(_KEY_OF.get(name, "")):
-        return did_you_mean([spelling])
+    if (key := _KEY_OF.get(name, "")) in spelled:
+        return did_you_mean([spelled[key]])
     return did_you_mean([spelled[key] for key in close_names(word, spelled)])
 
 
