@@ -63,8 +63,10 @@ Files are UTF-8, at most 256 KiB. Only `true` and `false` are switches, so `no` 
 a key stands once, aliases count as often as they are used. Nothing is substituted, and nothing names code:
 that is for flags alone. A file that a preset names (under `extends`, `json_schema`, `grammar`, `lark`,
 `structural_tag` or `tools`) is looked for from the preset's own folder, wherever the command is given;
-`gencli config export` writes its whole path. A fault is named as `file:line:column`, of a list the item's,
-with exit code 3; `gencli config lint FILES` names all of them, and refuses what does not stand together.
+`gencli config export` writes its whole path. It keeps the description of the last preset that was named and
+what the presets extend, and writes everything else that the run sets; a seed only if one was given. A fault
+is named as `file:line:column`, of a list the item's, with exit code 3; `gencli config lint FILES` names all
+of them, and refuses what does not stand together.
 
 | Key | Meaning |
 |---|---|

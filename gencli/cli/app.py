@@ -70,11 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: Sequence[str]) -> int:
     first = arguments[0] if arguments else ""
-    if asked := os.environ.get("_GENCLI_COMPLETE"):
-        from gencli.cli.completion import complete
-
-        return complete(asked, _click_command, COMMANDS)
-    if first in ("--install-completion", "--show-completion"):
+    if "_GENCLI_COMPLETE" in os.environ or first in ("--install-completion", "--show-completion"):
         return _completed(arguments)
     if not first:
         say(HELP)
@@ -92,8 +88,13 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
 
 def _completed(arguments: Sequence[str]) -> int:
-    """Let typer print or install its script, after which it exits."""
+    """Answer the script of a shell, or let typer print or install it; both may exit."""
     try:
+        asked = os.environ.get("_GENCLI_COMPLETE", "")
+        if asked.startswith("complete_"):
+            from gencli.cli.completion import complete
+
+            return complete(asked, _click_command, COMMANDS)
         return _run(_click_command(*COMMANDS), arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))

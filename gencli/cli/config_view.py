@@ -101,6 +101,6 @@ def _all_values(settings: Settings) -> dict[str, object]:
 def _sentence(path: Path) -> str:
     try:
         with open_regular(path) as file:
-            return describe(file.readline(800))
+            return describe(file.readline(800))[:200]
     except OSError as error:
         return f"({error.strerror})"

@@ -11,6 +11,7 @@ from itertools import chain
 import torch
 
 from gencli.beams.engine import ChoosingEngine
+from gencli.chat.conversation import require_template
 from gencli.cli.display import load_progress, open_writers
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
@@ -30,6 +31,7 @@ from gencli.settings import Settings
 from gencli.structured.attempts import Attempts
 from gencli.structured.compiling import Compiled, Compiling
 from gencli.structured.wanted import Structure
+from gencli.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 
 __all__ = ["generate", "load_model", "model_choice", "model_identity"]
@@ -84,12 +86,17 @@ def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Voice, stack
     """Load the model and, beside that, compile the grammar."""
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
+
+    def on_tokenizer(tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
+        require_template(tokenizer, is_raw=not job.is_chat)
+        compiling.begin(tokenizer, width, eos_ids)
+
     loaded, seconds = load_model(
         settings,
         voice,
         companions=job.guidance.is_on,
         has_company=num_prompts * job.num_drawn > 1 or job.is_drafted,
-        on_tokenizer=compiling.begin,
+        on_tokenizer=on_tokenizer,
     )
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:

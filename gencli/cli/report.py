@@ -143,9 +143,19 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
         yield f"Cut at --max-time {info.job.limits.max_time:g} s; raise it for more."
     if "context" in limits:
         yield "Cut at the end of the model's context; a shorter prompt leaves more room."
+    yield from _about_samples(results)
     yield from _about_structure(results, info)
     if info.drafter:
         yield from draft_lines(finishes, info.drafter)
+
+
+def _about_samples(results: Results) -> Iterator[str]:
+    """Samples that were asked for to differ, and do not."""
+    several = [row for row in results.rows if len(row.finishes) > 1]
+    equal = [row for row in several if len({finish.text for finish in row.finishes}) == 1]
+    if equal:
+        of = "" if len(results.rows) == 1 else f" for {len(equal)} of {len(results.rows)} prompts"
+        yield f"Notice: All {len(equal[0].finishes)} samples are the same text{of}."
 
 
 def _about_structure(results: Results, info: RunInfo) -> Iterator[str]:

@@ -26,6 +26,7 @@ from gencli.structured.compiling import compile_plan, grammar_env, make_compiler
 from gencli.structured.thinking import Pieces, ThinkingSplitter
 from gencli.structured.verdict import Judge
 from gencli.structured.wanted import Structure
+from gencli.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 
 __all__ = ["talk"]
@@ -33,8 +34,14 @@ __all__ = ["talk"]
 
 def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
     """Read turns and answer them; the exit code."""
-    loaded, _ = load_model(chat.settings, voice, companions=True, has_company=chat.job.is_drafted)
-    require_template(loaded.tokenizer, is_raw=chat.settings["raw"])
+
+    def on_tokenizer(tokenizer: Tokenizer, *_: object) -> None:
+        require_template(tokenizer, is_raw=chat.settings["raw"])
+
+    is_drafted = chat.job.is_drafted
+    loaded, _ = load_model(
+        chat.settings, voice, companions=True, has_company=is_drafted, on_tokenizer=on_tokenizer
+    )
     with Sink() as sink:
         talker = _Talker(chat, loaded, sink=sink, voice=voice, handler=handler)
         reader = open_reader(talker.offer)

@@ -30,9 +30,14 @@ class HubName:
 
 
 def read_hub_name(text: str) -> HubName | None:
-    """The name that a text is; None for one that the hub would not allow."""
+    """The name that a text is; None for one that the hub would not allow, and for that of a GGUF file."""
     repo, at, revision = text.partition("@")
-    is_repo = _REPO.fullmatch(repo) and "--" not in repo and ".." not in repo and not repo.endswith(".git")
+    is_repo = (
+        _REPO.fullmatch(repo)
+        and "--" not in repo
+        and ".." not in repo
+        and not repo.endswith((".git", ".gguf"))
+    )
     if not is_repo:
         return None
     if not at:

@@ -49,6 +49,8 @@ def absent(name: str) -> ModelError:
     """The error for a model that is not on this machine."""
     target = full_name(name)
     said = name if target == name else f"{name} ({target})"
+    if target.endswith(".gguf"):
+        return ModelError(f"There is no file {said}.", hint="Give a folder of *.safetensors, no GGUF.")
     if target.startswith((".", "/", "~")) or target.count("/") > 1:
         return ModelError(f"There is no folder {said}.")
     close = get_close_matches(name, local_names(), n=1)

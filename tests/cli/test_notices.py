@@ -33,6 +33,13 @@ def test_what_a_grammar_does_to_a_length_is_told_once_for_all_samples(run):
     assert "min_tokens did not make 4 of 4 texts longer" in result.err
 
 
+def test_samples_that_are_all_the_same_are_told_once(run):
+    same = ("--top-k", "1", "--max-tokens", "4", "-n", "3")
+    assert run(*same, "hi").err.count("All 3 samples are the same text.") == 1
+    assert "All 3 samples are the same text for 2 of 2 prompts." in run(*same, "hi", "ho").err
+    assert "the same text" not in run("--max-tokens", "9", "-n", "3", "hi").err
+
+
 def test_tools_that_the_prompt_does_not_name_are_told(run, tools):
     said = "The prompt does not name the tools"
     short = ("--tools", tools, "--max-tokens", "3", "--seed", "1")

@@ -1,6 +1,7 @@
 """Where a prompt comes from."""
 
 import io
+import json
 import os
 import socket
 import threading
@@ -196,10 +197,19 @@ def test_chat_without_a_template_is_an_error_of_the_model(gencli, tmp_path, comm
     for path in folder.iterdir():
         if path.name != "chat_template.jinja":
             (tmp_path / path.name).symlink_to(path)
+    config = json.loads((folder / "config.json").read_text())
+    (tmp_path / "config.json").unlink()  # weights that do not fit are not read by then
+    (tmp_path / "config.json").write_text(json.dumps(config | {"hidden_size": config["hidden_size"] * 2}))
     result = gencli(command, "--model", tmp_path, said, *(["hi"] if command == "run" else []), stdin=b"hi\n")
     assert (result.code, result.out) == (5, "")
     assert "no chat template" in result.err
     assert "raw" in result.err
+
+
+def test_a_gguf_that_is_not_there_is_no_name_of_the_hub(gencli, tmp_path):
+    for name in ("foo.gguf", tmp_path / "foo.gguf"):
+        result = gencli("run", "--model", name, "hi")
+        assert (result.code, "There is no file" in result.err, "pull" in result.err) == (5, True, False)
 
 
 def test_a_model_that_is_nowhere_names_the_nearest(gencli):
