@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 from gencli.cli.command import make_command
+from gencli.cli.failures import unknown_word
 from gencli.cli.page import Page, values_of
 from gencli.cli.render import Sink
 from gencli.cli.tables import table
@@ -51,9 +51,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     values = values_of(PAGE, given)
     word, *schemas = arguments or [""]
     if word != "audit":
-        close = get_close_matches(word, ("audit",), n=1)
-        hint = "Did you mean audit?" if close else "gencli schema audit SCHEMA."
-        raise UsageError(f"schema takes audit, not {word!r}.", hint=hint)
+        raise unknown_word("gencli schema", word, ("audit",))
     if len(schemas) != 1:
         raise UsageError("schema audit takes one schema.", hint="Put quotes around it.")
     from gencli.structured.audit.audit import audit_json, without_formats
