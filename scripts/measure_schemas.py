@@ -1,11 +1,12 @@
 """Measure what the masks of each back end enforce on tests/data/schemas.jsonl.
 
-    python scripts/measure_schemas.py [--verbose]
+    python scripts/measure_schemas.py [--verbose] [--extra-properties] [--property-order any] [--orders]
 
 For each schema every instance is fed to the compiled grammar. exact: all valid ones are accepted and all
 invalid ones refused; loose: an invalid one is accepted; tight: a valid one is refused; refused: it does not
 compile. "Not rewritten" is without the keywords that the back end refuses. The last lines count where the
-audit claims more than is seen.
+audit claims more than is seen. With --orders each instance with several properties stands there a second
+time, with the properties of all its objects in the opposite order.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ from gencli.structured.plan import Variant  # noqa: E402
 from tests.structured.probes.acceptor import Refused, acceptor  # noqa: E402
 
 CORPUS = ROOT / "tests" / "data" / "schemas.jsonl"
+OPTIONS = {
+    "extra": "--extra-properties" in sys.argv,
+    "any_order": "any" in sys.argv[sys.argv.index("--property-order") :]
+    if "--property-order" in sys.argv
+    else False,
+}
 BACKENDS = ("xgrammar", "llguidance")
 FORMS = {False: "not rewritten", True: "rewritten"}
 KINDS = ("exact", "loose", "tight", "refused")
@@ -46,6 +53,20 @@ def cases() -> Iterator[Case]:
     """All of the corpus."""
     for line in CORPUS.read_text(encoding="utf-8").splitlines():
         yield Case(**json.loads(line))
+
+
+def turned(value: Any) -> Any:
+    """The value with the properties of all its objects in the opposite order."""
+    if isinstance(value, dict):
+        return {name: turned(below) for name, below in reversed(value.items())}
+    return [turned(item) for item in value] if isinstance(value, list) else value
+
+
+def in_both_orders(case: Case) -> Case:
+    """The case with each instance that has an order in the opposite one too."""
+    both = {json.dumps(one): one for value in case.valid for one in (value, turned(value))}
+    others = {json.dumps(one): one for value in case.invalid for one in (value, turned(value))}
+    return Case(case.name, case.schema, list(both.values()), list(others.values()))
 
 
 def observed(backend: str, schema: Any, case: Case) -> str:
@@ -90,12 +111,12 @@ def masked(one: Variant, case: Case) -> str:
 
 def formed(backend: str, rewrite: bool, case: Case) -> str:
     """What is made of the schema for one back end."""
-    return masked(candidate(case.schema, backend, rewrite=rewrite).variant, case)
+    return masked(candidate(case.schema, backend, rewrite=rewrite, **OPTIONS).variant, case)
 
 
 def chosen(rewrite: bool, case: Case) -> str:
     """What is chosen of the two."""
-    return masked(choose(case.schema, rewrite=rewrite).variants[0], case)
+    return masked(choose(case.schema, rewrite=rewrite, **OPTIONS).variants[0], case)
 
 
 def rows() -> Iterator[tuple[str, Callable[[Case], str]]]:
@@ -114,7 +135,7 @@ def claimed_too_much(corpus: list[Case]) -> Iterator[str]:
     for case in corpus:
         for backend in BACKENDS:
             for rewrite, name in FORMS.items():
-                one = candidate(case.schema, backend, rewrite=rewrite)
+                one = candidate(case.schema, backend, rewrite=rewrite, **OPTIONS)
                 seen = masked(one.variant, case)
                 if is_wrong(claim(one), seen):
                     yield f"{backend}, {name}: {case.name} is called {claim(one)}, seen {seen}"
@@ -122,16 +143,18 @@ def claimed_too_much(corpus: list[Case]) -> Iterator[str]:
 
 def choices(corpus: list[Case], rewrite: bool) -> str:
     """How often each back end is taken, and called exact."""
-    taken = Counter(choose(case.schema, rewrite=rewrite).variants[0].audit.backend for case in corpus)
+    taken = Counter(
+        choose(case.schema, rewrite=rewrite, **OPTIONS).variants[0].audit.backend for case in corpus
+    )
     told = []
     for name in BACKENDS:
-        exact = sum(candidate(case.schema, name, rewrite=rewrite).is_exact for case in corpus)
+        exact = sum(candidate(case.schema, name, rewrite=rewrite, **OPTIONS).is_exact for case in corpus)
         told.append(f"{name} is called exact for {exact}, taken for {taken[name]}")
     return "; ".join(told)
 
 
 def main() -> None:
-    corpus = list(cases())
+    corpus = list(map(in_both_orders, cases()) if "--orders" in sys.argv else cases())
     print(f"{len(corpus)} schemas, {sum(len(case.valid) + len(case.invalid) for case in corpus)} instances")
     print(f"| | {' | '.join(KINDS)} |\n|---|{'---|' * len(KINDS)}")
     for name, column in rows():

@@ -64,6 +64,10 @@ LIST = '{"type": "array", "items": {"type": "string", "format": "regex"}}'
 BROKEN = OF_BRACKETS | given(formats=None)
 BY_TOOLS = given(tools=("tools.json",), max_tokens=("60",)) | JSON
 BY_OBJECT = given(json_schema=('{"type": "object", "properties": {"a": {"enum": [1, 2]}}}',)) | JSON
+TWO = (
+    '{"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"enum": [1, 2]}}, "required": ["a", "b"]}'
+)
+BY_TWO = given(json_schema=(TWO,)) | JSON
 # The fake model sees the last token only; with this, every token of a prompt counts.
 COUNTED = given(frequency_penalty=("0.7",), penalty_scope=("both",))
 # Too short for any structure, so that there is no valid output.
@@ -154,6 +158,7 @@ FEATURES = {
     "grammar_timeout": feature({"--grammar-timeout": ("60",)}, BY_REGEX, {}),
     "schema_strict": feature({"--schema-strict": None}, BY_SCHEMA, {}),
     "extra_properties": feature({"--extra-properties": None}, BY_SCHEMA, BY_OBJECT, {}),
+    "property_order": feature({"--property-order": ("any",)}, BY_TWO),
     "json_whitespace": feature({"--json-whitespace": ("0",)}, BY_SCHEMA, BY_STRINGS, {}),
     "formats": feature(
         {"--formats": None},

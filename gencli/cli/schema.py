@@ -30,6 +30,7 @@ enforces it or the check at the end does. Loads no model.
     (
         option("grammar_backend"),
         option("extra_properties"),
+        option("property_order"),
         option("formats"),
         option("grammar_timeout"),
         Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
@@ -63,7 +64,11 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     schema = read_schema(schemas[0])
     remarks = check_schema(schema, deadline)
     plan = choose(
-        schema, cast(Any, values["grammar_backend"]), extra=values["extra_properties"], deadline=deadline
+        schema,
+        cast(Any, values["grammar_backend"]),
+        extra=values["extra_properties"],
+        any_order=values["property_order"] == "any",
+        deadline=deadline,
     )
     plan = plan if values["formats"] else without_formats(plan)
     is_json = values["format"] == "json"

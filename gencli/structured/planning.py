@@ -24,8 +24,9 @@ _MAX_BYTES = 4 << 20  # of a file
 class Asked:
     """What was asked for beside the structure itself.
 
-    `extra` lets objects have properties that the schema does not name; `model` is the one whose form of
-    tool calls is wanted, `tool_choice` is auto, required or a tool's name.
+    `extra` lets objects have properties that the schema does not name; with `any_order` those of small
+    objects come in any order. `model` is the one whose form of tool calls is wanted, `tool_choice` is auto,
+    required or a tool's name.
     `has_formats`: the final check looks at formats. `pipes`: a file may be a pipe, for a user names it.
     All has to be done by `deadline`.
     """
@@ -33,6 +34,7 @@ class Asked:
     backend: str = "auto"
     whitespace: int = 8
     extra: bool = False
+    any_order: bool = False
     model: str = "tiny"
     tool_choice: str = "auto"
     has_formats: bool = False
@@ -91,8 +93,14 @@ def _choose(schema: Any, asked: Asked) -> Plan:
     from gencli.structured.audit.audit import without_formats
     from gencli.structured.audit.choose import choose
 
-    backend = cast(Any, asked.backend)
-    plan = choose(schema, backend, whitespace=asked.whitespace, extra=asked.extra, deadline=asked.deadline)
+    plan = choose(
+        schema,
+        cast(Any, asked.backend),
+        whitespace=asked.whitespace,
+        extra=asked.extra,
+        any_order=asked.any_order,
+        deadline=asked.deadline,
+    )
     return plan if asked.has_formats else without_formats(plan)
 
 

@@ -45,3 +45,20 @@ def test_a_misspelled_constraint_is_refused_with_what_to_do(gencli):
 def test_a_run_tells_the_remarks_too(gencli):
     result = gencli("run", "-m", "fake", "--json-schema", json.dumps(LEFT_OUT), "x", "--max-tokens", "99")
     assert "/properties/b/enum: no value has all the types" in result.err
+
+
+TWO = {"type": "object", "properties": {"a": {"enum": [1]}, "b": {"enum": [2]}}, "required": ["a", "b"]}
+
+
+def test_an_audit_knows_the_order_of_properties(gencli):
+    texts = [
+        gencli("schema", "audit", json.dumps(TWO), "--property-order", order).out
+        for order in ("schema", "any")
+    ]
+    assert ["each order of the properties" in text for text in texts] == [False, True]
+
+
+def test_a_property_order_without_a_schema_is_refused(gencli):
+    result = gencli("run", "-m", "fake", "--property-order", "any", "x")
+    assert result.code == 2
+    assert "--property-order needs" in result.err

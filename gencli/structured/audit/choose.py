@@ -58,18 +58,28 @@ def choose(
     *,
     whitespace: int = 8,
     extra: bool = False,
+    any_order: bool = False,
     rewrite: bool = True,
     deadline: Deadline = NEVER,
 ) -> Plan:
     """The variants of a schema in the order in which they are tried, and why.
 
-    `extra` allows additional properties where the schema is silent; `rewrite=False` gives the schema to the
+    `extra` allows additional properties where the schema is silent, `any_order` those of small objects in any
+    order; `rewrite=False` gives the schema to the
     back ends as it stands, without what they refuse. So does a rewriting that takes too long. SchemaError if
     nothing satisfies the schema, OutOfTime when the deadline is over.
     """
     names = _BACKENDS if backend == "auto" else (backend,)
     found = [
-        candidate(schema, name, whitespace=whitespace, extra=extra, rewrite=rewrite, deadline=deadline)
+        candidate(
+            schema,
+            name,
+            whitespace=whitespace,
+            extra=extra,
+            any_order=any_order,
+            rewrite=rewrite,
+            deadline=deadline,
+        )
         for name in names
     ]
     found = [_known(one, draft_of(schema)) for one in found]
@@ -122,6 +132,7 @@ def candidate(
     *,
     whitespace: int = 8,
     extra: bool = False,
+    any_order: bool = False,
     rewrite: bool = True,
     deadline: Deadline = NEVER,
 ) -> Candidate:
@@ -129,16 +140,17 @@ def candidate(
     if not rewrite:
         return _as_it_stands(schema, backend, whitespace, deadline)
     try:
-        return _rewritten(schema, backend, whitespace, extra, deadline.part(_SHARE))
+        end = deadline.part(_SHARE)
+        form = rewritten_for(schema, backend, extra=extra, any_order=any_order, deadline=end)
+        return _rewritten(schema, form, backend, whitespace, end)
     except GiveUp:
         return _as_it_stands(schema, backend, whitespace, deadline)
     except OutOfTime:
         return replace(_as_it_stands(schema, backend, whitespace, deadline), is_late=True)
 
 
-def _rewritten(schema: Any, backend: str, whitespace: int, extra: bool, deadline: Deadline) -> Candidate:
+def _rewritten(schema: Any, form: Rewritten, backend: str, whitespace: int, deadline: Deadline) -> Candidate:
     """The rewritten variant. GiveUp if the schema is better taken as it stands."""
-    form = rewritten_for(schema, backend, extra=extra, deadline=deadline)
     if form.schema is False:
         if form.tight or form.left:
             raise GiveUp("nothing is left of it")

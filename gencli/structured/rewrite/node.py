@@ -64,9 +64,11 @@ class Scope:
     never: set[str] = field(default_factory=set)  # pointers of what nothing satisfies
     left: dict[str, str] = field(default_factory=dict)  # pointer -> why it is left to the final check
     tight: dict[str, str] = field(default_factory=dict)  # pointer -> what is valid, but not generated
+    any_order: bool = False
     deadline: Deadline = NEVER
     budget: int = 100_000  # nodes that may yet be made
     seen: set[str] = field(default_factory=set)  # pointers of the keywords that something leads to
+    orders: int = 2_000  # orders of properties that may yet be spelled out
     marked: dict[str, Schema] = field(default_factory=dict)  # pointer -> what a reference to it leads to
 
     def note(self, pointers: Iterable[str], text: str) -> None:

@@ -31,6 +31,7 @@ from gencli.structured.rewrite.node import (
 )
 from gencli.structured.rewrite.numbers import rewrite_number
 from gencli.structured.rewrite.objects import rewrite_object, without_dead
+from gencli.structured.rewrite.orders import in_orders
 from gencli.structured.rewrite.strings import rewrite_string
 from gencli.structured.rewrite.void import without_void
 from gencli.structured.schema.refs import References
@@ -53,9 +54,11 @@ class Rewritten:
     never: set[str]
 
 
-def rewrite(schema: Any, backend: str, *, extra: bool = False, deadline: Deadline = NEVER) -> Rewritten:
+def rewrite(
+    schema: Any, backend: str, *, extra: bool = False, any_order: bool = False, deadline: Deadline = NEVER
+) -> Rewritten:
     """The schema rewritten for a back end. GiveUp if it is too large or deep for that, OutOfTime too late."""
-    scope = Scope(schema, backend, extra, References(schema), deadline=deadline)
+    scope = Scope(schema, backend, extra, References(schema), any_order=any_order, deadline=deadline)
     try:
         found = _Normal(scope).whole(mark(schema, "", scope))
     except RecursionError:
@@ -119,6 +122,7 @@ class _Normal:
         own = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))
         places = own or frozenset(place for each in schema[AT].values() for place in each)
         found = self.joined([one for flat in flats for one in self.finished(flat)])
+        found = [one for flat in found for one in in_orders(flat, self.scope, self.shared)]
         if len(found) == 1:
             self.scope.note(own, "rewritten: one branch is left")
             return found[0]
@@ -233,6 +237,16 @@ class _Normal:
         if "enum" in found and "type" in found:
             return without(put(found, "enum", found["enum"], found[AT].get("type", ())), "type")
         return found
+
+    def shared(self, schema: Schema) -> Schema:
+        """A reference to a schema that is already in its last words, unless it is as short."""
+        if isinstance(schema, bool) or (len(schema) <= 2 and "anyOf" not in schema):
+            return schema
+        key = key_of(schema) + " in its last words"
+        if key not in self.names:
+            self.names[key] = f"part{len(self.names) + 1}"
+            self.defs[self.names[key]] = schema
+        return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": origins(schema)}}
 
 
 def _group(kind: str) -> str:
