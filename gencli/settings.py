@@ -10,9 +10,21 @@ from gencli.options import OPTIONS, option
 from gencli.structured.options import KINDS
 from processors.registry import Registry
 
-__all__ = ["DEFAULT", "ENVIRONMENT", "FLAG", "PRESET", "Assigned", "Layer", "Setting", "Settings", "resolve"]
+__all__ = [
+    "DEFAULT",
+    "ENVIRONMENT",
+    "FLAG",
+    "PRESET",
+    "USER",
+    "Assigned",
+    "Layer",
+    "Setting",
+    "Settings",
+    "resolve",
+]
 
 DEFAULT = "default"
+USER = "user defaults"
 PRESET = "preset"
 ENVIRONMENT = "environment"
 FLAG = "flag"

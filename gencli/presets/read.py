@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,10 @@ class Preset:
     stages: list[Assigned] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
-    def layer(self) -> Layer:
+    def layer(self, origin: str = PRESET) -> Layer:
         """The values as a layer of settings."""
-        return Layer(PRESET, self.values, self.places, tuple(self.stages))
+        stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
+        return Layer(origin, self.values, self.places, stages)
 
     def messages(self) -> list[str]:
         """The faults in the order of the lines, each with file, line and column."""
