@@ -22,6 +22,7 @@ from gencli.request import Request
 from gencli.sequence import Sequence as Beam
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
+from processors.errors import ProcessorsError
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 
@@ -98,8 +99,8 @@ class BeamLoop:
         open_now = [*self._running, *self._waiting]
         late = [s for s in open_now if s.request.limits.is_over(now - s.running[0].submitted)]
         events = self._end(late, "length", "max_time")
-        self._admit()
         try:
+            self._admit(events)
             self._advance(events)
             return events
         except Exception as error:
@@ -107,15 +108,20 @@ class BeamLoop:
                 raise
         return events + self._retreat()  # out of the block, where no traceback holds tensors any more
 
-    def _admit(self) -> None:
-        """Begin searches in their order, while there are slots for the beams."""
+    def _admit(self, events: list[Event]) -> None:
+        """Begin searches in their order, while there are slots for the beams; adds to the events."""
         while self._waiting:
             search = self._waiting[0]
             used = sum(len(other.slots) for other in self._running)
             if search.width > self._slots.num_free or (self._running and used + search.width > self.limit):
                 return
+            try:
+                slots = self._slots.take(search.request, search.width)
+            except ProcessorsError as error:  # a stage refuses now what it took when it was submitted
+                events += self._fail(search, error)
+                continue
             self._running.append(self._waiting.popleft())
-            search.begin(self._slots.take(search.request, search.width), time.monotonic())
+            search.begin(slots, time.monotonic())
 
     def _advance(self, events: list[Event]) -> None:
         """Feed the model and take the searches whose prompts are read one step on; adds to the events."""
@@ -192,6 +198,7 @@ class BeamLoop:
             (score, beam.logprob, cast(Finish, beam.drain(now)[-1]), tuple(beam.output))
             for score, beam in search.finished.entries
         ]
+        scored.sort(key=lambda entry: (len(entry[3]), entry[3]))  # of equal scores the shorter text is first
         return chosen_events(request.id, request.n, scored)
 
     def _end(self, searches: list[Search], reason: str, matched: str | None = None) -> list[Event]:
