@@ -38,9 +38,9 @@ other way round.
 with gencli (`gencli config path`, `gencli config list`); `--preset ./mine.yaml` takes a file. Several
 presets stack, and the later one wins.
 
-The user's defaults are a preset that every run begins with, if it is there: `~/.config/gencli/defaults.yaml`
-(`gencli config path` prints the place on this system, `gencli config edit` opens it in EDITOR and checks it). What
-it sets has the origin `user defaults` wherever origins are shown; batches and chats begin with it, too.
+The user's defaults are a preset that every run begins with, if it is there: `~/.config/gencli/defaults.yaml`.
+`gencli config path` prints the place on this system, `gencli config edit` opens it in EDITOR and checks it.
+What it sets has the origin `user defaults` wherever origins are shown; batches and chats begin with it, too.
 
 Of a model's generation_config.json the values that are written there count: temperature, top_k, top_p,
 min_p, repetition_penalty, max_new_tokens, min_new_tokens, suppress_tokens, stop_strings, and

@@ -40,12 +40,15 @@ class Preset:
     faults: list[Fault] = field(default_factory=list)
 
     def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
-        """The values as a layer of settings; `is_inherited` says that another preset extends this one."""
+        """The values as a layer of settings; `is_inherited` says that another preset extends this one.
+
+        What is written into an exported preset is the values of other origins, and never a way to their file.
+        """
         here = self.path.parent
         extends = tuple(os.path.abspath(here / name) if is_path(name) else name for name, _ in self.extends)
         info = PresetInfo(self.description, extends, is_inherited)
         stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
-        return Layer(origin, self.values, self.places, stages, preset=info)
+        return Layer(origin, self.values, self.places, stages, preset=info if origin == PRESET else None)
 
     def messages(self) -> list[str]:
         """The faults in the order of the lines, each with file, line and column."""
