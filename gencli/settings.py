@@ -15,6 +15,7 @@ __all__ = [
     "ENVIRONMENT",
     "FLAG",
     "PRESET",
+    "USER",
     "Assigned",
     "Layer",
     "PresetInfo",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 DEFAULT = "default"
+USER = "user defaults"
 PRESET = "preset"
 ENVIRONMENT = "environment"
 FLAG = "flag"

@@ -1,4 +1,4 @@
-"""All layers of a run, from the weakest to the strongest: model, presets, environment, flags."""
+"""All layers of a run, the weakest first: model, user defaults, presets, environment, flags."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from gencli.environment import environment_layer
 from gencli.model_defaults import model_layer
 from gencli.plugins.registry import make_registry
-from gencli.settings import FLAG, Layer, Settings, resolve
+from gencli.presets.find import defaults_file
+from gencli.settings import FLAG, PRESET, USER, Layer, Settings, resolve
 from processors.registry import Registry
 
 __all__ = ["gather", "gather_presets", "plugin_texts"]
@@ -19,7 +20,8 @@ def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     environment, flags = environment_layer(environ), Layer.of(FLAG, given)
     names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
     registry = make_registry(plugins)
-    return _with_model((*_presets(names, registry), environment, flags), registry)
+    layers = (*_user_defaults(registry), *_presets(names, registry), environment, flags)
+    return _with_model(layers, registry)
 
 
 def gather_presets(*names: str, registry: Registry | None = None) -> Settings:
@@ -33,12 +35,17 @@ def plugin_texts(given: Iterable[str] | None, environ: Mapping[str, str]) -> tup
     return tuple(given or environment_layer(environ).values.get("plugin", ()))
 
 
-def _presets(names: tuple[str, ...], registry: Registry) -> list[Layer]:
+def _presets(names: tuple[str, ...], registry: Registry, origin: str = PRESET) -> list[Layer]:
     if not names:
         return []
     from gencli.presets.stack import load_presets  # YAML is read by those who use it
 
-    return load_presets(names, registry)
+    return load_presets(names, registry, origin=origin)
+
+
+def _user_defaults(registry: Registry) -> list[Layer]:
+    path = defaults_file()
+    return _presets((str(path),), registry, origin=USER) if path.is_file() else []
 
 
 def _with_model(layers: tuple[Layer, ...], registry: Registry) -> Settings:

@@ -25,7 +25,7 @@ table gives [preset.schema.json](preset.schema.json): with the line
 
 ## Where a value comes from
 
-flag > environment > presets > the model's generation_config.json > default
+flag > environment > presets > the user's defaults > the model's generation_config.json > default
 
 The strongest place wins, value by value, and every field of a stage is a value of its own: `--top-p 0.5`
 over a preset with `stages: {top_p: {p: 0.9, keep: 2}}` changes `p` and leaves `keep`. A list, such as
@@ -37,6 +37,10 @@ other way round.
 `--preset NAME` takes the first file NAME.yaml in ./configs, in the user's folder and among those that come
 with gencli (`gencli config path`, `gencli config list`); `--preset ./mine.yaml` takes a file. Several
 presets stack, and the later one wins.
+
+The user's defaults are a preset that every run begins with, if it is there: `~/.config/gencli/defaults.yaml`.
+`gencli config path` prints the place on this system, `gencli config edit` opens it in EDITOR and checks it.
+What it sets has the origin `user defaults` wherever origins are shown; batches and chats begin with it, too.
 
 Of a model's generation_config.json the values that are written there count: temperature, top_k, top_p,
 min_p, repetition_penalty, max_new_tokens, min_new_tokens, suppress_tokens, stop_strings, and

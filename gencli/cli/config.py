@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -20,7 +22,7 @@ from gencli.jsontext import to_json
 from gencli.options import OPTIONS
 from gencli.plugins.listing import list_stages
 from gencli.plugins.registry import PluginRegistry, make_registry
-from gencli.presets.find import folders
+from gencli.presets.find import defaults_file, folders
 from gencli.presets.schema import json_schema
 from gencli.presets.write import needs, preset_text
 from gencli.settings import Settings
@@ -42,6 +44,12 @@ Usage: gencli config export [OPTIONS]
 Write the run that these options would make as a preset, to stdout or to the
 file that --output names. A preset in it keeps its description and what it
 extends; a seed is written if one was given.
+"""
+_NEW_DEFAULTS = """\
+# What every run of gencli begins with, a preset like any other; presets, variables and flags win over it.
+# model: Qwen/Qwen3-0.6B
+# temperature: 0.8
+# extends: creative
 """
 _SHOW_OPTIONS = tuple(
     dataclasses.replace(
@@ -65,6 +73,7 @@ def command() -> typer.Typer:
     app.command("schema", help="Print the JSON Schema of a preset, with the stages of plugins.")(_schema)
     export = make_command(_export, Page(_EXPORT, OPTIONS, "PROMPT"))
     app.command("export", help="Write a command line as a preset.", add_help_option=False)(export)
+    app.command("edit", help="Edit your own defaults, which every run begins with.")(_edit)
     app.command("path", help="Print the folders in which presets are looked for.")(_path)
     return app
 
@@ -133,11 +142,29 @@ def _export(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     return _noticed(settings)
 
 
+def _edit() -> int:
+    path = defaults_file()
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_NEW_DEFAULTS, encoding="utf-8")
+    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    hint = f"Set EDITOR to an editor, or edit {path} yourself."
+    try:
+        code = subprocess.call([*command, str(path)])
+    except OSError as error:
+        raise UsageError(f"The editor {command[0]} cannot be started: {error.strerror}.", hint=hint) from None
+    if code:
+        raise UsageError(f"The editor {command[0]} ended with code {code}.", hint=hint)
+    return _lint([str(path)])
+
+
 def _path() -> int:
     lines = (
         f"{label:<12}{folder}{'' if folder.is_dir() else '  (is not there)'}" for label, folder in folders()
     )
-    Sink().write("\n".join(lines) + "\n")
+    defaults = defaults_file()
+    is_there = "" if defaults.is_file() else "  (is not there)"
+    Sink().write("\n".join([*lines, f"{'defaults':<12}{defaults}{is_there}"]) + "\n")
     return 0
 
 

@@ -7,10 +7,17 @@ from pathlib import Path
 from gencli.errors import ConfigError
 from processors.names import close_names, did_you_mean
 
-__all__ = ["Found", "describe", "find_preset", "folders", "is_path", "list_presets"]
+__all__ = ["Found", "defaults_file", "describe", "find_preset", "folders", "is_path", "list_presets"]
 
 Found = tuple[str, str, Path]  # name, label of the folder, file
 _PACKAGE = Path(__file__).parent
+
+
+def defaults_file() -> Path:
+    """The user's own defaults, a preset that every run begins with; it need not be there."""
+    from platformdirs import user_config_path
+
+    return user_config_path("gencli") / "defaults.yaml"
 
 
 def folders() -> tuple[tuple[str, Path], ...]:

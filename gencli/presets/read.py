@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,16 @@ class Preset:
     stages: list[Assigned] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
-    def layer(self, *, is_inherited: bool = False) -> Layer:
-        """The values as a layer of settings; `is_inherited` says that another preset extends this one."""
+    def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
+        """The values as a layer of settings; `is_inherited` says that another preset extends this one.
+
+        What is written into an exported preset is the values of other origins, and never a way to their file.
+        """
         here = self.path.parent
         extends = tuple(os.path.abspath(here / name) if is_path(name) else name for name, _ in self.extends)
         info = PresetInfo(self.description, extends, is_inherited)
-        return Layer(PRESET, self.values, self.places, tuple(self.stages), preset=info)
+        stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
+        return Layer(origin, self.values, self.places, stages, preset=info if origin == PRESET else None)
 
     def messages(self) -> list[str]:
         """The faults in the order of the lines, each with file, line and column."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from gencli.errors import ConfigError
 from gencli.presets.find import find_preset
 from gencli.presets.read import Preset, read_preset, shown
-from gencli.settings import Layer
+from gencli.settings import PRESET, Layer
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["MAX_FILES", "expand_preset", "load_presets"]
@@ -16,14 +16,18 @@ __all__ = ["MAX_FILES", "expand_preset", "load_presets"]
 MAX_FILES = 64
 
 
-def load_presets(names: Sequence[str], registry: Registry | None = None) -> list[Layer]:
+def load_presets(
+    names: Sequence[str], registry: Registry | None = None, *, origin: str = PRESET
+) -> list[Layer]:
     """The layers of presets that stack left to right. Raises ConfigError with the first fault's place."""
     stacks = [expand_preset(find_preset(name), registry) for name in names]
     for preset in (preset for stack in stacks for preset in stack):
         if messages := preset.messages():
             hint = f"It has {len(messages)} faults; gencli config lint shows all." if messages[1:] else ""
             raise ConfigError(messages[0], hint=hint)
-    return [preset.layer(is_inherited=preset is not stack[-1]) for stack in stacks for preset in stack]
+    return [
+        preset.layer(origin, is_inherited=preset is not stack[-1]) for stack in stacks for preset in stack
+    ]
 
 
 def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:

@@ -164,7 +164,7 @@ def test_list_and_path_say_where_presets_are(here, gencli, tmp_path):
     here("configs/mine.yaml", "# My own\nn: 2\n")
     assert "mine               ./configs  My own" in gencli("config", "list").out
     lines = gencli("config", "path").out.splitlines()
-    assert [line.split()[0] for line in lines] == ["./configs", "user", "bundled"]
+    assert [line.split()[0] for line in lines] == ["./configs", "user", "bundled", "defaults"]
     assert lines[1].endswith("(is not there)")
 
 
@@ -203,3 +203,25 @@ def test_the_session_in_docs_is_what_the_commands_print(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
     assert refreshed(page) == page, "run scripts/refresh_readme.py docs/config.md"
+
+
+def test_edit_opens_the_users_defaults_and_checks_them(here, gencli, monkeypatch, tmp_path):
+    path = tmp_path / "home" / "gencli" / "defaults.yaml"
+    monkeypatch.setenv("EDITOR", "sh -c 'echo temperature: warm >> $0'")
+    result = gencli("config", "edit")
+    assert result.code == 3
+    assert f"{path.relative_to(tmp_path)}:" in result.err
+    assert path.read_text().startswith("# What every run of gencli begins with")
+    path.unlink()
+    monkeypatch.setenv("EDITOR", "true")
+    assert gencli("config", "edit").out == "1 preset is right.\n"
+    assert str(path) in gencli("config", "path").out
+
+
+@pytest.mark.parametrize("editor", ["no-such-editor", "false"])
+def test_an_editor_that_fails_is_named(here, gencli, monkeypatch, editor):
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", editor)
+    result = gencli("config", "edit")
+    assert result.code == 2
+    assert f"The editor {editor} " in result.err

@@ -29,6 +29,24 @@ def test_each_place_wins_over_the_weaker_ones(here, chain, tmp_path, monkeypatch
     assert chain(*presets, "--top-p", "0.5") == [("top_p", "p=0.5", "flag --top-p")]
 
 
+def test_the_users_defaults_lie_between_the_model_and_presets(here, chain, tmp_path):
+    model = generation_config(tmp_path / "model", top_p=0.1)
+    here("home/gencli/defaults.yaml", f"top_p: 0.2\nmodel: {model}\n")
+    here("a.yaml", "top_p: 0.3\n")
+    ((*_, origin),) = found = chain()
+    assert found == [("top_p", "p=0.2", origin)]
+    assert origin.startswith("user defaults ")
+    assert origin.endswith("home/gencli/defaults.yaml:1")
+    assert chain("--preset", "a.yaml") == [("top_p", "p=0.3", "preset a.yaml:1")]
+
+
+def test_wrong_defaults_end_a_run_with_their_line(here, gencli):
+    here("home/gencli/defaults.yaml", "top_p: 0.9\nplugin: own.py\n")
+    result = gencli("run", "--show-chain")
+    assert result.code == 3
+    assert "defaults.yaml:2:1: plugin is a flag only" in result.err
+
+
 @pytest.mark.parametrize("flags", [("--top-p", "0.5"), ("--stage", "top_p=0.5"), ("--stage", "top_p:p=0.5")])
 @pytest.mark.parametrize(
     "text", ["top_p: 0.9", "stages: {top_p: 0.9}", "stages: {top_p: {p: 0.9}}", "chain: [top_p: 0.9]"]
