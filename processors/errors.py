@@ -57,10 +57,13 @@ class ParamError(ProcessorsError, ValueError):
 
 
 class UnknownStage(ProcessorsError, LookupError):
-    """No stage has this name."""
+    """No stage has this name, of the built-in ones and of the plug-ins that are there."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"There is no stage {name!r}. {nearest(name, known)}")
+        meant = nearest(name, known)
+        if not meant.startswith("Did you mean"):
+            meant += " If a plug-in has it: install the plug-in, or name it for this run."
+        super().__init__(f"There is no stage {name!r}. {meant}")
         self.name = name
 
 

@@ -25,6 +25,7 @@ from gencli.cli.render import Sink, Voice, say
 from gencli.errors import UsageError
 from gencli.job import notices
 from gencli.jsontext import to_json
+from gencli.plugins.notices import plugin_notices
 
 __all__ = ["run_batch"]
 
@@ -46,21 +47,25 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
     """Run the batch; the exit code."""
     batch = prepare(plan, os.environ)
     voice, sink = Voice(is_quiet=batch.settings["quiet"]), Sink()
-    for text in (*batch.input.notices, *batch.settings.notices(), *notices(batch.jobs.base, ())):
+    for text in (
+        *batch.input.notices,
+        *batch.settings.notices(),
+        *notices(batch.jobs.base, (), has_rows=True),
+    ):
         voice.say(f"Notice: {text}")
     if plan["dry_run"]:
         return preview(batch, sink)
     if batch.places is None:
-        return _streamed(_Run(batch, _survey(batch), voice, sink, handler))
+        return _streamed(_Run(batch, _survey(batch, voice), voice, sink, handler))
     with locked(batch.places.output):
         batch.places.claim(plan)
         if batch.places.is_complete(plan):
             voice.say(f"{batch.places.output} is complete: there is nothing to go on with.")
             return 0
-        return _journalled(_Run(batch, _survey(batch), voice, sink, handler), batch.places)
+        return _journalled(_Run(batch, _survey(batch, voice), voice, sink, handler), batch.places)
 
 
-def _survey(batch: Batch) -> Survey:
+def _survey(batch: Batch, voice: Voice) -> Survey:
     """Read all rows; more faults than errors are allowed are refused before a model is loaded."""
     faults: list[Row] = []
     survey = batch.survey(lambda row: faults.append(row) if not faults else None)
@@ -73,6 +78,9 @@ def _survey(batch: Batch) -> Survey:
             f"{first.record.place}: {said}",
             hint="--dry-run lists them all.",
         )
+    jobs = batch.jobs
+    for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
+        voice.say(f"Notice: {text}")
     return survey
 
 

@@ -13,7 +13,7 @@ from gencli.errors import (
     UsageError,
     is_out_of_memory,
 )
-from processors.errors import GrammarError, ProcessorsError, RowError, StageFailure
+from processors.errors import GrammarError, ProcessorsError, RowError, StageFailure, UnknownStage
 
 __all__ = ["explain"]
 
@@ -26,6 +26,8 @@ def explain(error: Exception) -> GencliError:
         return GenerationError(str(error))
     if isinstance(error, GrammarError):
         return ConfigError(str(error))
+    if isinstance(error, UnknownStage):
+        return UsageError(str(error), hint="--plugin path.py adds a stage of your own.")
     if isinstance(error, ProcessorsError):
         return UsageError(str(error))
     if hasattr(error, "format_message"):  # typer's own, whose classes it does not export

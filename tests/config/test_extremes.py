@@ -15,7 +15,6 @@ from tests.config.test_bounds import is_number, kinds
 from tests.option_walk import OptionWalk, command_line, run_line
 from tests.pairs import ELSEWHERE, FEATURES
 
-
 NUMBERS = {entry.key: entry for entry in OPTIONS if is_number(entry)}
 # Of these the largest value is a run of a million samples; tests/engine/test_samples.py has that.
 LONG = {"n", "best_of", "retries"}
