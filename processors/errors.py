@@ -68,7 +68,11 @@ class UnknownStage(ProcessorsError, LookupError):
 
 
 class ChainError(ProcessorsError, ValueError):
-    """The text is no chain, or its stages cannot stand together."""
+    """The text is no chain, or its stages cannot stand together; `stages` names those at fault."""
+
+    def __init__(self, message: str, *, stages: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.stages = stages
 
 
 class TokenError(ProcessorsError, ValueError):

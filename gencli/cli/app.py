@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: Sequence[str]) -> int:
     first = arguments[0] if arguments else ""
     if "_GENCLI_COMPLETE" in os.environ or first in ("--install-completion", "--show-completion"):
-        return _run(_click_command(*COMMANDS), arguments)
+        return _completed(arguments)
     if not first:
         say(HELP)
         return 2
@@ -80,10 +80,29 @@ def _dispatch(arguments: Sequence[str]) -> int:
     elif first == "--version":
         Sink().write(f"gencli {__version__}\n")
     elif first in COMMANDS:
+        _require_folder()
         return _run(_click_command(first), arguments)
     else:
         raise _unknown(first)
     return 0
+
+
+def _completed(arguments: Sequence[str]) -> int:
+    """Let typer complete or print its script, after which it exits."""
+    try:
+        return _run(_click_command(*COMMANDS), arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
+
+
+def _require_folder() -> None:
+    """Refuse a working directory that was deleted: from it neither files nor libraries are found."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise UsageError(
+            "The working directory does not exist any more.", hint="cd to another one."
+        ) from None
 
 
 def _guarded(call: Callable[[], int], *, is_debug: bool) -> int:
@@ -92,7 +111,7 @@ def _guarded(call: Callable[[], int], *, is_debug: bool) -> int:
         return call()
     except (OutputClosed, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit of a library and a panic of its Rust code, too
         if is_debug:
             raise
         found = _explained(error)
@@ -101,7 +120,7 @@ def _guarded(call: Callable[[], int], *, is_debug: bool) -> int:
         return found.exit_code
 
 
-def _explained(error: Exception) -> GencliError:
+def _explained(error: BaseException) -> GencliError:
     if isinstance(error, GencliError):
         return error
     from gencli.cli.failures import explain

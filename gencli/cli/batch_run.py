@@ -23,6 +23,7 @@ from gencli.cli.batch_preview import preview
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
 from gencli.errors import UsageError
+from gencli.files import replaced
 from gencli.job import notices
 from gencli.jsontext import to_json
 from gencli.plugins.notices import plugin_notices
@@ -153,7 +154,8 @@ def _finished(run: _Run, progress: Progress, end: End) -> int:
         run.voice.say(line)
     if (path := run.batch.plan["summary"]) is not None:
         try:
-            Path(path).write_text(to_json(summary.to_dict(), indent=2) + "\n", encoding="utf-8")
+            with replaced(Path(path)) as file:
+                file.write((to_json(summary.to_dict(), indent=2) + "\n").encode())
         except OSError as error:
             raise UsageError(f"--summary {path}: cannot be written: {error.strerror}.") from error
     return _EXIT.get(end.status, 7 if progress.failed else 0)

@@ -16,6 +16,7 @@ from gencli.cli.render import Sink, say
 from gencli.cli.tables import table
 from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
+from gencli.files import MAX_PROMPT, read_file
 from gencli.jsontext import to_json
 from gencli.option import MAX_BATCH
 from processors.params import whole
@@ -172,7 +173,7 @@ def _numbers(flag: str, given: str, least: int, most: int) -> tuple[int, ...]:
 
 def _read(path: Path) -> tuple[str, ...]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_file(path, MAX_PROMPT, pipes=True).decode().splitlines()
         return tuple(json.loads(line)["prompt"] for line in lines if line.strip())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"--prompts {path} cannot be read as JSON lines with prompts: {error}") from None

@@ -8,6 +8,7 @@ from pathlib import Path
 from gencli.cli.chain_view import chain_rows, chain_table
 from gencli.cli.tables import table
 from gencli.errors import GencliError
+from gencli.files import open_regular
 from gencli.job import Job, make_job
 from gencli.jsontext import to_json
 from gencli.options import OPTIONS, Option
@@ -98,6 +99,9 @@ def _all_values(settings: Settings) -> dict[str, object]:
 
 
 def _sentence(path: Path) -> str:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        line = file.readline(200).strip()
+    try:
+        with open_regular(path) as file:
+            line = file.readline(800).decode(errors="replace").strip()[:200]
+    except OSError as error:
+        return f"({error.strerror})"
     return line.lstrip("# ") if line.startswith("#") else ""

@@ -12,13 +12,16 @@ from gencli.errors import (
     PluginError,
     UsageError,
     is_out_of_memory,
+    is_panic,
 )
 from processors.errors import GrammarError, ProcessorsError, RowError, StageFailure, UnknownStage
 
 __all__ = ["explain"]
 
+_DEBUG = "--debug shows the traceback."
 
-def explain(error: Exception) -> GencliError:
+
+def explain(error: BaseException) -> GencliError:
     """The error as one of gencli's own."""
     if isinstance(error, StageFailure):
         return PluginError(str(error), hint="gencli stages check PLUGIN shows the smallest case.")
@@ -34,13 +37,15 @@ def explain(error: Exception) -> GencliError:
         return _usage(error)
     if is_out_of_memory(error):
         return GenerationError("The memory is full.", hint="Lower --max-batch, or take a smaller --dtype.")
+    if is_panic(error):
+        return GencliError(f"The Rust code of a library has given up: {error}.", hint=_DEBUG)
     return GencliError(
         f"Unexpected {type(error).__name__}: {error}",
-        hint="This is a fault of gencli; --debug shows the traceback.",
+        hint=f"This is a fault of gencli; {_DEBUG}",
     )
 
 
-def _usage(error: Exception) -> UsageError:
+def _usage(error: BaseException) -> UsageError:
     name = str(getattr(error, "option_name", ""))
     if type(error).__name__ != "NoSuchOption":
         message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
@@ -54,11 +59,11 @@ def _usage(error: Exception) -> UsageError:
     return UsageError(f"There is no option {name}.", hint=hint)
 
 
-def _command(error: Exception) -> str:
+def _command(error: BaseException) -> str:
     return getattr(getattr(error, "ctx", None), "command_path", None) or "gencli"
 
 
-def _flags(error: Exception) -> list[str]:
+def _flags(error: BaseException) -> list[str]:
     """The long flags of the command that was called."""
     parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
     names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gencli.errors import UsageError
+from gencli.files import MAX_PROMPT, read_file, read_stream
 
 __all__ = ["read_prompts"]
 
@@ -34,7 +35,7 @@ def _argument(text: str) -> str:
 
 def _from_file(path: str) -> str:
     try:
-        data = Path(path).read_bytes()
+        data = read_file(Path(path), MAX_PROMPT, pipes=True)
     except OSError as error:
         raise UsageError(f"--file {path}: cannot be read: {error.strerror}.") from error
     return _decoded(data, f"The file {path}")
@@ -44,7 +45,7 @@ def _from_stdin() -> str:
     if sys.stdin is None:
         raise UsageError("stdin is closed.", hint=_EXAMPLE)
     try:
-        data = sys.stdin.buffer.read()
+        data = read_stream(sys.stdin.buffer, MAX_PROMPT)
     except OSError as error:
         raise UsageError(f"stdin cannot be read: {error.strerror}.", hint=_EXAMPLE) from error
     return _decoded(data, "The input (stdin)")

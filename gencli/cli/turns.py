@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from gencli.cli.render import prompt
 from gencli.errors import UsageError
+from gencli.files import MAX_PROMPT
+from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["LineReader", "Reader", "TerminalReader", "open_reader"]
 
 _PROMPT = "> "
+_EMOJI = "\u2764"
 
 
 class Reader(Protocol):
@@ -43,7 +46,9 @@ class LineReader:
         if self.is_live:
             prompt(_PROMPT)
         self._count += 1
-        data = sys.stdin.buffer.readline()
+        data = sys.stdin.buffer.readline(MAX_PROMPT + 1)
+        if len(data) > MAX_PROMPT:
+            raise UsageError(f"Line {self._count} of stdin has more than {MAX_PROMPT:,} bytes.")
         try:
             return data.decode("utf-8-sig").rstrip("\r\n") if data else None
         except UnicodeDecodeError:
@@ -59,7 +64,9 @@ class TerminalReader:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
         from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.layout.screen import Char
 
+        Char.display_mappings = _Shown(Char.display_mappings)
         path = _history_file()
         words = WordCompleter([f"/{name}" for name in commands], sentence=True)
         self._session: PromptSession[str] = PromptSession(
@@ -77,6 +84,16 @@ class TerminalReader:
                 draft = ""
             except EOFError:
                 return None
+
+
+class _Shown(dict[str, str]):
+    """How prompt_toolkit shows a character that it must not send to the terminal: its own table, and Cf."""
+
+    def __contains__(self, char: object) -> bool:
+        return super().__contains__(char) or self[str(char)] != char
+
+    def __missing__(self, char: str) -> str:
+        return escape_controls(char, before=_EMOJI)  # a joiner stays, for it comes here without its letter
 
 
 def open_reader(commands: tuple[str, ...]) -> Reader:

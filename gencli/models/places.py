@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
-__all__ = ["BUNDLED", "bundled_folder", "find_local", "hub_cache", "hub_models", "local_names"]
+__all__ = ["BUNDLED", "bundled_folder", "find_local", "hub_cache", "hub_models", "is_bundled", "local_names"]
 
 BUNDLED = ("tiny", "tiny-draft", "fake")
 
@@ -15,6 +15,11 @@ BUNDLED = ("tiny", "tiny-draft", "fake")
 def bundled_folder(name: str) -> Path:
     """The folder of a bundled model."""
     return Path(str(files("gencli") / "assets" / name))
+
+
+def is_bundled(name: str) -> bool:
+    """Whether a name or folder is that of a bundled model, whose files are as trusted as gencli itself."""
+    return name in BUNDLED or Path(name) in [bundled_folder(bundled) for bundled in BUNDLED]
 
 
 def hub_cache() -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.errors import ConfigError, UsageError
+from gencli.files import open_regular
 from gencli.presets.files import placed
 from gencli.presets.keys import KEYS, checked, unknown_key
 from gencli.presets.tree import PRESET_BOUNDS, Fault, Node, node_of, parse
@@ -20,6 +21,8 @@ from processors.order import expand
 from processors.registry import Registry
 
 __all__ = ["Preset", "read_preset", "read_values", "shown"]
+
+_MAX_SHOWN = 40  # characters of a wrong value
 
 
 @dataclass(slots=True)
@@ -52,7 +55,7 @@ def shown(path: Path) -> str:
 def read_preset(path: Path, registry: Registry) -> Preset:
     """Read and check a file. Faults are in the result; ConfigError only for a file that cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(PRESET_BOUNDS.max_bytes + 1)
     except OSError as error:
         raise ConfigError(f"The preset {shown(path)} cannot be read: {error.strerror or error}.") from None
@@ -80,7 +83,8 @@ class _Reader:
 
     def read(self, root: Node) -> None:
         if not isinstance(root.value, Mapping):
-            self._note(root.fault(f"A preset is a mapping of keys to values, not {_kind(root)}."))
+            kind = _kind(root) if isinstance(root.value, tuple) else "a single value"  # maybe a whole file
+            self._note(root.fault(f"A preset is a mapping of keys to values, not {kind}."))
             return
         for key, (key_node, value) in root.value.items():
             try:
@@ -205,4 +209,7 @@ def _kind(node: Node) -> str:
         return "a list" if node.value else "an empty list"
     if isinstance(node.value, Mapping):
         return "a mapping"
-    return "empty" if node.value in (None, "") else repr(node.value)
+    if node.value in (None, ""):
+        return "empty"
+    text = repr(node.value)
+    return text if len(text) <= _MAX_SHOWN else "a long text"
