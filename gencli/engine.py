@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -103,12 +104,11 @@ class Engine:
         self._speculation.check(request)
         self.notices += self._speculation.guard(request)
         now = time.monotonic()
+        self._scheduler.add(Samples(request, partial(self._sample, request, context, now), submitted=now))
 
-        def make(sample: int) -> Sequence:
-            stream, seed = self._stream(request), derive(request.seed, sample)
-            return Sequence(request, sample, seed, stream, submitted=now, context=context)
-
-        self._scheduler.add(Samples(request, make, submitted=now))
+    def _sample(self, request: Request, context: int, submitted: float, sample: int) -> Sequence:
+        stream, seed = self._stream(request), derive(request.seed, sample)
+        return Sequence(request, sample, seed, stream, submitted=submitted, context=context)
 
     def _stream(self, request: Request) -> TextStream:
         return TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self.eos_ids))
@@ -117,10 +117,10 @@ class Engine:
         """Generate until every submitted request has ended. More may be submitted between two events."""
         while self._scheduler.has_work:
             if self._interrupted:
-                yield from self._end_all("interrupted")
-                yield from self._end_pending("interrupted")
+                yield from self._end(self._scheduler.everything(), "interrupted")
+                yield from self._scheduler.pending.end("interrupted")
             else:
-                yield from self._end_late_pending()
+                yield from self._scheduler.pending.end_late()
                 yield from self._step()
         self._interrupted = False
 
@@ -131,7 +131,7 @@ class Engine:
     def end_waiting(self) -> Iterator[Event]:
         """End what has not begun; what runs goes on."""
         yield from self._end(list(self._scheduler.waiting), "interrupted")
-        yield from self._end_pending("interrupted")
+        yield from self._scheduler.pending.end("interrupted")
 
     @property
     def limit(self) -> int:
@@ -284,21 +284,7 @@ class Engine:
         late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
         return self._end(late, "length", "max_time") if late else []
 
-    def _end_late_pending(self) -> Iterator[Event]:
-        now = time.monotonic()
-        for samples in [s for s in self._scheduler.pending if s.request.limits.is_over(now - s.submitted)]:
-            self._scheduler.pending.remove(samples)
-            yield from samples.end("length", "max_time", now)
-
-    def _end_pending(self, reason: str) -> Iterator[Event]:
-        """End the samples that were not made yet, one event after the other: there may be very many."""
-        while self._scheduler.pending:
-            yield from self._scheduler.pending.popleft().end(reason, None, time.monotonic())
-
     @torch.inference_mode()
-    def _end_all(self, reason: str) -> list[Event]:
-        return self._end(self._scheduler.everything(), reason)
-
     def _end(self, sequences: list[Sequence], reason: str, matched: str | None = None) -> list[Event]:
         events = []
         for sequence in sequences:

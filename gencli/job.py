@@ -195,7 +195,7 @@ def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
 
 
 def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iterator[str]:
-    """What deserves a word before the run. With `has_rows`, rows may switch on what is off in the job."""
+    """What deserves a word before the run. With rows, which may use more plug-ins, not of these."""
     if not job.is_chat and any(prompt.endswith(" ") for prompt in prompts):
         yield (
             "The prompt ends with a space. Most tokenizers put the space before the next word, "
@@ -207,8 +207,9 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
         if job.structure.notice:
             yield job.structure.notice
         yield from _idle_stops(job)
-    plugged = job.assembly.chain, job.registry
-    yield from plugin_notices(*plugged, drafter=job.drafting.drafter, has_rows=has_rows)
+    if not has_rows:
+        active = [name for name, _ in job.assembly.chain.active()]
+        yield from plugin_notices(active, job.registry, drafters=[job.drafting.drafter])
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]

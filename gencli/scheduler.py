@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gencli.budget import fitting, lanes_of, span_cost, step_limit
 from gencli.lookahead import WINDOW, LookAhead
 from gencli.plan import Feed, StepPlan
-from gencli.samples import Samples
+from gencli.samples import Pending, Samples
 from gencli.sequence import Sequence
 from gencli.sharing import Fork, Sharing
 from gencli.slots import Slots
@@ -60,7 +60,7 @@ class Scheduler:
         self.limit = max_batch
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
-        self.pending: deque[Samples] = deque()  # requests whose samples are not all made, behind what waits
+        self.pending = Pending()  # behind what waits
         self._slots = Slots(max_batch, can_rollback=can_rollback, stays_warm=can_rollback and share_prefixes)
         self._sharing = Sharing(self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes)
         self.step_tokens = step_limit(step_tokens, max_batch)
@@ -69,7 +69,7 @@ class Scheduler:
 
     def add(self, samples: Samples) -> None:
         """Let the samples of a request wait for slots; they are made when their turn is near."""
-        self.pending.append(samples)
+        self.pending.add(samples)
 
     @property
     def has_work(self) -> bool:
@@ -82,13 +82,9 @@ class Scheduler:
 
     def _fill(self) -> None:
         """Make the samples that may be next."""
-        while self.pending:
-            if self.waiting and self._num_added >= self.waiting[0].number + WINDOW:
+        while not self.waiting or self._num_added < self.waiting[0].number + WINDOW:
+            if (sequence := self.pending.take()) is None:
                 return
-            sequence = self.pending[0].take()
-            if sequence is None:
-                self.pending.popleft()
-                continue
             sequence.number = self._num_added
             self._num_added += 1
             self.waiting.append(sequence)

@@ -82,7 +82,7 @@ class ForeignStage(Processor[Any]):
         self.name, self.phase, self.Params = stage.name, stage.phase, stage.Params  # type: ignore[misc]
         self._inner = self._guarded("__init__", 0, lambda: stage(env))
         self.env, self._width = env, env.width
-        self.sequential = bool(self._inner.sequential)  # type: ignore[misc]
+        self.sequential = self._guarded("sequential", 0, lambda: bool(self._inner.sequential))  # type: ignore[misc]
         self._notices = notices
         self._noticed: set[str] = set()
         self._faults: dict[int, StageFault] = {}  # of hooks, by slot

@@ -138,14 +138,13 @@ class Pipeline:
         A row with NaN or +inf has it in the result as well, though a stage may have masked that id.
         """
         program = self._program(rows)
-        work, broken = logits.to(torch.float32, copy=bool(program)), None
+        work, tops = logits.to(torch.float32, copy=bool(program)), list[Tensor]()
         for call in program:
             if call.looks_first:
-                found = ~(work.amax(dim=-1) < torch.inf)  # amax hands NaN on
-                broken = found if broken is None else broken | found
+                tops.append(work.amax(dim=-1).clamp_(min=0))  # which hands NaN on; an empty row is no fault
             work = self._run(call, work, rows)
-        if broken is not None:
-            work[:, 0].masked_fill_(broken, torch.nan)
+        for top in tops:
+            work[:, 0].sub_(top - top)  # 0, or NaN where the largest is not finite
         return work
 
     def _run(self, call: StageCall, logits: Tensor, rows: Rows) -> Tensor:

@@ -84,7 +84,7 @@ def _choose(draw: Draw, logits: Tensor, rows: Rows) -> Tensor:
 def _checked(tokens: Tensor, top: Tensor) -> Tensor:
     # amax hands NaN on, so one number a row tells an empty row and a broken one from a good one.
     tokens = torch.where(top == -torch.inf, EMPTY, tokens)
-    return torch.where(torch.isfinite(top) | (top == -torch.inf), tokens, NON_FINITE)
+    return torch.where(top < torch.inf, tokens, NON_FINITE)
 
 
 def greedy(logits: Tensor) -> Tensor:

@@ -94,12 +94,14 @@ class RowJobs:
 
     Rows of equal options share a job, but for the seed; the least used are forgotten. `base` is the job
     of a row that sets nothing. Of those that were asked for, some may be guided by the model itself
-    (`are_guided`), and some by an amateur (`are_contrasted`).
+    (`are_guided`), and some by an amateur (`are_contrasted`); `stages` and `drafters` are all that are
+    used.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.base = make_job(settings)
         self.are_guided = self.are_contrasted = False
+        self.stages, self.drafters = set[str](), set[str]()
         self._note(self.base)
         self._settings = settings
         self._registry = self.base.registry
@@ -126,6 +128,8 @@ class RowJobs:
         return replace(self._jobs[key], seed=self._seed(options))
 
     def _note(self, job: Job) -> None:
+        self.stages.update(name for name, _ in job.assembly.chain.active())
+        self.drafters.add(job.drafting.drafter)
         if job.guidance.is_on:
             self.are_guided |= not job.guidance.amateur
             self.are_contrasted |= bool(job.guidance.amateur)

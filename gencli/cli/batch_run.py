@@ -29,6 +29,7 @@ from gencli.errors import UsageError
 from gencli.files import replaced
 from gencli.job import notices
 from gencli.jsontext import to_json
+from gencli.plugins.notices import plugin_notices
 from gencli.settings import Layer, resolve
 
 __all__ = ["run_batch"]
@@ -61,18 +62,18 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
     if plan["dry_run"]:
         return preview(batch, sink)
     if batch.places is None:
-        survey = _survey(batch)
+        survey = _survey(batch, voice)
         return _streamed(_Run(_sized(batch, voice), survey, voice, sink, handler))
     with locked(batch.places.output):
         batch.places.claim(plan)
         if batch.places.is_complete(plan):
             voice.say(f"{batch.places.output} is complete: there is nothing to go on with.")
             return 0
-        survey = _survey(batch)
+        survey = _survey(batch, voice)
         return _journalled(_Run(_sized(batch, voice), survey, voice, sink, handler), batch.places)
 
 
-def _survey(batch: Batch) -> Survey:
+def _survey(batch: Batch, voice: Voice) -> Survey:
     """Read all rows. What lets no row run, or more faults than errors are allowed, is refused here."""
     faults: list[Row] = []
     misnamed: list[Row] = []
@@ -92,6 +93,9 @@ def _survey(batch: Batch) -> Survey:
             f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {_said(faults[0])}",
             hint="--dry-run lists them all.",
         )
+    jobs = batch.jobs
+    for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
+        voice.say(f"Notice: {text}")
     return survey
 
 

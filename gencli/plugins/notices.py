@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from gencli.plugins.registry import PluginRegistry
 from gencli.plugins.values import AdapterParams
-from processors.chain import Chain
 from processors.registry import Registry
 
 __all__ = ["plugin_notices"]
 
 
 def plugin_notices(
-    chain: Chain, registry: Registry, *, drafter: str = "none", has_rows: bool = False
+    active: Collection[str], registry: Registry, *, drafters: Collection[str] = ()
 ) -> Iterator[str]:
     """Adapted stages that are on are slow; stages and drafters that were loaded and are not on do nothing.
 
-    Rows of a batch (`has_rows`) may switch a stage on.
+    `active` are the stages that are on in the run or in any row of it, `drafters` those that are asked.
     """
     taken = registry.drafters() if isinstance(registry, PluginRegistry) else {}
     for name, source in taken.items():
-        if name != drafter:
+        if name not in drafters:
             yield f"The drafter {name} of {source} is not asked: add --draft {name}."
-    active = {name for name, _ in chain.active()}
     for name in registry.names():
         spec = registry.spec(name)
         if registry.is_builtin(name):

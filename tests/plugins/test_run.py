@@ -89,3 +89,26 @@ def test_an_installed_stage_needs_its_name_only_in_a_preset(run, gencli, install
     preset.write_text("chain:\n  - only: 99\n  - top_k: 3\n")
     assert gencli("config", "lint", preset).code == 0
     assert run("--preset", preset, "--max-tokens", 2, "hi").out == "cc\n"
+
+
+def test_a_stage_whose_plugin_is_missing_hints_at_plugins(run, tmp_path):
+    done = run("--stage", "unheard=1", "hi")
+    assert done.code == 2
+    assert "There is no stage 'unheard'." in done.err
+    assert "If a plug-in has it: install the plug-in, or name it for this run." in done.err
+    assert "--plugin path.py" in done.err
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("stages:\n  unheard: 1\n")
+    done = run("--preset", preset, "hi")
+    assert done.code == 3
+    assert "If a plug-in has it" in done.err
+    assert "plug-in" not in run("--stage", "top_q=1", "hi").err
+
+
+@pytest.mark.parametrize("rows", ['{"prompt": "a", "stages": {"only": 97}}\n', '{"prompt": "a"}\n'])
+def test_a_batch_whose_rows_switch_a_plugin_on_does_not_say_it_is_off(gencli, plugin, tmp_path, rows):
+    given = tmp_path / "in.jsonl"
+    given.write_text(rows)
+    done = gencli("batch", given, "-m", "fake", "--max-tokens", 1, "--plugin", plugin(ONLY))
+    assert done.code == 0
+    assert ("The stage only of" in done.err) == ("stages" not in rows)

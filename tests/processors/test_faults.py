@@ -14,7 +14,7 @@ from processors.pipeline import Pipeline
 from processors.registry import Registry, builtin_registry
 from processors.rejection import Proposal, rejection
 from processors.rows import Rows
-from processors.sampler import NON_FINITE, Sampler
+from processors.sampler import EMPTY, NON_FINITE, Sampler
 from processors.testing import EXAMPLES, ToyVocabulary
 from tests.processors.test_broken_stages import Shift
 
@@ -70,6 +70,7 @@ def test_only_the_row_with_the_fault_fails():
 
 def test_a_row_of_nothing_but_masks_is_empty_and_not_faulty():
     piped, logits = Piped("suppress=[3]"), torch.full((1, 4), -INF)
+    assert piped.tokens(logits) == [EMPTY]
     assert isinstance(piped.why(logits), EmptySupport)
 
 
