@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gencli.errors import GencliError
+from processors.errors import ProcessorsError
+
 __all__ = ["Failure", "Outcome", "Record", "Row"]
 
 
@@ -15,6 +18,14 @@ class Failure:
 
     type: str
     message: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Of an exception; one that is not ours is a fault, but of this row alone."""
+        if isinstance(error, GencliError | ProcessorsError):
+            return cls(type(error).__name__, f"{error} {getattr(error, 'hint', '')}".strip())
+        name = type(error).__name__
+        return cls(name, f"Unexpected {name}: {error}. This is a fault of gencli, or of a plug-in.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from gencli.batch.messages import has_system, read_messages
 from gencli.batch.openai import is_request, read_request
 from gencli.batch.overrides import ROW_KEYS, RowJobs, refuse_key, typed
 from gencli.batch.records import Failure, Record, Row
-from gencli.errors import GencliError, UsageError
-from processors.errors import ProcessorsError
+from gencli.errors import UsageError
 
 if TYPE_CHECKING:
     from gencli.batch.template import PromptTemplate
@@ -71,10 +70,10 @@ def _row(record: Record, options: RowOptions, jobs: RowJobs) -> Row:
         if "system" in given and has_system(row.messages):
             raise UsageError("The row has a system message and the option system. Leave one of them out.")
         jobs.job(given, is_chat=messages is not None)
-    except (GencliError, ProcessorsError, RecordFault) as error:
-        hint = getattr(error, "hint", "")
-        kind = "InputError" if isinstance(error, RecordFault) else type(error).__name__
-        return Row(record, name, failure=Failure(kind, f"{error} {hint}".strip()))
+    except RecordFault as error:
+        return Row(record, name, failure=Failure("InputError", str(error)))
+    except Exception as error:  # whatever it is, the other rows go on
+        return Row(record, name, failure=Failure.of(error))
     return row
 
 

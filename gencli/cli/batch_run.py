@@ -24,6 +24,7 @@ from gencli.cli.display import load_progress
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
 from gencli.errors import UsageError
+from gencli.files import replaced
 from gencli.job import notices
 from gencli.jsontext import to_json
 
@@ -47,7 +48,11 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
     """Run the batch; the exit code."""
     batch = prepare(plan, os.environ)
     voice, sink = Voice(is_quiet=batch.settings["quiet"]), Sink()
-    for text in (*batch.input.notices, *batch.settings.notices(), *notices(batch.jobs.base, ())):
+    for text in (
+        *batch.input.notices,
+        *batch.settings.notices(),
+        *notices(batch.jobs.base, (), has_rows=True),
+    ):
         voice.say(f"Notice: {text}")
     if plan["dry_run"]:
         return preview(batch, sink)
@@ -148,7 +153,8 @@ def _finished(run: _Run, progress: Progress, end: End) -> int:
         run.voice.say(line)
     if (path := run.batch.plan["summary"]) is not None:
         try:
-            Path(path).write_text(to_json(summary.to_dict(), indent=2) + "\n", encoding="utf-8")
+            with replaced(Path(path)) as file:
+                file.write((to_json(summary.to_dict(), indent=2) + "\n").encode())
         except OSError as error:
             raise UsageError(f"--summary {path}: cannot be written: {error.strerror}.") from error
     return _EXIT.get(end.status, 7 if progress.failed else 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +19,10 @@ from gencli.models.aliases import read_aliases
 from gencli.models.card import Card, kv_bytes, read_card
 from gencli.models.places import BUNDLED, absent, bundled_folder, find_local
 from gencli.models.vocabulary import grammar_support
-from gencli.options import Option
-from processors.params import Bounds
+from gencli.option import MAX_BATCH, Option
+from gencli.tab_words import folders, models
+from processors.names import close_names, did_you_mean
+from processors.params import MOST, Bounds
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -38,9 +39,10 @@ that are given), show one of them and the memory that it needs, fetch one from
 the Hugging Face hub, remove one from the cache, or give one a name of your own.
 """,
     (
-        Option(("--batch",), int, "Samples side by side, for the memory.", "Model", 1, Bounds(ge=1)),
+        Option(("--batch",), int, "Samples side by side, for the memory.", "Model", 1,
+               Bounds(ge=1, le=MAX_BATCH)),
         Option(("--context",), int, "Tokens of each, for the memory; the model's context if not given.",
-               "Model", bounds=Bounds(ge=1)),
+               "Model", bounds=Bounds(ge=1, le=MOST)),
         Option(("--trust-remote-code",), bool, "Fetch the Python code that comes with a model, too; only "
                "commands that are given the same flag run it.", "Model", False),
         Option(("--yes", "-y"), bool, "Remove without a question.", "Model", False),
@@ -49,7 +51,8 @@ the Hugging Face hub, remove one from the cache, or give one a name of your own.
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
     "list|show|pull|rm|alias [NAME]",
-    ("list", "show", "pull", "rm", "alias", *BUNDLED),
+    ("list", "show", "pull", "rm", "alias"),
+    {"list": folders, "show": models, "pull": models, "rm": models, "alias": models},
 )  # fmt: skip
 # The options of each word, beside those of all.
 _OF_WORD = {
@@ -86,8 +89,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     values = values_of(PAGE, given)
     word, *names = arguments or [""]
     if word not in _OF_WORD:
-        close = get_close_matches(word, _OF_WORD, n=1)
-        hint = f"Did you mean {close[0]}?" if close else "gencli models list, or gencli models show NAME."
+        hint = did_you_mean(close_names(word, _OF_WORD)) or "gencli models list, or gencli models show NAME."
         raise UsageError(f"models takes list, show, pull, rm or alias, not {word!r}.", hint=hint)
     for key in given:
         if key not in (*_OF_WORD[word], "format", "debug"):
@@ -136,7 +138,8 @@ def _found(name: str, source: str, folder: Path) -> _Found:
 def _table(found: Sequence[_Found]) -> str:
     rows = [("name", "source", "size", "dtype", "architecture", "context", "chat", "lanes", "rollback")]
     rows += [(one.name, one.source, *_cells(one.card)) for one in found if isinstance(one.card, Card)]
-    return table(rows) + "".join(f"{one.name}: {one.card}\n" for one in found if isinstance(one.card, str))
+    broken = "".join(f"{one.name}: {one.card}\n" for one in found if isinstance(one.card, str))
+    return f"{table(rows)}{broken}fake, a table of random numbers for tests, is made when it is used.\n"
 
 
 def _cells(card: Card) -> tuple[str, str, str, str, str, str, str]:

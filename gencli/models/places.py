@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from gencli.errors import ConfigError, ModelError
 from gencli.hub.cache import find_snapshot, hub_models
 from gencli.hub.names import read_hub_name
 from gencli.models.aliases import read_aliases
+from processors.names import close_names, did_you_mean
 
-__all__ = ["BUNDLED", "absent", "bundled_folder", "find_local", "full_name", "local_names"]
+__all__ = ["BUNDLED", "absent", "bundled_folder", "find_local", "full_name", "is_bundled", "local_names"]
 
 BUNDLED = ("tiny", "tiny-draft", "fake")
 
@@ -20,6 +20,11 @@ BUNDLED = ("tiny", "tiny-draft", "fake")
 def bundled_folder(name: str) -> Path:
     """The folder of a bundled model."""
     return Path(str(files("gencli") / "assets" / name))
+
+
+def is_bundled(name: str) -> bool:
+    """Whether a name or folder is that of a bundled model, whose files are as trusted as gencli itself."""
+    return name in BUNDLED or Path(name) in [bundled_folder(bundled) for bundled in BUNDLED]
 
 
 def full_name(name: str) -> str:
@@ -46,8 +51,7 @@ def absent(name: str) -> ModelError:
     said = name if target == name else f"{name} ({target})"
     if target.startswith((".", "/", "~")) or target.count("/") > 1:
         return ModelError(f"There is no folder {said}.")
-    close = get_close_matches(name, local_names(), n=1)
-    guess = f"Did you mean {close[0]!r}?" if close else ""
+    guess = did_you_mean([repr(close) for close in close_names(name, local_names())])
     pull = f"gencli models pull {target} fetches it from the hub."
     if read_hub_name(target) is None:
         pull = "Models of the hub are named as in org/name or org/name@revision."
