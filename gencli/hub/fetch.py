@@ -138,8 +138,8 @@ def _link(plan: FetchPlan) -> None:
     if name.revision != plan.listing.commit:
         ref = place_of(name) / "refs" / name.revision
         ref.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(ref) as file:
-            file.write(plan.listing.commit.encode())
+        with replaced(ref) as stream:
+            stream.write(plan.listing.commit.encode())
 
 
 def _blobs(name: HubName) -> Path:
