@@ -135,8 +135,9 @@ class Loop:
         del self._open[event.request]
         if not any(isinstance(end, Finish) and end.reason == "interrupted" for end in ends):
             finishes = [end for end in ends if isinstance(end, Finish)]
-            copied = sum(end.cached_tokens for end in finishes)
-            read = sum(end.prompt_tokens for end in finishes) - copied
+            # The prompt counts once, however many samples have it: as the one that read the most of it did.
+            copied = min((end.cached_tokens for end in finishes), default=0)
+            read = max((end.prompt_tokens for end in finishes), default=0) - copied
             yield replace(self._judge(entry.row, entry.job, ends), read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:

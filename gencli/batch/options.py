@@ -94,6 +94,8 @@ _OUTPUT: tuple[Option, ...] = (
            metavar="FILE"),
     Option(("--resume",), bool, "Go on with a run that was cut short; begin one if there is none.", "Output",
            False),
+    Option(("--allow-other-batch",), bool, "With --resume: let --max-batch and drafts be others than before, "
+           "also in a number format in which they may change texts.", "Output", False),
     Option(("--retry-errors",), bool, "With --resume: take the rows that failed once more.", "Output", False),
     Option(("--overwrite",), bool, "Begin anew, whatever is there.", "Output", False),
     Option(("--keep-journal",), bool, "Keep OUTPUT.journal when every row has succeeded.", "Output", False),

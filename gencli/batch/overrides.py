@@ -10,6 +10,7 @@ from typing import Any
 
 from gencli.batch.formats.base import Cell, RecordFault
 from gencli.batch.formats.jsonl import parse_json
+from gencli.batch.records import ColumnError
 from gencli.errors import UsageError
 from gencli.job import Job, make_job
 from gencli.options import OPTIONS
@@ -36,15 +37,15 @@ ROW_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in 
 _MAX_JOBS = 1024  # that are remembered
 
 
-def refuse_key(key: str, *more: str) -> UsageError:
+def refuse_key(key: str, *more: str) -> ColumnError:
     """What to say of a key that no row has; `more` are other names that could be meant."""
     entry = next((entry for entry in OPTIONS if entry.key == key), None)
     if entry:
         reason = _PER_RUN.get(entry.section) or entry.flag_only
-        return UsageError(f"{key} is set for the whole run, not by a row: {reason}.")
+        return ColumnError(f"{key} is set for the whole run, not by a row: {reason}.")
     if key in builtin_registry().names():
-        return UsageError(f"There is no option {key!r}. It is a stage: write it under stages.")
-    return UsageError(
+        return ColumnError(f"There is no option {key!r}. It is a stage: write it under stages.")
+    return ColumnError(
         f"There is no option {key!r}. {meant_option(key, {name: repr(name) for name in (*ROW_KEYS, *more)})}",
         hint="Columns that are data need --template, --prompt-column or --keep-input.",
     )

@@ -198,6 +198,7 @@ class BeamLoop:
             (score, beam.logprob, cast(Finish, beam.drain(now)[-1]), tuple(beam.output))
             for score, beam in search.finished.entries
         ]
+        scored.sort(key=lambda entry: (len(entry[3]), entry[3]))  # of equal scores the shorter text is first
         return chosen_events(request.id, request.n, scored)
 
     def _end(self, searches: list[Search], reason: str, matched: str | None = None) -> list[Event]:

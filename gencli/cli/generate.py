@@ -34,6 +34,11 @@ from processors.errors import ProcessorsError
 
 __all__ = ["generate", "load_model", "model_choice", "model_identity"]
 
+_COMPANY = (
+    "In {dtype} a text may depend on what is computed beside it: other samples, the batch size, drafts, and "
+    "where a batch was cut. With --dtype float32 it does not."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
@@ -51,7 +56,7 @@ def generate(
 ) -> int:
     """Run the job; the exit code."""
     with ExitStack() as stack:
-        ready = _prepare(job, settings, voice, stack)
+        ready = _prepare(job, len(prompts), settings, voice, stack)
         engine, job = ready.engine, ready.job
         attempts = Attempts(engine)
         requests = list(make_requests(job, prompts, ready.loaded.tokenizer))
@@ -75,11 +80,17 @@ def generate(
     return results.exit_code
 
 
-def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _Ready:
+def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Voice, stack: ExitStack) -> _Ready:
     """Load the model and, beside that, compile the grammar."""
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
-    loaded, seconds = load_model(settings, voice, companions=job.guidance.is_on, on_tokenizer=compiling.begin)
+    loaded, seconds = load_model(
+        settings,
+        voice,
+        companions=job.guidance.is_on,
+        has_company=num_prompts * job.num_drawn > 1 or job.is_drafted,
+        on_tokenizer=compiling.begin,
+    )
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:
         job = job.on(compiled.variant.constraint)
@@ -128,11 +139,17 @@ def model_choice(settings: Settings) -> ModelChoice:
 
 
 def load_model(
-    settings: Settings, voice: Voice, *, companions: bool, on_tokenizer: OnTokenizer | None = None
+    settings: Settings,
+    voice: Voice,
+    *,
+    companions: bool,
+    has_company: bool,
+    on_tokenizer: OnTokenizer | None = None,
 ) -> tuple[Loaded, float]:
     """The model, with lanes for companions or without, and how long it took.
 
-    `on_tokenizer` is called before the weights are read.
+    `has_company` says that texts are computed beside others, or beside drafts: there is a notice where that
+    may change them. `on_tokenizer` is called before the weights are read.
     """
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
@@ -140,8 +157,11 @@ def load_model(
     start = time.monotonic()
     with load_progress(choice.name, voice) as on_bytes:
         loaded = load(choice, on_bytes=on_bytes, on_tokenizer=on_tokenizer)
-    for notice in loaded.runner.spec.notices:
+    spec = loaded.runner.spec
+    for notice in spec.notices:
         voice.say(f"Notice: {notice}")
+    if has_company and not spec.is_batch_invariant:
+        voice.say(f"Notice: {_COMPANY.format(dtype=str(spec.dtype).removeprefix('torch.'))}")
     return loaded, time.monotonic() - start
 
 

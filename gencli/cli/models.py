@@ -26,6 +26,14 @@ from processors.params import MOST, Bounds
 
 __all__ = ["PAGE", "command", "run"]
 
+# The options of each word, beside those of all.
+_OF_WORD = {
+    "list": (),
+    "show": ("batch", "context"),
+    "pull": ("trust_remote_code",),
+    "rm": ("yes",),
+    "alias": ("remove",),
+}
 PAGE = Page(
     """\
 Usage: gencli models list [FOLDER]...
@@ -51,17 +59,9 @@ the Hugging Face hub, remove one from the cache, or give one a name of your own.
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
     "list|show|pull|rm|alias [NAME]",
-    ("list", "show", "pull", "rm", "alias"),
+    tuple(_OF_WORD),
     {"list": folders, "show": models, "pull": models, "rm": models, "alias": models},
 )  # fmt: skip
-# The options of each word, beside those of all.
-_OF_WORD = {
-    "list": (),
-    "show": ("batch", "context"),
-    "pull": ("trust_remote_code",),
-    "rm": ("yes",),
-    "alias": ("remove",),
-}
 _GRAMMARS = {
     "exact": "yes: xgrammar and llguidance know the bytes of each token",
     "decoded": "yes, with bytes as they are decoded: its tokens change with their neighbours",

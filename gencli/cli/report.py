@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from gencli.beams.score import rounded
 from gencli.cli.candidates import candidates, search
 from gencli.cli.draft_report import draft_lines, draft_record
 from gencli.cli.results import Results, Row, failure, tokens_per_second
@@ -74,14 +75,13 @@ def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
     outcome = row.outcomes[sample]
     finish = outcome if isinstance(outcome, Finish) else None
     verdict, failed = finish and finish.verdict, failure(outcome) if outcome else None
-    is_withheld = failed is not None and not row.is_partial
     return {
-        "text": None if is_withheld or outcome is None else outcome.text,
+        "text": row.shown(sample),
         "finish_reason": finish.reason if finish else "error",
         "matched": finish and finish.matched,
         "offset": finish and finish.offset,
         "completion_tokens": finish and finish.completion_tokens,
-        "score": finish and finish.score,
+        "score": rounded(finish.score) if finish and finish.score is not None else None,
         "valid": verdict and verdict.is_valid,
         "parsed": verdict.value if verdict and verdict.is_valid else None,
         "thinking": verdict and verdict.thinking,

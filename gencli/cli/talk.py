@@ -33,7 +33,7 @@ __all__ = ["talk"]
 
 def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
     """Read turns and answer them; the exit code."""
-    loaded, _ = load_model(chat.settings, voice, companions=True)
+    loaded, _ = load_model(chat.settings, voice, companions=True, has_company=chat.job.is_drafted)
     require_template(loaded.tokenizer, is_raw=chat.settings["raw"])
     with Sink() as sink:
         talker = _Talker(chat, loaded, sink=sink, voice=voice, handler=handler)

@@ -8,8 +8,10 @@ import torch
 from gencli.beams.candidates import Candidate, log_probabilities, ranked
 from gencli.beams.finished import FinishedList
 from gencli.beams.places import arrange
-from gencli.beams.score import best_reachable, length_score
+from gencli.beams.results import chosen_events
+from gencli.beams.score import best_reachable, length_score, rounded
 from gencli.beams.search import Child, Search
+from gencli.events import Finish, Timings, Token
 from gencli.sequence import Sequence
 from gencli.text.stream import StopRules, TextStream
 from tests.beams.harness import request
@@ -35,6 +37,31 @@ def test_the_finished_list_keeps_the_best_and_of_equals_the_first():
         found.add(score, text)
     assert found.entries == ((-1.0, "b"), (-1.0, "c"))
     assert (found.is_full, found.worst) == (True, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (-230.1478, -230.1),
+        (-0.000123456, -0.0001235),
+        (-12345.6, -12350.0),
+        (0.0, 0.0),
+        (-math.inf, -math.inf),
+    ],
+)
+def test_four_significant_digits_are_written(value, written):
+    assert rounded(value) == written
+
+
+def test_what_lies_below_four_digits_decides_nothing():
+    """The noise of a float32 forward, in either direction, leaves the order of two equal scores alone."""
+    for noise in (-1e-6, 1e-6):
+        scored = [
+            (-1.5 + part, -3.0, Finish("r", j, f"{j}", "eos", None, None, 1, 2, Timings(0, 0, 0)), (j,))
+            for j, part in enumerate((0.0, noise, -0.01))
+        ]
+        told = [event.text for event in chosen_events("r", 3, scored) if isinstance(event, Token)]
+        assert told == ["0", "1", "2"]
 
 
 def test_candidates_come_in_order_and_none_is_masked():
