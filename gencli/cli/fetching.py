@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from gencli.hub.names import HubName, read_hub_name
 from gencli.models.named import named_models
 from gencli.models.places import BUNDLED, absent, full_name, local_names
 from gencli.settings import Settings
+from processors.names import close_names
 from processors.registry import Registry
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _require_leave(name: str, hub: HubName, settings: Settings, voice: Voice) ->
     said = name if name == str(hub) else f"{name} ({hub})"
     what = f"{said} is here only in part: it lacks {lacks}" if lacks else f"{said} is not on this machine"
     pull = f"gencli models pull {hub}"
-    if "/" not in name and not settings["download"] and get_close_matches(name, local_names(), n=1):
+    if "/" not in name and not settings["download"] and close_names(name, local_names()):
         raise absent(name)  # a slip of the pen is not looked for on the hub
     if settings["offline"]:
         raise ModelError(f"{what}, and {settings.name('offline')} is given.", hint=f"{pull} fetches it.")

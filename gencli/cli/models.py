@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from gencli.models.places import BUNDLED, absent, bundled_folder, find_local
 from gencli.models.vocabulary import grammar_support
 from gencli.option import MAX_BATCH, Option
 from gencli.tab_words import folders, models
+from processors.names import close_names, did_you_mean
 from processors.params import MOST, Bounds
 
 __all__ = ["PAGE", "command", "run"]
@@ -60,7 +60,7 @@ the Hugging Face hub, remove one from the cache, or give one a name of your own.
     ),
     "list|show|pull|rm|alias [NAME]",
     tuple(_OF_WORD),
-    {"list": folders, "show": models, "rm": models, "alias": models},
+    {"list": folders, "show": models, "pull": models, "rm": models, "alias": models},
 )  # fmt: skip
 _GRAMMARS = {
     "exact": "yes: xgrammar and llguidance know the bytes of each token",
@@ -89,8 +89,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     values = values_of(PAGE, given)
     word, *names = arguments or [""]
     if word not in _OF_WORD:
-        close = get_close_matches(word, _OF_WORD, n=1)
-        hint = f"Did you mean {close[0]}?" if close else "gencli models list, or gencli models show NAME."
+        hint = did_you_mean(close_names(word, _OF_WORD)) or "gencli models list, or gencli models show NAME."
         raise UsageError(f"models takes list, show, pull, rm or alias, not {word!r}.", hint=hint)
     for key in given:
         if key not in (*_OF_WORD[word], "format", "debug"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from gencli.cli.interrupts import interrupts
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Voice, confirm
 from gencli.cli.tables import size
+from gencli.environment import environment_layer
 from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import Cached, disk_bytes, hub_cache
 from gencli.hub.names import HubName, read_hub_name
@@ -25,6 +27,10 @@ Shown = tuple[Any, str]  # as JSON, and as text
 def pull(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
     """Fetch a model, or what is new of it."""
     name = _hub_name(names, "pull")
+    if environment_layer(os.environ).values.get("offline"):
+        raise ModelError(
+            f"{name} cannot be fetched: GENCLI_OFFLINE is set.", hint="Unset it for this command."
+        )
     refuse_offline(f"{name} cannot be fetched")
     with interrupts(), quiet_libraries(is_on=not values["debug"]):
         folder = fetch_shown(

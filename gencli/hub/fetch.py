@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Event, Lock
 
 from gencli.errors import ModelError
+from gencli.files import replaced
 from gencli.hub.cache import UNFINISHED, alone, hub_cache, place_of
 from gencli.hub.listing import Listing, RemoteFile, list_files, side_files, weight_names
 from gencli.hub.names import INDEX, HubName
@@ -137,9 +138,8 @@ def _link(plan: FetchPlan) -> None:
     if name.revision != plan.listing.commit:
         ref = place_of(name) / "refs" / name.revision
         ref.parent.mkdir(parents=True, exist_ok=True)
-        part = ref.with_name(f"{ref.name}.{os.getpid()}")
-        part.write_text(plan.listing.commit, encoding="ascii")
-        part.replace(ref)
+        with replaced(ref) as stream:
+            stream.write(plan.listing.commit.encode())
 
 
 def _blobs(name: HubName) -> Path:

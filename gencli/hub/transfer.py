@@ -15,6 +15,7 @@ from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
 from gencli import __version__
 from gencli.errors import ModelError
+from gencli.files import NO_LINK
 from gencli.hub.cache import UNFINISHED, endpoint
 from gencli.hub.failures import FAILURES, TRIES, explain, pause
 from gencli.hub.listing import Listing, RemoteFile
@@ -23,7 +24,7 @@ __all__ = ["Stopped", "Transfer"]
 
 _CHUNK = 2**20  # bytes that are hashed at once
 _RANGE = re.compile(r"bytes (\d{1,18})-")
-_NO_FOLLOW, _BINARY = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_BINARY", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
 
 
 class Stopped(Exception):
@@ -91,7 +92,7 @@ class Transfer:
             )
         path = self._blobs / f"{file.blob}{UNFINISHED}"
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | _NO_FOLLOW | _BINARY, 0o644)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | _BINARY, 0o644)
             with os.fdopen(handle, "r+b") as stream:
                 part = _Part(stream, file, self._on_bytes)
                 had_some = part.done > 0

@@ -11,6 +11,7 @@ from typing import Any
 
 from gencli.drafters.options import BUILT_IN, NO_DRAFTER
 from gencli.errors import ConfigError, UsageError
+from gencli.files import read_file, replaced
 from gencli.hub.names import read_hub_name
 
 __all__ = ["add_alias", "alias_file", "read_aliases", "remove_alias"]
@@ -32,9 +33,7 @@ def read_aliases() -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_MOST + 1)
-        found: Any = json.loads(text) if len(text) <= _MOST else None
+        found: Any = json.loads(read_file(path, _MOST))
     except (OSError, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(target, str) for target in found.values()):
@@ -81,10 +80,9 @@ def remove_alias(name: str) -> str:
 
 def _write(aliases: Mapping[str, str]) -> None:
     path = alias_file()
-    part = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(dict(sorted(aliases.items())), indent=2) + "\n", encoding="utf-8")
-        part.replace(path)
+        with replaced(path) as file:
+            file.write(json.dumps(dict(sorted(aliases.items())), indent=2).encode() + b"\n")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error

@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from gencli.files import read_file, replaced
 from gencli.hub.cache import hub_name
 from gencli.models.checkpoint import weight_files
 from gencli.models.places import find_local
@@ -27,7 +28,7 @@ __all__ = ["ModelIdentity", "identify", "identify_model"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 2**22  # bytes
-_MOST = 1000  # hashes that are kept
+_MOST, _LARGEST = 1000, 2**22  # hashes that are kept, and bytes of their file
 _FRESH = 2 * 10**9  # ns; a file this young may change again without a change of its times
 
 
@@ -110,7 +111,7 @@ class _Kept:
 
         path, entries = user_cache_path("gencli") / "weights.json", None
         with suppress(OSError, ValueError):
-            entries = json.loads(path.read_text(encoding="utf-8"))
+            entries = json.loads(read_file(path, _LARGEST))
         return cls(path, entries if isinstance(entries, dict) else {})
 
     def find(self, path: Path) -> str | None:
@@ -131,11 +132,10 @@ class _Kept:
     def write(self) -> None:
         """Write all of them, the oldest dropped; what cannot be written is hashed again."""
         entries = dict(list(self._entries.items())[-_MOST:])
-        part = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(entries), encoding="utf-8")
-            part.replace(self._path)
+            with replaced(self._path) as file:
+                file.write(json.dumps(entries).encode())
 
 
 def _stamp(stat: os.stat_result) -> list[int]:

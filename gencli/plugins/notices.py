@@ -27,8 +27,6 @@ def plugin_notices(
         if registry.is_builtin(name):
             continue
         if name not in active:
-            if has_rows:
-                continue
             yield f"The stage {name} of {spec.source} is not on: add --stage {name}, with its values."
         elif issubclass(spec.params, AdapterParams):
             yield f"The stage {name} is adapted from {spec.source}: called once for each row, it is slower."
