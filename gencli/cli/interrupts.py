@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from gencli.cli.render import say, tidy
 
-__all__ = ["Interrupts", "interrupts"]
+__all__ = ["Interrupts", "interrupts", "say_interrupted"]
 
 
 class Interrupts:
@@ -23,11 +24,17 @@ class Interrupts:
         """Handle one signal."""
         if self.on_first is None:
             # A KeyboardInterrupt could be swallowed by the imports and loaders it passes through.
-            tidy()
-            say("Interrupted.")
+            say_interrupted()
             os._exit(130)
         self.on_first()
         self.on_first = None
+
+
+def say_interrupted() -> None:
+    """Say that the process was interrupted; on a terminal below the line that shows text or ^C."""
+    tidy()
+    is_seen = sys.stderr is not None and sys.stderr.isatty()
+    say("\nInterrupted." if is_seen else "Interrupted.")
 
 
 @contextmanager

@@ -17,7 +17,6 @@ __all__ = [
     "LineWriter",
     "TextWriter",
     "Writer",
-    "block",
     "label",
 ]
 
@@ -55,26 +54,27 @@ class TextWriter:
 class BlockWriter:
     """Several texts, one labelled block after the other, in the order of the prompts.
 
-    The first unfinished text is streamed; what comes for the others waits until it is their turn.
+    The first unfinished text is streamed; what comes for the others waits until it is their turn. `waiting`
+    are the texts, by row and sample, that are not written to their end.
     """
 
     def __init__(self, sink: Sink, results: Results, *, is_streaming: bool) -> None:
         self._sink, self._is_streaming = sink, is_streaming
-        self._open = [(row, sample) for row in results.rows for sample in range(len(row.texts))]
+        self.waiting = [(row, sample) for row in results.rows for sample in range(len(row.texts))]
         self._is_first = True
         self._written: str | None = None  # of the block that is open
 
     def add(self, event: Event) -> None:
         """Write what the open block gained, and the blocks after it that are complete."""
-        while self._open:
-            row, sample = self._open[0]
+        while self.waiting:
+            row, sample = self.waiting[0]
             is_done = row.outcomes[sample] is not None
             if not is_done and not (self._is_streaming and row.texts[sample]):
                 return
             self._write(row, sample, is_done=is_done)
             if not is_done:
                 return
-            self._open.pop(0)
+            self.waiting.pop(0)
             self._written = None
 
     def close(self) -> None:
@@ -150,12 +150,6 @@ def label(row: Row, sample: int) -> str:
     number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
     prompt = " ".join(row.prompt.split())
     return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
-
-
-def block(row: Row, sample: int) -> str:
-    """A finished text under its label."""
-    text = row.shown(sample)
-    return "" if text is None else label(row, sample) + "\n" + _rest("", text)
 
 
 def _rest(written: str, text: str) -> str:
