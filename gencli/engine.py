@@ -18,7 +18,7 @@ from gencli.guidance.companions import Companions
 from gencli.models.base import ModelRunner
 from gencli.request import Request
 from gencli.scheduler import Choosing, Scheduler
-from gencli.sequence import Sequence, Taken
+from gencli.sequence import Sequence, Taken, reading
 from gencli.speculation import Clock, Speculation
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
@@ -111,7 +111,11 @@ class Engine:
     def run(self) -> Iterator[Event]:
         """Generate until every submitted request has ended. More may be submitted between two events."""
         while self._scheduler.waiting or self._scheduler.running:
-            yield from self._end_all("interrupted") if self._interrupted else self._step()
+            if self._interrupted:
+                yield from self._end_all("interrupted")
+            else:
+                yield from reading(self._scheduler.next_to_run())
+                yield from self._step()
         self._interrupted = False
 
     def interrupt(self) -> None:

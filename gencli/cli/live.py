@@ -12,7 +12,7 @@ from gencli.cli.progress import run_bar
 from gencli.cli.render import Sink
 from gencli.cli.results import Results, Row
 from gencli.cli.writers import BlockWriter
-from gencli.events import Event, Token
+from gencli.events import Error, Event, Finish
 
 __all__ = ["LiveWriter"]
 
@@ -32,7 +32,7 @@ class LiveWriter:
         """Draw the lines anew, not too often; write the texts whose turn has come."""
         if self._meter:
             self._meter.add(event, time.monotonic())
-        if not isinstance(event, Token):
+        if isinstance(event, Finish | Error):
             self._blocks.add(event)
         elif not self._drawing.is_due:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gencli.events import Error, Event, Finish, Token
+from gencli.events import Error, Event, Finish, Reading, Token
 
 __all__ = ["Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
 
@@ -82,7 +82,7 @@ class Results:
         row = self._by_id[event.request]
         if isinstance(event, Token):
             row.texts[event.sample] += event.text
-        else:
+        elif not isinstance(event, Reading):
             row.texts[event.sample] = event.text
             row.outcomes[event.sample] = event
         return row

@@ -7,7 +7,7 @@ from typing import Protocol
 from gencli.cli.render import Sink
 from gencli.cli.report import RunInfo, record
 from gencli.cli.results import Results, Row
-from gencli.events import Event, Token
+from gencli.events import Error, Event, Finish, Token
 from gencli.jsontext import to_json
 
 __all__ = [
@@ -122,7 +122,7 @@ class JsonLinesWriter:
     def add(self, event: Event) -> None:
         """Write the prompt's line if this was its last event."""
         row = self._results.row(event.request)
-        if not isinstance(event, Token) and row.is_done:
+        if isinstance(event, Finish | Error) and row.is_done:
             self._sink.write(to_json(record(row, self._info), encoding=self._sink.encoding) + "\n")
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gencli.engine import Engine
-from gencli.events import Error, Event, Finish, Token
+from gencli.events import Error, Event, Finish, Reading, Token
 from gencli.request import Request
 from gencli.structured.cached import PerStructure
 from gencli.structured.verdict import Judge
@@ -65,13 +65,14 @@ class Attempts:
 
     def _told(self, event: Event) -> Iterator[Event]:
         key = event.request, event.sample
-        draw = self._draws[key] if isinstance(event, Token) else self._draws.pop(key)
+        is_open = isinstance(event, Token | Reading)
+        draw = self._draws[key] if is_open else self._draws.pop(key)
         event = replace(event, request=draw.request.id, sample=draw.sample)
         if isinstance(event, Finish):
             event = self._judges(draw.structure)(event)
             if event.verdict is not None:
                 event = replace(event, verdict=replace(event.verdict, attempts=draw.attempt))
-        if isinstance(event, Token) or not _may_differ(event) or not self._draw_again(event, draw):
+        if isinstance(event, Token | Reading) or not _may_differ(event) or not self._draw_again(event, draw):
             yield event
 
     def _draw_again(self, end: Finish | Error, draw: _Draw) -> bool:
