@@ -194,8 +194,8 @@ def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
     return replace(job.guidance, negative=_encode(job, job.negative, tokenizer))
 
 
-def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
-    """What deserves a word before the run."""
+def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iterator[str]:
+    """What deserves a word before the run. With `has_rows`, rows may switch on what is off in the job."""
     if not job.is_chat and any(prompt.endswith(" ") for prompt in prompts):
         yield (
             "The prompt ends with a space. Most tokenizers put the space before the next word, "
@@ -207,7 +207,8 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
         if job.structure.notice:
             yield job.structure.notice
         yield from _idle_stops(job)
-    yield from plugin_notices(job.assembly.chain, job.registry, drafter=job.drafting.drafter)
+    plugged = job.assembly.chain, job.registry
+    yield from plugin_notices(*plugged, drafter=job.drafting.drafter, has_rows=has_rows)
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from gencli.batch.records import Outcome, Row
 from gencli.errors import GenerationError, UsageError
+from gencli.files import NO_LINK, open_regular
 
 __all__ = ["VERSION", "Journal", "journal_path", "read_header"]
 
@@ -38,7 +39,7 @@ def journal_path(output: Path) -> Path:
 def read_header(path: Path) -> dict[str, Any] | None:
     """The header of a journal; None if there is none yet. Raises UsageError for what is no journal."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             line = file.readline(_MAX_HEADER)
     except FileNotFoundError:
         return None
@@ -87,7 +88,7 @@ class Journal:
         self.path = path
         self._rows, self._offsets, self._failed = array("q"), array("q"), bytearray()
         is_old = read_header(path) is not None
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | _BINARY | (0 if is_old else os.O_TRUNC)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK | _BINARY | (0 if is_old else os.O_TRUNC)
         try:
             self._handle = os.open(path, flags, 0o644)
         except OSError as error:

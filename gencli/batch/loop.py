@@ -10,15 +10,13 @@ from gencli.batch.engines.base import OnTokens
 from gencli.batch.feed import row_request
 from gencli.batch.grammars import Grammars
 from gencli.batch.overrides import RowJobs
-from gencli.batch.records import Outcome, Row
+from gencli.batch.records import Failure, Outcome, Row
 from gencli.engine import Engine
-from gencli.errors import GencliError
 from gencli.events import Error, Event, Finish, Reading, Token
 from gencli.job import Job
 from gencli.reading import PromptProgress
 from gencli.structured.attempts import Attempts
 from gencli.tokenizer import Tokenizer
-from processors.errors import ProcessorsError
 
 __all__ = ["Ended", "Judge", "Loop"]
 
@@ -33,6 +31,7 @@ class _Open:
     row: Row
     job: Job
     ends: list[Ended | None]
+    num_open: int
 
 
 class Loop:
@@ -120,10 +119,11 @@ class Loop:
             job = self._jobs.job(row.options, is_chat=bool(row.messages))
             request = row_request(row, self._grammars.ready(job), self._tokenizer)
             self._attempts.submit(request, job.structure)
-        except (GencliError, ProcessorsError) as error:
-            yield self._refused(row, job, type(error).__name__, str(error))
+        except Exception as error:  # whatever it is, the other rows go on
+            failure = Failure.of(error)
+            yield self._refused(row, job, failure.type, failure.message)
         else:
-            self._open[request.id] = _Open(row, job, [None] * job.n)
+            self._open[request.id] = _Open(row, job, [None] * job.n, job.n)
             self._num_samples += job.n
 
     def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
@@ -136,9 +136,10 @@ class Loop:
         entry = self._open[event.request]
         entry.ends[event.sample] = event
         self._num_samples -= 1
-        ends = [end for end in entry.ends if end is not None]
-        if len(ends) < len(entry.ends):
+        entry.num_open -= 1
+        if entry.num_open:
             return
+        ends = [end for end in entry.ends if end is not None]
         del self._open[event.request]
         if not any(isinstance(end, Finish) and end.reason == "interrupted" for end in ends):
             finishes = [end for end in ends if isinstance(end, Finish)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from gencli.batch.journal import Journal, journal_path, read_header
 from gencli.batch.outputs.output import Output
 from gencli.batch.plan import Plan
 from gencli.errors import UsageError
+from gencli.files import new_file
 
 __all__ = ["Places"]
 
@@ -40,7 +42,7 @@ class Places:
         To overwrite is to begin a journal at once: an old output is never taken for the new one.
         """
         if plan["overwrite"]:
-            self.journal.write_bytes(b"")
+            os.close(new_file(self.journal))
         if plan["resume"] or plan["overwrite"]:
             return
         if read_header(self.journal) is not None:

@@ -26,6 +26,7 @@ from gencli.errors import UsageError
 from gencli.models.card import read_card
 from gencli.models.placement import is_batch_invariant, pick_device, pick_dtype
 from gencli.models.places import find_local
+from gencli.models.watch import OnBytes
 from gencli.settings import Settings
 from gencli.sources import gather
 
@@ -53,18 +54,18 @@ class Batch:
         """Read all rows once."""
         return survey(self.rows, on_fault)
 
-    def fingerprint(self, found: Survey) -> dict[str, Any]:
-        """What must not change until the batch is complete."""
+    def fingerprint(self, found: Survey, on_bytes: OnBytes | None = None) -> dict[str, Any]:
+        """What must not change until the batch is complete; `on_bytes` is told how far hashing is."""
         template = self.row_options.template
         columns = {**self.plan.columns, "--template": template and template.text}
         known = self._number_format()
         name = str(known[0]).removeprefix("torch.") if known else ""
-        return fingerprint(self.settings, self.jobs.base, found, columns, name)
+        return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
 
-    def open_journal(self, places: Places, found: Survey) -> Journal:
+    def open_journal(self, places: Places, found: Survey, on_bytes: OnBytes | None = None) -> Journal:
         """The journal, to go on with or new. Raises UsageError for a run that may not go on with this one."""
         names = company(self.settings, found)
-        return places.open(self.fingerprint(found), company=names, is_free=self.is_free)
+        return places.open(self.fingerprint(found, on_bytes), company=names, is_free=self.is_free)
 
     def begun_with(self, name: str) -> Any:
         """What the run that is gone on with began with; None for a run that begins."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gencli.errors import UsageError
+from gencli.errors import GencliError, UsageError
+from processors.errors import ProcessorsError
 
 __all__ = ["ColumnError", "Failure", "Outcome", "Record", "Row"]
 
@@ -27,6 +28,16 @@ class Failure:
     type: str
     message: str
     is_of_columns: bool = False
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Of an exception; one that is not ours is a fault, but of this row alone."""
+        if isinstance(error, GencliError | ProcessorsError):
+            kind = UsageError if isinstance(error, UsageError) else type(error)
+            message = f"{error} {getattr(error, 'hint', '')}".strip()
+            return cls(kind.__name__, message, getattr(error, "is_of_columns", False))
+        name = type(error).__name__
+        return cls(name, f"Unexpected {name}: {error}. This is a fault of gencli, or of a plug-in.")
 
 
 @dataclass(frozen=True, slots=True)

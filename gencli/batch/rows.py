@@ -16,8 +16,7 @@ from gencli.batch.messages import has_system, read_messages
 from gencli.batch.openai import is_request, read_request
 from gencli.batch.overrides import ROW_KEYS, RowJobs, refuse_key, typed
 from gencli.batch.records import ColumnError, Failure, Record, Row
-from gencli.errors import GencliError, UsageError
-from processors.errors import ProcessorsError
+from gencli.errors import UsageError
 
 if TYPE_CHECKING:
     from gencli.batch.template import PromptTemplate
@@ -72,17 +71,11 @@ def _row(record: Record, options: RowOptions, jobs: RowJobs) -> Row:
         if "system" in given and has_system(row.messages):
             raise UsageError("The row has a system message and the option system. Leave one of them out.")
         jobs.job(given, is_chat=messages is not None)
-    except (GencliError, ProcessorsError, RecordFault) as error:
-        return Row(record, name, failure=_failure(error))
+    except RecordFault as error:
+        return Row(record, name, failure=Failure("InputError", str(error)))
+    except Exception as error:  # whatever it is, the other rows go on
+        return Row(record, name, failure=Failure.of(error))
     return row
-
-
-def _failure(error: Exception) -> Failure:
-    kind = "InputError" if isinstance(error, RecordFault) else type(error).__name__
-    if isinstance(error, UsageError):
-        kind = UsageError.__name__
-    message = f"{error} {getattr(error, 'hint', '')}".strip()
-    return Failure(kind, message, getattr(error, "is_of_columns", False))
 
 
 def _naming(columns: Mapping[str, Any], options: RowOptions) -> str | None:

@@ -21,10 +21,12 @@ from gencli.batch.summary import Summary
 from gencli.batch.survey import Kind, Survey
 from gencli.cli.batch_generate import End, generate_rows
 from gencli.cli.batch_preview import preview
+from gencli.cli.display import load_progress
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
 from gencli.cli.tables import size
 from gencli.errors import UsageError
+from gencli.files import replaced
 from gencli.job import notices
 from gencli.jsontext import to_json
 from gencli.settings import Layer, resolve
@@ -50,7 +52,11 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
     """Run the batch; the exit code."""
     batch = prepare(plan, os.environ)
     voice, sink = Voice(is_quiet=batch.settings["quiet"]), Sink()
-    for text in (*batch.input.notices, *batch.settings.notices(), *notices(batch.jobs.base, ())):
+    for text in (
+        *batch.input.notices,
+        *batch.settings.notices(),
+        *notices(batch.jobs.base, (), has_rows=True),
+    ):
         voice.say(f"Notice: {text}")
     if plan["dry_run"]:
         return preview(batch, sink)
@@ -126,7 +132,8 @@ def _streamed(run: _Run) -> int:
 def _journalled(run: _Run, places: Places) -> int:
     """Results are kept in the journal until all are there; then the output is written from it."""
     plan = run.batch.plan
-    journal = run.batch.open_journal(places, run.survey)
+    with load_progress(run.batch.settings["model"], run.voice, "Hashing") as on_bytes:
+        journal = run.batch.open_journal(places, run.survey, on_bytes)
     try:
         progress, end = _kept_safe(run, journal)
         is_needed = end.status != "complete" or progress.failed or plan["keep_journal"]
@@ -181,7 +188,8 @@ def _finished(run: _Run, progress: Progress, end: End) -> int:
         run.voice.say(line)
     if (path := run.batch.plan["summary"]) is not None:
         try:
-            Path(path).write_text(to_json(summary.to_dict(), indent=2) + "\n", encoding="utf-8")
+            with replaced(Path(path)) as file:
+                file.write((to_json(summary.to_dict(), indent=2) + "\n").encode())
         except OSError as error:
             raise UsageError(f"--summary {path}: cannot be written: {error.strerror}.") from error
     return _EXIT.get(end.status, 7 if progress.failed else 0)

@@ -21,6 +21,7 @@ from gencli.errors import GencliError
 from gencli.events import Error
 from gencli.guidance.amateur import load_amateurs
 from gencli.job import Job, make_requests
+from gencli.models.identity import ModelIdentity, identify_model
 from gencli.models.resolve import Loaded, ModelChoice, load
 from gencli.models.spread import Spread
 from gencli.models.vocabulary import OnTokenizer
@@ -31,7 +32,7 @@ from gencli.structured.compiling import Compiled, Compiling
 from gencli.structured.wanted import Structure
 from processors.errors import ProcessorsError
 
-__all__ = ["generate", "load_model", "model_choice"]
+__all__ = ["generate", "load_model", "model_choice", "model_identity"]
 
 _COMPANY = (
     "In {dtype} a text may depend on what is computed beside it: other samples, the batch size, drafts, and "
@@ -63,7 +64,9 @@ def generate(
         num_said = _say_notices(engine, voice)
         is_partial = job.structure is None or job.structure.is_partial
         results = Results(prompts, job.n, is_partial=is_partial)
-        info = RunInfo(settings["model"], engine.effective(requests[0]).chain, job, ready.compiled)
+        identity = None if settings["format"] == "text" else model_identity(settings, voice)
+        chain_run = engine.effective(requests[0]).chain
+        info = RunInfo(settings["model"], chain_run, job, ready.compiled, identity)
         handler.on_first = engine.interrupt
         writers = open_writers(settings, sink, results, info, voice, stack)
         for event in chain(refused, attempts.run()):
@@ -160,6 +163,12 @@ def load_model(
     if has_company and not spec.is_batch_invariant:
         voice.say(f"Notice: {_COMPANY.format(dtype=str(spec.dtype).removeprefix('torch.'))}")
     return loaded, time.monotonic() - start
+
+
+def model_identity(settings: Settings, voice: Voice) -> ModelIdentity | None:
+    """Revision and hash of the model; None for `fake`. Hashing is shown where it takes long."""
+    with load_progress(settings["model"], voice, "Hashing") as on_bytes:
+        return identify_model(settings["model"], on_bytes)
 
 
 def _submit(attempts: Attempts, requests: Sequence[Request], structure: Structure | None) -> list[Error]:

@@ -13,6 +13,7 @@ from gencli.cli.render import Sink
 from gencli.cli.results import Results, Row
 from gencli.cli.writers import BlockWriter
 from gencli.events import Error, Event, Finish
+from gencli.text.escapes import escape_controls
 
 __all__ = ["LiveWriter"]
 
@@ -25,15 +26,16 @@ class LiveWriter:
     """
 
     def __init__(self, sink: Sink, results: Results, drawing: Drawing, meter: Meter | None) -> None:
-        self._blocks = BlockWriter(sink, results, is_streaming=False)
+        self._results, self._blocks = results, BlockWriter(sink, results, is_streaming=False)
         self._drawing, self._meter = drawing, meter
+        self._held: dict[int, tuple[Row, int]] = {}  # texts that wait for their turn, by their place in it
 
     def add(self, event: Event) -> None:
         """Draw the lines anew, not too often; write the texts whose turn has come."""
         if self._meter:
             self._meter.add(event, time.monotonic())
         if isinstance(event, Finish | Error):
-            self._blocks.add(event)
+            self._end(self._results.row(event.request), event)
         elif not self._drawing.is_due:
             return
         bar = [run_bar(self._meter.pace(time.monotonic()))] if self._meter else []
@@ -43,20 +45,35 @@ class LiveWriter:
         """Take the lines away; the texts are written by then."""
         self._drawing.erase()
 
+    def _end(self, row: Row, event: Finish | Error) -> None:
+        """Write the texts whose turn has come."""
+        self._held[_place(row, event.sample)] = row, event.sample
+        self._blocks.add(event)
+        self._held = {at: held for at, held in self._held.items() if at >= self._blocks.num_written}
+
     def _lines(self, room: int) -> list[Text]:
         """A line for each text that has begun, as many as there is room for, and how many more there are."""
-        begun = [(row, sample) for row, sample in self._blocks.waiting if row.texts[sample]]
-        rest = len(self._blocks.waiting) - len(begun)
-        if len(begun) + (rest > 0) > room:
-            begun.sort(key=lambda entry: entry[0].outcomes[entry[1]] is not None)  # those that run first
-            rest = len(self._blocks.waiting) - max(0, room - 1)
-        shown = begun[: len(self._blocks.waiting) - rest]
-        more = [Text(f"{rest} more")] if rest else []
-        return [*(self._line(row, sample) for row, sample in shown), *more][:room]
+        running = {
+            _place(row, sample): (row, sample)
+            for row in self._results.rows
+            for sample in row.running
+            if row.texts[sample]
+        }
+        begun = sorted({**running, **self._held})
+        missing = sum(len(row.texts) for row in self._results.rows) - self._blocks.num_written
+        if missing > room or missing > len(begun):
+            begun = sorted(begun, key=lambda at: at in self._held)[: max(0, room - 1)]  # those that run first
+        texts = [self._line(*(running.get(at) or self._held[at])) for at in begun]
+        rest = missing - len(begun)
+        return [*texts, *([Text(f"{rest} more")] if rest else [])][:room]
 
     def _line(self, row: Row, sample: int) -> Text:
         width, _ = self._drawing.size
         number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
-        words = " ".join(row.texts[sample][-2 * width :].split())
-        tail = "".join(char for char in words if char.isprintable())
+        tail = escape_controls(" ".join(row.texts[sample][-2 * width :].split()))
         return Text(f"[{number}] {tail[-max(1, width - len(number) - 4) :]}")
+
+
+def _place(row: Row, sample: int) -> int:
+    """The place of a text among all that are written."""
+    return (int(row.id) - 1) * len(row.texts) + sample
