@@ -12,8 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gencli import __version__
-from gencli.cli.interrupts import say_interrupted
-from gencli.cli.render import OutputClosed, Sink, prepare, say
+from gencli.cli.render import OutputClosed, Sink, prepare, say, say_interrupted
 from gencli.errors import UsageError
 
 if TYPE_CHECKING:

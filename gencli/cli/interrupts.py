@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from gencli.cli.render import say, tidy
+from gencli.cli.render import say_interrupted
 
-__all__ = ["Interrupts", "interrupts", "say_interrupted"]
+__all__ = ["Interrupts", "interrupts"]
 
 
 class Interrupts:
@@ -28,13 +27,6 @@ class Interrupts:
             os._exit(130)
         self.on_first()
         self.on_first = None
-
-
-def say_interrupted() -> None:
-    """Say that the process was interrupted; on a terminal below the line that shows text or ^C."""
-    tidy()
-    is_seen = sys.stderr is not None and sys.stderr.isatty()
-    say("\nInterrupted." if is_seen else "Interrupted.")
 
 
 @contextmanager
