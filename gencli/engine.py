@@ -20,7 +20,7 @@ from gencli.models.base import ModelRunner
 from gencli.request import Request
 from gencli.samples import Samples
 from gencli.scheduler import Choosing, Scheduler
-from gencli.sequence import Sequence, Taken
+from gencli.sequence import Sequence, Taken, reading
 from gencli.speculation import Clock, Speculation
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
@@ -121,6 +121,7 @@ class Engine:
                 yield from self._scheduler.pending.end("interrupted")
             else:
                 yield from self._scheduler.pending.end_late()
+                yield from reading(self._scheduler.next_to_run())
                 yield from self._step()
         self._interrupted = False
 

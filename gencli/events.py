@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gencli.structured.verdict import Verdict
     from processors.base import Document
 
-__all__ = ["Candidate", "Drafted", "Error", "Event", "Finish", "Timings", "Token"]
+__all__ = ["Candidate", "Drafted", "Error", "Event", "Finish", "Reading", "Timings", "Token"]
 
 _FEW = 3  # plain steps without which nothing is said about what they take
 
@@ -23,6 +23,16 @@ class Token:
     sample: int
     text: str
     ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A long prompt is about to be read on: `done` of its `total` tokens are in the KV cache."""
+
+    request: str
+    sample: int
+    done: int
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,4 +142,4 @@ class Error:
     text: str
 
 
-Event = Token | Finish | Error
+Event = Token | Reading | Finish | Error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from gencli.budget import fitting, lanes_of, span_cost, step_limit
 from gencli.lookahead import WINDOW, LookAhead
@@ -110,6 +111,12 @@ class Scheduler:
             self.running.append(sequence)
             admitted.append(sequence)
         return admitted
+
+    def next_to_run(self) -> Iterator[Sequence]:
+        """Sequences that run, and those for which there is room as well."""
+        self._fill()
+        room = max(0, self.limit - len(self.running))
+        return chain(self.running, islice(self.waiting, room))
 
     def _has_room(self) -> bool:
         return bool(self.waiting and len(self.running) < self.limit and self._slots)

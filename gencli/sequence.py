@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field, replace
 
 from gencli.errors import GencliError, GenerationError
-from gencli.events import Drafted, Error, Event, Finish, Timings, Token
+from gencli.events import Drafted, Error, Event, Finish, Reading, Timings, Token
 from gencli.request import Request
 from gencli.text.stream import Delta, TextStream
 from gencli.text.stream import Finish as Reason
 from processors.base import Document, Followed
 
-__all__ = ["Sequence", "Taken"]
+__all__ = ["Sequence", "Taken", "reading"]
+
+_LONG = 64  # tokens of a prompt of which it is told that they are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +173,12 @@ class Sequence:
             logprob=self.logprob,
             drafted=self.drafted,
         )
+
+
+def reading(sequences: Iterable[Sequence]) -> list[Event]:
+    """How far each of these is with its prompt, as long as much of that is to be read yet."""
+    return [
+        Reading(sequence.request.id, sequence.sample, sequence.fed, len(sequence.prompt))
+        for sequence in sequences
+        if len(sequence.prompt) - sequence.fed > _LONG
+    ]

@@ -12,8 +12,9 @@ from gencli.batch.grammars import Grammars
 from gencli.batch.overrides import RowJobs
 from gencli.batch.records import Failure, Outcome, Row
 from gencli.engine import Engine
-from gencli.events import Error, Event, Finish, Token
+from gencli.events import Error, Event, Finish, Reading, Token
 from gencli.job import Job
+from gencli.reading import PromptProgress
 from gencli.structured.attempts import Attempts
 from gencli.tokenizer import Tokenizer
 
@@ -54,6 +55,7 @@ class Loop:
         self._ahead = ahead
         self._open: dict[str, _Open] = {}
         self._num_samples = 0
+        self._prompts = PromptProgress()
         self._deadline: float | None = None
         self._is_draining = False
 
@@ -66,6 +68,11 @@ class Loop:
     def occupancy(self) -> float:
         """What runs, of what may run at once."""
         return self._engine.occupancy
+
+    @property
+    def reading(self) -> str:
+        """How far long prompts are that are being read; empty if none is."""
+        return self._prompts.text
 
     @property
     def limit(self) -> int:
@@ -89,6 +96,7 @@ class Loop:
         yield from self._feed(source)
         while self._open:
             for event in self._attempts.run():
+                self._prompts.add(event)
                 on_tokens(len(event.ids) if isinstance(event, Token) else 0)
                 yield from self._took(event)
                 yield from self._drained()
@@ -123,7 +131,7 @@ class Loop:
         return self._judge(row, job, [Error(name, sample, kind, message, "") for sample in range(job.n)])
 
     def _took(self, event: Event) -> Iterator[Outcome]:
-        if isinstance(event, Token):
+        if isinstance(event, Token | Reading):
             return
         entry = self._open[event.request]
         entry.ends[event.sample] = event

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from gencli.beams.results import chosen_events, interrupted
 from gencli.beams.score import length_score
-from gencli.events import Error, Event, Finish, Token
+from gencli.events import Error, Event, Finish, Reading, Token
 from gencli.request import Request
 
 __all__ = ["BestOf", "widened"]
@@ -45,6 +45,9 @@ class BestOf:
             pool = self._pools.get(event.request)
             if pool is None:
                 yield event
+            elif isinstance(event, Reading):
+                if event.sample < pool.wanted:
+                    yield event
             elif isinstance(event, Token):
                 pool.ids.setdefault(event.sample, []).extend(event.ids)
             else:

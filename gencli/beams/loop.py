@@ -20,6 +20,7 @@ from gencli.models.base import ModelRunner
 from gencli.plan import Feed, StepPlan
 from gencli.request import Request
 from gencli.sequence import Sequence as Beam
+from gencli.sequence import reading
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
@@ -86,6 +87,8 @@ class BeamLoop:
             if self._interrupted:
                 yield from self._end([*self._running, *self._waiting], "interrupted")
             else:
+                first = self._running or [*self._waiting][:1]
+                yield from reading(search.running[0] for search in first)
                 yield from self._step()
         self._interrupted = False
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gencli import __version__
-from gencli.cli.render import OutputClosed, Sink, prepare, say
+from gencli.cli.render import OutputClosed, Sink, prepare, say, say_interrupted
 from gencli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OutputClosed:
         return 0  # `| head` has all that it wanted
     except KeyboardInterrupt:
-        say("Interrupted.")
+        say_interrupted()
         return 130
 
 

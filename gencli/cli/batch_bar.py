@@ -38,10 +38,10 @@ class BatchBar:
             self._say(f"Notice: {text}")
         self._num_said = len(self._engine.notices)
         if self._drawing is not None and self._drawing.is_due:
-            self._drawing.show(share_bar(self._progress.share, self._progress.line(now)))
+            self._drawing.show(share_bar(self._progress.share, self._line(now)))
         elif self._drawing is None and now - self._last >= _SECONDS:
             self._last = now
-            self._voice.say(self._progress.line(now))
+            self._voice.say(self._line(now))
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Count a row."""
@@ -51,6 +51,9 @@ class BatchBar:
         """Take the bar away."""
         if self._drawing is not None:
             self._drawing.erase()
+
+    def _line(self, now: float) -> str:
+        return ", ".join(filter(None, [self._progress.line(now), self._engine.reading]))
 
     def _say(self, text: str) -> None:
         self.close()

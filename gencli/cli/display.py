@@ -17,7 +17,7 @@ from gencli.models.watch import OnBytes
 from gencli.settings import Settings
 from gencli.structured.wanted import Structure
 
-__all__ = ["load_progress", "open_writers"]
+__all__ = ["load_progress", "open_writers", "reading_line"]
 
 _LARGE = 256 * 10**6  # bytes of weights that take long enough to be spoken of off a terminal
 
@@ -60,6 +60,8 @@ def open_writers(
     is_seen = is_text and is_streaming and not sink.is_file
     if voice.has_drawing and not is_seen and not any(isinstance(one, LiveThinking) for one in told):
         writers.append(_bar(sink, results, info, stack))
+    elif voice.has_drawing:
+        writers.append(reading_line(sink, stack))
     return [*writers, *told]
 
 
@@ -92,6 +94,16 @@ def _live(sink: Sink, results: Results, info: RunInfo, voice: Voice, stack: Exit
     limits = info.job.limits
     meter = None if voice.is_quiet else Meter(len(results.rows) * info.job.n, limits.max_tokens)
     return LiveWriter(sink, results, drawing, meter)
+
+
+def reading_line(sink: Sink, stack: ExitStack) -> Writer:
+    """What shows on stderr that a long prompt is being read; it makes room for the result."""
+    from gencli.cli.drawing import Drawing
+    from gencli.cli.progress import ReadingLine
+
+    drawing = stack.enter_context(Drawing(sys.stderr))
+    sink.before_write = drawing.erase  # the two may be one terminal
+    return ReadingLine(drawing)
 
 
 def _bar(sink: Sink, results: Results, info: RunInfo, stack: ExitStack) -> Writer:

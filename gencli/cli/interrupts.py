@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from gencli.cli.render import say, tidy
+from gencli.cli.render import say_interrupted
 
 __all__ = ["Interrupts", "interrupts"]
 
@@ -23,8 +23,7 @@ class Interrupts:
         """Handle one signal."""
         if self.on_first is None:
             # A KeyboardInterrupt could be swallowed by the imports and loaders it passes through.
-            tidy()
-            say("Interrupted.")
+            say_interrupted()
             os._exit(130)
         self.on_first()
         self.on_first = None

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gencli.events import Event, Finish, Token
+from gencli.events import Event, Finish, Reading, Token
+from gencli.reading import PromptProgress
 
 __all__ = ["Meter", "Pace"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Samples that have ended, of how many; tokens a second and seconds left, where they can be told."""
+    """Samples that have ended, of how many; tokens a second and seconds left, where they can be told.
+
+    `reading` says how far prompts are that are being read.
+    """
 
     done: int
     total: int
     speed: float | None
     left: float | None
+    reading: str = ""
 
 
 class Meter:
@@ -24,6 +29,7 @@ class Meter:
 
     def __init__(self, total: int, max_tokens: int) -> None:
         self._total, self._max_tokens = total, max_tokens
+        self._prompts = PromptProgress()
         self._open: dict[tuple[str, int], int] = {}
         self._ended: list[int] = []
         self._failed: list[int] = []  # their lengths say nothing of the others
@@ -31,6 +37,9 @@ class Meter:
 
     def add(self, event: Event, now: float) -> None:
         """Take note of an event at a time in seconds."""
+        self._prompts.add(event)
+        if isinstance(event, Reading):
+            return
         name = event.request, event.sample
         if isinstance(event, Token):
             self._open[name] = self._open.get(name, 0) + len(event.ids)
@@ -53,7 +62,8 @@ class Meter:
         speed = (self._tokens - before) / (now - start) if now > start and self._tokens > before else None
         length = sum(self._ended) / len(self._ended) if self._ended else self._max_tokens
         missing = length * (self._total - done) - sum(min(length, got) for got in self._open.values())
-        return Pace(done, self._total, speed, missing / speed if speed else None)
+        left = missing / speed if speed else None
+        return Pace(done, self._total, speed, left, self._prompts.text)
 
     @property
     def _tokens(self) -> int:

@@ -18,9 +18,10 @@ from rich.table import Column
 from gencli.cli.drawing import Drawing
 from gencli.cli.pace import Meter, Pace
 from gencli.clock import clock
-from gencli.events import Event
+from gencli.events import Event, Reading
+from gencli.reading import PromptProgress
 
-__all__ = ["LoadBar", "RunBar", "run_bar", "share_bar"]
+__all__ = ["LoadBar", "ReadingLine", "RunBar", "run_bar", "share_bar"]
 
 
 class LoadBar:
@@ -58,7 +59,8 @@ class RunBar:
     def add(self, event: Event) -> None:
         """Count the event; draw the bar anew, not too often."""
         self._meter.add(event, time.monotonic())
-        if self._drawing.is_due:
+        is_first = isinstance(event, Reading) and not event.done
+        if is_first or self._drawing.is_due:
             self._draw()
 
     def close(self) -> None:
@@ -69,10 +71,30 @@ class RunBar:
         self._drawing.show(run_bar(self._meter.pace(time.monotonic())))
 
 
+class ReadingLine:
+    """A line that says how much of a long prompt is read, until there is text."""
+
+    def __init__(self, drawing: Drawing) -> None:
+        self._drawing, self._prompts = drawing, PromptProgress()
+
+    def add(self, event: Event) -> None:
+        """Draw the line anew, or take it away."""
+        self._prompts.add(event)
+        if text := self._prompts.text:
+            self._drawing.show(f"{text[0].upper()}{text[1:]}")
+        else:
+            self._drawing.erase()
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._drawing.erase()
+
+
 def run_bar(pace: Pace) -> RenderableType:
     """The line that shows a run's pace."""
     rate = [] if pace.speed is None else [f"{pace.speed:.1f} tok/s"]
     rate += [] if pace.left is None else [f"{clock(pace.left)} left"]
+    rate += [pace.reading] if pace.reading else []
     bar = Progress(_text(f"{pace.done} of {pace.total} done"), BarColumn(), _text(", ".join(rate)))
     bar.add_task("", total=pace.total, completed=pace.done)
     return bar.get_renderable()

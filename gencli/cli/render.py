@@ -27,6 +27,7 @@ __all__ = [
     "prepare",
     "prompt",
     "say",
+    "say_interrupted",
     "silence",
     "tidy",
 ]
@@ -126,6 +127,13 @@ def tidy() -> None:
     for stream in (sys.stdout, sys.stderr):
         if has_control(stream):
             draw(stream, "\x1b[?7h\x1b[J\x1b[?25h")
+
+
+def say_interrupted() -> None:
+    """Say that the process was interrupted; on a terminal below the line that shows text or ^C."""
+    tidy()
+    is_seen = sys.stderr is not None and sys.stderr.isatty()
+    say("\nInterrupted." if is_seen else "Interrupted.")
 
 
 class Sink:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gencli.events import Error, Event, Finish, Token
+from gencli.events import Error, Event, Finish, Reading, Token
 from processors.errors import StageFailure
 
 __all__ = ["Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
@@ -52,6 +52,8 @@ class Row:
         if isinstance(event, Token):
             self.texts[event.sample] += event.text
             self.running.add(event.sample)
+            return
+        if isinstance(event, Reading):
             return
         self.texts[event.sample] = event.text
         self.outcomes[event.sample] = event

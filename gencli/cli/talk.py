@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from gencli.chat.commands import Scene, obey, same_again
@@ -10,15 +11,17 @@ from gencli.chat.complete import complete
 from gencli.chat.conversation import draw_seed, prompt_ids, require_template
 from gencli.chat.state import Chat
 from gencli.cli.chain_view import chain_table
+from gencli.cli.display import reading_line
 from gencli.cli.generate import load_model, model_choice
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, prompt, say
 from gencli.cli.results import failure
 from gencli.cli.turns import Reader, open_reader
+from gencli.cli.writers import Writer
 from gencli.drafters.make import make_drafter
 from gencli.engine import Engine
 from gencli.errors import GencliError, GenerationError
-from gencli.events import Error, Finish, Token
+from gencli.events import Error, Finish, Reading, Token
 from gencli.guidance.amateur import load_amateurs
 from gencli.job import Job, make_request, notices
 from gencli.models.resolve import Loaded
@@ -42,8 +45,10 @@ def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
     loaded, _ = load_model(
         chat.settings, voice, companions=True, has_company=is_drafted, on_tokenizer=on_tokenizer
     )
-    with Sink() as sink:
-        talker = _Talker(chat, loaded, sink=sink, voice=voice, handler=handler)
+    with ExitStack() as stack:
+        sink = stack.enter_context(Sink())
+        shown = [reading_line(sink, stack)] if voice.has_drawing else []
+        talker = _Talker(chat, loaded, sink=sink, shown=shown, voice=voice, handler=handler)
         reader = open_reader(talker.offer)
         if reader.is_live:
             voice.say(f"{chat.settings['model']}, seed {chat.conversation.seed}. /help lists the commands.")
@@ -53,8 +58,17 @@ def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
 class _Talker:
     """The chat as it stands, and the engine that keeps what it has read."""
 
-    def __init__(self, chat: Chat, loaded: Loaded, *, sink: Sink, voice: Voice, handler: Interrupts) -> None:
-        self._chat, self._loaded = chat, loaded
+    def __init__(
+        self,
+        chat: Chat,
+        loaded: Loaded,
+        *,
+        sink: Sink,
+        shown: Sequence[Writer],
+        voice: Voice,
+        handler: Interrupts,
+    ) -> None:
+        self._chat, self._loaded, self._shown = chat, loaded, shown
         self._sink, self._voice, self._handler = sink, voice, handler
         self._compiler = make_compiler(grammar_env(loaded), chat.settings["grammar_timeout"])
         # What drafts, or is an amateur, is loaded once, whatever becomes of an engine.
@@ -175,6 +189,10 @@ class _Talker:
         splitter = ThinkingSplitter(structure.after) if structure and structure.after else None
         end: Finish | Error | None = None
         for event in self._engine.run():  # to its end: an interrupt is over then
+            for writer in self._shown:
+                writer.add(event)
+            if isinstance(event, Reading):
+                continue
             if isinstance(event, Token):
                 pieces = splitter.feed(event.text) if splitter else Pieces(rest=event.text)
                 prompt(pieces.thinking)

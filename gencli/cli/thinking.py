@@ -5,7 +5,7 @@ from __future__ import annotations
 from gencli.cli.render import Voice, prompt
 from gencli.cli.report import thinking
 from gencli.cli.results import Results
-from gencli.events import Event, Token
+from gencli.events import Event, Reading, Token
 from gencli.structured.thinking import ThinkingSplitter
 
 __all__ = ["LiveThinking", "ThinkingSummary"]
@@ -19,6 +19,8 @@ class LiveThinking:
 
     def add(self, event: Event) -> None:
         """Write what is thinking for sure; a new line where it ends."""
+        if isinstance(event, Reading):
+            return
         is_token = isinstance(event, Token)
         pieces = self._splitter.feed(event.text) if is_token else self._splitter.finish()
         if text := pieces.thinking if self._is_open else pieces.thinking.lstrip():

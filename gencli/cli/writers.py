@@ -8,7 +8,7 @@ from typing import Protocol
 from gencli.cli.render import Sink
 from gencli.cli.report import RunInfo, record
 from gencli.cli.results import Results, Row
-from gencli.events import Event, Token
+from gencli.events import Error, Event, Finish, Token
 from gencli.jsontext import to_json
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "LineWriter",
     "TextWriter",
     "Writer",
-    "block",
     "label",
 ]
 
@@ -57,12 +56,14 @@ class BlockWriter:
     """Several texts, one labelled block after the other, in the order of the prompts.
 
     The first unfinished text is streamed; what comes for the others waits until it is their turn.
+    `num_written` counts the texts that had it.
     """
 
     def __init__(self, sink: Sink, results: Results, *, is_streaming: bool) -> None:
         self._sink, self._is_streaming = sink, is_streaming
         self._turns = _turns(results)
         self._open = next(self._turns, None)
+        self.num_written = 0
         self._is_first = True
         self._written: str | None = None  # of the block that is open
 
@@ -77,6 +78,7 @@ class BlockWriter:
             if not is_done:
                 return
             self._open = next(self._turns, None)
+            self.num_written += 1
             self._written = None
 
     def close(self) -> None:
@@ -126,7 +128,7 @@ class JsonLinesWriter:
     def add(self, event: Event) -> None:
         """Write the prompt's line if this was its last event."""
         row = self._results.row(event.request)
-        if not isinstance(event, Token) and row.is_done:
+        if isinstance(event, Finish | Error) and row.is_done:
             self._sink.write(to_json(record(row, self._info), encoding=self._sink.encoding) + "\n")
 
     def close(self) -> None:
@@ -159,12 +161,6 @@ def label(row: Row, sample: int) -> str:
     number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
     prompt = " ".join(row.prompt.split())
     return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
-
-
-def block(row: Row, sample: int) -> str:
-    """A finished text under its label."""
-    text = row.shown(sample)
-    return "" if text is None else label(row, sample) + "\n" + _rest("", text)
 
 
 def _rest(written: str, text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gencli.engine import Engine
-from gencli.events import Error, Event, Finish, Token
+from gencli.events import Error, Event, Finish, Reading, Token
 from gencli.request import Request
 from gencli.structured.cached import PerStructure
 from gencli.structured.verdict import Judge
@@ -73,14 +73,15 @@ class Attempts:
             yield from self._told(event)
 
     def _told(self, event: Event) -> Iterator[Event]:
-        draw = self._draw(event.request, event.sample, is_end=not isinstance(event, Token))
+        is_end = isinstance(event, Finish | Error)
+        draw = self._draw(event.request, event.sample, is_end=is_end)
         if draw.attempt > 1:
             event = replace(event, request=draw.request.id, sample=draw.sample)
         if isinstance(event, Finish):
             event = self._judges(draw.structure)(event)
             if event.verdict is not None:
                 event = replace(event, verdict=replace(event.verdict, attempts=draw.attempt))
-        if isinstance(event, Token) or not _may_differ(event) or not self._draw_again(event, draw):
+        if isinstance(event, Token | Reading) or not _may_differ(event) or not self._draw_again(event, draw):
             yield event
 
     def _draw(self, name: str, sample: int, *, is_end: bool) -> _Draw:

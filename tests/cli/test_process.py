@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,11 @@ def on_a_terminal(command, env, stdout=None):
     os.close(leader)
     assert process.wait(timeout=60) == 0
     return b"".join(chunks)
+
+
+def test_interrupted_stands_on_a_line_of_its_own_on_a_terminal():
+    code = "print(1, end=str(), flush=True); from gencli.cli import render; render.say_interrupted()"
+    assert on_a_terminal([sys.executable, "-c", code], {"NO_COLOR": "1"}) == b"1\r\nInterrupted.\r\n"
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)

@@ -64,6 +64,23 @@ def test_rows_on_a_terminal_have_a_bar_below_unless_quiet():
     assert b"done" not in on_a_terminal([*many, "--quiet"], TERMINAL)
 
 
+@pytest.mark.parametrize("flags", [(), ("-n", "2"), ("--format", "json")], ids=["one", "several", "record"])
+def test_a_long_prompt_that_is_read_shows_on_a_terminal(flags):
+    seen = on_a_terminal([*COMMAND, *flags, "word " * 180 + "end"], TERMINAL)
+    assert b"eading a prompt: 0 of 903 tokens" in seen
+    quiet = on_a_terminal([*COMMAND, *flags, "--quiet", "word " * 180 + "end"], TERMINAL)
+    assert b"eading a prompt" not in quiet
+
+
+def test_off_a_terminal_nothing_is_said_of_reading():
+    done = subprocess.run([*COMMAND, "word " * 180 + "end"], capture_output=True, check=True)
+    assert b"eading a prompt" not in done.stdout + done.stderr
+
+
+def test_short_prompts_show_no_reading():
+    assert b"eading a prompt" not in on_a_terminal([*COMMAND, "hi"], TERMINAL)
+
+
 THINKING = (
     "--constrain-after",
     "b",

@@ -95,13 +95,12 @@ def test_a_stage_whose_plugin_is_missing_hints_at_plugins(run, tmp_path):
     done = run("--stage", "unheard=1", "hi")
     assert done.code == 2
     assert "There is no stage 'unheard'." in done.err
-    assert "If a plug-in has it: install the plug-in, or name it for this run." in done.err
-    assert "--plugin path.py" in done.err
+    assert "The stage of a plug-in needs --plugin FILE." in done.err
     preset = tmp_path / "mine.yaml"
     preset.write_text("stages:\n  unheard: 1\n")
     done = run("--preset", preset, "hi")
     assert done.code == 3
-    assert "If a plug-in has it" in done.err
+    assert "If it belongs to a plug-in, that has to be given as well." in done.err
     assert "plug-in" not in run("--stage", "top_q=1", "hi").err
 
 

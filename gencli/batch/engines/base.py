@@ -26,6 +26,11 @@ class RowEngine(Protocol):
         ...
 
     @property
+    def reading(self) -> str:
+        """How far long prompts are that are being read; empty if none is."""
+        ...
+
+    @property
     def limit(self) -> int:
         """How many samples may run at once."""
         ...

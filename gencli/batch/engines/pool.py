@@ -69,6 +69,11 @@ class Pool:
         return sum(member.last.occupancy for member in self._members) / len(self._members)
 
     @property
+    def reading(self) -> str:
+        """How far long prompts are that a worker reads; empty if none does."""
+        return next((member.last.reading for member in self._members if member.last.reading), "")
+
+    @property
     def limit(self) -> int:
         """How many samples may run at once, on all workers together."""
         return sum(member.last.limit for member in self._members)

@@ -30,6 +30,7 @@ class Report:
     notices: tuple[str, ...] = ()
     occupancy: float = 0.0
     limit: int = 0
+    reading: str = ""
     is_ready: bool = False
     is_over: bool = False
 
@@ -97,6 +98,7 @@ class Worker:
             notices[self._num_said :],
             engine.occupancy,
             engine.limit,
+            engine.reading,
             is_ready=True,
             is_over=is_over,
         )
