@@ -14,9 +14,9 @@ from gencli.errors import ModelError
 from gencli.files import open_regular
 from gencli.models.jsonfiles import read_object
 
-__all__ = ["Card", "Weights", "kv_bytes", "read_card", "read_head", "read_weights"]
+__all__ = ["CONTEXT_KEYS", "Card", "Weights", "kv_bytes", "read_card", "read_head", "read_weights"]
 
-_CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
 _MOST = 100_000_000  # bytes of a head, as the format says
 # Layers that keep a running state, as models name them in layer_types, and the keys of their settings.
 _PLAIN_LAYERS = {"full_attention", "sliding_attention", "attention", "global", "local"}
@@ -69,7 +69,7 @@ def read_card(folder: Path) -> Card:
         (config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)), config
     )
     is_plain = _is_plain(text)
-    sizes = (text.get(key) for key in _CONTEXT)
+    sizes = (text.get(key) for key in CONTEXT_KEYS)
     return Card(
         folder=folder,
         model_type=str(config.get("model_type", "?")),
