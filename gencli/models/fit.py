@@ -13,7 +13,7 @@ from typing import Any
 
 from gencli.errors import ModelError
 from gencli.files import open_regular
-from gencli.models.card import CONTEXT_KEYS, read_head
+from gencli.models.card import CONTEXT_KEYS, read_head, text_part
 from gencli.models.jsonfiles import read_object
 
 __all__ = ["check_config", "check_files", "check_shapes", "read_heads"]
@@ -45,17 +45,18 @@ def check_files(folder: Path) -> None:
 def check_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse values in config.json that no model can have. Raises ModelError."""
     place = folder / "config.json"
-    for part in (config, *(config[key] for key in ("text_config", "llm_config") if key in config)):
-        if not isinstance(part, Mapping):
-            raise ModelError(f"{place}: text_config is {_shown(part)}, but has to be an object.", hint=_HINT)
+    if not isinstance(config.get("text_config"), Mapping | None):
+        shown = _shown(config["text_config"])
+        raise ModelError(f"{place}: text_config is {shown}, but has to be an object.", hint=_HINT)
+    text = text_part(config)
+    for part in (config, text):
         for least, keys in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
             for key in keys:
                 _check_number(place, key, part.get(key), least)
-        _check_end(place, part, part.get("vocab_size"))
+        _check_end(place, part, text.get("vocab_size"))
     made = folder / "generation_config.json"
-    text = config.get("text_config", config)
     if made.exists():
-        _check_end(made, read_object(made), text.get("vocab_size") if "vocab_size" in text else None)
+        _check_end(made, read_object(made), text.get("vocab_size"))
     _check_dtype(place, config)
     _check_quantization(place, config)
 
@@ -121,7 +122,7 @@ def check_shapes(
     `made` is the configuration as transformers has it. Names that only one of the two has are left to the
     library, which translates some.
     """
-    text = config.get("text_config", config)
+    text = text_part(config)
     layers = next((text[key] for key in _LAYERS if text.get(key) is not None), 0)
     numbers = [int(found[1]) for found in map(_INDEX.search, heads) if found]
     if numbers and layers > max(numbers) + 1:

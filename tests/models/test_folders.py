@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from gencli.errors import ModelError
+from gencli.models.card import read_card
 from gencli.models.checkpoint import open_checkpoint
 from gencli.models.places import bundled_folder
+from gencli.models.template import declared_template
 from gencli.templates import renderer as renderer_module
 from gencli.tokenizer import HFTokenizer
 from processors.child import Child
@@ -221,3 +223,33 @@ def test_a_process_that_dies_is_told_from_one_that_is_late():
     assert child.ask(None, 60).error == ""
     child.close()
     assert not child.is_alive
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"layer_types": [[]]},
+        {"architectures": 3},
+        {"hidden_size": "x", "layer_types": 1},
+    ],
+    ids=str,
+)
+def test_a_card_of_a_configuration_with_wrong_values_is_an_error_of_the_model(folder, values):
+    change(folder / "config.json", **values)
+    with pytest.raises(ModelError, match=r"config\.json"):
+        read_card(folder)
+
+
+@pytest.mark.parametrize("head", ['{"a": 1}', '{"a": {"dtype": "F32", "shape": "x"}}', "[" * 100_000, "[]"])
+def test_a_damaged_head_of_a_weight_file_is_named(folder, head):
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head.encode())
+    with pytest.raises(ModelError, match=r"model\.safetensors is damaged"):
+        read_card(folder)
+    assert "damaged" in refusal(folder)
+
+
+@pytest.mark.parametrize("tokens", [[], {"1": "x"}, {"1": None}], ids=str)
+def test_what_a_tokenizer_configuration_declares_is_taken_only_where_it_is_of_its_kind(folder, tokens):
+    change(folder / "tokenizer_config.json", added_tokens_decoder=tokens, chat_template=["x", 1])
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    assert declared_template(str(folder))[0] is None
