@@ -18,7 +18,11 @@ _MAX_BYTES = 1 << 20  # of a template's file
 
 
 class TemplateFault(GencliError):
-    """The template has no result for this row."""
+    """The template has no result for this row; `is_of_columns` says that it names what the row lacks."""
+
+    def __init__(self, message: str, *, is_of_columns: bool = False) -> None:
+        super().__init__(message)
+        self.is_of_columns = is_of_columns
 
 
 class PromptTemplate:
@@ -36,7 +40,8 @@ class PromptTemplate:
         variables = {"row": columns, **columns}
         found = renderer.render(Order(self.text, variables, is_chat=False, limit=MAX_PROMPT))
         if found.error:
-            raise TemplateFault(f"The template failed: {_reason(found.error, columns)}.")
+            message = f"The template failed: {_reason(found.error, columns)}."
+            raise TemplateFault(message, is_of_columns=found.is_undefined)
         return found.text
 
 

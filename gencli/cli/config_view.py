@@ -13,7 +13,7 @@ from gencli.job import Job, make_job
 from gencli.jsontext import to_json
 from gencli.options import OPTIONS, Option
 from gencli.plugins.registry import make_registry
-from gencli.presets.find import find_preset, list_presets
+from gencli.presets.find import describe, find_preset, list_presets
 from gencli.presets.read import shown
 from gencli.presets.stack import expand_preset
 from gencli.settings import Settings, resolve
@@ -101,7 +101,6 @@ def _all_values(settings: Settings) -> dict[str, object]:
 def _sentence(path: Path) -> str:
     try:
         with open_regular(path) as file:
-            line = file.readline(800).decode(errors="replace").strip()[:200]
+            return describe(file.readline(800))
     except OSError as error:
         return f"({error.strerror})"
-    return line.lstrip("# ") if line.startswith("#") else ""

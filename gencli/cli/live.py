@@ -47,8 +47,8 @@ class LiveWriter:
         width, _ = self._drawing.size
         lines = []
         for row in self._results.rows:
-            for sample, outcome in enumerate(row.outcomes):
-                if outcome is None and row.texts[sample]:
+            for sample in sorted(row.running):
+                if row.texts[sample]:
                     number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
                     tail = escape_controls(" ".join(row.texts[sample][-2 * width :].split()))
                     lines.append(Text(f"[{number}] {tail[-max(1, width - len(number) - 4) :]}"))

@@ -21,6 +21,7 @@ __all__ = [
     "Sink",
     "Terminal",
     "Voice",
+    "confirm",
     "draw",
     "has_control",
     "prepare",
@@ -104,6 +105,14 @@ def prompt(text: str) -> None:
     with suppress(OSError):
         if sys.stderr is not None:
             print(text, end="", file=sys.stderr, flush=True)
+
+
+def confirm(question: str) -> bool | None:
+    """Ask on stderr for yes or no, no if nothing is said; None where stdin is no terminal."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return None
+    prompt(f"{question} [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def has_control(stream: TextIO | None) -> bool:
@@ -199,6 +208,11 @@ class Voice:
     def has_drawing(self) -> bool:
         """Whether stderr is a terminal on which something may move."""
         return not self.is_quiet and has_control(sys.stderr)
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether somebody sees what is said: stderr is a terminal, and --quiet is not given."""
+        return not self.is_quiet and sys.stderr is not None and sys.stderr.isatty()
 
     def say(self, text: str) -> None:
         """A line that stays."""

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gencli.models.placement import is_batch_invariant
 from gencli.plan import StepPlan
 
 __all__ = ["ModelRunner", "ModelSpec"]
@@ -32,6 +33,11 @@ class ModelSpec:
     can_rollback: bool = True
     dtype_reason: str = ""
     notices: tuple[str, ...] = ()
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether a text does not depend on what is computed beside it, in this number format."""
+        return is_batch_invariant(self.dtype, self.device)
 
 
 class ModelRunner(Protocol):

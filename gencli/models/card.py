@@ -134,7 +134,7 @@ def read_head(file: Path) -> Mapping[str, Any]:
         if not all(map(_is_tensor, head.values())):
             raise ValueError("its head is no table of tensors")
         return dict(head)
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{file} is damaged: {error}.", hint="Download it again.") from None
 
 

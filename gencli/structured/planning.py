@@ -72,17 +72,19 @@ def _document(kind: str, value: Any, asked: Asked) -> Planned:
         from gencli.structured.schema.models import load_model
 
         model = load_model(value)
-        return Planned(replace(_checked(model.schema(), asked), check=model), parse)
+        planned = _checked(model.schema(), asked)
+        return replace(planned, plan=replace(planned.plan, check=model))
     from gencli.structured.schema.source import read_schema
 
-    return Planned(_checked(read_schema(value), asked), parse)
+    return _checked(read_schema(value), asked)
 
 
-def _checked(schema: Any, asked: Asked) -> Plan:
+def _checked(schema: Any, asked: Asked) -> Planned:
     from gencli.structured.schema.check import check_schema
+    from gencli.structured.schema.document import parse
 
-    check_schema(schema, asked.deadline)
-    return _choose(schema, asked)
+    remarks = check_schema(schema, asked.deadline)
+    return Planned(_choose(schema, asked), parse, "\n".join(remarks))
 
 
 def _choose(schema: Any, asked: Asked) -> Plan:

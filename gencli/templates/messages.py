@@ -29,8 +29,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The text, or what is wrong with the template; `line` is given for wrong syntax."""
+    """The text, or what is wrong with the template; `line` is given for wrong syntax.
+
+    `is_undefined` says that it names a variable that there is not.
+    """
 
     text: str = ""
     error: str = ""
     line: int = 0
+    is_undefined: bool = False

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2.exceptions import UndefinedError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Macro
@@ -99,7 +100,8 @@ def _rendered(order: Order) -> Rendered:
     except TemplateSyntaxError as error:
         return Rendered(error=str(error.message), line=error.lineno)
     except TemplateError as error:
-        return Rendered(error=str(error.message or type(error).__name__))
+        is_undefined = isinstance(error, UndefinedError)
+        return Rendered(error=str(error.message or type(error).__name__), is_undefined=is_undefined)
     except Exception as error:  # what a filter makes of a value of the wrong kind
         return Rendered(error=str(error) or type(error).__name__)
 

@@ -65,6 +65,10 @@ class CompileProcess:
         """Whether it can be asked again."""
         return self._child.is_alive
 
+    def kill(self) -> None:
+        """End it from another thread than the one that waits for its answer, which gets a GrammarError."""
+        self._process.kill()
+
     def close(self) -> None:
         """End it."""
         self._child.close()
