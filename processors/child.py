@@ -79,6 +79,10 @@ class Child:
         """Whether it can be asked again."""
         return self._process.poll() is None
 
+    def kill(self) -> None:
+        """End it from another thread than the one that waits for its answer, which gets a ChildDied."""
+        self._process.kill()
+
     def close(self) -> None:
         """End it."""
         self._process.kill()

@@ -56,8 +56,8 @@ def _made_config(folder: Path, *, trust_remote_code: bool) -> Any:
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     except Exception as error:  # the library raises whatever the value at fault makes it raise
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ModelError(f"{folder / 'config.json'} describes no model: {reason}.") from error
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        raise ModelError(f"{folder / 'config.json'} describes no model: {reason}") from error
 
 
 def _find_folder(name_or_path: str) -> Path:

@@ -67,7 +67,7 @@ class CompileProcess:
 
     def kill(self) -> None:
         """End it from another thread than the one that waits for its answer, which gets a GrammarError."""
-        self._process.kill()
+        self._child.kill()
 
     def close(self) -> None:
         """End it."""
