@@ -70,8 +70,8 @@ def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
             equals = ""
         if not equals or not token:
             raise UsageError(f"{text!r} is not of the form ID=NUMBER or TEXT=NUMBER.")
-        number = whole(token)
-        pairs.append((unescape(token) if number is None else number, value))
+        token_id = whole(token)
+        pairs.append((unescape(token) if token_id is None else token_id, value))
     return tuple(pairs)
 
 

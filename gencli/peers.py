@@ -168,7 +168,7 @@ def meant_option(word: str, spelled: Mapping[str, str]) -> str:
     name = word if re.fullmatch("-[a-z]", word) else word.strip("-").casefold().replace("-", "_")
     if sentence := _SENTENCE_OF.get(name):
         return sentence.format_map(_Spelled(spelled))
-    if (key := _KEY_OF.get(name)) in spelled:
+    if (key := _KEY_OF.get(name, "")) in spelled:
         return did_you_mean([spelled[key]])
     return did_you_mean([spelled[key] for key in close_names(word, spelled)])
 

@@ -80,7 +80,7 @@ class Child:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it from another thread than the one that waits for its answer, which gets a ChildDied."""
+        """End it from another thread than the one that waits for its answer, which gets ChildDied."""
         self._process.kill()
 
     def close(self) -> None:

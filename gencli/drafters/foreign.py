@@ -119,8 +119,9 @@ class ForeignDrafter(Drafter):
 
     def _drawn(self, run: Drawn) -> Drawn:
         def is_distribution(row: object) -> bool:
-            is_row = isinstance(row, Tensor) and row.shape == (self._width,) and row.device == self._device
-            return is_row and row.dtype == torch.float32 and -torch.inf < float(row.amax()) < torch.inf
+            if not isinstance(row, Tensor) or row.shape != (self._width,) or row.device != self._device:
+                return False
+            return row.dtype == torch.float32 and -torch.inf < float(row.amax()) < torch.inf
 
         sizes = {len(run.tokens), len(run.logits), len(run.probabilities)}
         if len(sizes) > 1 or not all(map(is_distribution, run.logits)):

@@ -136,7 +136,10 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "brings its own Python code",
     ),
-    "impossible config": (lambda folder: edit_config(folder, num_attention_heads=5), "config.json describes no model: "),
+    "impossible config": (
+        lambda folder: edit_config(folder, num_attention_heads=5),
+        "config.json describes no model: ",
+    ),
 }
 
 
