@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gencli.errors import ModelError, UsageError, is_panic
+from gencli.models.fit import check_files
 from gencli.models.places import is_bundled
 from gencli.templates.messages import MAX_CHAT, Order, Rendered
 from gencli.templates.renderer import renderer
@@ -142,6 +143,8 @@ class HFTokenizer:
         """
         from transformers import AutoTokenizer
 
+        if Path(name).is_dir():
+            check_files(Path(name))
         try:
             hf = AutoTokenizer.from_pretrained(
                 str(name), trust_remote_code=trust_remote_code, local_files_only=local_files_only

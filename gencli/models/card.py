@@ -14,9 +14,18 @@ from gencli.errors import ModelError
 from gencli.files import open_regular
 from gencli.models.jsonfiles import read_object
 
-__all__ = ["Card", "Weights", "kv_bytes", "read_card", "read_head", "read_weights"]
+__all__ = [
+    "CONTEXT_KEYS",
+    "Card",
+    "Weights",
+    "kv_bytes",
+    "read_card",
+    "read_head",
+    "read_weights",
+    "text_part",
+]
 
-_CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
 _MOST = 100_000_000  # bytes of a head, as the format says
 # Layers that keep a running state, as models name them in layer_types, and the keys of their settings.
 _PLAIN_LAYERS = {"full_attention", "sliding_attention", "attention", "global", "local"}
@@ -65,11 +74,22 @@ class Card:
 def read_card(folder: Path) -> Card:
     """The card of a model folder; ModelError for a folder that is none."""
     config = read_object(folder / "config.json")
-    text = next(
-        (config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)), config
-    )
+    try:
+        return _card(folder, config)
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise ModelError(f"{folder / 'config.json'} has a value of the wrong kind: {error}.") from None
+
+
+def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a configuration that is about text: all of it, or one key of a model that sees more."""
+    parts = (config.get(key) for key in ("text_config", "llm_config"))
+    return next((part for part in parts if isinstance(part, dict)), config)
+
+
+def _card(folder: Path, config: Mapping[str, Any]) -> Card:
+    text = text_part(config)
     is_plain = _is_plain(text)
-    sizes = (text.get(key) for key in _CONTEXT)
+    sizes = (text.get(key) for key in CONTEXT_KEYS)
     return Card(
         folder=folder,
         model_type=str(config.get("model_type", "?")),
@@ -111,9 +131,18 @@ def read_head(file: Path) -> Mapping[str, Any]:
                 raise ValueError("its head has no length")
             head = json.loads(stream.read(length))
         head.pop("__metadata__", None)
+        if not all(map(_is_tensor, head.values())):
+            raise ValueError("its head is no table of tensors")
         return dict(head)
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{file} is damaged: {error}.", hint="Download it again.") from None
+
+
+def _is_tensor(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
+        return False
+    shape = entry.get("shape")
+    return isinstance(shape, list) and all(isinstance(side, int) and side >= 0 for side in shape)
 
 
 def _has_template(folder: Path) -> bool:

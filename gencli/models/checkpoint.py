@@ -9,8 +9,9 @@ from typing import Any
 
 from gencli.errors import ModelError
 from gencli.hub.names import INDEX, WEIGHTS
+from gencli.models.fit import check_config, check_files, check_shapes, read_heads
 from gencli.models.jsonfiles import read_object
-from gencli.models.places import absent, find_local
+from gencli.models.places import absent, find_local, is_bundled
 
 __all__ = ["Checkpoint", "check_architecture", "open_checkpoint", "weight_files"]
 
@@ -37,9 +38,26 @@ def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint
     """Find the folder and check its config and weights; ModelError says what is wrong with it."""
     folder = _find_folder(name_or_path)
     config = read_object(folder / "config.json")
+    check_files(folder)
     check_architecture(folder, config, trust_remote_code=trust_remote_code)
+    check_config(folder, config)
     files = weight_files(folder)
-    return Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
+    found = Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
+    made = _made_config(folder, trust_remote_code=trust_remote_code)
+    if not (found.is_quantized or trust_remote_code or is_bundled(str(folder))):
+        check_shapes(folder, config, read_heads(files), made)
+    return found
+
+
+def _made_config(folder: Path, *, trust_remote_code: bool) -> Any:
+    """The configuration as transformers reads it."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    except Exception as error:  # the library raises whatever the value at fault makes it raise
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        raise ModelError(f"{folder / 'config.json'} describes no model: {reason}") from error
 
 
 def _find_folder(name_or_path: str) -> Path:
@@ -85,7 +103,9 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
-        shards = read_object(folder / INDEX).get("weight_map", {})
+        shards = read_object(folder / INDEX).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            raise ModelError(f"{folder / INDEX} has no weight_map of files", hint="Download it again")
         files = [folder / name for name in sorted(set(shards.values()))]
         if absent := [file.name for file in files if not file.is_file()]:
             raise ModelError(

@@ -92,6 +92,8 @@ def _load(
         )
     except Exception as error:  # the library raises whatever the layer at fault raises
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if "ignore_mismatched_sizes" in str(error):  # with a report that is not shown here
+            reason = "its weights have other shapes than its config.json asks for"
         raise ModelError(f"{checkpoint.folder} cannot be loaded: {reason}") from error
     return model, report
 

@@ -17,10 +17,10 @@ def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
     if folder is None:
         return None, frozenset()
     config = read_object_if_any(folder / "tokenizer_config.json")
+    decoded = config.get("added_tokens_decoder")
+    tokens = (*_added(folder), *(decoded.values() if isinstance(decoded, dict) else ()))
     special = [
-        str(token.get("content"))
-        for token in (*_added(folder), *config.get("added_tokens_decoder", {}).values())
-        if token.get("special")
+        str(token.get("content")) for token in tokens if isinstance(token, dict) and token.get("special")
     ]
     return _template(folder, config), frozenset(special)
 
@@ -31,7 +31,7 @@ def _template(folder: Path, config: dict[str, Any]) -> str | None:
     alone = read_object_if_any(folder / "chat_template.json")
     found = alone.get("chat_template") or config.get("chat_template")
     if isinstance(found, list):  # several by name
-        named = {str(entry.get("name")): entry.get("template") for entry in found}
+        named = {str(entry.get("name")): entry.get("template") for entry in found if isinstance(entry, dict)}
         found = named.get("tool_use") or named.get("default")
     return found if isinstance(found, str) else None
 

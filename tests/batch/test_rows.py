@@ -15,6 +15,7 @@ from gencli.batch.template import read_template
 from gencli.errors import UsageError
 from gencli.options import OPTIONS
 from gencli.settings import FLAG, resolve
+from gencli.templates import renderer as renderer_module
 from gencli.templates.messages import MAX_PROMPT
 from tests.batch.test_formats import VALUES
 
@@ -220,6 +221,13 @@ def test_a_template_makes_the_prompt_of_columns():
 def test_the_error_of_a_template_is_that_of_its_row(text, message):
     columns = {"title": "a title of many words"}
     assert message in reason(columns, RowOptions(template=read_template(text)))
+
+
+def test_a_template_that_does_not_end_is_the_error_of_its_row(monkeypatch):
+    monkeypatch.setattr(renderer_module, "SECONDS", 0.5)
+    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    options = RowOptions(template=read_template(endless))
+    assert "did not end within" in reason({"title": "x"}, options)
 
 
 def test_a_template_is_a_text_or_a_file(tmp_path):

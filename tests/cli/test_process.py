@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,19 @@ def test_a_second_ctrl_c_ends_at_once(start):
     code, _, err = ended(process)
     assert code == 130
     assert b"Traceback" not in err
+
+
+def test_ctrl_c_while_a_run_ends_does_not_change_what_it_ends_with(start):
+    process = start(*SHORT, stderr=subprocess.PIPE)
+    err = b""
+    while b"tokens, " not in err:  # the summary
+        err += os.read(process.stderr.fileno(), 4096)
+    while process.poll() is None:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+    code, _, rest = ended(process)
+    assert code in (0, 130)
+    assert b"Traceback" not in err + rest
 
 
 def test_a_reader_that_leaves_ends_the_run_quietly(start):

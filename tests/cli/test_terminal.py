@@ -107,6 +107,8 @@ WALK = {
         ("list", HOSTILE),
         ("show", "model"),
         ("show", HOSTILE),
+        ("rm", HOSTILE),
+        ("alias", HOSTILE, HOSTILE),
         ("show", "broken"),
         (HOSTILE,),
     ],

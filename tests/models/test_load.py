@@ -118,7 +118,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: edit_weights(
             folder, lambda weights: weights.update({"lm_head.weight": torch.zeros(9, 32)})
         ),
-        "cannot be loaded: ",
+        "config.json asks for lm_head.weight",
     ),
     "unknown type": (lambda folder: edit_config(folder, model_type="novel9"), "knows no model type 'novel9'"),
     "no type": (lambda folder: edit_config(folder, model_type=None), "knows no model type None"),
@@ -136,7 +136,10 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "brings its own Python code",
     ),
-    "impossible config": (lambda folder: edit_config(folder, num_attention_heads=5), "cannot be loaded: "),
+    "impossible config": (
+        lambda folder: edit_config(folder, num_attention_heads=5),
+        "config.json describes no model: ",
+    ),
 }
 
 
