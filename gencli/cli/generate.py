@@ -29,6 +29,7 @@ from gencli.settings import Settings
 from gencli.structured.attempts import Attempts
 from gencli.structured.compiling import Compiled, Compiling
 from gencli.structured.wanted import Structure
+from gencli.tokenizer import Tokenizer, no_template
 from processors.errors import ProcessorsError
 
 __all__ = ["generate", "load_model", "model_choice"]
@@ -76,7 +77,9 @@ def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _R
     """Load the model and, beside that, compile the grammar."""
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
-    loaded, seconds = load_model(settings, voice, companions=job.guidance.is_on, on_tokenizer=compiling.begin)
+    loaded, seconds = load_model(
+        settings, voice, companions=job.guidance.is_on, is_chat=job.is_chat, on_tokenizer=compiling.begin
+    )
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:
         job = job.on(compiled.variant.constraint)
@@ -125,18 +128,31 @@ def model_choice(settings: Settings) -> ModelChoice:
 
 
 def load_model(
-    settings: Settings, voice: Voice, *, companions: bool, on_tokenizer: OnTokenizer | None = None
+    settings: Settings,
+    voice: Voice,
+    *,
+    companions: bool,
+    is_chat: bool = False,
+    on_tokenizer: OnTokenizer | None = None,
 ) -> tuple[Loaded, float]:
     """The model, with lanes for companions or without, and how long it took.
 
-    `on_tokenizer` is called before the weights are read.
+    `on_tokenizer` is called before the weights are read, and a model without the chat template that `is_chat`
+    asks for is refused (ModelError).
     """
+
+    def begin(tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
+        if is_chat and not tokenizer.has_chat_template:
+            raise no_template(tokenizer.name)
+        if on_tokenizer is not None:
+            on_tokenizer(tokenizer, width, eos_ids)
+
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
     choice = replace(model_choice(settings), companions=companions)
     start = time.monotonic()
     with load_progress(choice.name, voice) as on_bytes:
-        loaded = load(choice, on_bytes=on_bytes, on_tokenizer=on_tokenizer)
+        loaded = load(choice, on_bytes=on_bytes, on_tokenizer=begin)
     for notice in loaded.runner.spec.notices:
         voice.say(f"Notice: {notice}")
     return loaded, time.monotonic() - start

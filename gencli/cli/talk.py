@@ -32,8 +32,13 @@ __all__ = ["talk"]
 
 def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
     """Read turns and answer them; the exit code."""
-    loaded, _ = load_model(chat.settings, voice, companions=True)
-    require_template(loaded.tokenizer, is_raw=chat.settings["raw"])
+    is_raw = chat.settings["raw"]
+    loaded, _ = load_model(
+        chat.settings,
+        voice,
+        companions=True,
+        on_tokenizer=lambda tokenizer, *_: require_template(tokenizer, is_raw=is_raw),
+    )
     with Sink() as sink:
         talker = _Talker(chat, loaded, sink=sink, voice=voice, handler=handler)
         reader = open_reader(tuple(COMMANDS))
