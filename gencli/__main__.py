@@ -1,8 +1,18 @@
 """Entry point of the console script and of `python -m gencli`."""
 
-from gencli.cli.app import main
+import signal
+
+from gencli.cli import app
 
 __all__ = ["main"]
+
+
+def main() -> int:
+    """Run the command line and settle its exit code: a Ctrl-C while the process ends changes nothing."""
+    code = app.main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
+
 
 if __name__ == "__main__":
     raise SystemExit(main())

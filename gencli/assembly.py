@@ -56,7 +56,7 @@ def assemble(
     if grammar is not None:
         _refuse_two_grammars(settings, values, named="grammar" in fields)
         fields["grammar"] = dict(grammar)
-    return Assembly(_arranged(Chain.of(fields, registry), settings, registry), values)
+    return Assembly(_arranged(Chain.of(fields, registry), settings, values, registry), values)
 
 
 def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
@@ -84,7 +84,7 @@ def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
         chosen[entry.stage, entry.field] = entry
 
 
-def _arranged(chain: Chain, settings: Settings, registry: Registry) -> Chain:
+def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], registry: Registry) -> Chain:
     """The chain in the order that was asked for; UsageError for an order that is unsound."""
     if settings["chain"] and settings["temperature_last"]:
         raise UsageError(
@@ -99,7 +99,8 @@ def _arranged(chain: Chain, settings: Settings, registry: Registry) -> Chain:
             chain = reorder(chain, settings["chain"], registry)
             check_order(chain, registry)
         except ChainError as error:
-            raise UsageError(f"{settings.name('chain')}: {error}") from None
+            said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
+            raise UsageError(f"{' and '.join([settings.name('chain'), *said])}: {error}") from None
     return chain
 
 

@@ -28,7 +28,7 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
 
 def _refuse_pairs(settings: Settings) -> None:
     said = settings.name
-    for one, other in (("chat", "raw"), ("system", "raw"), ("quiet", "stats")):
+    for one, other in (("chat", "raw"), ("system", "raw"), ("quiet", "stats"), ("offline", "download")):
         if settings[one] and settings[other]:
             raise UsageError(
                 f"{said(one)} and {said(other)} contradict each other.", hint="Leave one of them out."

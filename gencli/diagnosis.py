@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from gencli.models.places import hub_cache, hub_models
+from gencli.hub.cache import cached_models, disk_bytes, endpoint, hub_cache, is_offline
 
 __all__ = ["Finding", "examine"]
 
@@ -93,14 +94,22 @@ def _cpu_features() -> list[str]:
 
 def _caches() -> Iterator[Finding]:
     cache = hub_cache()
-    if not cache.is_dir():
-        yield Finding("cache", "hub", f"{cache} (none)", "hf download NAME puts a model there.")
-        return
-    count = sum(1 for _ in hub_models())
-    used = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file() and not path.is_symlink())
-    free = shutil.disk_usage(cache).free
-    value = f"{cache}: {count} models, {used / 2**30:.1f} GiB, {free / 2**30:.0f} GiB free"
-    yield Finding("cache", "hub", value, "HF_HOME moves it; gencli models list shows what is in it.")
+    there = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
+    free = f"{shutil.disk_usage(there).free / 2**30:.0f} GiB free"
+    if cache.is_dir():
+        found = list(cached_models())
+        partial = sum(one.is_partial for one in found)
+        count = f"{len(found) - partial} models" + (f", {partial} more in part" if partial else "")
+        value = f"{cache}: {count}, {disk_bytes(cache) / 2**30:.1f} GiB, {free}"
+        yield Finding("cache", "hub", value, "HF_HOME moves it; gencli models list shows what is in it.")
+    else:
+        advice = "gencli models pull NAME puts a model there."
+        yield Finding("cache", "hub", f"{cache} (none), {free}", advice)
+    if variable := is_offline():
+        yield Finding("cache", "network", f"off ({variable})", "No model is fetched. Unset it to fetch some.")
+    else:
+        host = urlsplit(endpoint()).hostname or "?"
+        yield Finding("cache", "network", f"models come from {host}", "HF_HUB_OFFLINE=1 keeps it off.")
 
 
 def _plugins() -> Iterator[Finding]:

@@ -17,12 +17,14 @@ from gencli.events import Event
 from gencli.guidance.companions import Companions
 from gencli.models.base import ModelRunner
 from gencli.request import Request
+from gencli.samples import Samples
 from gencli.scheduler import Choosing, Scheduler
 from gencli.sequence import Sequence, Taken
 from gencli.speculation import Clock, Speculation
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
 from processors.base import Compiler, Env
+from processors.errors import ProcessorsError
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import Registry, builtin_registry
@@ -76,7 +78,8 @@ class Engine:
         self._verifier = Verifier(self._sampler)
         every = every_drafter(drafter, self.pipeline, self._sampler, self._history)
         self._speculation = Speculation(every, self.pipeline, self._registry, spec, clock=clock)
-        self.notices = [*every.notices]
+        self.notices = self.pipeline.notices  # one list: both add to it
+        self.notices += every.notices
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
         self.occupancy = 0.0  # in the last step: what ran, of what may run at once
@@ -101,27 +104,35 @@ class Engine:
         self._speculation.check(request)
         self.notices += self._speculation.guard(request)
         now = time.monotonic()
-        for sample in range(request.n):
+
+        def make(sample: int) -> Sequence:
             stream, seed = self._stream(request), derive(request.seed, sample)
-            sequence = Sequence(request, sample, seed, stream, submitted=now, context=context)
-            self._scheduler.add(sequence)
+            return Sequence(request, sample, seed, stream, submitted=now, context=context)
+
+        self._scheduler.add(Samples(request, make, submitted=now))
 
     def _stream(self, request: Request) -> TextStream:
         return TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self.eos_ids))
 
     def run(self) -> Iterator[Event]:
         """Generate until every submitted request has ended. More may be submitted between two events."""
-        while self._scheduler.waiting or self._scheduler.running:
-            yield from self._end_all("interrupted") if self._interrupted else self._step()
+        while self._scheduler.has_work:
+            if self._interrupted:
+                yield from self._end_all("interrupted")
+                yield from self._end_pending("interrupted")
+            else:
+                yield from self._end_late_pending()
+                yield from self._step()
         self._interrupted = False
 
     def interrupt(self) -> None:
         """End all that is open, with its text so far, at the next step. Safe in a signal handler."""
         self._interrupted = True
 
-    def end_waiting(self) -> list[Event]:
+    def end_waiting(self) -> Iterator[Event]:
         """End what has not begun; what runs goes on."""
-        return self._end(list(self._scheduler.waiting), "interrupted")
+        yield from self._end(list(self._scheduler.waiting), "interrupted")
+        yield from self._end_pending("interrupted")
 
     @property
     def limit(self) -> int:
@@ -132,6 +143,7 @@ class Engine:
     def _step(self) -> list[Event]:
         events, chosen, is_full = self._end_late(), None, False
         try:
+            events += self._admit()
             chosen = self._choose()
         except Exception as error:
             if not is_out_of_memory(error):
@@ -143,7 +155,6 @@ class Engine:
 
     def _choose(self) -> Chosen | None:
         """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
-        self._admit()
         self.occupancy = len(self._scheduler.running) / self.limit
         step = self._scheduler.plan(self._speculation.propose, self._companions.is_behind)
         for fork in step.forks:
@@ -192,7 +203,9 @@ class Engine:
         slots, drafts = [sequence.slot for sequence, _ in choosing], [run for _, run in choosing]
         return self.pipeline.prepare(Rows.build(self._history, slots, drafts))
 
-    def _admit(self) -> None:
+    def _admit(self) -> list[Event]:
+        """Give slots to what waits; events for what a stage refuses now, though it took it when submitted."""
+        events: list[Event] = []
         for sequence in self._scheduler.admit():
             request, slot = sequence.request, sequence.slot
             sequence.started = time.monotonic()
@@ -201,11 +214,17 @@ class Engine:
             else:
                 self._runner.release(slot)  # of what another sequence left there
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
-            self.pipeline.admit(slot, request.chain, admission(request, sequence.context))
+            try:
+                self.pipeline.admit(slot, request.chain, admission(request, sequence.context))
+            except ProcessorsError as error:
+                events += sequence.drain(sequence.started, error)
+                self._release(sequence)
+                continue
             self._sampler.admit(slot, request.draw)
             self._verifier.admit(slot, request.verification)
             self._speculation.admit(sequence)
             self._companions.admit(sequence)
+        return events
 
     def _decide(self, chosen: Chosen) -> list[Event]:
         """From a step's choices to committed tokens and events."""
@@ -267,6 +286,17 @@ class Engine:
         now = time.monotonic()
         late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
         return self._end(late, "length", "max_time") if late else []
+
+    def _end_late_pending(self) -> Iterator[Event]:
+        now = time.monotonic()
+        for samples in [s for s in self._scheduler.pending if s.request.limits.is_over(now - s.submitted)]:
+            self._scheduler.pending.remove(samples)
+            yield from samples.end("length", "max_time", now)
+
+    def _end_pending(self, reason: str) -> Iterator[Event]:
+        """End the samples that were not made yet, one event after the other: there may be very many."""
+        while self._scheduler.pending:
+            yield from self._scheduler.pending.popleft().end(reason, None, time.monotonic())
 
     @torch.inference_mode()
     def _end_all(self, reason: str) -> list[Event]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from gencli.errors import UsageError
 from gencli.options import OPTIONS, Option
+from gencli.peers import meant_option
 from gencli.settings import ENVIRONMENT, Layer
 
 __all__ = ["OTHER_VARIABLES", "environment_layer"]
@@ -33,8 +33,10 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
         if not name.startswith("GENCLI_") or name in OTHER_VARIABLES or not text:
             continue
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"Did you mean {close[0]}?" if close else "gencli run --help lists the options."
+            spelled = {entry.key: entry.variable for entry in OPTIONS}
+            hint = (
+                meant_option(name.removeprefix("GENCLI_"), spelled) or "gencli run --help lists the options."
+            )
             raise UsageError(f"The environment variable {name} belongs to no option.", hint=hint)
         given[known[name].key] = _typed(known[name], text)
     return Layer.of(ENVIRONMENT, given, {key: f"GENCLI_{key.upper()}" for key in given})

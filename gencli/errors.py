@@ -18,6 +18,7 @@ __all__ = [
     "PluginError",
     "UsageError",
     "is_out_of_memory",
+    "is_panic",
 ]
 
 
@@ -60,6 +61,11 @@ class GenerationError(GencliError):
     """A request failed while it ran."""
 
     exit_code = 6
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a library that is written in Rust has given up; pyo3 does not make that an Exception."""
+    return type(error).__name__ == "PanicException"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

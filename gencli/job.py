@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.assembly import Assembly, assemble
 from gencli.conflicts import refuse_conflicts
+from gencli.drafters.options import NO_DRAFTER
 from gencli.guidance.wanted import wanted_guidance
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
@@ -55,6 +56,18 @@ class Job:
     def is_greedy(self) -> bool:
         """Whether the most likely token is taken, without a draw."""
         return self.draw == "greedy" or self.assembly.chain.is_greedy
+
+    @property
+    def num_drawn(self) -> int:
+        """Texts that are made for each prompt, those included that are not chosen."""
+        return self.beams.width if self.beams else self.best_of or self.n
+
+    @property
+    def is_drafted(self) -> bool:
+        """Whether drafts that change no text may be made: of a drafter, or of what a grammar forces."""
+        is_exact = self.drafting.verification.policy == MATCH.policy
+        has_jumps = self.structure is not None and self.structure.jump != "off"
+        return is_exact and (self.drafting.drafter != NO_DRAFTER or has_jumps)
 
     @property
     def method(self) -> str:
@@ -181,8 +194,8 @@ def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
     return replace(job.guidance, negative=_encode(job, job.negative, tokenizer))
 
 
-def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
-    """What deserves a word before the run."""
+def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iterator[str]:
+    """What deserves a word before the run. With `has_rows`, rows may switch on what is off in the job."""
     if not job.is_chat and any(prompt.endswith(" ") for prompt in prompts):
         yield (
             "The prompt ends with a space. Most tokenizers put the space before the next word, "
@@ -194,7 +207,8 @@ def notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
         if job.structure.notice:
             yield job.structure.notice
         yield from _idle_stops(job)
-    yield from plugin_notices(job.assembly.chain, job.registry, drafter=job.drafting.drafter)
+    plugged = job.assembly.chain, job.registry
+    yield from plugin_notices(*plugged, drafter=job.drafting.drafter, has_rows=has_rows)
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]

@@ -6,12 +6,12 @@ of the draw then mean nothing, as in transformers.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from gencli.errors import ModelError
 from gencli.models.jsonfiles import read_object
+from gencli.models.places import find_local
 from gencli.settings import Layer
 from processors.errors import ParamError
 
@@ -70,22 +70,8 @@ def _not_taken(key: str) -> str:
 
 
 def _config_file(name: str) -> Path | None:
-    folder = (
-        Path(str(files("gencli") / "assets" / name)) if name.isidentifier() or "-" in name else Path(name)
-    )
-    if not folder.is_dir():
-        folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder / _FILE if (folder / _FILE).is_file() else None
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        return None
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        cached = try_to_load_from_cache(name, _FILE)
-    except ValueError:  # no name that the hub could have; loading the model will say so
-        return None
-    return Path(cached) if isinstance(cached, str) else None
+    folder = find_local(name)
+    return folder / _FILE if folder is not None and (folder / _FILE).is_file() else None
 
 
 def _checked(path: Path, given: dict[str, Any]) -> dict[str, Any]:

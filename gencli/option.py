@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from gencli.errors import UsageError
-from processors.params import Bounds
+from processors.params import Bounds, shown_number
 
-__all__ = ["ANY", "SECTIONS", "Option", "Section"]
+__all__ = ["ANY", "MAX_BATCH", "MAX_ROWS", "MAX_SAMPLES", "MAX_SECONDS", "SECTIONS", "Option", "Section"]
 
 Section = Literal[
     "Prompt",
@@ -27,6 +27,10 @@ Section = Literal[
 ]
 SECTIONS: tuple[str, ...] = get_args(Section)
 ANY = Bounds()
+MAX_BATCH = 65_536
+MAX_SAMPLES = 1_000_000
+MAX_ROWS = 10**12
+MAX_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,13 @@ class Option:
         else:
             with suppress(ValueError):
                 return self.type(given)
-        raise UsageError(f"{given!r} is not {wanted}.")
+        raise UsageError(f"{given if len(given) <= 60 else given[:57] + '...'!r} is not {wanted}.")
 
     def _check(self, value: Any, said: str) -> None:
         if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
             raise UsageError(f"{said} holds bytes that are not UTF-8 text.")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and not self.bounds.allow(value):
-            raise UsageError(f"{said} is {value:g}, but has to be a number {self.bounds}.", hint=self.hint)
+            raise UsageError(
+                f"{said} is {shown_number(value)}, but has to be a number {self.bounds}.", hint=self.hint
+            )

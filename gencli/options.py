@@ -14,11 +14,11 @@ from gencli.beams.options import SEARCH
 from gencli.drafters.options import DRAFTS
 from gencli.errors import UsageError
 from gencli.guidance.options import GUIDANCE
-from gencli.option import SECTIONS, Option, Section
+from gencli.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, SECTIONS, Option, Section
 from gencli.structured.options import STRUCTURE
 from gencli.text.escapes import unescape
 from processors.catalog import Draw
-from processors.params import Bounds, describe
+from processors.params import MOST, Bounds, describe, whole
 from processors.registry import builtin_registry
 
 __all__ = [
@@ -37,11 +37,12 @@ _LIMITS: Section = "Limits and stops"
 
 def read_ids(given: Sequence[str]) -> tuple[int, ...]:
     """Ids from "1,2,3", repeated or not."""
-    parts = [part.strip() for text in given for part in text.split(",")]
-    for part in parts:
-        if not part.isdecimal():
-            raise UsageError(f"{part!r} is not a token id.", hint="Ids are written 3,14,15.")
-    return tuple(int(part) for part in parts)
+    found = []
+    for part in (part.strip() for text in given for part in text.split(",")):
+        if (number := whole(part)) is None:
+            raise UsageError(f"{part[:60]!r} is not a token id.", hint="Ids are written 3,14,15.")
+        found.append(number)
+    return tuple(found)
 
 
 def _read_texts(given: Sequence[str]) -> tuple[str, ...]:
@@ -69,7 +70,8 @@ def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
             equals = ""
         if not equals or not token:
             raise UsageError(f"{text!r} is not of the form ID=NUMBER or TEXT=NUMBER.")
-        pairs.append((int(token) if token.isdecimal() else unescape(token), value))
+        token_id = whole(token)
+        pairs.append((unescape(token) if token_id is None else token_id, value))
     return tuple(pairs)
 
 
@@ -111,16 +113,24 @@ _PRESETS: tuple[Option, ...] = (
 
 _MODEL: tuple[Option, ...] = (
     Option(("--model", "-m"), str, "tiny, tiny-draft or fake, which come with gencli; a Hugging Face model "
-           "folder; or a hub name in the local cache.", "Model", "tiny", metavar="NAME"),
+           "folder; an alias; or a name of the hub, as in org/name or org/name@revision.", "Model", "tiny",
+           metavar="NAME"),
+    Option(("--download",), bool, "Fetch a model of the hub that is not here, without a question. On a "
+           "terminal it is fetched anyway, and from 10 GB on asked about.", "Model", False,
+           flag_only="a file must not be able to use the network"),
+    Option(("--offline",), bool, "Fetch nothing.", "Model", False,
+           flag_only="it is about the machine, not about a run"),
     Option(("--dtype",), Literal["auto", "float32", "bfloat16", "float16"],
            "Number format of the weights.", "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
     Option(("--device-map",), Literal["auto"], "Put the layers on all devices there are, for a model that "
            "one cannot hold; needs accelerate.", "Model"),
     Option(("--tp",), int, "Split each layer over so many processes, which torchrun --nproc-per-node N -m "
-           "gencli starts.", "Model", bounds=Bounds(ge=2)),
-    Option(("--threads",), int, "CPU threads; PyTorch decides if not given.", "Model", bounds=Bounds(ge=1)),
-    Option(("--max-batch",), int, "Samples that run side by side.", "Model", 8, Bounds(ge=1)),
+           "gencli starts.", "Model", bounds=Bounds(ge=2, le=1024)),
+    Option(("--threads",), int, "CPU threads; PyTorch decides if not given.", "Model",
+           bounds=Bounds(ge=1, le=1024)),
+    Option(("--max-batch",), int, "Samples that run side by side.", "Model", 8,
+           Bounds(ge=1, le=MAX_BATCH)),
     Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False,
            flag_only="a file must not be able to run code"),
 )  # fmt: skip
@@ -154,22 +164,24 @@ _STAGES: tuple[Option, ...] = (
 _DRAW: tuple[Option, ...] = (
     Option(("--sampler",), Draw, "How a token is drawn.", "Draw", "gumbel"),
     Option(("--seed",), int, "Same seed, same text; one is chosen and printed if not given.", "Draw",
-           bounds=Bounds(ge=0)),
-    Option(("-n",), int, "Samples for each prompt.", "Draw", 1, Bounds(ge=1)),
+           bounds=Bounds(ge=0, le=2**64 - 1)),
+    Option(("-n",), int, "Samples for each prompt.", "Draw", 1, Bounds(ge=1, le=MAX_SAMPLES)),
 )  # fmt: skip
 
 _STOPS: tuple[Option, ...] = (
-    Option(("--max-tokens",), int, "At most this many output tokens.", _LIMITS, 512, Bounds(ge=1)),
+    Option(("--max-tokens",), int, "At most this many output tokens.", _LIMITS, 512,
+           Bounds(ge=1, le=MOST)),
     Option(("--max-time",), float, "At most this many seconds for each prompt.", _LIMITS,
-           bounds=Bounds(gt=0)),
+           bounds=Bounds(gt=0, le=MAX_SECONDS)),
     Option(("--stop",), str, r"End before this text. C escapes are read: \n is a newline, \\n is \n itself.",
            _LIMITS, (), many=True, read=_read_texts, metavar="TEXT"),
-    Option(("--stop-id",), int, "End at this token id.", _LIMITS, (), Bounds(ge=0), many=True),
+    Option(("--stop-id",), int, "End at this token id.", _LIMITS, (), Bounds(ge=0, le=MOST),
+           many=True),
     Option(("--stop-regex",), str, "End before a match of this regular expression.", _LIMITS, (),
            many=True, metavar="REGEX"),
     Option(("--include-stop",), bool, "Keep in the text what stopped it.", _LIMITS, False),
     Option(("--loop",), int, "End when the text repeats itself this many times in a row; 0 is off.",
-           _LIMITS, 0, Bounds(ge=0)),
+           _LIMITS, 0, Bounds(ge=0, le=MOST)),
 )  # fmt: skip
 
 _OUTPUT: tuple[Option, ...] = (

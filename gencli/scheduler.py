@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gencli.budget import fitting, lanes_of, span_cost, step_limit
-from gencli.lookahead import LookAhead
+from gencli.lookahead import WINDOW, LookAhead
 from gencli.plan import Feed, StepPlan, rope_factors
+from gencli.samples import Samples
 from gencli.sequence import Sequence
 from gencli.sharing import Fork, Sharing
 from gencli.slots import Slots
@@ -62,6 +63,7 @@ class Scheduler:
         self.limit = max_batch
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
+        self.pending: deque[Samples] = deque()  # requests whose samples are not all made, behind what waits
         self._slots = Slots(max_batch, can_rollback=can_rollback, stays_warm=can_rollback and share_prefixes)
         self._sharing = Sharing(
             self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes, rope_switches=rope_switches
@@ -70,27 +72,45 @@ class Scheduler:
         self._welcome = 0  # tokens that drafts of the last step would have taken, uncut
         self._num_added = 0
 
-    def add(self, sequence: Sequence) -> None:
-        """Let a sequence wait for a slot."""
-        sequence.number = self._num_added
-        self._num_added += 1
-        self.waiting.append(sequence)
+    def add(self, samples: Samples) -> None:
+        """Let the samples of a request wait for slots; they are made when their turn is near."""
+        self.pending.append(samples)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything has not ended."""
+        return bool(self.running or self.waiting or self.pending)
 
     def everything(self) -> list[Sequence]:
-        """All that has not ended, running or waiting."""
+        """All sequences that have not ended, running or waiting, of those that were made."""
         return [*self.running, *self.waiting]
+
+    def _fill(self) -> None:
+        """Make the samples that may be next."""
+        while self.pending:
+            if self.waiting and self._num_added >= self.waiting[0].number + WINDOW:
+                return
+            sequence = self.pending[0].take()
+            if sequence is None:
+                self.pending.popleft()
+                continue
+            sequence.number = self._num_added
+            self._num_added += 1
+            self.waiting.append(sequence)
 
     def admit(self) -> list[Sequence]:
         """Give slots to waiting sequences.
 
         The first `fed` tokens in the lane are the sequence's own, and all else there is to be forgotten.
         """
+        self._fill()
         if not self._has_room():
             return []
         admitted = []
         ahead = LookAhead(self.waiting, lambda prompt: self._sharing.best(prompt).length)
         while self._has_room():
             sequence = ahead.take()
+            self._fill()
             sequence.rope = self._rope(sequence)
             shared = self._sharing.best(sequence.prompt).length
             sequence.slot, sequence.fed = self._slots.take(sequence, at_least=shared)

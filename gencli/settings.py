@@ -10,7 +10,18 @@ from gencli.options import OPTIONS, option
 from gencli.structured.options import KINDS
 from processors.registry import Registry
 
-__all__ = ["DEFAULT", "ENVIRONMENT", "FLAG", "PRESET", "Assigned", "Layer", "Setting", "Settings", "resolve"]
+__all__ = [
+    "DEFAULT",
+    "ENVIRONMENT",
+    "FLAG",
+    "PRESET",
+    "Assigned",
+    "Layer",
+    "PresetInfo",
+    "Setting",
+    "Settings",
+    "resolve",
+]
 
 DEFAULT = "default"
 PRESET = "preset"
@@ -23,6 +34,8 @@ _REPLACES = {
     "chat": ("raw",),
     "quiet": ("stats",),
     "stats": ("quiet",),
+    "offline": ("download",),
+    "download": ("offline",),
     "chain": ("temperature_last",),
     "temperature_last": ("chain",),
     "beams": ("best_of", "retries"),
@@ -46,10 +59,20 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
+class PresetInfo:
+    """A preset's description, the presets that it extends, and whether another one extends it."""
+
+    description: str = ""
+    extends: tuple[str, ...] = ()
+    is_inherited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """Checked values by option key, and fields of stages, that came from one place.
 
     `places` holds the words in which a key was said, where that is not its flag: a variable, a file's line.
+    `preset` is there for the values of a preset.
     """
 
     origin: str
@@ -57,6 +80,7 @@ class Layer:
     places: Mapping[str, str] = field(default_factory=dict)
     stages: tuple[Assigned, ...] = ()
     notices: tuple[str, ...] = ()
+    preset: PresetInfo | None = None
 
     @classmethod
     def of(cls, origin: str, given: Mapping[str, Any], places: Mapping[str, str] | None = None) -> Layer:

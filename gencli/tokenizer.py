@@ -8,11 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from gencli.errors import ModelError, UsageError
+from gencli.errors import ModelError, UsageError, is_panic
+from gencli.models.places import is_bundled
+from gencli.templates.messages import MAX_CHAT, Order, Rendered
+from gencli.templates.renderer import renderer
 from gencli.text.detok import ByteDecoder, TokenDecoder, WindowDecoder
 from gencli.text.pieces import PieceRules, Pieces, byte_alphabet, read_rules
 
 __all__ = ["ByteTokenizer", "HFTokenizer", "Tokenizer", "no_template"]
+
+_RESERVED = {"conversation", "tokenize", "continue_final_message", "messages"}
 
 
 class Tokenizer(Protocol):
@@ -117,6 +122,7 @@ class HFTokenizer:
     def __init__(self, hf: Any, name: str) -> None:
         self.name = name
         self._hf = hf
+        self._is_bundled = is_bundled(name)
         added = hf.added_tokens_decoder
         # Not len(hf), which counts tokens: some vocabularies leave ids out.
         self.vocab_size = 1 + max(hf.get_vocab().values(), default=-1)
@@ -143,7 +149,9 @@ class HFTokenizer:
             tokenizer = cls(hf, str(name))
             # Without its files, transformers makes some tokenizers with a vocabulary of specials only.
             is_empty = not set(tokenizer.encode("a b", special=False)) - tokenizer.special_ids
-        except Exception as error:  # a dozen types, the back end's bare Exception among them
+        except BaseException as error:  # a dozen types, the back end's bare Exception among them
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
             raise _load_error(name, error) from error
         if is_empty:
             raise _load_error(name, None)
@@ -163,7 +171,12 @@ class HFTokenizer:
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The ids of `text`; `special` adds what the tokenizer puts around a text, one BOS at most."""
-        ids = list(self._hf.encode(text, add_special_tokens=special, verbose=False))
+        try:
+            ids = list(self._hf.encode(text, add_special_tokens=special, verbose=False))
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise ModelError(f"The tokenizer of {self.name} failed on a text: {error}") from None
         if special and self.bos_id is not None:
             while ids[:2] == [self.bos_id, self.bos_id]:
                 del ids[0]
@@ -186,22 +199,40 @@ class HFTokenizer:
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
         """The prompt text of a conversation; encode it with special=False.
 
-        transformers renders the template in jinja2's sandbox. `kwargs` are the template's own, and
-        add_generation_prompt (true). Raises ModelError for a template that is missing or fails.
+        It is rendered in jinja2's sandbox; that of a model which does not come with gencli, in a process
+        with bounded time and memory. `kwargs` are the template's own, and add_generation_prompt (true).
+        Raises ModelError for a template that is missing or fails.
         """
         if not self.has_chat_template:
             raise no_template(self.name)
-        if reserved := {"conversation", "tokenize"} & kwargs.keys():
+        if reserved := _RESERVED & kwargs.keys():
             raise UsageError(f"{', '.join(sorted(reserved))} cannot be an argument of a chat template")
-        kwargs.setdefault("add_generation_prompt", not kwargs.get("continue_final_message"))
+        kwargs.setdefault("add_generation_prompt", True)
         conversation = [dict(message) for message in messages]
         try:
-            return str(self._hf.apply_chat_template(conversation, tokenize=False, **kwargs))
-        except Exception as error:  # the template is the model's code and may fail in any way
-            raise ModelError(
-                f"The chat template of {self.name} failed: {error}",
-                hint="Templates may refuse roles or their order; a raw prompt needs none.",
-            ) from error
+            if self._is_bundled:
+                return str(self._hf.apply_chat_template(conversation, tokenize=False, **kwargs))
+            found = self._rendered(conversation, kwargs)
+        except Exception as error:  # of several templates none may fit
+            raise self._template_error(str(error) or type(error).__name__) from error
+        if found.error:
+            raise self._template_error(found.error)
+        return found.text
+
+    def _rendered(self, conversation: list[dict[str, str]], kwargs: dict[str, Any]) -> Rendered:
+        """The template with the variables that transformers gives it."""
+        if not conversation:
+            raise ValueError("there is no message")
+        tokens = {name: str(token) for name, token in self._hf.special_tokens_map.items()}
+        variables = {"tools": None, "documents": None, **tokens, **kwargs, "messages": conversation}
+        template = self._hf.get_chat_template(None, kwargs.get("tools"))
+        return renderer.render(Order(template, variables, is_chat=True, limit=MAX_CHAT))
+
+    def _template_error(self, reason: str) -> ModelError:
+        return ModelError(
+            f"The chat template of {self.name} failed: {reason}",
+            hint="Templates may refuse roles or their order; a raw prompt needs none.",
+        )
 
     def _window_text(self, ids: list[int]) -> str:
         return str(self._hf.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
@@ -230,7 +261,7 @@ def no_template(name: str) -> ModelError:
     )
 
 
-def _load_error(name: str | Path, error: Exception | None) -> ModelError:
+def _load_error(name: str | Path, error: BaseException | None) -> ModelError:
     reason = str(error).strip().partition("\n")[0] if error else "it has no vocabulary"
     hint = "A model folder needs its tokenizer files: tokenizer.json, tokenizer_config.json."
     if "trust_remote_code" in str(error):

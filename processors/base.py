@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
@@ -44,6 +45,14 @@ class Compiler(Protocol):
 
     def compile(self, constraint: Constraint, seconds: float = ...) -> Any:
         """The compiled grammar. GrammarError if there is none, or none within so many seconds."""
+        ...
+
+    def start(self, constraint: Constraint, seconds: float = ...) -> Future[Any]:
+        """As `compile`, beside other work."""
+        ...
+
+    def abandon(self, constraint: Constraint) -> None:
+        """End the compile of a constraint that is no longer wanted, where it can be ended."""
         ...
 
 
@@ -112,17 +121,24 @@ class Processor(ABC, Generic[P]):
     """One stage, shared by all requests; what belongs to a request is indexed by its slot.
 
     `apply` is pure: committed state changes in admit, commit, release and fork only. `sequential`
-    stages need the outcome of the position before, so their requests run without drafts.
+    stages need the outcome of the position before, so their requests run without drafts. A stage that
+    `keeps_faults` masks no NaN and no +inf, so nobody has to look for these before it runs.
     """
 
     name: ClassVar[str]
     phase: ClassVar[Phase]
     Params: ClassVar[type[Params]]
     sequential: ClassVar[bool] = False
+    keeps_faults: ClassVar[bool] = False
 
     def __init__(self, env: Env) -> None:
         self.env = env
         self.columns = Columns(self.Params, env.device)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the stage has a `prepare` of its own."""
+        return type(self).prepare is not Processor.prepare
 
     @abstractmethod
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
@@ -173,7 +189,7 @@ class Processor(ABC, Generic[P]):
 class Columns:
     """The numeric fields of a Params class as slot-indexed tensors [S].
 
-    Numbers are float64, whole numbers int64, switches bool; a Literal is its place in the
+    Numbers are kept as float64, whole numbers as int64, switches as bool; a Literal is its place in the
     declaration; None is the largest int64 (a window of None holds everything).
     """
 
@@ -210,7 +226,12 @@ class Columns:
             tensor[target] = tensor[source]
 
     def gather(self, name: str, rows: Rows) -> Tensor:
-        """The field's value for each row [R]."""
+        """The field's value for each row [R]; numbers are float32, as logits are."""
+        values = self.exact(name, rows)
+        return values.float() if values.is_floating_point() else values
+
+    def exact(self, name: str, rows: Rows) -> Tensor:
+        """The field's value for each row [R]; numbers are float64, as they were given."""
         return self._tensors[name][rows.slots]
 
     def known(self, name: str, rows: Rows) -> set[Any]:

@@ -13,11 +13,12 @@ from typing import Literal
 
 from processors.errors import ParamError
 from processors.grammar.constraint import GrammarKind
-from processors.params import Params, param
+from processors.params import MOST, Params, param
 
 __all__ = [
     "BAN_LIMIT",
     "BUILTIN",
+    "WHITESPACE_LIMIT",
     "AllowedParams",
     "BanParams",
     "BiasParams",
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 BAN_LIMIT = 16384  # bytes; the tables of the stage grow with them
+WHITESPACE_LIMIT = 1024
 Scope = Literal["prompt", "output", "both"]
 Draw = Literal["gumbel", "multinomial", "greedy"]
 
@@ -59,14 +61,16 @@ class Phase(IntEnum):
 class TailParams(Params):
     """Mask the ids that the model has and the tokenizer does not."""
 
-    size: int = param(0, "Number of ids the tokenizer knows; ids from there on are masked, 0 is off.", ge=0)
+    size: int = param(
+        0, "Number of ids the tokenizer knows; ids from there on are masked, 0 is off.", ge=0, le=MOST
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedParams(Params):
     """Allow only the listed ids."""
 
-    ids: tuple[int, ...] | None = param(None, "Only these token ids may be chosen.", ge=0)
+    ids: tuple[int, ...] | None = param(None, "Only these token ids may be chosen.", ge=0, le=MOST)
 
     def __post_init__(self) -> None:
         Params.__post_init__(self)
@@ -78,7 +82,7 @@ class AllowedParams(Params):
 class SuppressParams(Params):
     """Mask the listed ids."""
 
-    ids: tuple[int, ...] = param((), "These token ids are never chosen.", ge=0)
+    ids: tuple[int, ...] = param((), "These token ids are never chosen.", ge=0, le=MOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,9 @@ class BanParams(Params):
 class MinTokensParams(Params):
     """Mask every end-of-text and stop id until enough tokens are there."""
 
-    count: int = param(0, "No end of text, stop id or stop string before this many output tokens.", ge=0)
+    count: int = param(
+        0, "No end of text, stop id or stop string before this many output tokens.", ge=0, le=MOST
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +126,9 @@ class GrammarParams(Params):
     backend: Literal["trie", "xgrammar", "llguidance"] = param(
         "xgrammar", "What compiles it; trie is for choices."
     )
-    whitespace: int = param(8, "At most this much white space in one place of a JSON document.", ge=0)
+    whitespace: int = param(
+        8, "At most this much white space in one place of a JSON document.", ge=0, le=WHITESPACE_LIMIT
+    )
     canonical: bool = param(
         True, "Text that the grammar forces is cut into tokens as the tokenizer would, without a choice."
     )
@@ -146,11 +154,14 @@ class PenaltyParams(Params):
     penalty: float = param(0.0, "Strength.")
     scope: Scope = param("output", "Which tokens count: prompt, output or both.")
     window: int | None = param(
-        None, "Only the last this many tokens of the scope count; null is all.", ge=1,
+        None, "Only the last this many tokens of the scope count; null is all.", ge=1, le=MOST,
         hint="null means all tokens; leave the penalty at its default to switch it off.",
     )  # fmt: skip
     exempt: tuple[int | str, ...] = param(
-        (), "Never penalised and never counted: special, stop, token ids, texts that are one token."
+        (),
+        "Never penalised and never counted: special, stop, token ids, texts that are one token.",
+        ge=0,
+        le=MOST,
     )
 
 
@@ -163,7 +174,10 @@ class RepetitionParams(PenaltyParams):
     )
     scope: Scope = param("both", "Which tokens count: prompt, output or both.")
     exempt: tuple[int | str, ...] = param(
-        ("special",), "Never penalised and never counted: special, stop, token ids, texts that are one token."
+        ("special",),
+        "Never penalised and never counted: special, stop, token ids, texts that are one token.",
+        ge=0,
+        le=MOST,
     )
 
 
@@ -192,11 +206,11 @@ class TemperatureParams(Params):
 class TopKParams(Params):
     """Keep the k most likely tokens."""
 
-    k: int = param(0, "Keep the k most likely tokens; 0 or -1 keeps all.", ge=-1)
+    k: int = param(0, "Keep the k most likely tokens; 0 or -1 keeps all.", ge=-1, le=MOST)
     ties: Literal["cut", "keep"] = param(
         "cut", "Ties with the k-th: cut keeps the lowest ids, keep keeps all."
     )
-    keep: int = param(1, "Keep at least this many tokens.", ge=1)
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
     def is_off(self) -> bool:
         """0 and -1 are both spellings of off."""
@@ -211,7 +225,7 @@ class TopPParams(Params):
     boundary: Literal["inclusive", "exclusive"] = param(
         "inclusive", "Whether the token that crosses p stays (inclusive) or goes (exclusive)."
     )
-    keep: int = param(1, "Keep at least this many tokens.", ge=1)
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +235,7 @@ class MinPParams(Params):
     p: float = param(
         0.0, "Keep tokens at least p times as likely as the most likely one; 0 keeps all.", ge=0, le=1
     )
-    keep: int = param(1, "Keep at least this many tokens.", ge=1)
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 @dataclass(frozen=True, slots=True)

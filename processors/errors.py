@@ -10,13 +10,14 @@ ProcessorsError
     RowError            one row of a step cannot be decided; its neighbours go on
         EmptySupport        every token is masked
         NonFiniteLogits     NaN or +inf
-        StageFailure        a stage raised
+        StageFailure        a stage raised, or returned what is no result
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from processors.names import close_names, did_you_mean
 
 __all__ = [
     "ChainError",
@@ -35,10 +36,10 @@ __all__ = [
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence that names the closest known name, or lists all of them."""
+    """A sentence that names the closest known names, or lists all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(names)}."
+    close = [repr(found) for found in close_names(name, names)]
+    return did_you_mean(close) or f"Known are: {', '.join(names)}."
 
 
 class ProcessorsError(Exception):
@@ -57,15 +58,21 @@ class ParamError(ProcessorsError, ValueError):
 
 
 class UnknownStage(ProcessorsError, LookupError):
-    """No stage has this name."""
+    """No stage has this name. `is_near` says whether some stage has one like it."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"There is no stage {name!r}. {nearest(name, known)}")
+        names = sorted(known)
+        super().__init__(f"There is no stage {name!r}. {nearest(name, names)}")
         self.name = name
+        self.is_near = bool(close_names(name, names))
 
 
 class ChainError(ProcessorsError, ValueError):
-    """The text is no chain, or its stages cannot stand together."""
+    """The text is no chain, or its stages cannot stand together; `stages` names those at fault."""
+
+    def __init__(self, message: str, *, stages: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.stages = stages
 
 
 class TokenError(ProcessorsError, ValueError):
@@ -99,4 +106,10 @@ class NonFiniteLogits(RowError):
 
 
 class StageFailure(RowError):
-    """The stage raised; its exception is the cause."""
+    """The stage raised, or returned what is no result; the exception that says so is the cause."""
+
+    def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
+        ProcessorsError.__init__(
+            self, f"The stage {stage!r} is wrong: {message}, for token {position + 1} of the output."
+        )
+        self.stage, self.slot, self.position = stage, slot, position

@@ -49,7 +49,8 @@ def reorder(chain: Chain, names: Sequence[str], registry: Registry | None = None
     masks = [n for n in stages if n not in order and registry.phase(n) == Phase.CONSTRAIN]
     left_out = [n for n in stages if n not in order and n not in masks]
     if left_out:
-        raise ChainError(f"The order leaves out {', '.join(left_out)}, which would run. Name it too.")
+        text = f"The order leaves out {', '.join(left_out)}, which would run. Name it too."
+        raise ChainError(text, stages=tuple(left_out))
     return Chain(tuple((name, stages[name]) for name in (*masks, *order) if name in stages))
 
 
@@ -67,7 +68,8 @@ def check_order(chain: Chain, registry: Registry | None = None) -> None:
         if phase(before) >= Phase.TRUNCATE and phase(after) == Phase.CONSTRAIN:
             raise ChainError(
                 f"{before} runs before {after}: it would keep tokens that {after} then masks, and perhaps "
-                f"no other. Put {after} first."
+                f"no other. Put {after} first.",
+                stages=(before, after),
             )
 
 

@@ -13,7 +13,11 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 
 from processors.errors import ParamError, nearest
 
-__all__ = ["Bounds", "Params", "convert", "describe", "param"]
+__all__ = ["MOST", "Bounds", "Params", "convert", "describe", "param", "shown_number", "whole"]
+
+MOST = 2**31 - 1  # of ids, counts and lengths
+_WIDEST = 2**62  # below it a whole number fits the columns of a stage
+_DIGITS = 40  # of a number that is worth reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +40,22 @@ class Bounds:
 
     def __str__(self) -> str:
         signs = ((self.ge, ">="), (self.gt, ">"), (self.le, "<="), (self.lt, "<"))
-        return " and ".join(f"{sign} {limit:g}" for limit, sign in signs if limit is not None)
+        return " and ".join(f"{sign} {shown_number(limit)}" for limit, sign in signs if limit is not None)
 
 
 _ANY = Bounds()
+
+
+def shown_number(value: float) -> str:
+    """A number as messages show it: a whole one with its digits, unless it has too many."""
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**_DIGITS else f"a number of more than {_DIGITS} digits"
+    return f"{value:g}"
+
+
+def whole(text: str) -> int | None:
+    """The whole number >= 0 that the text writes; None if it writes none, or one with too many digits."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def param(
@@ -179,6 +195,8 @@ def _item(value: Any, path: tuple[int, ...]) -> Any:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return shown_number(value)
     try:
         return json.dumps(value)
     except (TypeError, ValueError):
@@ -205,6 +223,8 @@ def _check_numbers(value: Any, bounds: Bounds, finite: bool) -> None:
             raise _Wrong("a finite number")
         if not bounds.allow(value):
             raise _Wrong(f"a number {bounds}")
+        if isinstance(value, int) and bounds.le is None and not -_WIDEST < value < _WIDEST:
+            raise _Wrong("a number of 18 digits at the most")
 
 
 def _convert(value: Any, hint: Any) -> Any:
@@ -252,7 +272,9 @@ def _convert_union(value: Any, hints: tuple[Any, ...]) -> Any:
 
 def _convert_tuple(value: Any, hints: tuple[Any, ...]) -> tuple[Any, ...]:
     if isinstance(value, Mapping):  # {42: 1.5, " word": -2}: pairs; a key of digits is an id
-        value = [(int(key) if str(key).isdecimal() else key, item) for key, item in value.items()]
+        value = [
+            (key if (number := whole(str(key))) is None else number, item) for key, item in value.items()
+        ]
     if not isinstance(value, list | tuple):
         raise _Wrong("a list")
     if len(hints) == 2 and hints[1] is Ellipsis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from processors.base import Admission, Env, Followed, Noise, Processor
 from processors.chain import Chain
-from processors.errors import EmptySupport, NonFiniteLogits, RowError, StageFailure
+from processors.errors import EmptySupport, NonFiniteLogits, ProcessorsError, RowError, StageFailure
+from processors.foreign import ForeignStage
 from processors.registry import Registry, builtin_registry, twice
 from processors.rows import Rows
 from processors.upload import upload
@@ -24,14 +25,23 @@ _EMPTY = "No token is left to choose from"
 
 @dataclass(frozen=True, slots=True)
 class StageCall:
-    """One stage and the places in the step's rows where it is active; None is all of them."""
+    """One stage and the places in the step's rows where it is active; None is all of them.
+
+    `looks_first`: it might mask a NaN or +inf that came from the model or from a plug-in, so the rows that
+    have one are found before it runs.
+    """
 
     stage: str
     places: tuple[int, ...] | None
+    looks_first: bool = False
 
 
 class Pipeline:
-    """The stages of all requests. A stage is built once, and runs only on the rows where it is on."""
+    """The stages of all requests. A stage is built once, and runs only on the rows where it is on.
+
+    A stage that does not ship with the library runs behind a guard (see processors.foreign); `notices` has
+    what that has to say, and grows.
+    """
 
     def __init__(self, env: Env, registry: Registry | None = None) -> None:
         self.env = env
@@ -40,16 +50,22 @@ class Pipeline:
         self._orders: dict[int, tuple[str, ...]] = {}
         self._programs: dict[tuple[int, ...], tuple[StageCall, ...]] = {}
         self._stepwise: set[str] = set()
+        self.notices: list[str] = []
 
     def admit(self, slot: int, chain: Chain, request: Admission) -> None:
-        """A request takes the slot; only stages that are on hear of it."""
+        """A request takes the slot; only stages that are on hear of it. If one refuses it, none has it."""
         stages = chain.active().stages
         names = tuple(name for name, _ in stages)
         for name in names:
             if names.count(name) > 1:
                 raise twice(name, "chain", self.registry)
-        for name, params in stages:
-            self.stage(name).admit(slot, params, request)
+        for place, (name, params) in enumerate(stages):
+            try:
+                self.stage(name).admit(slot, params, request)
+            except ProcessorsError:
+                for admitted in names[:place]:
+                    self.stage(admitted).release(slot)
+                raise
         self._orders[slot] = names
         self._programs.clear()
 
@@ -75,7 +91,7 @@ class Pipeline:
         """Let the stages do what needs no logits, before the model runs; the rows, with what they found."""
         for call in self._program(rows):
             stage = self.stage(call.stage)
-            if type(stage).prepare is Processor.prepare:
+            if not stage.prepares:
                 continue
             active = rows if call.places is None else rows.select(call.places)
             forced = stage.prepare(active)
@@ -111,46 +127,34 @@ class Pipeline:
     def stage(self, name: str) -> Processor[Any]:
         """The one instance of a stage, built on first use."""
         if name not in self._stages:
-            self._stages[name] = self.registry.load(name)(self.env)
+            found = self.registry.load(name)
+            is_ours = self.registry.is_builtin(name)
+            self._stages[name] = found(self.env) if is_ours else ForeignStage(found, self.env, self.notices)
         return self._stages[name]
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Processed logits [R, V] float32. The input is not changed; it comes back if nothing is on."""
+        """Processed logits [R, V] float32. The input is not changed; it comes back if nothing is on.
+
+        A row with NaN or +inf has it in the result as well, though a stage may have masked that id.
+        """
         program = self._program(rows)
-        work = logits.to(torch.float32, copy=bool(program))
+        work, broken = logits.to(torch.float32, copy=bool(program)), None
         for call in program:
+            if call.looks_first:
+                found = ~(work.amax(dim=-1) < torch.inf)  # amax hands NaN on
+                broken = found if broken is None else broken | found
             work = self._run(call, work, rows)
+        if broken is not None:
+            work[:, 0].masked_fill_(broken, torch.nan)
         return work
 
     def _run(self, call: StageCall, logits: Tensor, rows: Rows) -> Tensor:
         """The seam: select the active rows, apply, put them back. Tracing replaces this method."""
         if call.places is None:
-            return self._apply(call.stage, logits, rows)
+            return self.stage(call.stage).apply(logits, rows)
         at = upload(call.places, logits.device)
-        active = self._apply(call.stage, logits.index_select(0, at), rows.select(call.places))
+        active = self.stage(call.stage).apply(logits.index_select(0, at), rows.select(call.places))
         return logits.index_copy_(0, at, active)
-
-    def _apply(self, name: str, logits: Tensor, rows: Rows) -> Tensor:
-        if self.registry.is_builtin(name):
-            return self.stage(name).apply(logits, rows)
-        masked = logits == -torch.inf
-        try:
-            edited = self.stage(name).apply(logits.clone(), rows)
-        except Exception:  # a plug-in's fault ends its own rows, not the step
-            return self._apply_alone(name, logits, rows)
-        return edited.masked_fill(masked, -torch.inf)
-
-    def _apply_alone(self, name: str, logits: Tensor, rows: Rows) -> Tensor:
-        """After a stage has raised: row by row, so that only those fail that make it raise."""
-        parts = []
-        for place in range(len(rows)):
-            row = logits[place : place + 1]
-            try:
-                part = self.stage(name).apply(row.clone(), rows.select([place]))
-                parts.append(part.masked_fill(row == -torch.inf, -torch.inf))
-            except Exception:
-                parts.append(torch.full_like(row, torch.nan))
-        return torch.cat(parts)
 
     def _program(self, rows: Rows) -> tuple[StageCall, ...]:
         """The calls of a step. It depends on which slots have rows, so it is kept while they stay."""
@@ -168,12 +172,14 @@ class Pipeline:
             order = self._orders[slot]
             ranks = [default.index(name) for name in order]
             groups.setdefault(default if ranks == sorted(ranks) else order, []).append(place)
-        calls = []
+        calls, may_have_faults = [], True
         for order, places in groups.items():
             for name in order:
                 active = tuple(place for place in places if name in self._orders[slots[place]])
                 if active:
-                    calls.append(StageCall(name, None if len(active) == len(slots) else active))
+                    looks = may_have_faults and not self.stage(name).keeps_faults
+                    calls.append(StageCall(name, None if len(active) == len(slots) else active, looks))
+                    may_have_faults = (may_have_faults and not looks) or not self.registry.is_builtin(name)
         return tuple(calls)
 
     def explain_failure(self, logits: Tensor, rows: Rows, place: int) -> RowError:
@@ -185,18 +191,33 @@ class Pipeline:
         for call in self._plan(row.host_slots):
             if error is not None:
                 break
-            try:
-                work = self.stage(call.stage).apply(work, row)
-                error = _fault(work, stage=call.stage, **where)
-                if isinstance(error, EmptySupport):
-                    excuse = self.stage(call.stage).excuse(row.host_slots[0], row.host_drafts[0])
-                    error = (
-                        EmptySupport(f"{_EMPTY}: {excuse}.", stage=call.stage, **where) if excuse else error
-                    )
-            except Exception as cause:
-                error = StageFailure(f"The stage raised {cause!r}.", stage=call.stage, **where)
-                error.__cause__ = cause
-        return error or StageFailure("The row failed among others and not alone.", stage="?", **where)
+            work, error = self._explained(call.stage, work, row, where)
+        failures = filter(None, (self._failure(name, where) for name in self._orders[row.host_slots[0]]))
+        unknown = StageFailure("it failed among others and not alone", stage="?", **where)
+        return error or next(failures, unknown)
+
+    def _explained(
+        self, name: str, logits: Tensor, row: Rows, where: Mapping[str, int]
+    ) -> tuple[Tensor, RowError | None]:
+        """The logits after one stage, and why the row ends there, if it does."""
+        stage = self.stage(name)
+        after = stage.apply(logits, row)
+        error = _fault(after, stage=name, **where)
+        if isinstance(error, NonFiniteLogits):
+            error = self._failure(name, where) or error
+        elif error and (excuse := stage.excuse(row.host_slots[0], row.host_drafts[0])):
+            error = EmptySupport(f"{_EMPTY}: {excuse}.", stage=name, **where)
+        return after, error
+
+    def _failure(self, name: str, where: Mapping[str, int]) -> StageFailure | None:
+        """What a plug-in's stage did wrong for the slot, if anything."""
+        stage = self.stage(name)
+        fault = stage.fault(where["slot"]) if isinstance(stage, ForeignStage) else None
+        if fault is None:
+            return None
+        error = StageFailure(fault.text, stage=name, **where)
+        error.__cause__ = fault.cause
+        return error
 
 
 def _fault(logits: Tensor, *, stage: str, slot: int, position: int) -> RowError | None:

@@ -20,6 +20,14 @@ stderr, and `--quiet` leaves only errors. Text ends with one newline; JSON
 ([schema](run-output.schema.json)) has it byte for byte. Several prompts, or `-n` above 1, are blocks
 under labels like `==> 2: the prompt <==`. From stdin and `--file`, one newline at the end is dropped.
 
+Without a prompt, or as the prompt `-`, the text of a pipe is the prompt. Beside a prompt, what is piped in or
+redirected stands behind it after a blank line (behind each, if there are several or files), which a notice
+says; `{stdin}` in an argument puts it there instead. `-` and `{stdin}` read stdin to its end, however long it
+takes. Otherwise a pipe has 5 seconds to give its first byte or to end: one that somebody left open, as
+some schedulers and ssh do, never holds a run up, and a notice says that nothing came. `< /dev/null` gives a
+run no stdin, which a loop over lines of stdin (`while read line; do gencli run "$line" < /dev/null; done`)
+needs. 64 MiB are the most.
+
 An option that would do nothing is refused, with the option that it contradicts named; a stage's field
 that `--stage` and a flag both set is refused as well. Values also come from presets and variables, see
 [presets.md](presets.md). `--temperature 0` is greedy with every sampler.

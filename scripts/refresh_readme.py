@@ -44,7 +44,13 @@ def _commands(block: str) -> Iterator[str]:
 def _output(command: str) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        command, shell=True, capture_output=True, text=True, env=os.environ | {"PATH": path}, check=True
+        command,
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PATH": path},
+        check=True,
     )
     return done.stdout if done.stdout.endswith("\n") or not done.stdout else done.stdout + "\n"
 

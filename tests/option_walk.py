@@ -18,7 +18,7 @@ from gencli.options import OPTIONS, option
 from gencli.structured.options import KINDS
 from tests.pairs import ELSEWHERE, ENDING, FEATURES, HIDING, IDLE, IDS, LOUD, NEUTRAL
 
-__all__ = ["KEYS", "OptionWalk", "Verdict"]
+__all__ = ["KEYS", "OptionWalk", "Verdict", "command_line", "merged", "pair_setups", "run_line"]
 
 SEEDS = 40
 KEYS = [entry.key for entry in OPTIONS if entry.key not in ELSEWHERE]
@@ -107,12 +107,17 @@ class OptionWalk:
         if line not in self._seen:
             output = self.folder / "out.txt"
             output.unlink(missing_ok=True)
-            with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-                code = _code(line)
-            file = output.read_text() if output.exists() else ""
-            texts = (out.getvalue(), err.getvalue(), file)
+            code, *texts = run_line(line)
+            texts.append(output.read_text() if output.exists() else "")
             self._seen[line] = (code, *(TIMES.sub("#", OF_DRAFTS.sub("", text)) for text in texts))
         return self._seen[line]
+
+
+def run_line(line):
+    """What `gencli` does with these words: its code, stdout and stderr."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = _code(line)
+    return code, out.getvalue(), err.getvalue()
 
 
 def _code(line):

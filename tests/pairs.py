@@ -197,6 +197,8 @@ FEATURES = {
     "threads": feature({"--threads": ("1",)}),
     "max_batch": feature({"--max-batch": ("1",)}),
     "trust_remote_code": feature({"--trust-remote-code": None}),
+    "download": feature({"--download": None}),
+    "offline": feature({"--offline": None}),
     "stream": feature({"--no-stream": None}),
     "debug": feature({"--debug": None}),
 }
@@ -211,6 +213,8 @@ NEUTRAL = {
     "threads": "Threads are a matter of speed.",
     "max_batch": "The text must not depend on what runs side by side.",
     "trust_remote_code": "The model brings no code that it could allow.",
+    "download": "The model is here.",
+    "offline": "The model is here.",
     "stream": "Whether text is shown early changes none of it.",
     "grammar_timeout": "Nothing here takes that long.",
     "jump_forward": "Drafts change nothing but the number of forwards.",

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gencli.batch.prepare import Batch
-from gencli.drafters.options import BUILT_IN, EARLY_EXIT, NO_DRAFTER
+from gencli.drafters.options import EARLY_EXIT
 from gencli.errors import UsageError
 from gencli.guidance.options import NO_AMATEUR
 from gencli.models.capacity import Held
 from gencli.models.card import Card, Weights, read_card
+from gencli.models.named import is_draft_model
 from gencli.models.places import find_local
-from gencli.plugins.registry import PluginRegistry
 
 __all__ = ["models_of"]
 
@@ -38,7 +38,7 @@ def _drafts(batch: Batch, card: Card) -> Iterator[Held]:
     kind, _, count = name.partition(":")
     if kind == EARLY_EXIT:
         yield Held(name, _first_layers(card, int(count) if count.isdecimal() else None), 1)
-    elif name not in (NO_DRAFTER, *BUILT_IN) and not _is_plugin(batch, name):
+    elif is_draft_model(name, batch.jobs.base.registry):
         yield Held(name, _card("--draft", name), 1)
 
 
@@ -47,11 +47,6 @@ def _first_layers(card: Card, count: int | None) -> Card:
     share = -(-total // 2) if count is None else min(count, total)
     values = card.kv_values and card.kv_values * share // total
     return replace(card, weights=Weights(stored=card.weights.stored), kv_values=values)
-
-
-def _is_plugin(batch: Batch, name: str) -> bool:
-    registry = batch.jobs.base.registry
-    return isinstance(registry, PluginRegistry) and registry.drafter(name) is not None
 
 
 def _card(flag: str, name: str) -> Card:

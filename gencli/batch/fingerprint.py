@@ -11,27 +11,41 @@ from typing import Any
 from gencli import __version__
 from gencli.batch.survey import Survey
 from gencli.job import Job
+from gencli.models.identity import identify_model
+from gencli.models.named import named_models
 from gencli.models.places import find_local
+from gencli.models.watch import OnBytes
 from gencli.options import OPTIONS
 from gencli.settings import Settings
 from processors.policy import MATCH
 
-__all__ = ["differences", "fingerprint", "folder_digest"]
+__all__ = ["company", "differences", "fingerprint", "folder_digest"]
 
 # Of a weight file so many places are read, so many bytes each: two trainings of one model differ in all.
 _PLACES, _BYTES = 16, 65536
 _MOST_SAID = 300  # characters
 # What says where results go and how fast they come; the chain stands for the options of stages.
-_BESIDE = {"seed", "file", "threads", "max_batch", "debug", "model", "preset", "trust_remote_code"}
+_BESIDE = {"seed", "file", "threads", "debug", "model", "preset", "trust_remote_code", "offline", "download"}
+# What decides which texts and drafts are computed side by side.
+_COMPANY = {"max_batch", "draft", "draft_tokens", "draft_min_p"}
 
 
-def fingerprint(settings: Settings, job: Job, survey: Survey, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """By name what must not change between the parts of a run. `columns` says how records become rows."""
-    beside = {"Output"} if _drafts_decide(settings, survey) else {"Output", "Drafts"}
+def fingerprint(
+    settings: Settings,
+    job: Job,
+    survey: Survey,
+    columns: Mapping[str, Any],
+    number_format: str,
+    on_bytes: OnBytes | None = None,
+) -> dict[str, Any]:
+    """By name what must not change between the parts of a run. `columns` says how records become rows.
+
+    `on_bytes` is called with the bytes of weights that are hashed, and all that have to be.
+    """
     options = {
-        f"--{entry.key.replace('_', '-')}": settings[entry.key]
+        _named(entry.key): settings[entry.key]
         for entry in OPTIONS
-        if entry.section not in beside and not entry.stage and entry.key not in _BESIDE
+        if entry.section != "Output" and not entry.stage and entry.key not in _BESIDE
     }
     name = settings["model"]
     folder = find_local(name) if name != "fake" else None
@@ -39,6 +53,8 @@ def fingerprint(settings: Settings, job: Job, survey: Survey, columns: Mapping[s
         "gencli": __version__,
         "model": name,
         "model files": folder_digest(folder) if folder else "",
+        "number format": number_format,
+        **dict(_weights(settings, job, on_bytes, is_drafted=_drafts_decide(settings, survey))),
         "plugins": [_plugin(text) for text in settings["plugin"]],
         "chain": job.assembly.chain.to_list(),
         "seed": job.seed,
@@ -50,19 +66,46 @@ def fingerprint(settings: Settings, job: Job, survey: Survey, columns: Mapping[s
     return dict(json.loads(json.dumps(found)))  # as a header gives it back
 
 
+def company(settings: Settings, survey: Survey) -> frozenset[str]:
+    """Names in a fingerprint that decide no text where the number format is batch-invariant."""
+    keys = {"max_batch"} if _drafts_decide(settings, survey) else _COMPANY
+    return frozenset(map(_named, keys))
+
+
+def _named(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def _weights(
+    settings: Settings, job: Job, on_bytes: OnBytes | None, *, is_drafted: bool
+) -> Iterator[tuple[str, str | None]]:
+    """Revision and hash of the weights of each model that decides the texts."""
+    for key, name in named_models(settings, job.registry).items():
+        if key != "draft" or is_drafted:
+            identity = identify_model(name, on_bytes)
+            prefix = "" if key == "model" else f"--{key} "
+            yield f"{prefix}revision", identity.revision if identity else None
+            yield f"{prefix}weights_sha256", identity.sha256 if identity else None
+
+
 def _drafts_decide(settings: Settings, survey: Survey) -> bool:
     """Whether texts depend on drafts; verified by `match`, they do no more than come faster."""
     return settings["verify"] != MATCH.policy or "verify" in survey.options
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What changed, in words; digests and long values are only named."""
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """What changed, by name, in words; digests and long values are only named.
+
+    Another revision is none where files and weights are the same.
+    """
+    changed = {}
     for name in [*before, *(name for name in now if name not in before)]:
         old, new = before.get(name), now.get(name)
-        if old != new:
+        if old != new and not name.endswith("revision"):
             said = f"{name} was {old!r} and is {new!r}"
             is_digest = name in ("input", "model files", "plugins") or len(said) > _MOST_SAID
-            yield f"{name} changed" if is_digest else said
+            changed[name] = f"{name} changed" if is_digest else said
+    return changed
 
 
 def folder_digest(folder: Path) -> str:

@@ -1,7 +1,7 @@
 """The journal of a batch: a header, then a line for each finished row. It survives an end at any moment.
 
-A line is appended with one write, so that only the last one can be torn, and that one is dropped. Of rows
-the memory holds 17 bytes each.
+A line is appended with one write, so that only the last one can be torn, and that one is dropped. Each line
+ends in a checksum of the rest of it. Of rows the memory holds 17 bytes each.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gencli.batch.records import Outcome, Row
 from gencli.errors import GenerationError, UsageError
+from gencli.files import NO_LINK, open_regular
 
 __all__ = ["VERSION", "Journal", "journal_path", "read_header"]
 
-VERSION = 1
+VERSION = 2  # 1 had no checksums
 _KEY = "gencli_journal"
+_CHECK = b', "check": '
 _MAX_HEADER = 2**24  # bytes
 _BINARY = getattr(os, "O_BINARY", 0)
 
@@ -36,7 +39,7 @@ def journal_path(output: Path) -> Path:
 def read_header(path: Path) -> dict[str, Any] | None:
     """The header of a journal; None if there is none yet. Raises UsageError for what is no journal."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             line = file.readline(_MAX_HEADER)
     except FileNotFoundError:
         return None
@@ -44,14 +47,37 @@ def read_header(path: Path) -> dict[str, Any] | None:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     if not line.endswith(b"\n"):  # its writer was killed before the first row
         return None
-    with suppress(ValueError):
+    header = None
+    with suppress(ValueError, RecursionError):
         header = json.loads(line)
-        if isinstance(header, dict) and header.get(_KEY) == VERSION:
-            return header
-    raise UsageError(
-        f"{path} is no journal that this gencli can read (version {VERSION}).",
-        hint="--overwrite begins anew.",
-    )
+    if not isinstance(header, dict) or not isinstance(version := header.get(_KEY), int):
+        raise UsageError(f"{path} is no journal of a batch.", hint="--overwrite begins anew.")
+    if version != VERSION:
+        raise UsageError(
+            f"{path} is a journal of version {version}, and this gencli has version {VERSION}: its rows "
+            f"{'have no checksums' if version < VERSION else 'are of a later gencli'}.",
+            hint="Finish it with the gencli that began it, or begin anew with --overwrite.",
+        )
+    return _checked(line, f"{path} is damaged in line 1")
+
+
+def _sealed(entry: Mapping[str, Any]) -> bytes:
+    """The line of an entry: a JSON object whose last member is the checksum of what stands before it."""
+    data = json.dumps(entry).encode().removesuffix(b"}")
+    return data + _CHECK + _checksum(data) + b"}\n"
+
+
+def _checked(line: bytes, fault: str) -> dict[str, Any]:
+    """The entry of a line. Raises UsageError that begins with `fault` if it is not what was written."""
+    data, _, check = line.rpartition(_CHECK)
+    if check != _checksum(data) + b"}\n":
+        raise UsageError(f"{fault}: its checksum is wrong.", hint="--overwrite begins anew.")
+    entry: dict[str, Any] = json.loads(data + b"}")
+    return entry
+
+
+def _checksum(data: bytes) -> bytes:
+    return b'"%s"' % blake2b(data, digest_size=8).hexdigest().encode()
 
 
 class Journal:
@@ -62,7 +88,7 @@ class Journal:
         self.path = path
         self._rows, self._offsets, self._failed = array("q"), array("q"), bytearray()
         is_old = read_header(path) is not None
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | _BINARY | (0 if is_old else os.O_TRUNC)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK | _BINARY | (0 if is_old else os.O_TRUNC)
         try:
             self._handle = os.open(path, flags, 0o644)
         except OSError as error:
@@ -95,7 +121,7 @@ class Journal:
         self._note(outcome.index, place, outcome.is_error)
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        data = json.dumps(entry).encode() + b"\n"
+        data = _sealed(entry)
         reason = "the disk took only a part of a row"
         try:
             written = os.write(self._handle, data)
@@ -117,13 +143,8 @@ class Journal:
             for number, line in enumerate(file, start=2):
                 if not line.endswith(b"\n"):
                     break
-                try:
-                    entry = json.loads(line)
-                    self._note(entry["row"], place, entry["failed"])
-                except (ValueError, KeyError, TypeError):
-                    raise UsageError(
-                        f"{self.path} is damaged in line {number}.", hint="--overwrite begins anew."
-                    ) from None
+                entry = _checked(line, f"{self.path} is damaged in line {number}")
+                self._note(entry["row"], place, entry["failed"])
                 place += len(line)
         return place
 
@@ -165,10 +186,6 @@ class Journal:
         places = np.array(self._offsets, dtype=np.int64)[self._latest()]
         with self.path.open("rb") as file:
             for place in places if by_row else np.sort(places):
-                yield _outcome_at(file, int(place))
-
-
-def _outcome_at(file: BinaryIO, place: int) -> Outcome:
-    file.seek(place)
-    entry = json.loads(file.readline())
-    return Outcome(entry["row"], entry["id"], entry["result"], entry["failed"])
+                file.seek(place)
+                entry = _checked(file.readline(), f"{self.path} is damaged at byte {place}")
+                yield Outcome(entry["row"], entry["id"], entry["result"], entry["failed"])

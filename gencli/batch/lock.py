@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gencli.errors import UsageError
+from gencli.files import NO_LINK
 
 __all__ = ["lock_path", "locked"]
 
@@ -23,14 +24,17 @@ def lock_path(output: Path) -> Path:
 
 
 @contextmanager
-def locked(output: Path) -> Iterator[None]:
+def locked(
+    output: Path, *, what: str = "", hint: str = "Wait until it has ended, or name another --output."
+) -> Iterator[None]:
     """Hold the output's lock inside the block. Raises UsageError that names the process that has it.
+    `what` and `hint` are the words for that, where it is no output of a batch.
 
     The lock belongs to an open file, so that of a process that was killed is free; what stays is the file,
     which holds the name of its owner for messages.
     """
     path = lock_path(output)
-    handle = _open_locked(path)
+    handle = _open_locked(path, what or f"{output.name} is being written", hint)
     try:
         os.ftruncate(handle, 0)
         os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
@@ -41,10 +45,10 @@ def locked(output: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _open_locked(path: Path) -> int:
+def _open_locked(path: Path, what: str, hint: str) -> int:
     while True:
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o644)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | _BINARY, 0o644)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
         try:
@@ -52,7 +56,7 @@ def _open_locked(path: Path) -> int:
         except OSError as error:
             owner = os.read(handle, 200).decode(errors="replace")
             os.close(handle)
-            raise _refusal(path, owner, error) from None
+            raise _refusal(path, f"{what} by {owner or 'another process'}.", hint, error) from None
         if _is_still_there(path, handle):
             return handle
         os.close(handle)  # its owner removed it between our two steps
@@ -78,13 +82,9 @@ def _is_still_there(path: Path, handle: int) -> bool:
         return False
 
 
-def _refusal(path: Path, owner: str, error: OSError) -> UsageError:
+def _refusal(path: Path, said: str, hint: str, error: OSError) -> UsageError:
     if isinstance(error, BlockingIOError | PermissionError):
-        output = path.name.removesuffix(".lock")
-        return UsageError(
-            f"{output} is being written by {owner or 'another process'}.",
-            hint="Wait until it has ended, or name another --output.",
-        )
+        return UsageError(said, hint=hint)
     return UsageError(
         f"{path} cannot be locked: {error.strerror or error}.",
         hint="Some network file systems have no locks; write to a local disk.",

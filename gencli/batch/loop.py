@@ -10,14 +10,12 @@ from gencli.batch.engines.base import OnTokens
 from gencli.batch.feed import row_request
 from gencli.batch.grammars import Grammars
 from gencli.batch.overrides import RowJobs
-from gencli.batch.records import Outcome, Row
+from gencli.batch.records import Failure, Outcome, Row
 from gencli.engine import Engine
-from gencli.errors import GencliError
 from gencli.events import Error, Event, Finish, Token
 from gencli.job import Job
 from gencli.structured.attempts import Attempts
 from gencli.tokenizer import Tokenizer
-from processors.errors import ProcessorsError
 
 __all__ = ["Ended", "Judge", "Loop"]
 
@@ -32,6 +30,7 @@ class _Open:
     row: Row
     job: Job
     ends: list[Ended | None]
+    num_open: int
 
 
 class Loop:
@@ -112,10 +111,11 @@ class Loop:
             job = self._jobs.job(row.options, is_chat=bool(row.messages))
             request = row_request(row, self._grammars.ready(job), self._tokenizer)
             self._attempts.submit(request, job.structure)
-        except (GencliError, ProcessorsError) as error:
-            yield self._refused(row, job, type(error).__name__, str(error))
+        except Exception as error:  # whatever it is, the other rows go on
+            failure = Failure.of(error)
+            yield self._refused(row, job, failure.type, failure.message)
         else:
-            self._open[request.id] = _Open(row, job, [None] * job.n)
+            self._open[request.id] = _Open(row, job, [None] * job.n, job.n)
             self._num_samples += job.n
 
     def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
@@ -128,14 +128,16 @@ class Loop:
         entry = self._open[event.request]
         entry.ends[event.sample] = event
         self._num_samples -= 1
-        ends = [end for end in entry.ends if end is not None]
-        if len(ends) < len(entry.ends):
+        entry.num_open -= 1
+        if entry.num_open:
             return
+        ends = [end for end in entry.ends if end is not None]
         del self._open[event.request]
         if not any(isinstance(end, Finish) and end.reason == "interrupted" for end in ends):
             finishes = [end for end in ends if isinstance(end, Finish)]
-            copied = sum(end.cached_tokens for end in finishes)
-            read = sum(end.prompt_tokens for end in finishes) - copied
+            # The prompt counts once, however many samples have it: as the one that read the most of it did.
+            copied = min((end.cached_tokens for end in finishes), default=0)
+            read = max((end.prompt_tokens for end in finishes), default=0) - copied
             yield replace(self._judge(entry.row, entry.job, ends), read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:

@@ -11,6 +11,7 @@ from typing import Any
 from gencli.batch.overrides import ROW_KEYS
 from gencli.batch.samples import samples_of
 from gencli.errors import UsageError
+from processors.params import whole
 
 __all__ = ["URLS", "is_request", "read_request", "response_line"]
 
@@ -77,9 +78,9 @@ def _option(field: str, value: Any) -> tuple[str, Any]:
 
 
 def _bias(value: Any) -> list[list[Any]]:
-    if not isinstance(value, Mapping) or not all(str(key).isdecimal() for key in value):
+    if not isinstance(value, Mapping) or any(whole(str(key)) is None for key in value):
         raise UsageError("logit_bias has to be an object of token ids and numbers.")
-    return [[int(key), number] for key, number in value.items()]
+    return [[whole(str(key)), number] for key, number in value.items()]
 
 
 def _response_format(value: Any) -> tuple[str, Any]:

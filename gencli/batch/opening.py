@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 
 from gencli.batch.extras import INSTALL, need_pyarrow
 from gencli.errors import UsageError
+from gencli.files import open_regular
 
 __all__ = ["COMPRESSED", "is_damage", "open_local", "open_url", "remote_files", "spool", "unpacked"]
 
@@ -24,9 +25,9 @@ _TIMEOUT = 60.0  # seconds without a byte
 
 
 def open_local(path: Path) -> BinaryIO:
-    """A file of this machine. Raises UsageError."""
+    """A file of this machine, or a pipe. Raises UsageError."""
     try:
-        return path.open("rb")
+        return open_regular(path, pipes=True)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
 

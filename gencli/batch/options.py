@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from gencli.errors import UsageError
+from gencli.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS
 from gencli.options import OPTIONS, Option
-from processors.params import Bounds
+from processors.params import Bounds, whole
 
 __all__ = ["BATCH_OPTIONS", "OWN", "read_bytes"]
 
+_MAX_WORKERS = 65_536
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -30,9 +32,9 @@ def read_bytes(given: str) -> int:
 def _read_batch(given: str | int) -> int | str:
     if given == "auto":
         return "auto"
-    if not str(given).isdecimal() or int(given) < 1:
-        raise UsageError(f"{given!r} is neither auto nor a whole number from 1.")
-    return int(given)
+    if not (number := whole(str(given))):
+        raise UsageError(f"{str(given)[:60]!r} is neither auto nor a whole number from 1.")
+    return number
 
 
 _INPUT: tuple[Option, ...] = (
@@ -46,8 +48,9 @@ _INPUT: tuple[Option, ...] = (
     Option(("--id-column",), str, "The column that names the results and keys their draws; the place in the "
            "input if not given.", "Prompt", metavar="NAME"),
     Option(("--keep-input",), bool, "Put the columns of the input into the results.", "Prompt", False),
-    Option(("--limit",), int, "Take the first rows only.", "Prompt", bounds=Bounds(ge=1)),
-    Option(("--sample",), int, "Take so many rows, chosen by the seed.", "Prompt", bounds=Bounds(ge=1)),
+    Option(("--limit",), int, "Take the first rows only.", "Prompt", bounds=Bounds(ge=1, le=MAX_ROWS)),
+    Option(("--sample",), int, "Take so many rows, chosen by the seed.", "Prompt",
+           bounds=Bounds(ge=1, le=MAX_ROWS)),
     Option(("--shard",), str, "Take one machine's share, as in 0/4.", "Prompt", metavar="I/N"),
     Option(("--dry-run",), bool, "Show the first prompts as the model would see them, count tokens, list all "
            "faults of the input; load no weights.", "Prompt", False),
@@ -55,28 +58,28 @@ _INPUT: tuple[Option, ...] = (
 
 _MODEL: tuple[Option, ...] = (
     Option(("--max-batch",), str, "Samples that run side by side; auto plans them from the free memory.",
-           "Model", read=_read_batch, metavar="N|auto"),
+           "Model", bounds=Bounds(ge=1, le=MAX_BATCH), read=_read_batch, metavar="N|auto"),
     Option(("--kv-memory",), str, "Memory for keys and values, as in 4G: as many samples run as fit into it.",
-           "Model", read=read_bytes, metavar="SIZE"),
+           "Model", bounds=Bounds(ge=1, le=2**60), read=read_bytes, metavar="SIZE"),
 )  # fmt: skip
 
 _ENGINE: tuple[Option, ...] = (
     Option(("--engine",), Literal["local", "ray"], "Run the rows in this process, or on workers of Ray, each "
            "with a model of its own.", "Model", "local"),
     Option(("--workers",), int, "With --engine ray: how many workers; 2 if not given.", "Model",
-           bounds=Bounds(ge=1)),
+           bounds=Bounds(ge=1, le=_MAX_WORKERS)),
     Option(("--worker-cpus",), float, "CPUs of each worker, as in 0.5; an equal part of all, at most 1, if "
-           "not given.", "Model", bounds=Bounds(ge=0)),
+           "not given.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
     Option(("--worker-gpus",), float, "GPUs of each worker, as in 0.5; an equal part of all, at most 1, if "
-           "not given.", "Model", bounds=Bounds(ge=0)),
+           "not given.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
 )  # fmt: skip
 
 _LIMITS: tuple[Option, ...] = (
     Option(("--fail-fast",), bool, "Stop at the first row that fails.", "Limits and stops", False),
     Option(("--max-errors",), int, "Stop when more rows than this have failed.", "Limits and stops",
-           bounds=Bounds(ge=0)),
+           bounds=Bounds(ge=0, le=MAX_ROWS)),
     Option(("--drain",), float, "Seconds that running rows are given to end after Ctrl-C or SIGTERM.",
-           "Limits and stops", 0.0, Bounds(ge=0)),
+           "Limits and stops", 0.0, Bounds(ge=0, le=MAX_SECONDS)),
 )  # fmt: skip
 
 _OUTPUT: tuple[Option, ...] = (
@@ -91,11 +94,13 @@ _OUTPUT: tuple[Option, ...] = (
            metavar="FILE"),
     Option(("--resume",), bool, "Go on with a run that was cut short; begin one if there is none.", "Output",
            False),
+    Option(("--allow-other-batch",), bool, "With --resume: let --max-batch and drafts be others than before, "
+           "also in a number format in which they may change texts.", "Output", False),
     Option(("--retry-errors",), bool, "With --resume: take the rows that failed once more.", "Output", False),
     Option(("--overwrite",), bool, "Begin anew, whatever is there.", "Output", False),
     Option(("--keep-journal",), bool, "Keep OUTPUT.journal when every row has succeeded.", "Output", False),
 )  # fmt: skip
 
 OWN: tuple[Option, ...] = (*_INPUT, *_MODEL, *_ENGINE, *_LIMITS, *_OUTPUT)
-_FOREIGN = {"file", "stream", "stats", "show_chain"} | {entry.key for entry in OWN}
+_FOREIGN = {"file", "stream", "stats", "show_chain", "download"} | {entry.key for entry in OWN}
 BATCH_OPTIONS: tuple[Option, ...] = (*OWN, *(entry for entry in OPTIONS if entry.key not in _FOREIGN))

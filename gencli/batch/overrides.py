@@ -6,14 +6,15 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from gencli.batch.formats.base import Cell, RecordFault
 from gencli.batch.formats.jsonl import parse_json
+from gencli.batch.records import ColumnError
 from gencli.errors import UsageError
 from gencli.job import Job, make_job
 from gencli.options import OPTIONS
+from gencli.peers import meant_option
 from gencli.presets.keys import KEYS, hint_of
 from gencli.presets.read import read_values
 from gencli.settings import Layer, Settings, resolve
@@ -36,17 +37,16 @@ ROW_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in 
 _MAX_JOBS = 1024  # that are remembered
 
 
-def refuse_key(key: str, *more: str) -> UsageError:
+def refuse_key(key: str, *more: str) -> ColumnError:
     """What to say of a key that no row has; `more` are other names that could be meant."""
     entry = next((entry for entry in OPTIONS if entry.key == key), None)
     if entry:
         reason = _PER_RUN.get(entry.section) or entry.flag_only
-        return UsageError(f"{key} is set for the whole run, not by a row: {reason}.")
+        return ColumnError(f"{key} is set for the whole run, not by a row: {reason}.")
     if key in builtin_registry().names():
-        return UsageError(f"There is no option {key!r}. It is a stage: write it under stages.")
-    close = get_close_matches(key, sorted({*ROW_KEYS, *more}), n=1)
-    return UsageError(
-        f"There is no option {key!r}." + (f" Did you mean {close[0]!r}?" if close else ""),
+        return ColumnError(f"There is no option {key!r}. It is a stage: write it under stages.")
+    return ColumnError(
+        f"There is no option {key!r}. {meant_option(key, {name: repr(name) for name in (*ROW_KEYS, *more)})}",
         hint="Columns that are data need --template, --prompt-column or --keep-input.",
     )
 
@@ -133,10 +133,7 @@ class RowJobs:
     def _seed(self, options: Mapping[str, Any]) -> int:
         if "seed" not in options:
             return self.base.seed
-        seed = int(row_layer({"seed": options["seed"]}, self._registry).values["seed"])
-        if seed >= 2**64:
-            raise UsageError(f"seed is {seed}, but has to be below 2**64.")
-        return seed
+        return int(row_layer({"seed": options["seed"]}, self._registry).values["seed"])
 
     def _made(self, options: Mapping[str, Any], is_chat: bool) -> Job:
         if is_chat and (self._settings["raw"] or options.get("raw")):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from gencli.batch.journal import Journal, journal_path, read_header
 from gencli.batch.outputs.output import Output
 from gencli.batch.plan import Plan
 from gencli.errors import UsageError
+from gencli.files import new_file
 
 __all__ = ["Places"]
 
@@ -40,7 +42,7 @@ class Places:
         To overwrite is to begin a journal at once: an old output is never taken for the new one.
         """
         if plan["overwrite"]:
-            self.journal.write_bytes(b"")
+            os.close(new_file(self.journal))
         if plan["resume"] or plan["overwrite"]:
             return
         if read_header(self.journal) is not None:
@@ -51,14 +53,24 @@ class Places:
         if self._exists():
             raise UsageError(f"{self.output} is there already.", hint="--overwrite replaces it.")
 
-    def open(self, fingerprint: Mapping[str, Any]) -> Journal:
-        """The journal, to go on with or new. Raises UsageError that names what has changed since it began."""
+    def open(self, fingerprint: Mapping[str, Any], *, company: Collection[str], is_free: bool) -> Journal:
+        """The journal, to go on with or new. Raises UsageError that names what has changed since it began.
+
+        `company` are the names of what decides how texts are computed side by side, which may change if it
+        `is_free`.
+        """
         header = read_header(self.journal)
-        changed = list(differences(header["fingerprint"], fingerprint)) if header else []
+        changed = differences(header["fingerprint"], fingerprint) if header else {}
+        if is_free:
+            changed = {name: said for name, said in changed.items() if name not in company}
         if changed:
+            reason, way = "", "begin anew with --overwrite"
+            if changed.keys() <= set(company):
+                reason = " In this number format that may change texts."
+                way = "go on all the same with --allow-other-batch"
             raise UsageError(
-                f"{self.journal} belongs to another run: {'; '.join(changed)}.",
-                hint="Undo the change and --resume, or begin anew with --overwrite.",
+                f"{self.journal} belongs to another run: {'; '.join(changed.values())}.{reason}",
+                hint=f"Undo the change and --resume, or {way}.",
             )
         return Journal(self.journal, {"fingerprint": fingerprint})
 

@@ -14,7 +14,7 @@ __all__ = ["Plan", "make_plan", "run_variables"]
 
 _AUTO = ("GENCLI_MAX_BATCH", "auto")  # what only a batch can be told of a variable that runs have too
 
-_OF_FILES = ("resume", "retry_errors", "overwrite", "keep_journal")
+_OF_FILES = ("resume", "allow_other_batch", "retry_errors", "overwrite", "keep_journal")
 _OF_ROWS = (
     "input_format",
     "template",
@@ -79,6 +79,8 @@ def _refuse(plan: Plan) -> None:
             raise UsageError(f"{first} and {second} contradict each other.", hint="Leave one of them out.")
     if plan["retry_errors"] and not plan["resume"]:
         raise UsageError("--retry-errors goes on with a run that has ended.", hint="Add --resume.")
+    if plan["allow_other_batch"] and not plan["resume"]:
+        raise UsageError("--allow-other-batch goes on with a run that was cut.", hint="Add --resume.")
     if plan["kv_memory"] is not None and plan["max_batch"] not in (None, "auto"):
         raise UsageError(
             "--kv-memory and --max-batch both say how many samples run.", hint="Leave one of them out."

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gencli.batch.engines.check import check_settings
-from gencli.batch.fingerprint import fingerprint
-from gencli.batch.journal import read_header
+from gencli.batch.fingerprint import company, fingerprint
+from gencli.batch.journal import Journal, read_header
 from gencli.batch.outputs.output import Output, plan_output
 from gencli.batch.overrides import RowJobs
 from gencli.batch.places import Places
@@ -21,6 +23,10 @@ from gencli.batch.sources import Input, open_input
 from gencli.batch.survey import Survey, survey
 from gencli.batch.template import read_template
 from gencli.errors import UsageError
+from gencli.models.card import read_card
+from gencli.models.placement import is_batch_invariant, pick_device, pick_dtype
+from gencli.models.places import find_local
+from gencli.models.watch import OnBytes
 from gencli.settings import Settings
 from gencli.sources import gather
 
@@ -48,11 +54,44 @@ class Batch:
         """Read all rows once."""
         return survey(self.rows, on_fault)
 
-    def fingerprint(self, found: Survey) -> dict[str, Any]:
-        """What must not change until the batch is complete."""
+    def fingerprint(self, found: Survey, on_bytes: OnBytes | None = None) -> dict[str, Any]:
+        """What must not change until the batch is complete; `on_bytes` is told how far hashing is."""
         template = self.row_options.template
         columns = {**self.plan.columns, "--template": template and template.text}
-        return fingerprint(self.settings, self.jobs.base, found, columns)
+        known = self._number_format()
+        name = str(known[0]).removeprefix("torch.") if known else ""
+        return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
+
+    def open_journal(self, places: Places, found: Survey, on_bytes: OnBytes | None = None) -> Journal:
+        """The journal, to go on with or new. Raises UsageError for a run that may not go on with this one."""
+        names = company(self.settings, found)
+        return places.open(self.fingerprint(found, on_bytes), company=names, is_free=self.is_free)
+
+    def begun_with(self, name: str) -> Any:
+        """What the run that is gone on with began with; None for a run that begins."""
+        return _begun_with(name, self.plan, self.places)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether batch size and drafts may change when the run goes on."""
+        known = self._number_format()
+        return self.plan["allow_other_batch"] or known is None or is_batch_invariant(*known)
+
+    def _number_format(self) -> tuple[torch.dtype, torch.device] | None:
+        """The model's number format and device, None if it is not on this machine.
+
+        Workers of Ray may have GPUs that this machine lacks: unless they are told otherwise they have one.
+        """
+        settings = self.settings
+        if settings["model"] == "fake":
+            return torch.float32, torch.device("cpu")
+        folder = find_local(settings["model"])
+        if folder is None:
+            return None
+        is_remote = self.plan["engine"] == "ray" and settings["device"] != "cpu"
+        device = torch.device("cuda") if is_remote else pick_device(settings["device"])
+        stored = read_card(folder).weights.stored
+        return pick_dtype(settings["dtype"], device=device, stored=stored)[0], device
 
 
 def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
@@ -86,7 +125,11 @@ def _settings(plan: Plan, environ: Mapping[str, str], places: Places | None) -> 
     if isinstance(plan["max_batch"], int):
         given["max_batch"] = plan["max_batch"]
     settings = gather(given, environ)
-    header = read_header(places.journal) if places and plan["resume"] else None
-    if settings["seed"] is None and header is not None:
-        settings = gather({**given, "seed": header["fingerprint"]["seed"]}, environ)
+    if settings["seed"] is None and (seed := _begun_with("seed", plan, places)) is not None:
+        settings = gather({**given, "seed": seed}, environ)
     return settings
+
+
+def _begun_with(name: str, plan: Plan, places: Places | None) -> Any:
+    header = read_header(places.journal) if places and plan["resume"] else None
+    return None if header is None else header["fingerprint"].get(name)

@@ -9,15 +9,13 @@ from gencli.batch.beside import models_of
 from gencli.batch.capacity import count_tokens, job_of
 from gencli.batch.feed import prompt_text
 from gencli.batch.prepare import Batch
-from gencli.batch.records import Row
-from gencli.errors import GencliError
+from gencli.batch.records import Failure, Row
 from gencli.models.capacity import Capacity, plan_capacity, process_memory
 from gencli.models.card import Card, read_card
 from gencli.models.places import find_local
 from gencli.models.resolve import load_tokenizer
 from gencli.models.speed import guess_seconds, measure_speed
 from gencli.tokenizer import Tokenizer
-from processors.errors import ProcessorsError
 
 __all__ = ["Need", "Preview", "Shown", "look", "need_of"]
 
@@ -78,8 +76,8 @@ def _looked_at(row: Row, batch: Batch, tokenizer: Tokenizer, context: int | None
     try:
         job = job_of(row, batch.jobs)
         tokens = count_tokens(row, job, tokenizer)
-    except (GencliError, ProcessorsError) as error:
-        return str(error)
+    except Exception as error:  # whatever it is, the other rows are looked at
+        return Failure.of(error).message
     if context is not None and tokens >= context:
         return f"The prompt has {tokens} tokens, but the model takes {context} with the output."
     if not tokens:

@@ -10,12 +10,28 @@ from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
 from gencli.clock import clock
 
-__all__ = ["Progress", "Tally"]
+__all__ = ["ErrorCount", "Progress", "Tally"]
+
+_MAX_MESSAGES = 1000  # different ones that are counted
+_MAX_CHARS = 300  # of each that are kept
+
+
+@dataclass(slots=True)
+class ErrorCount:
+    """Samples that failed with one message, and the lowest index of their rows."""
+
+    type: str
+    message: str
+    count: int
+    first_row: int
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the rows of a run have come to. `failed` counts rows, `errors` and `reasons` their samples."""
+    """What the rows of a run have come to. `failed` counts rows, `errors` and `reasons` their samples.
+
+    `messages` sums up the errors by type and message, as long as there are not too many different ones.
+    """
 
     rows: int = 0
     failed: int = 0
@@ -25,6 +41,7 @@ class Tally:
     completion_tokens: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    messages: dict[tuple[str, str], ErrorCount] = field(default_factory=dict)
     drafts: Counter[str] = field(default_factory=Counter)  # forwards, proposed, accepted; their tokens
 
     def add(self, outcome: Outcome) -> None:
@@ -38,12 +55,26 @@ class Tally:
             self.completion_tokens += sample["completion_tokens"] or 0
             self.reasons[str(sample["finish_reason"])] += 1
             if sample["error"]:
-                self.errors[str(sample["error"]["type"])] += 1
+                self._add_error(outcome.index, str(sample["error"]["type"]), str(sample["error"]["message"]))
             if drafts := sample["speculation"]:
                 self.drafts["forwards"] += drafts["forwards"]
                 self.drafts["tokens"] += sample["completion_tokens"]
                 for key in ("proposed", "accepted"):
                     self.drafts[key] += sum(drafts[key])
+
+    @property
+    def frequent(self) -> list[ErrorCount]:
+        """The errors by how often they came, the most frequent first; of equal ones the earlier row."""
+        return sorted(self.messages.values(), key=lambda error: (-error.count, error.first_row))
+
+    def _add_error(self, row: int, kind: str, message: str) -> None:
+        self.errors[kind] += 1
+        key = kind, message if len(message) <= _MAX_CHARS else f"{message[:_MAX_CHARS]}..."
+        if key not in self.messages and len(self.messages) == _MAX_MESSAGES:
+            return
+        entry = self.messages.setdefault(key, ErrorCount(*key, 0, row))
+        entry.count += 1
+        entry.first_row = min(entry.first_row, row)
 
 
 class Progress:

@@ -6,15 +6,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Failure", "Outcome", "Record", "Row"]
+from gencli.errors import GencliError, UsageError
+from processors.errors import ProcessorsError
+
+__all__ = ["ColumnError", "Failure", "Outcome", "Record", "Row"]
+
+
+class ColumnError(UsageError):
+    """A column that a record lacks, or that means nothing: the names are wrong, whatever the values."""
+
+    is_of_columns = True
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a row has no result: the type of the error and its message."""
+    """Why a row has no result: the type of the error and its message.
+
+    `is_of_columns` says that the names of the record's columns are at fault, and not their values.
+    """
 
     type: str
     message: str
+    is_of_columns: bool = False
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Of an exception; one that is not ours is a fault, but of this row alone."""
+        if isinstance(error, GencliError | ProcessorsError):
+            kind = UsageError if isinstance(error, UsageError) else type(error)
+            message = f"{error} {getattr(error, 'hint', '')}".strip()
+            return cls(kind.__name__, message, getattr(error, "is_of_columns", False))
+        name = type(error).__name__
+        return cls(name, f"Unexpected {name}: {error}. This is a fault of gencli, or of a plug-in.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +69,9 @@ class Row:
 class Outcome:
     """A finished row as it is written: `result` holds the fields of `gencli run --format json`.
 
-    A failed row has the same fields as far as they are known, and an `error`. Of the prompts of its samples
-    so many tokens were `read` and `copied` from others that begin alike; that is not written, since it
-    depends on the neighbours.
+    A failed row has the same fields as far as they are known, and an `error`. Of its prompt's tokens `read`
+    were fed to the model and `copied` were in memory, from another prompt that begins alike; samples share
+    the prompt. That is not written, since it depends on the neighbours.
     """
 
     index: int

@@ -1,7 +1,7 @@
 """Rows from records: which columns are the prompt, the id, options or data.
 
 A record is an OpenAI request line; or, where --template or --prompt-column is given, data, with options
-under `options`; or else columns that are all prompt, messages or options. docs/batch.md has the rule.
+under `options`; or else columns that are all prompt, messages, id or options. docs/batch.md has the rule.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from gencli.batch.formats.jsonl import parse_json
 from gencli.batch.messages import has_system, read_messages
 from gencli.batch.openai import is_request, read_request
 from gencli.batch.overrides import ROW_KEYS, RowJobs, refuse_key, typed
-from gencli.batch.records import Failure, Record, Row
-from gencli.errors import GencliError, UsageError
-from processors.errors import ProcessorsError
+from gencli.batch.records import ColumnError, Failure, Record, Row
+from gencli.errors import UsageError
 
 if TYPE_CHECKING:
     from gencli.batch.template import PromptTemplate
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["RowOptions", "kept_columns", "make_rows"]
 
 _OPTIONS = "options"
+_ID = "id"
 _FILE = "file"  # the reader of whole documents makes this column
 
 
@@ -71,20 +71,29 @@ def _row(record: Record, options: RowOptions, jobs: RowJobs) -> Row:
         if "system" in given and has_system(row.messages):
             raise UsageError("The row has a system message and the option system. Leave one of them out.")
         jobs.job(given, is_chat=messages is not None)
-    except (GencliError, ProcessorsError, RecordFault) as error:
-        hint = getattr(error, "hint", "")
-        kind = "InputError" if isinstance(error, RecordFault) else type(error).__name__
-        return Row(record, name, failure=Failure(kind, f"{error} {hint}".strip()))
+    except RecordFault as error:
+        return Row(record, name, failure=Failure("InputError", str(error)))
+    except Exception as error:  # whatever it is, the other rows go on
+        return Row(record, name, failure=Failure.of(error))
     return row
 
 
+def _naming(columns: Mapping[str, Any], options: RowOptions) -> str | None:
+    """The column that names the row; None if its place in the input does."""
+    if options.id_column is not None or options.is_data:
+        return options.id_column
+    if is_request(columns):
+        return "custom_id"
+    return _ID if _given(columns.get(_ID)) is not None else None
+
+
 def _id(record: Record, options: RowOptions) -> str:
-    column = options.id_column
-    if column is None and not options.is_data and is_request(record.columns):
-        column = "custom_id"
+    column = _naming(record.columns, options)
     if column is None:
         return str(record.index)
-    value = record.columns.get(column)
+    if column not in record.columns:
+        raise ColumnError(f"The row has no column {column!r}. It has: {_listed(record.columns)}.")
+    value = record.columns[column]
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         missing = "is missing" if value in (None, "") else f"is {value!r}, but has to be a text or a number"
         raise UsageError(f"The id (column {column}) {missing}.")
@@ -105,8 +114,8 @@ def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, d
     if prompt is not None and messages is not None:
         raise UsageError("The row has both prompt and messages.", hint="Leave one of them out.")
     if prompt is None and messages is None:
-        raise UsageError(
-            f"The row has neither prompt nor messages. It has: {', '.join(columns) or 'no columns'}.",
+        raise ColumnError(
+            f"The row has neither prompt nor messages. It has: {_listed(columns)}.",
             hint="--prompt-column or --template says what the prompt is.",
         )
     return prompt, messages, _flat(columns, options)
@@ -117,7 +126,7 @@ def _from_data(columns: Mapping[str, Any], options: RowOptions) -> Any:
         return options.template.render(columns)
     column = options.prompt_column or ""
     if column not in columns:
-        raise UsageError(f"The row has no column {column!r}. It has: {', '.join(columns) or 'none'}.")
+        raise ColumnError(f"The row has no column {column!r}. It has: {_listed(columns)}.")
     if columns[column] is None:
         raise UsageError(f"The prompt (column {column}) is null.")
     return columns[column]
@@ -135,12 +144,12 @@ def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
     nested = _given(columns.get(_OPTIONS))
     found = {} if nested is None else _object(nested)
     for key, value in columns.items():
-        if key in ("prompt", "messages", _OPTIONS, _FILE, options.id_column):
+        if key in ("prompt", "messages", _OPTIONS, _FILE, _naming(columns, options)):
             continue
         if key not in ROW_KEYS:
-            if options.keep_input:
+            if options.keep_input or (key == _ID and options.id_column is None):
                 continue
-            raise _unknown(key)
+            raise refuse_key(key, "prompt", "messages", _OPTIONS)
         if _given(value) is None:
             continue
         if key in found:
@@ -151,10 +160,8 @@ def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
     return found
 
 
-def _unknown(key: str) -> UsageError:
-    if key == "id":
-        return UsageError("The column id is no option.", hint="--id-column id names the results by it.")
-    return refuse_key(key, "prompt", "messages", _OPTIONS)
+def _listed(columns: Mapping[str, Any]) -> str:
+    return ", ".join(columns) or "no columns"
 
 
 def _given(value: Any) -> Any:

@@ -15,6 +15,7 @@ from itertools import islice
 
 from gencli.batch.records import Record
 from gencli.errors import UsageError
+from processors.params import whole
 
 __all__ = ["Selected", "Shard", "read_shard"]
 
@@ -30,12 +31,13 @@ class Shard:
 def read_shard(text: str) -> Shard:
     """The shard written i/n, as in 0/4; i counts from 0. Raises UsageError."""
     part, slash, of = text.partition("/")
-    if not (slash and part.isdecimal() and of.isdecimal() and int(part) < int(of)):
+    at, count = whole(part), whole(of)
+    if not slash or at is None or count is None or at >= count:
         raise UsageError(
-            f"--shard is {text!r}, but has to be i/n with i from 0 to n - 1.",
+            f"--shard is {text[:60]!r}, but has to be i/n with i from 0 to n - 1.",
             hint="Four machines take 0/4, 1/4, 2/4 and 3/4.",
         )
-    return Shard(int(part), int(of))
+    return Shard(at, count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gencli.batch.progress import ErrorCount
 from gencli.clock import clock
 
 __all__ = ["Summary"]
+
+_SHOWN = 5  # messages of errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +19,10 @@ class Summary:
     """The end of a run. `rows` are all of the batch, `done` those that have a result or an error.
 
     Tokens, reasons, errors and speed are of this run alone; `resumed` rows were there before it. `status` is
-    complete, interrupted, or stopped (too many errors). Each sample reads its prompt, or copies the beginning
-    that another has read. `drafts` counts forwards, drafts proposed and accepted, and tokens of the rows that
-    had a drafter.
+    complete, interrupted, or stopped (too many errors). Prompt tokens are those of rows, whatever the number
+    of their samples: each was read, or copied from a prompt that begins alike. `drafts` counts forwards,
+    drafts proposed and accepted, and tokens of the rows that had a drafter. `error_messages` are the most
+    frequent ones.
     """
 
     status: str
@@ -42,6 +46,7 @@ class Summary:
     model: str
     output: str
     drafts: Mapping[str, int] | None = None
+    error_messages: Sequence[ErrorCount] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The object that --summary writes."""
@@ -61,9 +66,7 @@ class Summary:
                 f"Prompts: {self.prompt_tokens_copied:,} tokens copied from prompts that begin alike, "
                 f"{self.prompt_tokens_read:,} read."
             )
-        if self.errors:
-            counts = ", ".join(f"{count:,} {kind}" for kind, count in self.errors.items())
-            yield f"Errors: {counts}."
+        yield from self._errors()
         if self.drafts:
             made, stood = self.drafts["proposed"], self.drafts["accepted"]
             each = self.drafts["tokens"] / max(1, self.drafts["forwards"])
@@ -71,3 +74,11 @@ class Summary:
         if self.finish_reasons.get("length"):
             count = self.finish_reasons["length"]
             yield f"{count:,} texts were cut at a limit; `matched` says at which."
+
+    def _errors(self) -> Iterator[str]:
+        """The most frequent errors, each with its message and the first row that has it."""
+        shown = self.error_messages[:_SHOWN]
+        for error in shown:
+            yield f"{error.count:,} {error.type}, first in row {error.first_row}: {error.message}"
+        if rest := sum(self.errors.values()) - sum(error.count for error in shown):
+            yield f"{rest:,} more errors with other messages; `error` in the results has them."

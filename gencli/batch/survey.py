@@ -21,6 +21,8 @@ _INT64 = range(-(2**63), 2**63)
 class Survey:
     """What was found. `columns` are those of all records with the kind that holds all their values.
 
+    Of the records that could be read, `num_misnamed` have columns whose names are wrong.
+
     `digest` changes with any row's id, prompt, messages or options: two inputs of one digest ask for the
     same. `options` are the keys that any row sets for itself.
     """
@@ -30,6 +32,8 @@ class Survey:
     columns: Mapping[str, Kind]
     digest: str
     options: frozenset[str] = frozenset()
+    num_read: int = 0
+    num_misnamed: int = 0
 
 
 def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | None = None) -> Survey:
@@ -40,22 +44,26 @@ def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | 
     ids, digest = IdCheck(), blake2b(digest_size=16)
     kinds: dict[str, Kind | None] = {}
     options: set[str] = set()
-    num_rows = num_faults = 0
+    num_rows = num_faults = num_read = num_misnamed = 0
     for row in read():
         num_rows += 1
         digest.update(_bytes(row))
         options.update(row.options)
         for name, value in row.record.columns.items():
             kinds[name] = _wider(kinds.get(name), value)
+        num_read += row.record.failure is None
         if row.failure:
             num_faults += 1
+            num_misnamed += row.failure.is_of_columns
             if on_fault:
                 on_fault(row)
         if not row.record.failure:
             ids.add(row.id)
     ids.refuse_twice((row.id, row.record.place) for row in read() if not row.record.failure)
     columns: dict[str, Kind] = {name: kind or "text" for name, kind in kinds.items()}
-    return Survey(num_rows, num_faults, columns, digest.hexdigest(), frozenset(options))
+    return Survey(
+        num_rows, num_faults, columns, digest.hexdigest(), frozenset(options), num_read, num_misnamed
+    )
 
 
 def _bytes(row: Row) -> bytes:

@@ -58,9 +58,16 @@ def _chosen(pool: _Pool) -> list[Event]:
     finishes = [end for end in pool.ends if isinstance(end, Finish)]
     if not finishes:
         return [replace(end, sample=j) for j, end in enumerate(pool.ends[: pool.wanted])]
-    scored = [(length_score(end.logprob, end.completion_tokens, 1.0), end) for end in finishes]
-    scored.sort(key=lambda entry: (-entry[0], entry[1].sample))
-    told = [(score, end.logprob, end, tuple(pool.ids.get(end.sample, ()))) for score, end in scored]
+    finishes.sort(key=lambda end: end.sample)
+    told = [
+        (
+            length_score(end.logprob, end.completion_tokens, 1.0),
+            end.logprob,
+            end,
+            tuple(pool.ids.get(end.sample, ())),
+        )
+        for end in finishes
+    ]
     events = chosen_events(finishes[0].request, pool.wanted, told)
     # With a sample that was interrupted the choice is none.
     return interrupted(events) if any(end.reason == "interrupted" for end in finishes) else events

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from processors.upload import upload
 
-__all__ = ["Candidate", "log_probabilities", "ranked"]
+__all__ = ["Candidate", "Ranked", "log_probabilities", "ranked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +32,60 @@ def log_probabilities(logits: Tensor) -> Tensor:
     return logprobs.masked_fill(is_empty, -torch.inf)
 
 
-def ranked(logprobs: Tensor, sums: Sequence[float], *, at_first: int) -> Iterator[Candidate]:
-    """All continuations that are allowed, by the logprob of the whole text.
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranked:
+    """The allowed continuations of one search, by the logprob of the whole text; iterate to get them.
 
-    logprobs [B, V] float64 are those of the next token, sums [B] those of the beams so far. The first
-    `at_first` are looked up at little cost; behind them everything is sorted.
+    `best` holds the first of them as (logprob, flat index), on the host. Only who asks for more waits for a
+    sort of `totals` [B * V]. `faulty` names the beams whose logits hold NaN or +inf.
     """
-    totals = (logprobs + upload(sums, logprobs.device, torch.float64)[:, None]).flatten()
-    width = logprobs.shape[1]
-    best = totals.topk(min(at_first, len(totals)))
-    seen = best.indices.tolist()
-    yield from _candidates(best.values.tolist(), seen, width)
-    rest = totals.index_fill(0, best.indices, -torch.inf).sort(descending=True, stable=True)
-    yield from _candidates(rest.values.tolist(), rest.indices.tolist(), width)
+
+    faulty: tuple[int, ...]
+    best: list[tuple[float, int]]
+    totals: Tensor
+    vocab_size: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no beam has an allowed continuation."""
+        return self.best[0][0] == -torch.inf
+
+    def __iter__(self) -> Iterator[Candidate]:
+        yield from self._candidates(self.best)
+        if self.best[-1][0] == -torch.inf:
+            return  # nothing else is allowed
+        seen = upload([index for _, index in self.best], self.totals.device)
+        rest = self.totals.index_fill(0, seen, -torch.inf).sort(descending=True, stable=True)
+        yield from self._candidates(zip(rest.values.tolist(), rest.indices.tolist(), strict=True))
+
+    def _candidates(self, pairs: Iterable[tuple[float, int]]) -> Iterator[Candidate]:
+        for logprob, index in pairs:
+            if logprob == -torch.inf:
+                return
+            yield Candidate(index // self.vocab_size, index % self.vocab_size, logprob)
 
 
-def _candidates(values: list[float], places: list[int], width: int) -> Iterator[Candidate]:
-    for value, place in zip(values, places, strict=True):
-        if value == -torch.inf:
-            return
-        yield Candidate(place // width, place % width, value)
+def ranked(logprobs: Tensor, sums: Sequence[Sequence[float]], at_first: Sequence[int]) -> list[Ranked]:
+    """Rank the continuations of several searches, in one transfer to the host.
+
+    logprobs [B, V] float64 are those of the next token, for the beams of all searches in order; `sums` has
+    for each search the logprobs of its beams so far, `at_first` how many candidates it is sure to look at.
+    """
+    _, vocab_size = logprobs.shape
+    sizes = [len(beams) for beams in sums]
+    before = upload([value for beams in sums for value in beams], logprobs.device, torch.float64)
+    totals = [part.flatten() for part in torch.split(logprobs + before[:, None], sizes)]
+    best = [part.topk(min(count, len(part))) for part, count in zip(totals, at_first, strict=True)]
+    table = [logprobs.isnan().any(-1).double()]
+    table += [column.double() for top in best for column in (top.values, top.indices)]
+    read = iter(torch.cat(table).tolist())  # float64 holds every index
+    faulty = [[beam for beam in range(size) if next(read)] for size in sizes]
+    return [
+        Ranked(tuple(beams), _pairs([next(read) for _ in range(2 * len(top.values))]), part, vocab_size)
+        for beams, top, part in zip(faulty, best, totals, strict=True)
+    ]
+
+
+def _pairs(numbers: list[float]) -> list[tuple[float, int]]:
+    middle = len(numbers) // 2
+    return [(value, int(index)) for value, index in zip(numbers[:middle], numbers[middle:], strict=True)]

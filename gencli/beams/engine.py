@@ -75,6 +75,7 @@ class ChoosingEngine(Engine):
         self._beams.interrupt()
         super().interrupt()
 
-    def end_waiting(self) -> list[Event]:
+    def end_waiting(self) -> Iterator[Event]:
         """End what has not begun; what runs goes on."""
-        return [*self._best_of.told(super().end_waiting()), *self._beams.end_waiting()]
+        yield from self._best_of.told(super().end_waiting())
+        yield from self._beams.end_waiting()

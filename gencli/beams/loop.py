@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import cast
 
 import torch
-from torch import Tensor
 
 from gencli.admission import admission, stop_rules
-from gencli.beams.candidates import log_probabilities
+from gencli.beams.candidates import Ranked, log_probabilities, ranked
 from gencli.beams.results import chosen_events, interrupted
 from gencli.beams.search import Child, Search
 from gencli.beams.slots import BeamSlots
@@ -23,6 +22,7 @@ from gencli.request import Request
 from gencli.sequence import Sequence as Beam
 from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
+from processors.errors import ProcessorsError
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 
@@ -99,8 +99,8 @@ class BeamLoop:
         open_now = [*self._running, *self._waiting]
         late = [s for s in open_now if s.request.limits.is_over(now - s.running[0].submitted)]
         events = self._end(late, "length", "max_time")
-        self._admit()
         try:
+            self._admit(events)
             self._advance(events)
             return events
         except Exception as error:
@@ -108,15 +108,20 @@ class BeamLoop:
                 raise
         return events + self._retreat()  # out of the block, where no traceback holds tensors any more
 
-    def _admit(self) -> None:
-        """Begin searches in their order, while there are slots for the beams."""
+    def _admit(self, events: list[Event]) -> None:
+        """Begin searches in their order, while there are slots for the beams; adds to the events."""
         while self._waiting:
             search = self._waiting[0]
             used = sum(len(other.slots) for other in self._running)
             if search.width > self._slots.num_free or (self._running and used + search.width > self.limit):
                 return
+            try:
+                slots = self._slots.take(search.request, search.width)
+            except ProcessorsError as error:  # a stage refuses now what it took when it was submitted
+                events += self._fail(search, error)
+                continue
             self._running.append(self._waiting.popleft())
-            search.begin(self._slots.take(search.request, search.width), time.monotonic())
+            search.begin(slots, time.monotonic())
 
     def _advance(self, events: list[Event]) -> None:
         """Feed the model and take the searches whose prompts are read one step on; adds to the events."""
@@ -132,14 +137,17 @@ class BeamLoop:
             return
         logits = logits.to(self._slots.history.device)
         logprobs = log_probabilities(self._pipeline(logits, rows))
+        searches = [search for search in self._running if search.running[0].slot in slots]
+        sums, at_first = [search.sums for search in searches], [search.at_first for search in searches]
         place = 0
-        for search in [search for search in self._running if search.running[0].slot in slots]:
-            end = place + len(search.running)
-            if fault := self._fault(search, logprobs[place:end], logits, rows, place):
-                events += self._fail(search, fault)
+        for search, found in zip(searches, ranked(logprobs, sums, at_first), strict=True):
+            size = len(search.running)
+            if found.faulty or (found.is_empty and not search.finished.entries):
+                at = place + (found.faulty or (0,))[0]
+                events += self._fail(search, self._pipeline.explain_failure(logits, rows, at))
             else:
-                events += self._decide(search, logprobs[place:end])
-            place = end
+                events += self._decide(search, found)
+            place += size
 
     def _feeds(self, search: Search) -> Iterator[tuple[Beam, Feed]]:
         """What each beam feeds: its newest token, or the next chunk of the prompt."""
@@ -149,20 +157,10 @@ class BeamLoop:
             text_length = 0 if wanted else len(beam)
             yield beam, Feed(beam.slot, beam.fed, beam.tokens(beam.fed, end), wanted, text_length)
 
-    def _fault(
-        self, search: Search, logprobs: Tensor, logits: Tensor, rows: Rows, place: int
-    ) -> Exception | None:
-        """Why the search cannot go on, if it cannot. A beam without a continuation only drops out."""
-        faulty = logprobs.isnan().any(-1).nonzero().flatten().tolist()
-        is_stuck = not search.finished.entries and not bool((logprobs > -torch.inf).any())
-        if not faulty and not is_stuck:
-            return None
-        return self._pipeline.explain_failure(logits, rows, place + (faulty or [0])[0])
-
-    def _decide(self, search: Search, logprobs: Tensor) -> list[Event]:
-        """One search's step, from logprobs to beams in their slots; its events if it is over."""
+    def _decide(self, search: Search, candidates: Ranked) -> list[Event]:
+        """One search's step, from candidates to beams in their slots; its events if it is over."""
         try:
-            children = search.advance(logprobs, self._extend)
+            children = search.advance(candidates, self._extend)
         except GencliError as error:  # a stop pattern that takes too long
             return self._fail(search, error)
         if search.is_over:
@@ -206,6 +204,7 @@ class BeamLoop:
             (score, beam.logprob, cast(Finish, beam.drain(now)[-1]), tuple(beam.output))
             for score, beam in search.finished.entries
         ]
+        scored.sort(key=lambda entry: (len(entry[3]), entry[3]))  # of equal scores the shorter text is first
         return chosen_events(request.id, request.n, scored)
 
     def _end(self, searches: list[Search], reason: str, matched: str | None = None) -> list[Event]:

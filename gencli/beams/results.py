@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from gencli.beams.score import rounded
 from gencli.events import Candidate, Error, Event, Finish, Token
 
 __all__ = ["Scored", "chosen_events", "interrupted"]
@@ -13,16 +14,18 @@ Scored = tuple[float, float, Finish, tuple[int, ...]]  # score, sum of logprobs,
 
 
 def chosen_events(request: str, count: int, scored: Sequence[Scored]) -> list[Event]:
-    """The best `count` of the texts, which come the best first, as samples 0, 1, ...
+    """The `count` texts of the highest scores as samples 0, 1, ...; of equal scores those that come first.
 
-    Where there are fewer, the samples that are left fail.
+    Scores are equal if their four significant digits are. Where there are fewer texts, the samples that are
+    left fail.
     """
+    ranked = sorted(scored, key=lambda entry: -rounded(entry[0]))  # stable
     candidates = tuple(
         Candidate(end.text, score, logprob, end.completion_tokens, end.reason)
-        for score, logprob, end, _ in scored
+        for score, logprob, end, _ in ranked
     )
     events: list[Event] = []
-    for sample, (score, _, end, ids) in enumerate(scored[:count]):
+    for sample, (score, _, end, ids) in enumerate(ranked[:count]):
         events.append(Token(request, sample, end.text, ids))
         events.append(replace(end, request=request, sample=sample, score=score, candidates=candidates))
     shortage = f"Of {count} texts that are wanted there are only {len(scored)}."

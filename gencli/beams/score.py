@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["best_reachable", "length_score"]
+__all__ = ["best_reachable", "length_score", "rounded"]
 
 
 def length_score(logprob: float, length: int, penalty: float) -> float:
@@ -20,3 +20,11 @@ def best_reachable(logprob: float, length: int, most: int, penalty: float) -> fl
     length that divides by most. A positive penalty favours the longest text, a negative one the shortest.
     """
     return length_score(logprob, most if penalty > 0 else length + 1, penalty)
+
+
+def rounded(value: float) -> float:
+    """The value with four significant digits, as scores are compared at the end and as they are written.
+
+    The digits below depend, also in float32, on what is computed in the same forward pass.
+    """
+    return float(f"{value:.4g}")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from gencli.beams.candidates import ranked
+from gencli.beams.candidates import Candidate
 from gencli.beams.finished import FinishedList
 from gencli.beams.score import best_reachable, length_score
 from gencli.request import Beams
@@ -42,8 +40,8 @@ class Search:
         self._beams = self.request.beams or Beams(1)
         self.finished = FinishedList[Beam](self._beams.width)
         self._most = most
-        # Of so many candidates at least `width` end with none of the ids that end a text.
-        self._at_first = self.width * (1 + num_ends)
+        # Among this many candidates at least `width` do not end their text.
+        self.at_first = self.width * (1 + num_ends)
 
     @property
     def width(self) -> int:
@@ -55,15 +53,21 @@ class Search:
         (root,) = self.running
         self.slots, root.slot, root.started = slots, slots[0], now
 
-    def advance(self, logprobs: Tensor, extend: Extend) -> list[Child]:
-        """Choose the beams of the next step; logprobs [running, V] float64 are those of the next token.
+    @property
+    def sums(self) -> list[float]:
+        """The logprob of each running beam."""
+        return [beam.logprob for beam in self.running]
+
+    def advance(self, candidates: Iterable[Candidate], extend: Extend) -> list[Child]:
+        """Choose the beams of the next step among the candidates, the best of which come first.
 
         A text that ends is finished if it is among the `width` best candidates, and else forgotten.
         """
         children = list[Child]()
-        candidates = ranked(logprobs, [beam.logprob for beam in self.running], at_first=self._at_first)
+        # With the last token every text ends: no candidate, however many, would go on.
+        wanted = 0 if len(self.running[0].output) + 1 >= self._most else self.width
         for rank, candidate in enumerate(candidates):
-            if rank >= self.width and len(children) == self.width:
+            if rank >= self.width and len(children) >= wanted:
                 break
             parent = self.running[candidate.beam]
             child = extend(parent, candidate.token)

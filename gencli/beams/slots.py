@@ -29,10 +29,14 @@ class BeamSlots:
         return len(self._free)
 
     def take(self, request: Request, count: int) -> tuple[int, ...]:
-        """Slots for a search, the first of them for the beam that reads the prompt."""
-        slots, self._free = tuple(self._free[:count]), self._free[count:]
-        self.history.admit(slots[0], request.prompt_ids)
+        """Slots for a search, the first of them for the beam that reads the prompt.
+
+        Raises ProcessorsError if a stage refuses the request; no slot is taken then.
+        """
+        slots = tuple(self._free[:count])
         self._pipeline.admit(slots[0], request.chain, admission(request, self._runner.spec.context))
+        self.history.admit(slots[0], request.prompt_ids)
+        self._free = self._free[count:]
         return slots
 
     def give_back(self, slots: Sequence[int]) -> None:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from gencli.chat.conversation import prompt_ids
-from gencli.chat.show import about, acting, everything, find_option, listed, shown
+from gencli.chat.conversation import Conversation, prompt_ids
+from gencli.chat.show import about, acting, everything, find_option, history, listed, shown
 from gencli.chat.state import Chat
 from gencli.chat.transcript import load, restore, save
 from gencli.errors import UsageError
 from gencli.events import Finish
 from gencli.options import Option
+from gencli.peers import SLASH_NAMES, meant_command
 from gencli.presets.find import list_presets
 from gencli.tokenizer import Tokenizer
+from processors.names import did_you_mean
+from processors.params import whole
 
-__all__ = ["COMMANDS", "Command", "Reply", "Scene", "obey"]
+__all__ = ["COMMANDS", "KEYS", "Command", "Reply", "Scene", "obey", "same_again"]
+
+_NUM_SHOWN = 2  # turns that /load shows
+KEYS = """\
+Alt-Enter or Ctrl-J begins a new line of the turn, Enter sends it; Tab completes what follows a slash.
+Ctrl-C stops an answer and keeps its beginning, or empties the line; Ctrl-D leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +62,9 @@ def obey(line: str, chat: Chat, scene: Scene) -> Reply:
     name, _, rest = line.removeprefix("/").partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        close = get_close_matches(name, COMMANDS, n=1)
-        hint = (
-            f"Did you mean /{close[0]}?" if close else "See /help; a turn that begins with a slash needs two."
-        )
-        raise UsageError(f"There is no command /{name}.", hint=hint)
+        hint = did_you_mean([f"/{found}" for found in meant_command(name, COMMANDS, SLASH_NAMES)])
+        fallback = "See /help; a turn that begins with a slash needs two."
+        raise UsageError(f"There is no command /{name}.", hint=hint or fallback)
     rest = rest.strip()
     if rest and not command.values:
         raise UsageError(f"/{name} takes nothing after it, but {rest!r} was given.")
@@ -69,7 +74,7 @@ def obey(line: str, chat: Chat, scene: Scene) -> Reply:
 def _help(chat: Chat, rest: str, scene: Scene) -> Reply:
     rows = [(f"/{name} {command.values}".strip(), command.help) for name, command in COMMANDS.items()]
     width = max(len(usage) for usage, _ in rows)
-    return Reply(chat, "\n".join(f"{usage:<{width}}  {text}" for usage, text in rows))
+    return Reply(chat, "\n".join([*(f"{usage:<{width}}  {text}" for usage, text in rows), "", KEYS]))
 
 
 def _set(chat: Chat, rest: str, scene: Scene) -> Reply:
@@ -151,6 +156,18 @@ def _regen(chat: Chat, rest: str, scene: Scene) -> Reply:
     return Reply(chat.with_conversation(conversation), said)
 
 
+def same_again(before: Conversation, after: Conversation) -> str:
+    """What to say of another attempt at a turn that gave the same answer; empty for any other answer."""
+    one, other = before.turns[-1:], after.turns[-1:]
+    is_again = one and other and one[0].said == other[0].said and one[0].attempt < other[0].attempt
+    if not is_again or one[0].answer != other[0].answer:
+        return ""
+    return (
+        "The same answer again: with these settings hardly another is likely. A higher /set temperature, or "
+        "fewer cuts (/chain shows them), lets others come."
+    )
+
+
 def _edit(chat: Chat, rest: str, scene: Scene) -> Reply:
     if rest:
         return Reply(chat.with_conversation(chat.conversation.edited(rest)))
@@ -162,9 +179,10 @@ def _edit(chat: Chat, rest: str, scene: Scene) -> Reply:
 def _seed(chat: Chat, rest: str, scene: Scene) -> Reply:
     if not rest:
         return Reply(chat, f"The seed is {chat.conversation.seed}.")
-    if not rest.isdecimal() or int(rest) >= 2**64:
-        raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {rest!r}.")
-    return Reply(chat.with_own(seed=int(rest)), f"The seed is {rest} from the next answer on.")
+    seed = whole(rest)
+    if seed is None or seed >= 2**64:
+        raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {rest[:60]!r}.")
+    return Reply(chat.with_own(seed=seed), f"The seed is {rest} from the next answer on.")
 
 
 def _save(chat: Chat, rest: str, scene: Scene) -> Reply:
@@ -178,11 +196,23 @@ def _load(chat: Chat, rest: str, scene: Scene) -> Reply:
     transcript = load(path)
     chat = restore(chat, transcript, f"transcript {path}")
     said = f"Loaded {_turns(len(chat.conversation.turns))} from {path}."
+    if held := ", ".join(chat.above_transcript):
+        said += f" Above its settings stays what flags or /set gave: {held}."
+    for key, value in (("seed", chat.conversation.seed), ("system", chat.conversation.system)):
+        if key in chat.layers[-2][1] and chat.layers[-2][1][key] not in (value, str(value)):
+            said += f" The {key} of the command line no longer holds: the conversation has its own."
     if transcript.model != (here := chat.settings["model"]):
         said += f" They were spoken with {transcript.model}; {here} goes on."
     if transcript.presets != (there := chat.settings["preset"]):
         said += f" Their presets were {shown(transcript.presets) or 'none'}; here: {shown(there) or 'none'}."
-    return Reply(chat, said)
+    return Reply(chat, "\n".join([said, *history(chat.conversation, last=_NUM_SHOWN)]))
+
+
+def _history(chat: Chat, rest: str, scene: Scene) -> Reply:
+    if rest and not (rest.isdecimal() and int(rest[:9])):
+        raise UsageError(f"/history needs a number of turns from 1, not {rest!r}.")
+    lines = list(history(chat.conversation, last=int(rest[:9]) if rest else None))
+    return Reply(chat, "\n".join(lines) or "Nothing has been said yet.")
 
 
 def _path(name: str, rest: str) -> Path:
@@ -230,12 +260,15 @@ COMMANDS: dict[str, Command] = {
     "preset": Command("[NAME]", "Take the values of a preset, below flags and /set.", _preset),
     "schema": Command("[SCHEMA]", "Show or set the JSON schema of answers; off lets them be free.", _schema),
     "system": Command("[TEXT]", "Show or set the system message; the text default removes it.", _system),
+    "history": Command("[N]", "Show what was said, all of it or the last turns.", _history),
     "undo": Command("", "Take back the last turn.", _undo),
     "regen": Command("", "Answer the last turn again, with other draws.", _regen),
     "edit": Command("[TEXT]", "Say the last turn in other words.", _edit),
     "seed": Command("[N]", "Show or set the seed.", _seed),
     "save": Command("FILE", "Write the conversation, seed and settings to a file.", _save),
-    "load": Command("FILE", "Go on with a conversation that was saved.", _load),
+    "load": Command(
+        "FILE", "Go on with a conversation that was saved; flags and /set stay above its settings.", _load
+    ),
     "stats": Command("", "Show for each answer the tokens that were kept, read and made.", _stats),
     "tokens": Command("", "Show how much of the context is used.", _tokens),
     "clear": Command("", "Begin anew; settings and system message stay.", _clear),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
+from gencli.chat.conversation import Conversation
 from gencli.chat.state import Chat, changeable
 from gencli.errors import UsageError
 from gencli.options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, Option, option
+from gencli.peers import meant_option
 from gencli.settings import Assigned
 from gencli.structured.options import KINDS
 
-__all__ = ["Acting", "about", "acting", "everything", "find_option", "listed", "shown"]
+__all__ = ["Acting", "about", "acting", "everything", "find_option", "history", "listed", "shown"]
 
 Acting = tuple[str, str, str]  # name, value, origin
 _NAMES = {(entry.stage, entry.field): entry.flag.lstrip("-") for entry in OPTIONS if entry.stage}
@@ -28,9 +29,8 @@ def find_option(key: str) -> Option:
         return found
     if wanted in _OWN:
         raise UsageError(f"{key} has its own command.", hint=f"See {_OWN[wanted]}.")
-    close = get_close_matches(wanted, known, n=1)
-    hint = f"Did you mean {known[close[0]].flag.lstrip('-')}?" if close else "See /show."
-    raise UsageError(f"A chat cannot set {key!r}.", hint=hint)
+    spelled = {name: entry.flag.lstrip("-") for name, entry in known.items()}
+    raise UsageError(f"A chat cannot set {key!r}.", hint=meant_option(key, spelled) or "See /show.")
 
 
 def acting(chat: Chat, entry: Option) -> list[Acting]:
@@ -85,6 +85,20 @@ def shown(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return "on" if value else "off"
     return ", ".join(map(shown, value)) if isinstance(value, tuple) else str(value)
+
+
+def history(conversation: Conversation, *, last: int | None = None) -> Iterator[str]:
+    """Lines of what was said and answered, the last turns or all; where an answer was cut, its end."""
+    turns = conversation.turns
+    first = 0 if last is None else max(0, len(turns) - last)
+    if first:
+        yield f"({first} earlier turn{'' if first == 1 else 's'}; /history shows all.)"
+    elif conversation.system is not None and turns:
+        yield f"[system] {conversation.system}"
+    for number, turn in enumerate(turns[first:], start=first + 1):
+        yield f"[{number}] {turn.said}"
+        end = f" [{turn.reason}]" if turn.reason in ("length", "interrupted") else ""
+        yield f"{turn.answer.strip()}{end}"
 
 
 def _head(chat: Chat) -> Iterator[Acting]:

@@ -47,7 +47,7 @@ _OF_CONVERSATION = ("seed", "system")
 
 @dataclass(frozen=True)  # no slots: what follows from the layers is worked out once
 class Chat:
-    """`layers` hold what was typed, as for a run; the last of them is what /set said.
+    """`layers` hold what was typed: a transcript's settings if one was loaded, flags, and what /set said.
 
     `own` names what of seed and system message the chat was told itself, so that no preset changes it.
     """
@@ -60,10 +60,11 @@ class Chat:
     def settings(self) -> Settings:
         """Every option's value and where it came from."""
         is_raw = any(values.get("raw") for _, values in self.layers)
-        (_, flags), *later = self.layers
+        *transcript, (_, flags), above = self.layers
         found = gather(flags, os.environ)
+        *below, typed = found.layers
         first = ("chat", {} if is_raw else {"chat": True})
-        return resolve(first, *found.layers, *later, registry=found.registry)
+        return resolve(first, *below, *transcript, typed, above, registry=found.registry)
 
     @cached_property
     def job(self) -> Job:
@@ -75,6 +76,13 @@ class Chat:
         """What was typed for the options that a transcript records."""
         said = [item for _, values in self.layers for item in values.items()]
         return {key: value for key, value in said if key in _CHANGEABLE}
+
+    @property
+    def above_transcript(self) -> list[str]:
+        """The names of settings that flags, /set or /schema give, which are stronger than a transcript's."""
+        keys = [key for _, values in self.layers[-2:] for key in values]
+        names = {key: option(key).flag.lstrip("-") for key in keys if key in _CHANGEABLE}
+        return [*names.values(), *(["schema"] if set(KINDS) & set(keys) else [])]
 
     @property
     def is_structure_typed(self) -> bool:
@@ -95,9 +103,9 @@ class Chat:
         Raises UsageError for one that sets what a running chat cannot change, ConfigError for one that is
         not there or is faulty.
         """
-        (said, flags), *later = self.layers
+        *transcript, (said, flags), above = self.layers
         names = [*(other for other in self.settings["preset"] if other != name), name]
-        chat = replace(self, layers=((said, {**flags, "preset": names}), *later))
+        chat = replace(self, layers=(*transcript, (said, {**flags, "preset": names}), above))
         before, after = self.settings, chat.settings
         changed = {key for key in after if after[key] != before[key]}
         changed -= {key for key in changed if not after.is_given(key)}  # what another key switched off
@@ -124,9 +132,8 @@ class Chat:
         return replace(self, layers=(*self.layers[:-1], (said, chosen)))._checked()
 
     def with_typed(self, typed: Mapping[str, Any], origin: str) -> Chat:
-        """With the settings of a transcript in the place of those that are here."""
-        flags = {key: value for key, value in self.layers[0][1].items() if key not in _CHANGEABLE}
-        layers: tuple[_Typed, ...] = ((FLAG, flags), (origin, dict(typed)), ("/set", {}))
+        """With the settings of a transcript, below flags and /set, in the place of another transcript's."""
+        layers: tuple[_Typed, ...] = ((origin, dict(typed)), *self.layers[-2:])
         return replace(self, layers=layers, own=frozenset(_OF_CONVERSATION))._checked()
 
     def _checked(self) -> Chat:

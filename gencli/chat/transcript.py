@@ -11,10 +11,12 @@ from typing import Any
 from gencli.chat.conversation import Conversation, Turn
 from gencli.chat.state import FREE, Chat, changeable
 from gencli.errors import ConfigError, UsageError
+from gencli.files import read_file, replaced
 
 __all__ = ["Transcript", "load", "restore", "save", "to_document"]
 
 _FORMAT = "gencli chat 1"
+_MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ def save(chat: Chat, path: Path) -> None:
     """Write the document. Raises UsageError."""
     text = json.dumps(to_document(chat), indent=2, ensure_ascii=False) + "\n"
     try:
-        path.write_text(text, encoding="utf-8")
+        with replaced(path) as file:
+            file.write(text.encode())
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}.") from error
 
@@ -55,11 +58,13 @@ def save(chat: Chat, path: Path) -> None:
 def load(path: Path) -> Transcript:
     """Read a document. Raises UsageError, or ConfigError for a file that is none."""
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_file(path, _MAX_BYTES))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise ConfigError(f"{path}: is not JSON: {error}.") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: is no transcript: it is nested too deep.") from None
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ConfigError(f"{path}: is no transcript: its format is not {_FORMAT!r}.")
     try:

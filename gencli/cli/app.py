@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gencli import __version__
 from gencli.cli.render import OutputClosed, Sink, prepare, say
-from gencli.errors import GencliError, UsageError
+from gencli.errors import UsageError
 
 if TYPE_CHECKING:
     import typer
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     prepare()
     try:
-        return _guarded(lambda: _dispatch(arguments), is_debug="--debug" in arguments)
+        return _guarded(lambda: _dispatch(arguments), arguments)
     except OutputClosed:
         return 0  # `| head` has all that it wanted
     except KeyboardInterrupt:
@@ -70,8 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: Sequence[str]) -> int:
     first = arguments[0] if arguments else ""
-    if "_GENCLI_COMPLETE" in os.environ or first in ("--install-completion", "--show-completion"):
-        return _run(_click_command(*COMMANDS), arguments)
+    if asked := os.environ.get("_GENCLI_COMPLETE"):
+        from gencli.cli.completion import complete
+
+        return complete(asked, _click_command, COMMANDS)
+    if first in ("--install-completion", "--show-completion"):
+        return _completed(arguments)
     if not first:
         say(HELP)
         return 2
@@ -80,47 +84,59 @@ def _dispatch(arguments: Sequence[str]) -> int:
     elif first == "--version":
         Sink().write(f"gencli {__version__}\n")
     elif first in COMMANDS:
+        _require_folder()
         return _run(_click_command(first), arguments)
     else:
         raise _unknown(first)
     return 0
 
 
-def _guarded(call: Callable[[], int], *, is_debug: bool) -> int:
+def _completed(arguments: Sequence[str]) -> int:
+    """Let typer print or install its script, after which it exits."""
+    try:
+        return _run(_click_command(*COMMANDS), arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
+
+
+def _require_folder() -> None:
+    """Refuse a working directory that was deleted: from it neither files nor libraries are found."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise UsageError(
+            "The working directory does not exist any more.", hint="cd to another one."
+        ) from None
+
+
+def _guarded(call: Callable[[], int], arguments: Sequence[str]) -> int:
     """Turn every error into message, hint and exit code, in this one place."""
     try:
         return call()
     except (OutputClosed, KeyboardInterrupt):
         raise
-    except Exception as error:
-        if is_debug:
+    except BaseException as error:  # SystemExit of a library and a panic of its Rust code, too
+        if "--debug" in arguments:
             raise
-        found = _explained(error)
+        from gencli.cli.failures import explain
+
+        found = explain(error, arguments)
         end = "" if found.message.endswith("?") else "."
         say(f"Error: {found.message.rstrip('.')}{end}" + (f"\nHint: {found.hint}" if found.hint else ""))
         return found.exit_code
 
 
-def _explained(error: Exception) -> GencliError:
-    if isinstance(error, GencliError):
-        return error
-    from gencli.cli.failures import explain
-
-    return explain(error)
-
-
 def _unknown(word: str) -> UsageError:
-    import difflib
+    from gencli.peers import COMMAND_NAMES, meant_command
+    from processors.names import did_you_mean
 
     kind = "option" if word.startswith("-") else "command"
     known = [*COMMANDS, "--help", "--version", "--install-completion", "--show-completion"]
-    close = difflib.get_close_matches(word, known, n=1)
+    close = did_you_mean([repr(name) for name in meant_command(word, known, COMMAND_NAMES)])
     fallback = (
         f"A prompt needs the command run: gencli run {word!r}" if kind == "command" else "See gencli --help."
     )
-    return UsageError(
-        f"There is no {kind} {word!r}.", hint=f"Did you mean {close[0]!r}?" if close else fallback
-    )
+    return UsageError(f"There is no {kind} {word!r}.", hint=close or fallback)
 
 
 def make_app(names: Iterable[str]) -> typer.Typer:

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
-from gencli.batch.capacity import plan_rows
 from gencli.batch.engines.base import RowEngine
 from gencli.batch.prepare import Batch
 from gencli.batch.progress import Progress
@@ -16,8 +15,6 @@ from gencli.cli.batch_bar import BatchBar
 from gencli.cli.batch_loop import open_loop
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice
-from gencli.cli.tables import size
-from gencli.settings import Layer, Settings, resolve
 
 __all__ = ["End", "Status", "generate_rows"]
 
@@ -59,9 +56,8 @@ def _opened(batch: Batch, voice: Voice) -> AbstractContextManager[RowEngine]:
         from gencli.cli.batch_ray import open_pool
 
         return open_pool(batch, voice)
-    settings = _planned(batch, voice)
     jobs, keep_input = batch.jobs, batch.plan["keep_input"]
-    return open_loop(jobs, settings, are_guided=jobs.are_guided, keep_input=keep_input, voice=voice)
+    return open_loop(jobs, batch.settings, are_guided=jobs.are_guided, keep_input=keep_input, voice=voice)
 
 
 def _run(batch: Batch, engine: RowEngine, store: Store, progress: Progress, bar: BatchBar) -> bool:
@@ -75,14 +71,3 @@ def _run(batch: Batch, engine: RowEngine, store: Store, progress: Progress, bar:
             is_over = True
             engine.stop()
     return is_over
-
-
-def _planned(batch: Batch, voice: Voice) -> Settings:
-    """The settings, with the number of samples that the memory allows if that is to be planned."""
-    if batch.plan["max_batch"] != "auto" and batch.plan["kv_memory"] is None:
-        return batch.settings
-    plan = plan_rows(batch)
-    each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""
-    voice.say(f"Notice: {plan.max_batch} samples run side by side{each}.")
-    planned = Layer.of("planned", {"max_batch": plan.max_batch})
-    return resolve(*batch.settings.layers, planned, registry=batch.settings.registry)

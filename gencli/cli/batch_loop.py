@@ -10,7 +10,7 @@ from gencli.batch.loop import Loop
 from gencli.batch.overrides import RowJobs
 from gencli.beams.engine import ChoosingEngine
 from gencli.cli.batch_rows import make_judge
-from gencli.cli.generate import load_model, model_choice
+from gencli.cli.generate import load_model, model_choice, model_identity
 from gencli.cli.render import Voice
 from gencli.drafters.make import make_drafter
 from gencli.guidance.amateur import load_amateurs
@@ -27,7 +27,9 @@ def open_loop(
     jobs: RowJobs, settings: Settings, *, are_guided: bool, keep_input: bool, voice: Voice
 ) -> Iterator[Loop]:
     """The model, and the loop that runs rows on it in this process; `are_guided` says that rows may be."""
-    loaded, _ = load_model(settings, voice, companions=are_guided, is_chat=jobs.base.is_chat)
+    loaded, _ = load_model(
+        settings, voice, companions=are_guided, has_company=True, is_chat=jobs.base.is_chat
+    )
     with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
         engine = ChoosingEngine(
             loaded.runner,
@@ -41,5 +43,6 @@ def open_loop(
             amateurs=load_amateurs(settings["contrast"], loaded, model_choice(settings)),
         )
         grammars = Grammars(compiler)
-        judge = make_judge(engine, settings["model"], grammars, keep_input=keep_input)
+        identity = model_identity(settings, voice)
+        judge = make_judge(engine, settings["model"], identity, grammars, keep_input=keep_input)
         yield Loop(engine, loaded.tokenizer, jobs, grammars, judge, ahead=_AHEAD * engine.limit)

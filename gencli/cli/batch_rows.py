@@ -16,13 +16,16 @@ from gencli.cli.report import RunInfo, record
 from gencli.engine import Engine
 from gencli.errors import ConfigError
 from gencli.job import Job
+from gencli.models.identity import ModelIdentity
 from gencli.request import Request
 from processors.chain import Chain
 
 __all__ = ["make_judge"]
 
 
-def make_judge(engine: Engine, model: str, grammars: Grammars, *, keep_input: bool) -> Judge:
+def make_judge(
+    engine: Engine, model: str, identity: ModelIdentity | None, grammars: Grammars, *, keep_input: bool
+) -> Judge:
     """The function that turns ended samples into an outcome."""
 
     @lru_cache(maxsize=1024)
@@ -38,7 +41,7 @@ def make_judge(engine: Engine, model: str, grammars: Grammars, *, keep_input: bo
         is_partial = job.structure is None or job.structure.is_partial
         texts = [end.text for end in ends]
         line = results.Row(row.id, row.prompt or "", texts, list(ends), is_partial)
-        info = RunInfo(model, effective(job.assembly.chain, job.is_greedy), job, compiled)
+        info = RunInfo(model, effective(job.assembly.chain, job.is_greedy), job, compiled, identity)
         result = {**record(line, info), **_of_input(row, keep_input=keep_input)}
         is_error = any(results.failure(end) is not None for end in ends)
         return Outcome(row.record.index, row.id, result, is_error)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gencli.batch.capacity import plan_rows
 from gencli.batch.journal import Journal
 from gencli.batch.lock import locked
 from gencli.batch.places import Places
@@ -20,14 +21,19 @@ from gencli.batch.summary import Summary
 from gencli.batch.survey import Kind, Survey
 from gencli.cli.batch_generate import End, generate_rows
 from gencli.cli.batch_preview import preview
+from gencli.cli.display import load_progress
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
+from gencli.cli.tables import size
 from gencli.errors import UsageError
+from gencli.files import replaced
 from gencli.job import notices
 from gencli.jsontext import to_json
+from gencli.settings import Layer, resolve
 
 __all__ = ["run_batch"]
 
+_MESSAGES = 20  # of errors that --summary has
 _EXIT = {"interrupted": 130, "stopped": 7}
 
 
@@ -46,34 +52,70 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
     """Run the batch; the exit code."""
     batch = prepare(plan, os.environ)
     voice, sink = Voice(is_quiet=batch.settings["quiet"]), Sink()
-    for text in (*batch.input.notices, *batch.settings.notices(), *notices(batch.jobs.base, ())):
+    for text in (
+        *batch.input.notices,
+        *batch.settings.notices(),
+        *notices(batch.jobs.base, (), has_rows=True),
+    ):
         voice.say(f"Notice: {text}")
     if plan["dry_run"]:
         return preview(batch, sink)
     if batch.places is None:
-        return _streamed(_Run(batch, _survey(batch), voice, sink, handler))
+        survey = _survey(batch)
+        return _streamed(_Run(_sized(batch, voice), survey, voice, sink, handler))
     with locked(batch.places.output):
         batch.places.claim(plan)
         if batch.places.is_complete(plan):
             voice.say(f"{batch.places.output} is complete: there is nothing to go on with.")
             return 0
-        return _journalled(_Run(batch, _survey(batch), voice, sink, handler), batch.places)
+        survey = _survey(batch)
+        return _journalled(_Run(_sized(batch, voice), survey, voice, sink, handler), batch.places)
 
 
 def _survey(batch: Batch) -> Survey:
-    """Read all rows; more faults than errors are allowed are refused before a model is loaded."""
+    """Read all rows. What lets no row run, or more faults than errors are allowed, is refused here."""
     faults: list[Row] = []
-    survey = batch.survey(lambda row: faults.append(row) if not faults else None)
+    misnamed: list[Row] = []
+
+    def note(row: Row) -> None:
+        if not faults:
+            faults.append(row)
+        if not misnamed and row.failure and row.failure.is_of_columns:
+            misnamed.append(row)
+
+    survey = batch.survey(note)
+    if survey.num_read and survey.num_misnamed == survey.num_read:
+        raise UsageError(f"No row of the input can run. {_said(misnamed[0])}")
     allowed = batch.plan.max_errors
     if allowed is not None and survey.num_faults > allowed:
-        first = faults[0]
-        said = first.failure.message if first.failure else ""
         raise UsageError(
-            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. "
-            f"{first.record.place}: {said}",
+            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {_said(faults[0])}",
             hint="--dry-run lists them all.",
         )
     return survey
+
+
+def _sized(batch: Batch, voice: Voice) -> Batch:
+    """The batch with the number of samples that the memory allows, if that is to be planned.
+
+    A run that goes on keeps the number that it began with, where another one may change texts.
+    """
+    if batch.plan["max_batch"] != "auto" and batch.plan["kv_memory"] is None:
+        return batch
+    number = batch.begun_with("--max-batch")
+    if number is None or batch.is_free:
+        plan = plan_rows(batch)
+        each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""
+        voice.say(f"Notice: {plan.max_batch} samples run side by side{each}.")
+        number = plan.max_batch
+    settings = batch.settings
+    layers = *settings.layers, Layer.of("planned", {"max_batch": number})
+    return replace(batch, settings=resolve(*layers, registry=settings.registry))
+
+
+def _said(row: Row) -> str:
+    """A faulty row's place in the input and what is wrong with it."""
+    return f"{row.record.place}: {row.failure.message if row.failure else ''}"
 
 
 def _streamed(run: _Run) -> int:
@@ -90,7 +132,8 @@ def _streamed(run: _Run) -> int:
 def _journalled(run: _Run, places: Places) -> int:
     """Results are kept in the journal until all are there; then the output is written from it."""
     plan = run.batch.plan
-    journal = places.open(run.batch.fingerprint(run.survey))
+    with load_progress(run.batch.settings["model"], run.voice, "Hashing") as on_bytes:
+        journal = run.batch.open_journal(places, run.survey, on_bytes)
     try:
         progress, end = _kept_safe(run, journal)
         is_needed = end.status != "complete" or progress.failed or plan["keep_journal"]
@@ -145,7 +188,8 @@ def _finished(run: _Run, progress: Progress, end: End) -> int:
         run.voice.say(line)
     if (path := run.batch.plan["summary"]) is not None:
         try:
-            Path(path).write_text(to_json(summary.to_dict(), indent=2) + "\n", encoding="utf-8")
+            with replaced(Path(path)) as file:
+                file.write((to_json(summary.to_dict(), indent=2) + "\n").encode())
         except OSError as error:
             raise UsageError(f"--summary {path}: cannot be written: {error.strerror}.") from error
     return _EXIT.get(end.status, 7 if progress.failed else 0)
@@ -175,4 +219,5 @@ def _summary(run: _Run, progress: Progress, end: End) -> Summary:
         model=run.batch.settings["model"],
         output=str(run.batch.output.path or "stdout"),
         drafts=dict(tally.drafts) or None,
+        error_messages=tally.frequent[:_MESSAGES],
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_MOST = 1_000_000
 _HEAD = ("back end", "rows", "compile ms", "fill ms", "apply ms", "step ms", "free step ms", "ratio")
 _BATCH_HEAD = ("prefix", "way", "seconds", "tok/s", "times gencli's", "same ids", "occupancy")
 _Backends = Annotated[
@@ -29,28 +30,38 @@ _Backends = Annotated[
 _Rows = Annotated[
     list[int] | None,
     typer.Option(
-        "--rows", min=1, metavar="N", help="Samples side by side; 1 and 16 if not given. (repeatable)"
+        "--rows",
+        min=1,
+        max=_MOST,
+        metavar="N",
+        help="Samples side by side; 1 and 16 if not given. (repeatable)",
     ),
 ]
-_Steps = Annotated[int, typer.Option("--steps", min=1, metavar="N", help="Steps that are timed.")]
-_Threads = Annotated[int, typer.Option("--threads", min=1, metavar="N", help="CPU threads.")]
-_Requests = Annotated[int, typer.Option("--requests", min=2, metavar="N", help="Requests of the load.")]
+_Steps = Annotated[int, typer.Option("--steps", min=1, max=_MOST, metavar="N", help="Steps that are timed.")]
+_Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
+_Requests = Annotated[
+    int, typer.Option("--requests", min=2, max=_MOST, metavar="N", help="Requests of the load.")
+]
 _Prefix = Annotated[
     list[int] | None,
     typer.Option(
         "--prefix",
         min=0,
+        max=_MOST,
         metavar="N",
         help="Tokens that all prompts begin with; 0 and 200 if not given. (repeatable)",
     ),
 ]
 _Slots = Annotated[
-    int, typer.Option("--max-batch", min=1, metavar="N", help="Samples that gencli runs at once.")
+    int, typer.Option("--max-batch", min=1, max=_MOST, metavar="N", help="Samples that gencli runs at once.")
 ]
 _TheirSlots = Annotated[
-    int, typer.Option("--their-batch", min=1, metavar="N", help="The same for the ways of transformers.")
+    int,
+    typer.Option(
+        "--their-batch", min=1, max=_MOST, metavar="N", help="The same for the ways of transformers."
+    ),
 ]
-_Repeats = Annotated[int, typer.Option("--repeats", min=1, metavar="N", help="Rounds.")]
+_Repeats = Annotated[int, typer.Option("--repeats", min=1, max=_MOST, metavar="N", help="Rounds.")]
 _Format = Annotated[Literal["text", "json"], typer.Option("--format", help="Form of the result.")]
 
 

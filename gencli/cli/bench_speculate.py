@@ -16,7 +16,10 @@ from gencli.cli.render import Sink, say
 from gencli.cli.tables import table
 from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
+from gencli.files import MAX_PROMPT, read_file
 from gencli.jsontext import to_json
+from gencli.option import MAX_BATCH
+from processors.params import whole
 
 if TYPE_CHECKING:
     from gencli.bench.speculate import DraftGain
@@ -32,9 +35,11 @@ _Drafts = Annotated[
     str, typer.Option("--draft-tokens", metavar="LIST", help="Numbers of drafts: 0..8, or 1,2,4.")
 ]
 _Rows = Annotated[str, typer.Option("--rows", metavar="LIST", help="Numbers of texts side by side.")]
-_Tokens = Annotated[int, typer.Option("--max-tokens", min=8, metavar="N", help="Tokens of a text.")]
+_Tokens = Annotated[
+    int, typer.Option("--max-tokens", min=8, max=1_000_000, metavar="N", help="Tokens of a text.")
+]
 _Steps = Annotated[
-    int, typer.Option("--steps", min=1, metavar="N", help="Steps that are timed of each kind.")
+    int, typer.Option("--steps", min=1, max=1_000_000, metavar="N", help="Steps that are timed of each kind.")
 ]
 _Prompts = Annotated[
     Path | None,
@@ -42,11 +47,11 @@ _Prompts = Annotated[
         "--prompts", metavar="FILE", help='JSON lines with "prompt"; beginnings of stories if not given.'
     ),
 ]
-_Heat = Annotated[float, typer.Option("--temperature", min=0.0, metavar="T", help="0 is greedy.")]
+_Heat = Annotated[float, typer.Option("--temperature", min=0.0, max=1e6, metavar="T", help="0 is greedy.")]
 _Dtype = Annotated[
     str, typer.Option("--dtype", metavar="NAME", help="Type of the weights, as in gencli run.")
 ]
-_Threads = Annotated[int, typer.Option("--threads", min=1, metavar="N", help="CPU threads.")]
+_Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
 _Cpu = Annotated[
     bool, typer.Option("--cpu-time", help="Count the CPU seconds of the process, for a busy machine.")
 ]
@@ -68,7 +73,7 @@ def speculate(
     form: _Format = "text",
 ) -> int:
     """Plain and drafted steps in turns, in one process."""
-    lengths, counts = _numbers("--draft-tokens", draft_tokens, 0), _numbers("--rows", rows, 1)
+    lengths, counts = _numbers("--draft-tokens", draft_tokens, 0, 64), _numbers("--rows", rows, 1, MAX_BATCH)
     if draft == NO_DRAFTER:
         raise UsageError("--draft is none, so there is nothing to measure.", hint="Name a drafter.")
     texts = _read(prompts) if prompts else _STORIES
@@ -154,22 +159,21 @@ def _line(gain: DraftGain) -> tuple[str, ...]:
     return str(gain.rows), str(gain.drafts), *speeds, f"{gain.tokens_per_forward:.2f}", rate, *costs, *ends
 
 
-def _numbers(flag: str, given: str, least: int) -> tuple[int, ...]:
+def _numbers(flag: str, given: str, least: int, most: int) -> tuple[int, ...]:
     """Of "0..8" all from 0 to 8, of "1,4,16" these."""
     first, dots, last = given.partition("..")
     parts = [first, last] if dots else given.split(",")
-    if not all(part.strip().isdecimal() for part in parts):
-        raise UsageError(f"{flag} {given!r} is no list of numbers.", hint="Write 0..8, or 1,4,16.")
-    found = [int(part) for part in parts]
-    numbers = tuple(range(found[0], found[1] + 1)) if dots else tuple(found)
-    if not numbers or min(numbers) < least:
-        raise UsageError(f"{flag} {given!r} has to name numbers >= {least}.")
-    return numbers
+    found = [number for part in parts if (number := whole(part.strip())) is not None]
+    if len(found) < len(parts):
+        raise UsageError(f"{flag} {given[:60]!r} is no list of numbers.", hint="Write 0..8, or 1,4,16.")
+    if min(found) < least or max(found) > most or (dots and found[0] > found[1]):
+        raise UsageError(f"{flag} {given!r} has to name numbers from {least} to {most}.")
+    return tuple(range(found[0], found[1] + 1)) if dots else tuple(found)
 
 
 def _read(path: Path) -> tuple[str, ...]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_file(path, MAX_PROMPT, pipes=True).decode().splitlines()
         return tuple(json.loads(line)["prompt"] for line in lines if line.strip())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"--prompts {path} cannot be read as JSON lines with prompts: {error}") from None

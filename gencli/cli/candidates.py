@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gencli.beams.score import rounded
 from gencli.cli.results import Row
 from gencli.job import Job
 
@@ -27,8 +28,8 @@ def candidates(row: Row) -> list[dict[str, Any]] | None:
     return [
         {
             "text": one.text,
-            "score": one.score,
-            "logprob": one.logprob,
+            "score": rounded(one.score),
+            "logprob": rounded(one.logprob),
             "completion_tokens": one.completion_tokens,
             "finish_reason": one.reason,
         }

@@ -8,6 +8,7 @@ from typing import Any
 
 from gencli.chat.state import CHAT_OPTIONS, open_chat
 from gencli.cli.command import make_command
+from gencli.cli.fetching import fetch_models
 from gencli.cli.follower import followed
 from gencli.cli.interrupts import interrupts
 from gencli.cli.page import Page
@@ -40,8 +41,10 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     if (code := followed(given)) is not None:
         return code
     chat = open_chat(given)
+    voice = Voice(is_quiet=chat.settings["quiet"])
+    if fetch_models(chat.settings, chat.job.registry, voice):
+        chat = open_chat(given)  # with what the model's files ask for
     settings = chat.settings
-    voice = Voice(is_quiet=settings["quiet"])
     for text in (*settings.notices(), *notices(chat.job, ())):
         voice.say(f"Notice: {text}")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.run

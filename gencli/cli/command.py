@@ -11,13 +11,19 @@ import typer
 from gencli.cli.help import command_help, describe_option
 from gencli.cli.page import RUN, Page
 from gencli.cli.render import Sink
-from gencli.models.places import local_names
 from gencli.options import Option
-from gencli.plugins.discovery import installed_plugins
-from processors.registry import builtin_registry
+from gencli.tab_words import drafters, models, presets, stage_order, stage_values
 
 __all__ = ["Plugins", "make_command"]
 
+_OFFERS: dict[str, Callable[[str], list[str]]] = {
+    "preset": presets,
+    "model": models,
+    "contrast": models,
+    "draft": drafters,
+    "stage": stage_values,
+    "chain": stage_order,
+}
 _KIND = inspect.Parameter.KEYWORD_ONLY
 _Run = Callable[[list[str], Mapping[str, Any]], int]
 # --plugin in commands that are no run.
@@ -42,9 +48,13 @@ def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
 
 
 def _arguments(page: Page) -> inspect.Parameter:
-    info = typer.Argument(
-        None, metavar=page.argument, autocompletion=(lambda: list(page.words)) if page.words else None
-    )
+    def offer(ctx: typer.Context, incomplete: str) -> list[str]:
+        first, *others = ctx.params.get("arguments") or [None]
+        if first is None:
+            return [word for word in page.words if word.startswith(incomplete)]
+        return page.after[first](incomplete) if first in page.after and not others else []
+
+    info = typer.Argument(None, metavar=page.argument, autocompletion=offer if page.words else None)
     return inspect.Parameter("arguments", _KIND, default=info, annotation=list[str] | None)
 
 
@@ -63,25 +73,11 @@ def _parameter(entry: Option) -> inspect.Parameter:
     return inspect.Parameter(entry.key, _KIND, default=info, annotation=annotation | None)
 
 
-def _completion(entry: Option) -> Callable[[], list[str]] | None:
-    if entry.key == "stage":
-        return _stage_names
-    if entry.key == "model":
-        return local_names
-    if entry.key == "preset":
-        return _preset_names
-    return (lambda: list(entry.choices)) if entry.choices else None
+def _completion(entry: Option) -> Callable[[str], list[str]] | None:
+    def choices(incomplete: str) -> list[str]:
+        return [choice for choice in entry.choices if choice.startswith(incomplete)]
 
-
-def _stage_names() -> list[str]:
-    """Of plugins the names alone, which the packages' metadata have: no plugin is imported."""
-    return [*builtin_registry().names(), *(plugin.name for plugin in installed_plugins())]
-
-
-def _preset_names() -> list[str]:
-    from gencli.presets.find import list_presets
-
-    return [name for name, _, _ in list_presets()]
+    return _OFFERS.get(entry.key) or (choices if entry.choices else None)
 
 
 def _help(page: Page) -> inspect.Parameter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +25,7 @@ from gencli.presets.schema import json_schema
 from gencli.presets.write import needs, preset_text
 from gencli.settings import Settings
 from gencli.sources import gather, gather_presets, plugin_texts
+from gencli.tab_words import presets, presets_and_files
 
 __all__ = ["command"]
 
@@ -39,7 +40,8 @@ _EXPORT = """\
 Usage: gencli config export [OPTIONS]
 
 Write the run that these options would make as a preset, to stdout or to the
-file that --output names. Its seed is part of it.
+file that --output names. A preset in it keeps its description and what it
+extends; a seed is written if one was given.
 """
 _SHOW_OPTIONS = tuple(
     dataclasses.replace(
@@ -86,7 +88,11 @@ def _show(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     return _noticed(settings)
 
 
-def _lint(files: list[str], plugins: Plugins = None) -> int:
+_Preset = Annotated[str, typer.Argument(autocompletion=presets)]
+_Files = Annotated[list[str], typer.Argument(autocompletion=presets_and_files)]
+
+
+def _lint(files: _Files, plugins: Plugins = None) -> int:
     faults = lint_report(files, _registry(plugins))
     for line in faults:
         say(line)
@@ -95,7 +101,7 @@ def _lint(files: list[str], plugins: Plugins = None) -> int:
     return 3 if faults else 0
 
 
-def _diff(a: str, b: str, plugins: Plugins = None) -> int:
+def _diff(a: _Preset, b: _Preset, plugins: Plugins = None) -> int:
     registry = _registry(plugins)
     one, other = (gather_presets(name, registry=registry) for name in (a, b))
     Sink().write(differences(one, other, names=(a, b)))

@@ -8,11 +8,12 @@ from pathlib import Path
 from gencli.cli.chain_view import chain_rows, chain_table
 from gencli.cli.tables import table
 from gencli.errors import GencliError
+from gencli.files import open_regular
 from gencli.job import Job, make_job
 from gencli.jsontext import to_json
 from gencli.options import OPTIONS, Option
 from gencli.plugins.registry import make_registry
-from gencli.presets.find import find_preset, list_presets
+from gencli.presets.find import describe, find_preset, list_presets
 from gencli.presets.read import shown
 from gencli.presets.stack import expand_preset
 from gencli.settings import Settings, resolve
@@ -98,6 +99,8 @@ def _all_values(settings: Settings) -> dict[str, object]:
 
 
 def _sentence(path: Path) -> str:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        line = file.readline(200).strip()
-    return line.lstrip("# ") if line.startswith("#") else ""
+    try:
+        with open_regular(path) as file:
+            return describe(file.readline(800))
+    except OSError as error:
+        return f"({error.strerror})"

@@ -23,8 +23,8 @@ _LARGE = 256 * 10**6  # bytes of weights that take long enough to be spoken of o
 
 
 @contextmanager
-def load_progress(name: str, voice: Voice) -> Iterator[OnBytes]:
-    """Show how much of a model is loaded; what is given wants the bytes read and all bytes.
+def load_progress(name: str, voice: Voice, verb: str = "Loading") -> Iterator[OnBytes]:
+    """Show how much of a model is loaded, or hashed; what is given wants the bytes done and all bytes.
 
     A bar on a terminal; elsewhere one line, where there is much to load.
     """
@@ -33,12 +33,12 @@ def load_progress(name: str, voice: Voice) -> Iterator[OnBytes]:
         from gencli.cli.progress import LoadBar
 
         with Drawing(sys.stderr) as drawing:
-            yield LoadBar(name, drawing)
+            yield LoadBar(name, drawing, verb)
         return
 
     def on_bytes(done: int, total: int) -> None:
         if done == 0 and total >= _LARGE:
-            voice.say(f"Loading {name}, {decimal(total)} ...")
+            voice.say(f"{verb} {name}, {decimal(total)} ...")
 
     yield on_bytes
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
+from rich.segment import Segment, SegmentLines
+
+from gencli.cli.render import draw
+from gencli.text.escapes import escape_controls
 
 __all__ = ["Drawing"]
 
@@ -47,8 +52,10 @@ class Drawing:
 
     def show(self, *parts: RenderableType) -> None:
         """Draw these lines in the place of those that are there."""
+        options = self._console.options.update(no_wrap=True, overflow="crop")
+        drawn = self._console.render_lines(Group(*parts), options, pad=False)
         with self._console.capture() as captured:
-            self._console.print(Group(*parts), no_wrap=True, overflow="crop", crop=True)
+            self._console.print(SegmentLines(map(_harmless, drawn), new_lines=True), crop=True)
         lines = captured.get().splitlines()[: self.size[1]]
         text = "\r\n".join(_CLEAR + line for line in lines)
         # Not wrapped, for the terminal may have become narrower since it was measured.
@@ -62,5 +69,9 @@ class Drawing:
             self._is_shown, self._last = False, time.monotonic()
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        draw(self._stream, text)
+
+
+def _harmless(line: Iterable[Segment]) -> list[Segment]:
+    """The line with the control characters of its text escaped; its styles stay."""
+    return [Segment(escape_controls(text), style, control) for text, style, control in line]

@@ -3,52 +3,109 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
+from collections.abc import Sequence
 
-from gencli.errors import ConfigError, GencliError, GenerationError, UsageError, is_out_of_memory
-from processors.errors import GrammarError, ProcessorsError, RowError
+from gencli.errors import (
+    ConfigError,
+    GencliError,
+    GenerationError,
+    PluginError,
+    UsageError,
+    is_out_of_memory,
+    is_panic,
+)
+from gencli.options import OPTIONS
+from gencli.peers import COMMAND_NAMES, meant_command, meant_option
+from processors.errors import GrammarError, ProcessorsError, RowError, StageFailure, UnknownStage
+from processors.names import did_you_mean
 
-__all__ = ["explain"]
+__all__ = ["explain", "unknown_word"]
+
+_DEBUG = "--debug shows the traceback."
 
 
-def explain(error: Exception) -> GencliError:
-    """The error as one of gencli's own."""
+def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
+    """The error as one of gencli's own; `arguments` is what was typed."""
+    is_bare = isinstance(error, UsageError) and not error.hint
+    if is_bare and (hint := _about_dashes(arguments)):
+        return UsageError(str(error), hint=hint)
+    if isinstance(error, GencliError):
+        return error
+    if isinstance(error, StageFailure):
+        return PluginError(str(error), hint="gencli stages check PLUGIN shows the smallest case.")
     if isinstance(error, RowError):
         return GenerationError(str(error))
     if isinstance(error, GrammarError):
         return ConfigError(str(error))
     if isinstance(error, ProcessorsError):
-        return UsageError(str(error))
+        is_far = isinstance(error, UnknownStage) and not error.is_near
+        return UsageError(str(error), hint="The stage of a plug-in needs --plugin FILE." if is_far else "")
     if hasattr(error, "format_message"):  # typer's own, whose classes it does not export
-        return _usage(error)
+        return _usage(error, arguments)
     if is_out_of_memory(error):
         return GenerationError("The memory is full.", hint="Lower --max-batch, or take a smaller --dtype.")
+    if is_panic(error):
+        return GencliError(f"The Rust code of a library has given up: {error}.", hint=_DEBUG)
     return GencliError(
         f"Unexpected {type(error).__name__}: {error}",
-        hint="This is a fault of gencli; --debug shows the traceback.",
+        hint=f"This is a fault of gencli; {_DEBUG}",
     )
 
 
-def _usage(error: Exception) -> UsageError:
-    name = str(getattr(error, "option_name", ""))
+def _usage(error: BaseException, arguments: Sequence[str]) -> UsageError:
+    name, command = str(getattr(error, "option_name", "")), _command(error)
     if type(error).__name__ != "NoSuchOption":
         message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
-        return UsageError(message, hint=f"See {_command(error)} --help.")
+        return _of_group(message, error) or UsageError(message, hint=f"See {command} --help.")
     if not re.fullmatch(r"--?\w[\w-]*", name):
         return UsageError(
             f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash."
         )
-    close = get_close_matches(name, _flags(error), n=1)
-    hint = f"Did you mean {close[0]}?" if close else f"See {_command(error)} --help."
-    return UsageError(f"There is no option {name}.", hint=hint)
+    if len(name) == 2:  # a long name behind one dash is read letter by letter
+        name = next((word for word in arguments if word.startswith(name)), name).partition("=")[0]
+    return UsageError(
+        f"There is no option {name}.", hint=meant_option(name, _flags(error)) or f"See {command} --help."
+    )
 
 
-def _command(error: Exception) -> str:
+def _of_group(message: str, error: BaseException) -> UsageError | None:
+    """What is wrong with the name of a command that belongs to another command."""
+    group = getattr(getattr(error, "ctx", None), "command", None)
+    known, command = sorted(getattr(group, "commands", ())), _command(error)
+    if not known:
+        return None
+    if unknown := re.match(r"No such command '(.*?)'", message):
+        return unknown_word(command, unknown[1], known)
+    return unknown_word(command, "", known) if message.startswith("Missing command") else None
+
+
+def unknown_word(command: str, word: str, known: Sequence[str]) -> UsageError:
+    """The error of a command that takes one of some words, and got none of them."""
+    listed = ", ".join(known)
+    if not word:
+        return UsageError(f"{command} needs one of: {listed}.", hint=f"See {command} --help.")
+    hint = did_you_mean([repr(name) for name in meant_command(word, known, COMMAND_NAMES)])
+    return UsageError(f"{command} takes {listed}, not {word!r}.", hint=hint or f"See {command} --help.")
+
+
+def _about_dashes(arguments: Sequence[str]) -> str:
+    """A long name behind one dash is read as a short option and its value."""
+    flags = {entry.key: entry.flag for entry in OPTIONS}
+    for word in arguments:
+        name = word[1:].partition("=")[0]
+        if re.fullmatch("[a-z][a-z-]+", name) and (meant := meant_option(name, flags)):
+            return f"{word} is read as {word[:2]} {word[2:]}. {meant}"
+    return ""
+
+
+def _command(error: BaseException) -> str:
     return getattr(getattr(error, "ctx", None), "command_path", None) or "gencli"
 
 
-def _flags(error: Exception) -> list[str]:
-    """The long flags of the command that was called."""
+def _flags(error: BaseException) -> dict[str, str]:
+    """The long flags of the command that was called, by their keys."""
     parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
     names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
-    return [name for name in names if name.startswith("--")]
+    return {
+        name.lstrip("-").replace("-", "_"): name for name in names if name.startswith("-") and name != "-h"
+    }

@@ -21,6 +21,7 @@ from gencli.errors import GencliError
 from gencli.events import Error
 from gencli.guidance.amateur import load_amateurs
 from gencli.job import Job, make_requests
+from gencli.models.identity import ModelIdentity, identify_model
 from gencli.models.resolve import Loaded, ModelChoice, load
 from gencli.models.spread import Spread
 from gencli.models.vocabulary import OnTokenizer
@@ -32,7 +33,12 @@ from gencli.structured.wanted import Structure
 from gencli.tokenizer import Tokenizer, no_template
 from processors.errors import ProcessorsError
 
-__all__ = ["generate", "load_model", "model_choice"]
+__all__ = ["generate", "load_model", "model_choice", "model_identity"]
+
+_COMPANY = (
+    "In {dtype} a text may depend on what is computed beside it: other samples, the batch size, drafts, and "
+    "where a batch was cut. With --dtype float32 it does not."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ def generate(
 ) -> int:
     """Run the job; the exit code."""
     with ExitStack() as stack:
-        ready = _prepare(job, settings, voice, stack)
+        ready = _prepare(job, len(prompts), settings, voice, stack)
         engine, job = ready.engine, ready.job
         attempts = Attempts(engine)
         requests = list(make_requests(job, prompts, ready.loaded.tokenizer))
@@ -59,7 +65,9 @@ def generate(
         num_said = _say_notices(engine, voice)
         is_partial = job.structure is None or job.structure.is_partial
         results = Results(prompts, job.n, is_partial=is_partial)
-        info = RunInfo(settings["model"], engine.effective(requests[0]).chain, job, ready.compiled)
+        identity = None if settings["format"] == "text" else model_identity(settings, voice)
+        chain_run = engine.effective(requests[0]).chain
+        info = RunInfo(settings["model"], chain_run, job, ready.compiled, identity)
         handler.on_first = engine.interrupt
         writers = open_writers(settings, sink, results, info, voice, stack)
         for event in chain(refused, attempts.run()):
@@ -73,12 +81,17 @@ def generate(
     return results.exit_code
 
 
-def _prepare(job: Job, settings: Settings, voice: Voice, stack: ExitStack) -> _Ready:
+def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Voice, stack: ExitStack) -> _Ready:
     """Load the model and, beside that, compile the grammar."""
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
     loaded, seconds = load_model(
-        settings, voice, companions=job.guidance.is_on, is_chat=job.is_chat, on_tokenizer=compiling.begin
+        settings,
+        voice,
+        companions=job.guidance.is_on,
+        has_company=num_prompts * job.num_drawn > 1 or job.is_drafted,
+        is_chat=job.is_chat,
+        on_tokenizer=compiling.begin,
     )
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:
@@ -132,13 +145,15 @@ def load_model(
     voice: Voice,
     *,
     companions: bool,
+    has_company: bool,
     is_chat: bool = False,
     on_tokenizer: OnTokenizer | None = None,
 ) -> tuple[Loaded, float]:
     """The model, with lanes for companions or without, and how long it took.
 
-    `on_tokenizer` is called before the weights are read, and a model without the chat template that `is_chat`
-    asks for is refused (ModelError).
+    `has_company` says that texts are computed beside others, or beside drafts: there is a notice where that
+    may change them. `on_tokenizer` is called before the weights are read, and a model without the chat
+    template that `is_chat` asks for is refused (ModelError).
     """
 
     def begin(tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
@@ -153,9 +168,18 @@ def load_model(
     start = time.monotonic()
     with load_progress(choice.name, voice) as on_bytes:
         loaded = load(choice, on_bytes=on_bytes, on_tokenizer=begin)
-    for notice in loaded.runner.spec.notices:
+    spec = loaded.runner.spec
+    for notice in spec.notices:
         voice.say(f"Notice: {notice}")
+    if has_company and not spec.is_batch_invariant:
+        voice.say(f"Notice: {_COMPANY.format(dtype=str(spec.dtype).removeprefix('torch.'))}")
     return loaded, time.monotonic() - start
+
+
+def model_identity(settings: Settings, voice: Voice) -> ModelIdentity | None:
+    """Revision and hash of the model; None for `fake`. Hashing is shown where it takes long."""
+    with load_progress(settings["model"], voice, "Hashing") as on_bytes:
+        return identify_model(settings["model"], on_bytes)
 
 
 def _submit(attempts: Attempts, requests: Sequence[Request], structure: Structure | None) -> list[Error]:

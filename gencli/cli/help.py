@@ -31,7 +31,7 @@ def describe_option(entry: Option, *, space: str = " ") -> str:
     notes = [str(entry.bounds)] if str(entry.bounds) and not entry.read else []
     if entry.many:
         notes.append("repeatable")
-    elif entry.default is not None and entry.type is not bool:
+    elif entry.default not in (None, ()) and entry.type is not bool:
         notes.append(f"default: {entry.default:g}" if entry.type is float else f"default: {entry.default}")
     return entry.help + (f" ({'; '.join(note.replace(' ', space) for note in notes)})" if notes else "")
 

@@ -13,6 +13,7 @@ from gencli.cli.render import Sink
 from gencli.cli.results import Results
 from gencli.cli.writers import block
 from gencli.events import Event, Token
+from gencli.text.escapes import escape_controls
 
 __all__ = ["LiveWriter"]
 
@@ -46,10 +47,9 @@ class LiveWriter:
         width, _ = self._drawing.size
         lines = []
         for row in self._results.rows:
-            for sample, outcome in enumerate(row.outcomes):
-                if outcome is None and row.texts[sample]:
+            for sample in sorted(row.running):
+                if row.texts[sample]:
                     number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
-                    words = " ".join(row.texts[sample][-2 * width :].split())
-                    tail = "".join(char for char in words if char.isprintable())
+                    tail = escape_controls(" ".join(row.texts[sample][-2 * width :].split()))
                     lines.append(Text(f"[{number}] {tail[-max(1, width - len(number) - 4) :]}"))
         return lines

@@ -1,4 +1,4 @@
-"""`gencli models`: what lies on this machine, and what it would take to run it. Loads nothing."""
+"""`gencli models`: what lies on this machine, what it would take to run it, how it gets there and goes."""
 
 from __future__ import annotations
 
@@ -9,38 +9,58 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gencli.cli.command import make_command
+from gencli.cli.models_hub import Shown, alias, cache_line, partial_json, partial_line, pull, remove
 from gencli.cli.page import Page, values_of
 from gencli.cli.render import Sink
 from gencli.cli.tables import size, table
 from gencli.errors import ModelError, UsageError
+from gencli.hub.cache import cached_models
 from gencli.jsontext import to_json
+from gencli.models.aliases import read_aliases
 from gencli.models.card import Card, kv_bytes, read_card
-from gencli.models.places import BUNDLED, bundled_folder, find_local, hub_cache, hub_models, local_names
+from gencli.models.places import BUNDLED, absent, bundled_folder, find_local
 from gencli.models.vocabulary import grammar_support
-from gencli.options import Option
-from processors.params import Bounds
+from gencli.option import MAX_BATCH, Option
+from gencli.tab_words import folders, models
+from processors.params import MOST, Bounds
 
 __all__ = ["PAGE", "command", "run"]
 
-_WORDS = ("list", "show")
+# The options of each word, beside those of all.
+_OF_WORD = {
+    "list": (),
+    "show": ("batch", "context"),
+    "pull": ("trust_remote_code",),
+    "rm": ("yes",),
+    "alias": ("remove",),
+}
 PAGE = Page(
     """\
 Usage: gencli models list [FOLDER]...
        gencli models show NAME [OPTIONS]
+       gencli models pull NAME[@REVISION] [OPTIONS]
+       gencli models rm NAME[@REVISION] [OPTIONS]
+       gencli models alias [NAME [TARGET]] [OPTIONS]
 
 List the models on this machine (bundled, in the hub's cache, and in the folders
-that are given), or show one of them and the memory that it needs. Reads
-config.json, tokenizer.json and the heads of the weight files, nothing else.
+that are given), show one of them and the memory that it needs, fetch one from
+the Hugging Face hub, remove one from the cache, or give one a name of your own.
 """,
     (
-        Option(("--batch",), int, "Samples side by side, for the memory.", "Model", 1, Bounds(ge=1)),
+        Option(("--batch",), int, "Samples side by side, for the memory.", "Model", 1,
+               Bounds(ge=1, le=MAX_BATCH)),
         Option(("--context",), int, "Tokens of each, for the memory; the model's context if not given.",
-               "Model", bounds=Bounds(ge=1)),
+               "Model", bounds=Bounds(ge=1, le=MOST)),
+        Option(("--trust-remote-code",), bool, "Fetch the Python code that comes with a model, too; only "
+               "commands that are given the same flag run it.", "Model", False),
+        Option(("--yes", "-y"), bool, "Remove without a question.", "Model", False),
+        Option(("--remove",), bool, "Forget the alias.", "Model", False),
         Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
-    "list|show [NAME]",
-    (*_WORDS, *BUNDLED),
+    "list|show|pull|rm|alias [NAME]",
+    tuple(_OF_WORD),
+    {"list": folders, "show": models, "rm": models, "alias": models},
 )  # fmt: skip
 _GRAMMARS = {
     "exact": "yes: xgrammar and llguidance know the bytes of each token",
@@ -65,30 +85,41 @@ def command() -> Callable[..., int]:
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """List, or show one; the exit code."""
+    """Do what the first word says; the exit code."""
     values = values_of(PAGE, given)
     word, *names = arguments or [""]
-    is_json = values["format"] == "json"
-    if word == "list":
-        found = list(_all(names))
-        text = to_json([_row_json(one) for one in found], indent=2) + "\n" if is_json else _list(found)
-    elif word == "show":
-        record = _show(names, batch=values["batch"], context=values["context"])
-        text = to_json(record, indent=2) + "\n" if is_json else _show_text(record)
-    else:
-        close = get_close_matches(word, _WORDS, n=1)
+    if word not in _OF_WORD:
+        close = get_close_matches(word, _OF_WORD, n=1)
         hint = f"Did you mean {close[0]}?" if close else "gencli models list, or gencli models show NAME."
-        raise UsageError(f"models takes list or show, not {word!r}.", hint=hint)
-    Sink().write(text)
+        raise UsageError(f"models takes list, show, pull, rm or alias, not {word!r}.", hint=hint)
+    for key in given:
+        if key not in (*_OF_WORD[word], "format", "debug"):
+            raise UsageError(f"--{key.replace('_', '-')} is not for models {word}.", hint="Leave it out.")
+    does = {"list": _list, "show": _show, "pull": pull, "rm": remove, "alias": alias}
+    record, text = does[word](names, values)
+    Sink().write(to_json(record, indent=2) + "\n" if values["format"] == "json" else text)
     return 0
+
+
+def _list(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
+    """All models, as JSON and as text."""
+    found, cached = list(_all(names)), list(cached_models())
+    partial = [one for one in cached if one.is_partial]
+    rows = [_row_json(one) for one in found]
+    rows += [partial_json(one) for one in partial]
+    rows += [{"name": name, "source": "alias", "target": what} for name, what in read_aliases().items()]
+    aliases = "".join(f"{name}: alias of {what}\n" for name, what in read_aliases().items())
+    text = _table(found) + "".join(partial_line(one) for one in partial) + aliases + cache_line(len(cached))
+    return rows, text
 
 
 def _all(folders: Sequence[str]) -> Iterator[_Found]:
     for name in BUNDLED:
         if name != "fake":
             yield _found(name, "bundled", bundled_folder(name))
-    for name, folder in hub_models():
-        yield _found(name, "hub", folder)
+    for one in cached_models():
+        if one.folder is not None and not one.is_partial:
+            yield _found(one.name, "hub", one.folder)
     for name in folders:
         place = Path(name).expanduser()
         if not place.is_dir():
@@ -105,11 +136,11 @@ def _found(name: str, source: str, folder: Path) -> _Found:
         return _Found(name, source, error.message)
 
 
-def _list(found: Sequence[_Found]) -> str:
+def _table(found: Sequence[_Found]) -> str:
     rows = [("name", "source", "size", "dtype", "architecture", "context", "chat", "lanes", "rollback")]
     rows += [(one.name, one.source, *_cells(one.card)) for one in found if isinstance(one.card, Card)]
-    broken = [f"{one.name}: {one.card}\n" for one in found if isinstance(one.card, str)]
-    return table(rows) + "".join(broken) + f"The hub's cache is {hub_cache()}.\n"
+    broken = "".join(f"{one.name}: {one.card}\n" for one in found if isinstance(one.card, str))
+    return f"{table(rows)}{broken}fake, a table of random numbers for tests, is made when it is used.\n"
 
 
 def _cells(card: Card) -> tuple[str, str, str, str, str, str, str]:
@@ -149,16 +180,16 @@ def _card_json(card: Card) -> dict[str, Any]:
     }
 
 
-def _show(names: Sequence[str], *, batch: int, context: int | None) -> dict[str, Any]:
+def _show(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
+    """One model, as JSON and as text."""
+    batch, context = values["batch"], values["context"]
     if len(names) != 1:
         raise UsageError("models show takes one model.", hint="gencli models list names those that are here.")
     if names[0] == "fake":
         raise UsageError("The fake model is a table that is made when it is used; it has no files.")
     folder = find_local(names[0])
     if folder is None:
-        close = get_close_matches(names[0], local_names(), n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else "gencli models list names those that are here."
-        raise ModelError(f"{names[0]} is neither a folder nor a model on this machine.", hint=hint)
+        raise absent(names[0])
     card = read_card(folder)
     if context is not None and card.context is not None and context > card.context:
         raise UsageError(f"--context is {context}, but the model takes {card.context}.")
@@ -172,7 +203,8 @@ def _show(names: Sequence[str], *, batch: int, context: int | None) -> dict[str,
         for dtype, width in _NUMBERS.items()
     ]
     record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
-    return {**record, "memory": {"batch": batch, "context": tokens, "of": memory}}
+    record |= {"memory": {"batch": batch, "context": tokens, "of": memory}}
+    return record, _show_text(record)
 
 
 def _show_text(record: Mapping[str, Any]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from gencli.options import OPTIONS, Option
@@ -15,22 +15,25 @@ __all__ = ["RUN", "Page", "values_of"]
 class Page:
     """`usage` heads the help; `argument` is the name of the arguments, empty if there are none.
 
-    `words` are what completion offers in their place.
+    Completion offers `words` in the place of the first, and behind one of them what `after` has for it: a
+    function from the beginning of a word to whole words.
     """
 
     usage: str
     options: tuple[Option, ...]
     argument: str = ""
     words: tuple[str, ...] = ()
+    after: Mapping[str, Callable[[str], list[str]]] = field(default_factory=dict)
 
 
 RUN = Page(
     """\
 Usage: gencli run [OPTIONS] [PROMPT]...
 
-Generate text from a prompt. Several prompts give several texts. The prompt -
-is the text that comes through a pipe; so is no prompt at all, as in
-    echo hi | gencli run
+Generate text from a prompt. Several prompts give several texts. What comes
+through a pipe is the prompt, or stands behind the one that is given, or where
+that says {stdin}; the prompt - is the pipe's text alone:
+    cat notes.txt | gencli run "Summarise this:"
 """,
     OPTIONS,
     "PROMPT",

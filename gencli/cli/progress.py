@@ -24,22 +24,25 @@ __all__ = ["LoadBar", "RunBar", "run_bar", "share_bar"]
 
 
 class LoadBar:
-    """Bytes of weights: to be called with those that are loaded, and with all."""
+    """Bytes of a model: to be called with those that are done, and with all."""
 
-    def __init__(self, name: str, drawing: Drawing) -> None:
-        self._drawing = drawing
+    def __init__(self, name: str, drawing: Drawing, verb: str = "Loading") -> None:
+        self._drawing, self._is_first = drawing, True
         self._bar = Progress(
-            TextColumn("Loading {task.description}", markup=False),
+            TextColumn(verb + " {task.description}", markup=False),
             BarColumn(),
             DownloadColumn(),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
         )
         self._task = self._bar.add_task(name, total=None)
-        drawing.show(f"Loading {name} ...")  # the files are looked through before the first byte
+        drawing.show(f"{verb} {name} ...")  # the files are looked through before the first byte
 
     def __call__(self, done: int, total: int) -> None:
         """Draw the bar anew, not too often."""
+        if self._is_first:  # what was there before is no part of the rate
+            self._bar.reset(self._task, completed=done, total=total)
+            self._is_first = False
         self._bar.update(self._task, completed=done, total=total)
         if self._drawing.is_due or done == total:
             self._drawing.show(self._bar.get_renderable())

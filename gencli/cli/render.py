@@ -1,28 +1,88 @@
-"""The streams. Results go to stdout or a file, all else to stderr; nothing else in gencli prints."""
+"""The streams. Results go to stdout or a file, all else to stderr; nothing else in gencli prints.
+
+On a terminal each stream is a Terminal, which escapes the control characters of all text written to it, so
+that prompts, models and files cannot control the terminal. Files and pipes get every byte as it is.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from gencli.errors import GenerationError, UsageError
+from gencli.text.escapes import escape_controls
 
-__all__ = ["OutputClosed", "Sink", "Voice", "has_control", "prepare", "prompt", "say", "silence", "tidy"]
+__all__ = [
+    "OutputClosed",
+    "Sink",
+    "Terminal",
+    "Voice",
+    "confirm",
+    "draw",
+    "has_control",
+    "prepare",
+    "prompt",
+    "say",
+    "silence",
+    "tidy",
+]
 
 
 class OutputClosed(Exception):
     """Whoever read the result has gone (`| head`); there is nobody left to write for."""
 
 
+class Terminal:
+    """A text stream to a terminal: `write` escapes control characters, `draw` sends gencli's own codes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._last = ""  # the character written before, which decides on a joiner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text of any origin; the number of characters that were given."""
+        self._stream.write(escape_controls(text, before=self._last))
+        self._last = text[-1:] or self._last
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each line."""
+        for line in lines:
+            self.write(line)
+
+    def draw(self, codes: str) -> None:
+        """Write text with control codes as it is. Foreign text in it has to be escaped already."""
+        self._stream.write(codes)
+
+
+def _on_terminal(stream: TextIO) -> TextIO:
+    """The stream, as a Terminal if it is one."""
+    is_plain = isinstance(stream, Terminal) or not stream.isatty()
+    return stream if is_plain else cast(TextIO, Terminal(stream))
+
+
 def prepare() -> None:
-    """Let characters that a stream's encoding lacks be escaped, where they would be an error."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and stream.errors == "strict" and hasattr(stream, "reconfigure"):
+    """Escape control characters where a stream is a terminal, and characters that its encoding lacks."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            continue
+        if stream.errors == "strict" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, _on_terminal(stream))
+
+
+def draw(stream: TextIO, codes: str) -> None:
+    """Write gencli's own control codes to a stream, and flush it."""
+    stream.draw(codes) if isinstance(stream, Terminal) else stream.write(codes)
+    stream.flush()
 
 
 def silence() -> None:
@@ -47,6 +107,14 @@ def prompt(text: str) -> None:
             print(text, end="", file=sys.stderr, flush=True)
 
 
+def confirm(question: str) -> bool | None:
+    """Ask on stderr for yes or no, no if nothing is said; None where stdin is no terminal."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return None
+    prompt(f"{question} [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def has_control(stream: TextIO | None) -> bool:
     """Whether colours and cursor movement are welcome: a terminal, and no NO_COLOR."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
@@ -57,7 +125,7 @@ def tidy() -> None:
     """Take away a drawing that is cut short: all below the cursor, which it hides."""
     for stream in (sys.stdout, sys.stderr):
         if has_control(stream):
-            print("\x1b[?7h\x1b[J\x1b[?25h", end="", file=stream, flush=True)
+            draw(stream, "\x1b[?7h\x1b[J\x1b[?25h")
 
 
 class Sink:
@@ -125,7 +193,7 @@ class Sink:
                 raise UsageError("stdout is closed.", hint="Use --output FILE.")
             return sys.stdout
         try:
-            return open(path, "a", encoding="utf-8", newline="")
+            return _on_terminal(open(path, "a", encoding="utf-8", newline=""))
         except OSError as error:
             raise UsageError(f"--output {path}: cannot be written: {error.strerror}.") from error
 
@@ -140,6 +208,11 @@ class Voice:
     def has_drawing(self) -> bool:
         """Whether stderr is a terminal on which something may move."""
         return not self.is_quiet and has_control(sys.stderr)
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether somebody sees what is said: stderr is a terminal, and --quiet is not given."""
+        return not self.is_quiet and sys.stderr is not None and sys.stderr.isatty()
 
     def say(self, text: str) -> None:
         """A line that stays."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from gencli.beams.score import rounded
 from gencli.cli.candidates import candidates, search
 from gencli.cli.draft_report import draft_lines, draft_record
 from gencli.cli.results import Results, Row, failure, tokens_per_second
@@ -15,6 +16,7 @@ from gencli.drafters.options import NO_DRAFTER
 from gencli.events import Error, Finish
 from gencli.job import Job
 from gencli.models.base import ModelSpec
+from gencli.models.identity import ModelIdentity
 from gencli.structured.compiling import Compiled
 from processors.chain import Chain
 
@@ -29,6 +31,7 @@ class RunInfo:
     chain: Chain
     job: Job
     compiled: Compiled | None = None
+    identity: ModelIdentity | None = None
 
     @property
     def drafter(self) -> str:
@@ -56,6 +59,8 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         "prompt_tokens": max((finish.prompt_tokens for finish in row.finishes), default=None),
         "seed": info.job.seed,
         "model": info.model,
+        "model_revision": info.identity and info.identity.revision,
+        "weights_sha256": info.identity and info.identity.sha256,
         "timings": _timings(row.finishes),
         "sampler": info.job.method,
         "search": search(info.job),
@@ -70,14 +75,13 @@ def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
     outcome = row.outcomes[sample]
     finish = outcome if isinstance(outcome, Finish) else None
     verdict, failed = finish and finish.verdict, failure(outcome) if outcome else None
-    is_withheld = failed is not None and not row.is_partial
     return {
-        "text": None if is_withheld or outcome is None else outcome.text,
+        "text": row.shown(sample),
         "finish_reason": finish.reason if finish else "error",
         "matched": finish and finish.matched,
         "offset": finish and finish.offset,
         "completion_tokens": finish and finish.completion_tokens,
-        "score": finish and finish.score,
+        "score": rounded(finish.score) if finish and finish.score is not None else None,
         "valid": verdict and verdict.is_valid,
         "parsed": verdict.value if verdict and verdict.is_valid else None,
         "thinking": verdict and verdict.thinking,
@@ -131,7 +135,8 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
         parts += [_reasons(results), f"seed {info.job.seed}"]
         prompts = f"{len(results.rows)} prompts: " if len(results.rows) > 1 else ""
         yield prompts + ", ".join(parts)
-    limits = {finish.matched for finish in finishes if finish.reason == "length"}
+    # What has no result because it was cut has its own line.
+    limits = {finish.matched for finish in finishes if finish.reason == "length" and not failure(finish)}
     if "max_tokens" in limits:
         yield f"Cut at --max-tokens {info.job.limits.max_tokens}; raise it for more."
     if "max_time" in limits:
@@ -150,8 +155,10 @@ def _about_structure(results: Results, info: RunInfo) -> Iterator[str]:
         verdict = finish.verdict
         if verdict and verdict.is_valid and verdict.attempts > 1:
             yield f"{which}Valid after {verdict.attempts} attempts."
-        if longer := _asks_for_more(finish, info.chain):
-            yield f"Notice: {which}The grammar allows nothing more, so {longer} did not make it longer."
+    longer = Counter(stage for finish in results.finishes if (stage := _asks_for_more(finish, info.chain)))
+    for stage, count in longer.items():
+        texts = "it" if len(results.finishes) == 1 else f"{count} of {len(results.finishes)} texts"
+        yield f"Notice: The grammar allows nothing more, so {stage} did not make {texts} longer."
 
 
 def _asks_for_more(finish: Finish, chain: Chain) -> str:

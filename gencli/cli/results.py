@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gencli.events import Error, Event, Finish, Token
+from processors.errors import StageFailure
 
 __all__ = ["Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
 
@@ -26,7 +27,8 @@ class Failure:
 class Row:
     """A prompt, and for each of its samples the text so far and how it ended.
 
-    `is_partial` shows texts that are not what was asked for as well.
+    `is_partial` shows texts that are not what was asked for as well. `running` are the samples that have a
+    text and no end yet, `num_open` counts all without one.
     """
 
     id: str
@@ -34,11 +36,27 @@ class Row:
     texts: list[str]
     outcomes: list[Outcome | None]
     is_partial: bool = True
+    running: set[int] = field(default_factory=set)
+    num_open: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.num_open = len(self.outcomes)
 
     @property
     def is_done(self) -> bool:
         """Whether every sample has ended."""
-        return all(outcome is not None for outcome in self.outcomes)
+        return not self.num_open
+
+    def add(self, event: Event) -> None:
+        """Take note of an event of one of the samples."""
+        if isinstance(event, Token):
+            self.texts[event.sample] += event.text
+            self.running.add(event.sample)
+            return
+        self.texts[event.sample] = event.text
+        self.outcomes[event.sample] = event
+        self.running.discard(event.sample)
+        self.num_open -= 1
 
     @property
     def ended(self) -> list[Outcome]:
@@ -51,8 +69,10 @@ class Row:
         return [outcome for outcome in self.outcomes if isinstance(outcome, Finish)]
 
     def shown(self, sample: int) -> str | None:
-        """What a finished sample writes; None if its text is not to be taken for a result."""
+        """What a finished sample writes; None if its text is not to be taken for a result, or never began."""
         outcome = self.outcomes[sample]
+        if isinstance(outcome, Finish) and outcome.reason == "interrupted" and not outcome.completion_tokens:
+            return None
         verdict = outcome.verdict if isinstance(outcome, Finish) else None
         is_result = verdict.is_valid if verdict else isinstance(outcome, Finish)
         if not is_result and not self.is_partial:
@@ -80,11 +100,7 @@ class Results:
     def add(self, event: Event) -> Row:
         """Take note of an event; the row it belongs to."""
         row = self._by_id[event.request]
-        if isinstance(event, Token):
-            row.texts[event.sample] += event.text
-        else:
-            row.texts[event.sample] = event.text
-            row.outcomes[event.sample] = event
+        row.add(event)
         return row
 
     @property
@@ -99,12 +115,14 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """130 if interrupted, 6 if all failed, 7 if some did, else 0."""
+        """130 if interrupted, 6 if all failed (4 if all by a plug-in), 7 if some did, else 0."""
         if any(finish.reason == "interrupted" for finish in self.finishes):
             return 130
         if not self.failures:
             return 0
-        return 7 if len(self.failures) < sum(len(row.outcomes) for row in self.rows) else 6
+        if len(self.failures) < sum(len(row.outcomes) for row in self.rows):
+            return 7
+        return 4 if all(failed.type == StageFailure.__name__ for failed in self.failures) else 6
 
 
 def failure(outcome: Outcome) -> Failure | None:

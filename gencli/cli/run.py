@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gencli.beams.conflicts import search_notices
 from gencli.cli.chain_view import chain_json, chain_table
 from gencli.cli.command import make_command
+from gencli.cli.fetching import fetch_models
 from gencli.cli.follower import followed
 from gencli.cli.interrupts import interrupts
 from gencli.cli.prompts import read_prompts
@@ -36,9 +37,14 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     job = make_job(settings)
     if settings["show_chain"]:
         return _show_chain(job, settings)
-    prompts = read_prompts(arguments, settings["file"])
+    found = read_prompts(arguments, settings["file"])
+    prompts = found.texts
     voice = Voice(is_quiet=settings["quiet"])
-    for text in (*settings.notices(), *notices(job, prompts), *search_notices(settings)):
+    if fetch_models(settings, job.registry, voice):
+        settings = gather(given, os.environ)  # with what the model's files ask for
+        job = make_job(settings)
+    said = (*settings.notices(), *found.notices, *notices(job, prompts), *_about_tools(job, prompts))
+    for text in (*said, *search_notices(settings)):
         voice.say(f"Notice: {text}")
     # From here on Ctrl-C has something to end, and the libraries have something to say.
     with (
@@ -49,6 +55,14 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         from gencli.cli.generate import generate
 
         return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler)
+
+
+def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:
+    """Tools are told to the chat template; without it the model knows those that the prompt names."""
+    tools = job.structure.tools if job.structure else ()
+    names = [str(tool.get("function", tool)["name"]) for tool in tools]
+    if names and not job.is_chat and not all(any(name in prompt for name in names) for prompt in prompts):
+        yield "The prompt does not name the tools, so the model does not know of them; --chat tells it."
 
 
 def _show_chain(job: Job, settings: Settings) -> int:

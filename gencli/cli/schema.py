@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 from gencli.cli.command import make_command
+from gencli.cli.failures import unknown_word
 from gencli.cli.page import Page, values_of
 from gencli.cli.render import Sink
 from gencli.cli.tables import table
@@ -50,9 +50,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     values = values_of(PAGE, given)
     word, *schemas = arguments or [""]
     if word != "audit":
-        close = get_close_matches(word, ("audit",), n=1)
-        hint = "Did you mean audit?" if close else "gencli schema audit SCHEMA."
-        raise UsageError(f"schema takes audit, not {word!r}.", hint=hint)
+        raise unknown_word("gencli schema", word, ("audit",))
     if len(schemas) != 1:
         raise UsageError("schema audit takes one schema.", hint="Put quotes around it.")
     from gencli.structured.audit.audit import audit_json, without_formats
@@ -63,13 +61,14 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
     deadline = Deadline.after(values["grammar_timeout"])
     schema = read_schema(schemas[0])
-    check_schema(schema, deadline)
+    remarks = check_schema(schema, deadline)
     plan = choose(
         schema, cast(Any, values["grammar_backend"]), extra=values["extra_properties"], deadline=deadline
     )
     plan = plan if values["formats"] else without_formats(plan)
     is_json = values["format"] == "json"
-    Sink().write(to_json(audit_json(plan), indent=2) + "\n" if is_json else _text(plan))
+    text = _text(plan) + "".join(f"\n{remark}\n" for remark in remarks)
+    Sink().write(to_json({**audit_json(plan), "remarks": remarks}, indent=2) + "\n" if is_json else text)
     return 0
 
 

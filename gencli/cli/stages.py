@@ -14,6 +14,7 @@ from gencli.cli.stage_views import page, stage_table
 from gencli.plugins.listing import list_stages
 from gencli.plugins.registry import PluginRegistry, make_registry
 from gencli.sources import plugin_texts
+from gencli.tab_words import stage_names, stages_and_files
 
 __all__ = ["command"]
 
@@ -21,9 +22,14 @@ _Values = Annotated[
     list[str] | None,
     typer.Option("--stage", metavar="STAGE", help="Values to try, as in name:key=value. (repeatable)"),
 ]
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The stage's name.")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The stage's name.", autocompletion=stage_names)]
 _Target = Annotated[
-    str, typer.Argument(metavar="PLUGIN", help="path.py, path.py:Class, module:Class or the name of a stage.")
+    str,
+    typer.Argument(
+        metavar="PLUGIN",
+        help="path.py, path.py:Class, module:Class or the name of a stage.",
+        autocompletion=stages_and_files,
+    ),
 ]
 
 

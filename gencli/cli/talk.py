@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gencli.chat.commands import COMMANDS, Scene, obey
+from gencli.chat.commands import Scene, obey, same_again
+from gencli.chat.complete import complete
 from gencli.chat.conversation import draw_seed, prompt_ids, require_template
 from gencli.chat.state import Chat
 from gencli.cli.chain_view import chain_table
@@ -37,11 +38,12 @@ def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
         chat.settings,
         voice,
         companions=True,
+        has_company=chat.job.is_drafted,
         on_tokenizer=lambda tokenizer, *_: require_template(tokenizer, is_raw=is_raw),
     )
     with Sink() as sink:
         talker = _Talker(chat, loaded, sink=sink, voice=voice, handler=handler)
-        reader = open_reader(tuple(COMMANDS))
+        reader = open_reader(talker.offer)
         if reader.is_live:
             voice.say(f"{chat.settings['model']}, seed {chat.conversation.seed}. /help lists the commands.")
         return talker.follow(reader)
@@ -62,7 +64,12 @@ class _Talker:
         self._scene = Scene(loaded.tokenizer, loaded.runner.spec.context, lambda chat: chain_table(chat.job))
         self._draft = ""
         self._is_over = False
+        self._noticed = set(notices(chat.job, ()))  # which was said when the chat began
         self._is_valid = True  # whether every answer was what had been asked for
+
+    def offer(self, line: str) -> tuple[str, list[str]]:
+        """The last word of a line, and what may stand for it."""
+        return complete(line, self._chat)
 
     def follow(self, reader: Reader) -> int:
         """Do what is typed until its end.
@@ -98,11 +105,15 @@ class _Talker:
                 say(reply.text)
             if chat.layers != self._chat.layers:
                 for text in notices(chat.job, ()):
-                    self._voice.say(f"Notice: {text}")
+                    if text not in self._noticed:
+                        self._voice.say(f"Notice: {text}")
+                    self._noticed.add(text)
         else:
             chat = chat.with_conversation(chat.conversation.asked(line.removeprefix("/")))
         if chat.conversation.is_waiting:
             chat, end = self._answered(chat)
+            if said := same_again(self._chat.conversation, chat.conversation):
+                self._voice.say(said)
             self._chat = chat
             return end.reason
         self._chat = chat

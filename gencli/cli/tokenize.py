@@ -9,7 +9,7 @@ from gencli.cli.command import make_command
 from gencli.cli.page import Page, values_of
 from gencli.cli.prompts import read_prompts
 from gencli.cli.quiet import quiet_libraries
-from gencli.cli.render import Sink
+from gencli.cli.render import Sink, say
 from gencli.cli.tables import table
 from gencli.errors import UsageError
 from gencli.jsontext import to_json
@@ -53,7 +53,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         raise UsageError("--decode and a text are both given.", hint="Leave one of them out.")
     if len(arguments) > 1:
         raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
-    text = "" if values["decode"] else read_prompts(arguments, ())[0]
+    text = "" if values["decode"] else _read(arguments)
     with quiet_libraries(is_on=not values["debug"]):
         from gencli.models.resolve import load_tokenizer
 
@@ -65,6 +65,14 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     else:
         Sink().write(record["text"] + "\n" if values["decode"] else _text(record))
     return 0
+
+
+def _read(arguments: Sequence[str]) -> str:
+    """The text, put together as a run puts its prompt together."""
+    found = read_prompts(arguments, ())
+    for text in found.notices:
+        say(f"Notice: {text}")
+    return found.texts[0]
 
 
 def _record(ids: Sequence[int], tokenizer: Tokenizer, model: str) -> dict[str, Any]:

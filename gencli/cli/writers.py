@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from gencli.cli.render import Sink
@@ -60,21 +61,22 @@ class BlockWriter:
 
     def __init__(self, sink: Sink, results: Results, *, is_streaming: bool) -> None:
         self._sink, self._is_streaming = sink, is_streaming
-        self._open = [(row, sample) for row in results.rows for sample in range(len(row.texts))]
+        self._turns = _turns(results)
+        self._open = next(self._turns, None)
         self._is_first = True
         self._written: str | None = None  # of the block that is open
 
     def add(self, event: Event) -> None:
         """Write what the open block gained, and the blocks after it that are complete."""
         while self._open:
-            row, sample = self._open[0]
+            row, sample = self._open
             is_done = row.outcomes[sample] is not None
             if not is_done and not (self._is_streaming and row.texts[sample]):
                 return
             self._write(row, sample, is_done=is_done)
             if not is_done:
                 return
-            self._open.pop(0)
+            self._open = next(self._turns, None)
             self._written = None
 
     def close(self) -> None:
@@ -99,12 +101,14 @@ class LineWriter:
 
     def __init__(self, sink: Sink, results: Results) -> None:
         self._sink = sink
-        self._open = [(row, sample) for row in results.rows for sample in range(len(row.texts))]
+        self._turns = _turns(results)
+        self._open = next(self._turns, None)
 
     def add(self, event: Event) -> None:
         """Write the results that nothing stands before."""
-        while self._open and self._open[0][0].outcomes[self._open[0][1]] is not None:
-            row, sample = self._open.pop(0)
+        while self._open and self._open[0].outcomes[self._open[1]] is not None:
+            row, sample = self._open
+            self._open = next(self._turns, None)
             text = row.shown(sample)
             if text is not None:
                 self._sink.write(_rest("", text))
@@ -143,6 +147,11 @@ class JsonWriter:
         records = [record(row, self._info) for row in self._results.rows]
         document = records[0] if len(records) == 1 else records
         self._sink.write(to_json(document, encoding=self._sink.encoding, indent=2) + "\n")
+
+
+def _turns(results: Results) -> Iterator[tuple[Row, int]]:
+    """Rows and samples in the order in which they are shown."""
+    return ((row, sample) for row in results.rows for sample in range(len(row.texts)))
 
 
 def label(row: Row, sample: int) -> str:

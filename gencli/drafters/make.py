@@ -10,6 +10,7 @@ from gencli.drafters.adaptive import AdaptiveDrafter
 from gencli.drafters.auto import AutoDrafter
 from gencli.drafters.base import Drafter
 from gencli.drafters.first import FirstDrafter
+from gencli.drafters.foreign import ForeignDrafter
 from gencli.drafters.glance import GlancingDrafter
 from gencli.drafters.model import ModelDrafter
 from gencli.drafters.ngram import NgramDrafter
@@ -25,6 +26,7 @@ from gencli.models.base import ModelRunner
 from gencli.models.resolve import Loaded, ModelChoice, load
 from gencli.models.spread import ONE_DEVICE
 from gencli.plugins.registry import PluginRegistry
+from processors.params import whole
 from processors.registry import Registry
 
 __all__ = ["bare_drafter", "make_drafter", "model_drafter"]
@@ -68,7 +70,7 @@ def bare_drafter(
     if name in _FREE:
         return _FREE[name]()
     plugin = registry.drafter(name) if isinstance(registry, PluginRegistry) else None
-    return plugin() if plugin else model_drafter(name, target, choice)
+    return ForeignDrafter(plugin) if plugin else model_drafter(name, target, choice)
 
 
 def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
@@ -102,9 +104,10 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
 def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
     from gencli.models.hf import HFRunner
 
-    count = name.partition(":")[2]
-    if count and not count.isdecimal():
-        raise UsageError(f"--draft {name}: {count!r} is no number of layers.")
+    text = name.partition(":")[2]
+    count = whole(text)
+    if text and count is None:
+        raise UsageError(f"--draft {name[:60]}: {text[:60]!r} is no number of layers.")
     if not isinstance(target.runner, HFRunner):
         raise UsageError(f"--draft {name}: the model {target.runner.spec.name} has no layers.")
-    return target.runner.first_layers(int(count) if count else None, max_lanes=max_lanes)
+    return target.runner.first_layers(count, max_lanes=max_lanes)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from gencli.errors import UsageError
 from gencli.option import Option
-from processors.params import Bounds
+from processors.params import Bounds, whole
 from processors.policy import MATCH, Policy
 
 __all__ = ["BUILT_IN", "DRAFTS", "EARLY_EXIT", "NO_DRAFTER"]
@@ -19,9 +19,9 @@ BUILT_IN = ("ngram", "suffix", "auto", EARLY_EXIT)  # drafters that need no othe
 def _read_tokens(given: Any) -> int | str:
     if given == "auto" or isinstance(given, int):
         return str(given) if given == "auto" else given
-    if not str(given).isdecimal():
-        raise UsageError(f"{given!r} is neither a whole number nor auto.")
-    return int(given)
+    if (number := whole(str(given))) is None:
+        raise UsageError(f"{str(given)[:60]!r} is neither a whole number nor auto.")
+    return number
 
 
 DRAFTS: tuple[Option, ...] = (

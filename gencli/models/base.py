@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gencli.models.placement import is_batch_invariant
 from gencli.plan import StepPlan
 
 __all__ = ["ModelRunner", "ModelSpec"]
@@ -39,6 +40,11 @@ class ModelSpec:
     def limit(self, length: int) -> int:
         """How long a text of `length` tokens can become before its lane is full or has to be read anew."""
         return min((self.context, *(switch for switch in self.rope_switches if switch >= length)))
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether a text does not depend on what is computed beside it, in this number format."""
+        return is_batch_invariant(self.dtype, self.device)
 
 
 class ModelRunner(Protocol):

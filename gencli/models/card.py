@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.errors import ModelError
+from gencli.files import open_regular
 from gencli.models.jsonfiles import read_object
 
 __all__ = ["Card", "Weights", "kv_bytes", "read_card", "read_head", "read_weights"]
@@ -104,14 +105,14 @@ def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int 
 def read_head(file: Path) -> Mapping[str, Any]:
     """The names, formats, shapes and places at the start of a file: eight bytes of length, then JSON."""
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             length = int.from_bytes(stream.read(8), "little")
             if not 0 < length <= _MOST:
                 raise ValueError("its head has no length")
             head = json.loads(stream.read(length))
         head.pop("__metadata__", None)
         return dict(head)
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise ModelError(f"{file} is damaged: {error}.", hint="Download it again.") from None
 
 

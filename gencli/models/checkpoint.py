@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from gencli.errors import ModelError
+from gencli.hub.names import INDEX, WEIGHTS
 from gencli.models.jsonfiles import read_object
+from gencli.models.places import absent, find_local
 
-__all__ = ["Checkpoint", "open_checkpoint"]
-
-_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+__all__ = ["Checkpoint", "check_architecture", "open_checkpoint", "weight_files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +37,25 @@ def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint
     """Find the folder and check its config and weights; ModelError says what is wrong with it."""
     folder = _find_folder(name_or_path)
     config = read_object(folder / "config.json")
-    _check_architecture(folder, config, trust_remote_code=trust_remote_code)
-    files = _weight_files(folder)
+    check_architecture(folder, config, trust_remote_code=trust_remote_code)
+    files = weight_files(folder)
     return Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
 
 
 def _find_folder(name_or_path: str) -> Path:
-    """The folder itself, or the snapshot of a hub name in the local cache; nothing is downloaded."""
-    path = Path(name_or_path).expanduser()
-    if path.is_dir():
-        return path
-    if path.is_file():
-        raise ModelError(f"{path} is a file", hint="Give the folder that holds config.json and *.safetensors")
-    if name_or_path.startswith((".", "/", "~")) or name_or_path.count("/") > 1:
-        raise ModelError(f"There is no folder {path}")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name_or_path, local_files_only=True))
-    except (LocalEntryNotFoundError, HFValidationError):
+    """The folder of a model by name or path; nothing is downloaded."""
+    folder = find_local(name_or_path)
+    if folder is not None:
+        return folder
+    if Path(name_or_path).is_file():
         raise ModelError(
-            f"{name_or_path} is neither a folder nor a model in the local cache",
-            hint=f"Download it once: hf download {name_or_path}",
-        ) from None
+            f"{name_or_path} is a file", hint="Give the folder that holds config.json and *.safetensors"
+        )
+    raise absent(name_or_path)
 
 
-def _check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> None:
-    """Refuse what the installed library has no causal language model for."""
+def check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> None:
+    """Raise ModelError where the installed library has no causal language model for a configuration."""
     from transformers import __version__
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -89,12 +80,12 @@ def _check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_co
     )
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of the checkpoint, all present."""
-    if (folder / _WEIGHTS).is_file():
-        return [folder / _WEIGHTS]
-    if (folder / _INDEX).is_file():
-        shards = read_object(folder / _INDEX).get("weight_map", {})
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of the checkpoint, all present; ModelError names what is missing."""
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).is_file():
+        shards = read_object(folder / INDEX).get("weight_map", {})
         files = [folder / name for name in sorted(set(shards.values()))]
         if absent := [file.name for file in files if not file.is_file()]:
             raise ModelError(
@@ -106,7 +97,7 @@ def _weight_files(folder: Path) -> list[Path]:
             f"{folder} has its weights as pickle files only; loading those can run code, so it is not done",
             hint="convert them to safetensors once, or take a revision that has model.safetensors",
         )
-    raise ModelError(f"{folder} has a config.json and no weights ({_WEIGHTS})")
+    raise ModelError(f"{folder} has a config.json and no weights ({WEIGHTS})")
 
 
 def _check_weights(files: list[Path]) -> str:

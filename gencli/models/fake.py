@@ -10,6 +10,7 @@ from torch import Tensor
 from gencli.models.base import ModelSpec
 from gencli.models.lanes import LaneLengths
 from gencli.plan import StepPlan
+from processors.upload import upload
 
 __all__ = ["CONTEXT", "FakeRunner"]
 
@@ -57,15 +58,16 @@ class FakeRunner:
         max_lanes: int = 64,
         eos_ids: tuple[int, ...] = (),
         memory_lanes: int | None = None,
+        device: torch.device = torch.device("cpu"),
     ) -> None:
         self._memory_lanes = memory_lanes
-        self.table = _bell_table(vocab_size, seed) * scale
+        self.table = (_bell_table(vocab_size, seed) * scale).to(device)
         self._lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=vocab_size)
         self._spec = ModelSpec(
             name=f"fake:{vocab_size}:{seed}",
             vocab_size=vocab_size,
             context=context,
-            device=torch.device("cpu"),
+            device=device,
             dtype=torch.float32,
             eos_ids=eos_ids,
         )
@@ -85,7 +87,7 @@ class FakeRunner:
         if self._memory_lanes is not None and len(plan.feeds) > self._memory_lanes:
             raise MemoryError(f"The fake model has memory for {self._memory_lanes} lanes.")
         fed = [token for feed in plan.feeds for token in feed.tokens[len(feed.tokens) - feed.wanted :]]
-        logits = self.table[torch.tensor(fed, dtype=torch.long)]
+        logits = self.table[upload(fed, self._spec.device, torch.long)]
         self._lengths.advance(plan)
         return logits
 

@@ -61,7 +61,10 @@ def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code
         from transformers import AutoConfig
 
         folder = checkpoint.folder
-        check_plan(AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code), spread.tp)
+        check_plan(
+            AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True),
+            spread.tp,
+        )
     return spread.load_options()
 
 

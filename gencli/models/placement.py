@@ -6,7 +6,7 @@ import torch
 
 from gencli.errors import ModelError, UsageError
 
-__all__ = ["no_gpu_reason", "pick_device", "pick_dtype"]
+__all__ = ["is_batch_invariant", "no_gpu_reason", "pick_device", "pick_dtype"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _STORED = {"F32": "float32", "F64": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -53,6 +53,17 @@ def pick_dtype(name: str, *, device: torch.device, stored: str) -> tuple[torch.d
     if feature := _cpu_bf16():
         return torch.bfloat16, f"bfloat16: the checkpoint is {stored} and this CPU computes it ({feature})"
     return torch.float32, f"float32: the checkpoint is {stored}, and this CPU does not compute bfloat16"
+
+
+def is_batch_invariant(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether a text is the same whatever is computed in the same forward passes: neighbours, drafts, chunks.
+
+    Measured on CPUs, where 0 of 450 texts differed in float32 and in float16, and 103 in bfloat16. On other
+    devices no 16-bit format is promised.
+    """
+    if device.type == "cpu":
+        return dtype != torch.bfloat16
+    return dtype not in (torch.bfloat16, torch.float16)
 
 
 def _devices() -> list[str]:

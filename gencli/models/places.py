@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from contextlib import suppress
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 
-__all__ = ["BUNDLED", "bundled_folder", "find_local", "hub_cache", "hub_models", "local_names"]
+from gencli.errors import ConfigError, ModelError
+from gencli.hub.cache import find_snapshot, hub_models
+from gencli.hub.names import read_hub_name
+from gencli.models.aliases import read_aliases
+
+__all__ = ["BUNDLED", "absent", "bundled_folder", "find_local", "full_name", "is_bundled", "local_names"]
 
 BUNDLED = ("tiny", "tiny-draft", "fake")
 
@@ -17,41 +22,47 @@ def bundled_folder(name: str) -> Path:
     return Path(str(files("gencli") / "assets" / name))
 
 
-def hub_cache() -> Path:
-    """The hub's cache, as huggingface_hub finds it."""
-    if found := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(found).expanduser()
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    home = Path(os.environ.get("HF_HOME") or caches / "huggingface").expanduser()
-    return home / "hub"
+def is_bundled(name: str) -> bool:
+    """Whether a name or folder is that of a bundled model, whose files are as trusted as gencli itself."""
+    return name in BUNDLED or Path(name) in [bundled_folder(bundled) for bundled in BUNDLED]
 
 
-def hub_models() -> Iterator[tuple[str, Path]]:
-    """Name and folder of each model in the hub's cache that has a configuration, by name."""
-    cache = hub_cache()
-    for place in sorted(cache.glob("models--*")) if cache.is_dir() else ():
-        folder = _snapshot(place)
-        if folder is not None and (folder / "config.json").is_file():
-            yield place.name.removeprefix("models--").replace("--", "/"), folder
+def full_name(name: str) -> str:
+    """What an alias stands for; other names are their own. No alias stands for a bundled model's name."""
+    return name if name in BUNDLED or "/" in name else read_aliases().get(name, name)
 
 
 def find_local(name: str) -> Path | None:
-    """The folder of a bundled model, a folder's path, or a hub name in the cache."""
-    if name in BUNDLED and name != "fake":
-        return bundled_folder(name)
-    path = Path(name).expanduser()
-    return path if path.is_dir() else dict(hub_models()).get(name)
+    """The folder of a bundled model, an alias, a folder's path, or a hub name in the cache."""
+    name = full_name(name)
+    if name in BUNDLED:
+        return None if name == "fake" else bundled_folder(name)
+    with suppress(RuntimeError):  # a home that is not known
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return path
+    hub = read_hub_name(name)
+    return None if hub is None else find_snapshot(hub)
+
+
+def absent(name: str) -> ModelError:
+    """The error for a model that is not on this machine."""
+    target = full_name(name)
+    said = name if target == name else f"{name} ({target})"
+    if target.startswith((".", "/", "~")) or target.count("/") > 1:
+        return ModelError(f"There is no folder {said}.")
+    close = get_close_matches(name, local_names(), n=1)
+    guess = f"Did you mean {close[0]!r}?" if close else ""
+    pull = f"gencli models pull {target} fetches it from the hub."
+    if read_hub_name(target) is None:
+        pull = "Models of the hub are named as in org/name or org/name@revision."
+    hint = guess if guess and "/" not in target else f"{pull} {guess}".strip()
+    return ModelError(f"{said} is neither a folder nor a model on this machine.", hint=hint)
 
 
 def local_names() -> list[str]:
     """What can be given to --model without a path."""
-    return [*BUNDLED, *(name for name, _ in hub_models())]
-
-
-def _snapshot(place: Path) -> Path | None:
-    """The revision that `main` points to, else the newest."""
-    main = place / "refs" / "main"
-    if main.is_file() and (folder := place / "snapshots" / main.read_text().strip()).is_dir():
-        return folder
-    found = [folder for folder in place.glob("snapshots/*") if folder.is_dir()]
-    return max(found, key=lambda folder: folder.stat().st_mtime, default=None)
+    aliases: dict[str, str] = {}
+    with suppress(ConfigError):  # is said where an alias is needed
+        aliases = read_aliases()
+    return [*BUNDLED, *aliases, *(name for name, _ in hub_models())]

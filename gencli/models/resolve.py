@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gencli.errors import ModelError, UsageError
-from gencli.models.places import BUNDLED, bundled_folder, find_local
+from gencli.errors import UsageError
+from gencli.models.places import find_local
 from gencli.models.spread import ONE_DEVICE, Spread, rank
 
 if TYPE_CHECKING:
@@ -101,15 +100,7 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Tokenizer:
 def _checked(choice: ModelChoice) -> Path:
     from gencli.models.checkpoint import open_checkpoint
 
-    is_bundled = choice.name in BUNDLED
-    place = str(bundled_folder(choice.name)) if is_bundled else choice.name
-    try:
-        return open_checkpoint(place, trust_remote_code=choice.trust_remote_code).folder
-    except ModelError as error:
-        close = get_close_matches(choice.name, BUNDLED, n=1)
-        if not close or is_bundled or Path(choice.name).exists():
-            raise
-        raise ModelError(error.message, hint=f"Did you mean {close[0]!r}?") from None
+    return open_checkpoint(choice.name, trust_remote_code=choice.trust_remote_code).folder
 
 
 def _load_fake(choice: ModelChoice) -> Loaded:

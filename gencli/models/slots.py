@@ -17,6 +17,7 @@ from gencli.models.lanes import LaneLengths
 from gencli.models.longrope import factors_of, taking_factors
 from gencli.models.parts import laid_out
 from gencli.plan import Feed
+from processors.upload import upload
 
 __all__ = ["PAD_BUDGET_ACCELERATOR", "PAD_BUDGET_CPU", "SlotLanes"]
 
@@ -48,7 +49,9 @@ class SlotLanes:
         passes = [self._run(block) for block in blocks]
         rows = passes[0] if len(passes) == 1 else torch.cat(passes)
         fed = [feed for block in blocks for feed in block.feeds if feed.tokens]
-        return rows if all(a is b for a, b in zip(fed, feeds, strict=True)) else rows[_row_order(fed, feeds)]
+        if all(a is b for a, b in zip(fed, feeds, strict=True)):
+            return rows
+        return rows[upload(_row_order(fed, feeds), rows.device)]
 
     def shorten(self, lane: int, length: int) -> None:
         """Nothing to do: what lies beyond a lane's length is never seen."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gencli.models.jsonfiles import read_object_if_any
+from gencli.models.jsonfiles import read_object_if_any, read_text
 from gencli.models.places import find_local
 
 __all__ = ["declared_template"]
@@ -27,7 +27,7 @@ def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
 
 def _template(folder: Path, config: dict[str, Any]) -> str | None:
     if (folder / "chat_template.jinja").is_file():
-        return (folder / "chat_template.jinja").read_text(encoding="utf-8")
+        return read_text(folder / "chat_template.jinja")
     alone = read_object_if_any(folder / "chat_template.json")
     found = alone.get("chat_template") or config.get("chat_template")
     if isinstance(found, list):  # several by name

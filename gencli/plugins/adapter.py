@@ -16,6 +16,7 @@ from gencli.errors import PluginError
 from gencli.plugins.values import AdapterParams, params_of
 from processors.base import Admission, Processor
 from processors.catalog import Phase
+from processors.foreign import checked_logits
 from processors.rows import Rows
 
 __all__ = ["Adapter", "adapt", "stage_name"]
@@ -55,11 +56,7 @@ class Adapter(Processor[AdapterParams]):
         return torch.cat(out)
 
     def _row(self, slot: int, ids: Tensor, logits: Tensor) -> Tensor:
-        out = self._calls[slot](ids, logits)
-        if not isinstance(out, Tensor) or out.shape != logits.shape:
-            seen = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            raise TypeError(f"{self.name} returned {seen}, but has to return logits {list(logits.shape)}")
-        return out.to(logits)
+        return checked_logits(self._calls[slot](ids, logits), logits)
 
 
 def adapt(target: Callable[..., Any], name: str, source: str) -> type[Adapter]:

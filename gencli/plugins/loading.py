@@ -35,7 +35,7 @@ def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
         found = _attribute(module, plugin) if plugin.attribute else _only_class(module, plugin)
     except PluginError:
         raise
-    except (Exception, SystemExit) as error:  # whatever the plugin's code does
+    except (Exception, SystemExit, GeneratorExit) as error:  # whatever the plugin's code does
         raise PluginError(
             f"The plugin {plugin.source} cannot be imported: {type(error).__name__}: {error}",
             hint="gencli stages list shows all plugins.",

@@ -12,8 +12,13 @@ from processors.registry import Registry
 __all__ = ["plugin_notices"]
 
 
-def plugin_notices(chain: Chain, registry: Registry, *, drafter: str = "none") -> Iterator[str]:
-    """Adapted stages that are on are slow; stages and drafters that were loaded and are not on do nothing."""
+def plugin_notices(
+    chain: Chain, registry: Registry, *, drafter: str = "none", has_rows: bool = False
+) -> Iterator[str]:
+    """Adapted stages that are on are slow; stages and drafters that were loaded and are not on do nothing.
+
+    Rows of a batch (`has_rows`) may switch a stage on.
+    """
     taken = registry.drafters() if isinstance(registry, PluginRegistry) else {}
     for name, source in taken.items():
         if name != drafter:
@@ -24,6 +29,8 @@ def plugin_notices(chain: Chain, registry: Registry, *, drafter: str = "none") -
         if registry.is_builtin(name):
             continue
         if name not in active:
+            if has_rows:
+                continue
             yield f"The stage {name} of {spec.source} is not on: add --stage {name}, with its values."
         elif issubclass(spec.params, AdapterParams):
             yield f"The stage {name} is adapted from {spec.source}: called once for each row, it is slower."

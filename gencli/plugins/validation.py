@@ -103,7 +103,7 @@ def _params_faults(params: Any) -> Iterator[tuple[str, str]]:
         params().is_off()
     except ParamError as error:
         yield f"has a default in {params.__name__} that it refuses itself ({error})", "a default that fits"
-    except Exception as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         yield f"has Params {params.__name__} that cannot be made ({error!r})", "types that param takes"
 
 

@@ -68,7 +68,7 @@ class AdapterParams(Params):
                 raise ParamError(f"{name} is not given, and has no default.")
         try:
             built: Callable[..., Any] = type(self).make(**values)
-        except Exception as error:
+        except (Exception, SystemExit, GeneratorExit) as error:
             raise ParamError(f"{error}" or type(error).__name__) from error
         return built
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from gencli.errors import ConfigError
+from processors.names import close_names, did_you_mean
 
-__all__ = ["Found", "find_preset", "folders", "list_presets"]
+__all__ = ["Found", "describe", "find_preset", "folders", "is_path", "list_presets"]
 
 Found = tuple[str, str, Path]  # name, label of the folder, file
 _PACKAGE = Path(__file__).parent
@@ -37,9 +37,20 @@ def list_presets() -> list[Found]:
     return [found[name] for name in sorted(found)]
 
 
+def is_path(name: str) -> bool:
+    """Whether this names a preset's file, and not a preset in the folders."""
+    return name.endswith((".yaml", ".yml")) or "/" in name or "\\" in name
+
+
+def describe(content: bytes) -> str:
+    """What a preset is for: its first line, if that is a comment."""
+    line = content.partition(b"\n")[0].decode(errors="replace").strip()
+    return line.lstrip("# ") if line.startswith("#") else ""
+
+
 def find_preset(name: str, *, folder: Path | None = None) -> Path:
     """The file of a preset: by name in the folders, or the path itself (relative to `folder`)."""
-    if name.endswith((".yaml", ".yml")) or "/" in name or "\\" in name:
+    if is_path(name):
         path = Path(folder or ".") / Path(name).expanduser()
         if not path.is_file():
             raise ConfigError(f"There is no preset file {name}.")
@@ -48,8 +59,6 @@ def find_preset(name: str, *, folder: Path | None = None) -> Path:
         path = place / f"{name}.yaml"
         if path.is_file():
             return path.resolve()
-    close = get_close_matches(name, [found for found, _, _ in list_presets()], n=1)
-    raise ConfigError(
-        f"There is no preset {name!r}.",
-        hint=f"Did you mean {close[0]!r}?" if close else "gencli config list shows those there are.",
-    )
+    close = close_names(name, [found for found, _, _ in list_presets()])
+    hint = did_you_mean([repr(found) for found in close]) or "gencli config list shows those there are."
+    raise ConfigError(f"There is no preset {name!r}.", hint=hint)

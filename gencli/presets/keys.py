@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from gencli.options import OPTIONS, Option, option
+from gencli.peers import meant_option
 from processors.catalog import StageSpec
 from processors.errors import ParamError
 from processors.params import convert, describe
@@ -62,7 +62,5 @@ def unknown_key(key: str) -> str:
         return f"{key} is a flag only, no key of a preset: {_FLAG_ONLY[key]}."
     if key in (spec.name for spec in stage_specs()):
         return f"There is no key {key!r}. It is a stage: write it under stages: or chain:."
-    close = get_close_matches(key, [*KEYS, *STRUCTURE], n=1)
-    return f"There is no key {key!r}. " + (
-        f"Did you mean {close[0]!r}?" if close else "docs/presets.md lists all."
-    )
+    spelled = {name: repr(name) for name in (*KEYS, *STRUCTURE)}
+    return f"There is no key {key!r}. {meant_option(key, spelled) or 'docs/presets.md lists all.'}"

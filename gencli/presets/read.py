@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from gencli.errors import ConfigError, UsageError
+from gencli.files import open_regular
 from gencli.presets.files import placed
+from gencli.presets.find import describe, is_path
 from gencli.presets.keys import KEYS, checked, unknown_key
 from gencli.presets.tree import PRESET_BOUNDS, Fault, Node, node_of, parse
-from gencli.settings import PRESET, Assigned, Layer
+from gencli.settings import PRESET, Assigned, Layer, PresetInfo
 from gencli.text.patterns import check_pattern
 from processors.chain import fields_of
 from processors.errors import ParamError, ProcessorsError, UnknownStage
@@ -21,21 +23,28 @@ from processors.registry import Registry
 
 __all__ = ["Preset", "read_preset", "read_values", "shown"]
 
+_MAX_SHOWN = 40  # characters of a wrong value
+_PLUGIN = "If it belongs to a plug-in, that has to be given as well."
+
 
 @dataclass(slots=True)
 class Preset:
     """What a file says. It is usable only without faults."""
 
     path: Path
+    description: str = ""
     extends: list[tuple[str, Node]] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     stages: list[Assigned] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
-    def layer(self) -> Layer:
-        """The values as a layer of settings."""
-        return Layer(PRESET, self.values, self.places, tuple(self.stages))
+    def layer(self, *, is_inherited: bool = False) -> Layer:
+        """The values as a layer of settings; `is_inherited` says that another preset extends this one."""
+        here = self.path.parent
+        extends = tuple(os.path.abspath(here / name) if is_path(name) else name for name, _ in self.extends)
+        info = PresetInfo(self.description, extends, is_inherited)
+        return Layer(PRESET, self.values, self.places, tuple(self.stages), preset=info)
 
     def messages(self) -> list[str]:
         """The faults in the order of the lines, each with file, line and column."""
@@ -52,11 +61,11 @@ def shown(path: Path) -> str:
 def read_preset(path: Path, registry: Registry) -> Preset:
     """Read and check a file. Faults are in the result; ConfigError only for a file that cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(PRESET_BOUNDS.max_bytes + 1)
     except OSError as error:
         raise ConfigError(f"The preset {shown(path)} cannot be read: {error.strerror or error}.") from None
-    preset = Preset(path)
+    preset = Preset(path, describe(content))
     root = parse(content, preset.faults)
     if root is not None and root.value is not None:
         _Reader(preset, registry).read(root)
@@ -80,7 +89,8 @@ class _Reader:
 
     def read(self, root: Node) -> None:
         if not isinstance(root.value, Mapping):
-            self._note(root.fault(f"A preset is a mapping of keys to values, not {_kind(root)}."))
+            kind = _kind(root) if isinstance(root.value, tuple) else "a single value"  # maybe a whole file
+            self._note(root.fault(f"A preset is a mapping of keys to values, not {kind}."))
             return
         for key, (key_node, value) in root.value.items():
             try:
@@ -163,7 +173,7 @@ class _Reader:
         try:
             params = self._registry.spec(name).params
         except UnknownStage as error:
-            return [name_node.fault(str(error))]
+            return [name_node.fault(str(error) if error.is_near else f"{error} {_PLUGIN}")]
         if name == "tail":
             return [name_node.fault("The stage tail is set from the model's tokenizer.")]
         if node.value == {}:
@@ -205,4 +215,7 @@ def _kind(node: Node) -> str:
         return "a list" if node.value else "an empty list"
     if isinstance(node.value, Mapping):
         return "a mapping"
-    return "empty" if node.value in (None, "") else repr(node.value)
+    if node.value in (None, ""):
+        return "empty"
+    text = repr(node.value)
+    return text if len(text) <= _MAX_SHOWN else "a long text"

@@ -18,12 +18,12 @@ MAX_FILES = 64
 
 def load_presets(names: Sequence[str], registry: Registry | None = None) -> list[Layer]:
     """The layers of presets that stack left to right. Raises ConfigError with the first fault's place."""
-    presets = [preset for name in names for preset in expand_preset(find_preset(name), registry)]
-    for preset in presets:
+    stacks = [expand_preset(find_preset(name), registry) for name in names]
+    for preset in (preset for stack in stacks for preset in stack):
         if messages := preset.messages():
             hint = f"It has {len(messages)} faults; gencli config lint shows all." if messages[1:] else ""
             raise ConfigError(messages[0], hint=hint)
-    return [preset.layer() for preset in presets]
+    return [preset.layer(is_inherited=preset is not stack[-1]) for stack in stacks for preset in stack]
 
 
 def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:

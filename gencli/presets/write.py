@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,16 @@ _IN_STAGES = {entry.key for entry in PENALTY_OPTIONS}  # their values stand with
 
 
 def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> str:
-    """The run as a preset, flat, with its seed. `is_complete` adds the defaults, and every origin."""
-    lines = [f"# {text}" for text in needs(settings, job)]
+    """The run as a preset. `is_complete` adds the defaults, and every origin.
+
+    Without it, the description and `extends` of the presets in it are kept, and what those extend is left
+    to them.
+    """
+    inherited = set() if is_complete else _inherited(settings)
+    head = () if is_complete else _head(settings)  # of an exported preset it may say what it needs
+    lines = list(dict.fromkeys([*head, *(f"# {text}" for text in needs(settings, job))]))
     for key, entry in KEYS.items():
-        if entry.stage or key in _IN_STAGES or key == "seed":
+        if entry.stage or key in _IN_STAGES or settings.rank(key) in inherited:
             continue
         if settings[key] is None:
             lines += [f"# {key} is not set"] if is_complete else []
@@ -37,13 +43,25 @@ def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> s
                     f"{key}: {scalar(placed(key, settings[key], Path()))}", settings.where(key), is_complete
                 )
             )
-    seed = settings.where("seed") if settings.is_given("seed") else "chosen for this run"
-    lines.append(_noted(f"seed: {job.seed}", seed, is_complete or not settings.is_given("seed")))
-    if settings["chain"]:
+    if settings["chain"] and settings.rank("chain") not in inherited:
         order = f"chain: {scalar(settings['chain'])}"
         lines.append(_noted(order, settings.where("chain"), is_complete))
-    stages = list(_stages(job, is_complete))
+    stages = list(_stages(job, inherited, is_complete))
     return "\n".join([*lines, *(["stages:"] if stages else []), *stages]) + "\n"
+
+
+def _inherited(settings: Settings) -> set[int]:
+    """The ranks of the presets that others extend."""
+    return {rank for rank, layer in enumerate(settings.layers) if layer.preset and layer.preset.is_inherited}
+
+
+def _head(settings: Settings) -> Iterator[str]:
+    """The description of the last preset that was named, and what all of those extend."""
+    named = [layer.preset for layer in settings.layers if layer.preset and not layer.preset.is_inherited]
+    if named and named[-1].description:
+        yield f"# {named[-1].description}"
+    if extends := tuple(dict.fromkeys(name for preset in named for name in preset.extends)):
+        yield f"extends: {scalar(extends if extends[1:] else extends[0])}"
 
 
 def needs(settings: Settings, job: Job) -> Iterator[str]:
@@ -58,15 +76,18 @@ def needs(settings: Settings, job: Job) -> Iterator[str]:
             yield f"The stage {name} needs the package {spec.source}."
 
 
-def _stages(job: Job, is_complete: bool) -> Iterator[str]:
+def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
     for name, params in job.assembly.chain:
         if name == "grammar" and job.structure is not None:  # which makes it
             continue
-        said = [
+        said = job.assembly.of_stage(name)
+        values = [
             (entry.field, entry.value, f"{entry.origin} {entry.said}")
-            for entry in job.assembly.of_stage(name)
+            for entry in said
+            if entry.rank not in inherited
         ]
-        values = said or [(field, value, f"flag --stage {name}") for field, value in _switched_on(params)]
+        if not said:
+            values = [(field, value, f"flag --stage {name}") for field, value in _switched_on(params)]
         if values:
             yield f"  {name}:"
         for field, value, origin in values:

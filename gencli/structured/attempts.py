@@ -32,6 +32,15 @@ class _Draw:
         return self.structure is None or self.attempt > self.structure.retries
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A request, and how many of its samples are open in their first draw."""
+
+    request: Request
+    structure: Structure | None
+    num_open: int
+
+
 class Attempts:
     """Runs requests and judges their texts; a sample that is not valid has `retries` more draws.
 
@@ -42,13 +51,13 @@ class Attempts:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._judges = PerStructure(Judge)
-        self._draws: dict[tuple[str, int], _Draw] = {}  # those that are open, by the engine's names
+        self._asked: dict[str, _Asked] = {}  # by request, while samples of it are open in their first draw
+        self._draws: dict[tuple[str, int], _Draw] = {}  # the later draws, by the engine's names
 
     def submit(self, request: Request, structure: Structure | None = None) -> None:
         """Queue a request, of whose texts this is asked."""
         self._engine.submit(request)
-        for sample in range(request.n):
-            self._draws[request.id, sample] = _Draw(request, structure, sample)
+        self._asked[request.id] = _Asked(request, structure, request.n)
 
     def run(self) -> Iterator[Event]:
         """Events of all requests, under their own ids, each finish with its verdict.
@@ -64,15 +73,25 @@ class Attempts:
             yield from self._told(event)
 
     def _told(self, event: Event) -> Iterator[Event]:
-        key = event.request, event.sample
-        draw = self._draws[key] if isinstance(event, Token) else self._draws.pop(key)
-        event = replace(event, request=draw.request.id, sample=draw.sample)
+        draw = self._draw(event.request, event.sample, is_end=not isinstance(event, Token))
+        if draw.attempt > 1:
+            event = replace(event, request=draw.request.id, sample=draw.sample)
         if isinstance(event, Finish):
             event = self._judges(draw.structure)(event)
             if event.verdict is not None:
                 event = replace(event, verdict=replace(event.verdict, attempts=draw.attempt))
         if isinstance(event, Token) or not _may_differ(event) or not self._draw_again(event, draw):
             yield event
+
+    def _draw(self, name: str, sample: int, *, is_end: bool) -> _Draw:
+        """The draw that an event of the engine belongs to; with its end it is forgotten."""
+        if (name, sample) in self._draws:
+            return self._draws.pop((name, sample)) if is_end else self._draws[name, sample]
+        asked = self._asked[name]
+        asked.num_open -= is_end
+        if not asked.num_open:
+            del self._asked[name]
+        return _Draw(asked.request, asked.structure, sample)
 
     def _draw_again(self, end: Finish | Error, draw: _Draw) -> bool:
         """Whether there is another attempt; it is queued then."""

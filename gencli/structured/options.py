@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gencli.option import Option, Section
+from gencli.option import MAX_SAMPLES, MAX_SECONDS, Option, Section
+from processors.catalog import WHITESPACE_LIMIT
 from processors.params import Bounds
 
 __all__ = ["DOCUMENTS", "KINDS", "STRUCTURE"]
@@ -38,18 +39,18 @@ STRUCTURE: tuple[Option, ...] = (
     Option(("--grammar-backend",), Literal["auto", "xgrammar", "llguidance"],
            "What compiles grammars; auto takes the one that enforces more.", _HERE, "auto"),
     Option(("--grammar-timeout",), float, "At most this many seconds for compiling a grammar.", _HERE, 30.0,
-           Bounds(gt=0)),
+           Bounds(gt=0, le=MAX_SECONDS)),
     Option(("--schema-strict",), bool, "Refuse a schema of which the mask leaves anything to the check at "
            "the end.", _HERE, False),
     Option(("--extra-properties",), bool, "Let objects have properties that the schema does not name, where "
            "it does not forbid them.", _HERE, False),
     Option(("--json-whitespace",), int, "At most this many characters of white space in one place of a "
-           "document.", _HERE, 8, Bounds(ge=0)),
+           "document.", _HERE, 8, Bounds(ge=0, le=WHITESPACE_LIMIT)),
     Option(("--formats",), bool, "A document that breaks a format of the schema is not valid.", _HERE, False),
     Option(("--partial",), bool, "Write an output that is cut or not valid, too; the exit code stays 6.",
            _HERE, False),
     Option(("--retries",), int, "Draw an output that is not valid again, up to this many times.", _HERE, 0,
-           Bounds(ge=0)),
+           Bounds(ge=0, le=MAX_SAMPLES)),
     Option(("--finish-open",), bool, "Complete a document that --max-tokens cuts, by the shortest text that "
            "does; the reason is then closed.", _HERE, False),
     Option(("--jump-forward",), Literal["auto", "off"], "Whether text without a choice is drafted, to take "

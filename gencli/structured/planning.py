@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gencli.errors import ConfigError, UsageError
+from gencli.files import read_file
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.files import named_file
 from gencli.structured.options import DOCUMENTS
@@ -25,7 +26,8 @@ class Asked:
 
     `extra` lets objects have properties that the schema does not name; `model` is the one whose form of
     tool calls is wanted, `tool_choice` is auto, required or a tool's name.
-    `has_formats`: the final check looks at formats. All has to be done by `deadline`.
+    `has_formats`: the final check looks at formats. `pipes`: a file may be a pipe, for a user names it.
+    All has to be done by `deadline`.
     """
 
     backend: str = "auto"
@@ -34,6 +36,7 @@ class Asked:
     model: str = "tiny"
     tool_choice: str = "auto"
     has_formats: bool = False
+    pipes: bool = False
     deadline: Deadline = NEVER
 
 
@@ -69,17 +72,19 @@ def _document(kind: str, value: Any, asked: Asked) -> Planned:
         from gencli.structured.schema.models import load_model
 
         model = load_model(value)
-        return Planned(replace(_checked(model.schema(), asked), check=model), parse)
+        planned = _checked(model.schema(), asked)
+        return replace(planned, plan=replace(planned.plan, check=model))
     from gencli.structured.schema.source import read_schema
 
-    return Planned(_checked(read_schema(value), asked), parse)
+    return _checked(read_schema(value), asked)
 
 
-def _checked(schema: Any, asked: Asked) -> Plan:
+def _checked(schema: Any, asked: Asked) -> Planned:
     from gencli.structured.schema.check import check_schema
+    from gencli.structured.schema.document import parse
 
-    check_schema(schema, asked.deadline)
-    return _choose(schema, asked)
+    remarks = check_schema(schema, asked.deadline)
+    return Planned(_choose(schema, asked), parse, "\n".join(remarks))
 
 
 def _choose(schema: Any, asked: Asked) -> Plan:
@@ -107,10 +112,10 @@ def _plain(kind: str, value: Any, asked: Asked) -> Plan:
         from gencli.structured.schema.validate import Validator
 
         schemas = Schemas(partial(_choose, asked=asked), Validator, asked.deadline)
-        return plan_structural_tag(_text(kind, value), schemas)
+        return plan_structural_tag(_text(kind, value, asked), schemas)
     from gencli.structured.notations.grammars import plan_grammar, plan_lark
 
-    return (plan_grammar if kind == "grammar" else plan_lark)(_text(kind, value))
+    return (plan_grammar if kind == "grammar" else plan_lark)(_text(kind, value, asked))
 
 
 def _tools(value: str, asked: Asked) -> Planned:
@@ -120,7 +125,7 @@ def _tools(value: str, asked: Asked) -> Planned:
     from gencli.structured.schema.document import parse
     from gencli.structured.schema.validate import Validator
 
-    text = _text("tools", value)
+    text = _text("tools", value, asked)
     template, special = declared_template(asked.model)
     schemas = Schemas(partial(_choose, asked=asked), Validator, asked.deadline)
     found = plan_tools(text, schemas, template=template, choice=asked.tool_choice, special=special)
@@ -141,18 +146,15 @@ def _on_backend(plan: Plan, backend: str, said: str) -> Plan:
     return replace(plan, variants=kept, reason=f"{backend} was asked for.")
 
 
-def _text(kind: str, given: str) -> str:
+def _text(kind: str, given: str, asked: Asked) -> str:
     """The text of the file that was given, or the text that was given itself."""
     path = named_file(kind, given)
-    return given if path is None else _read(path)
+    return given if path is None else _read(path, pipes=asked.pipes)
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, *, pipes: bool) -> str:
     try:
-        content = path.read_bytes()
-        if len(content) > _MAX_BYTES:
-            raise ConfigError(f"{path} has {len(content):,} bytes, but the limit is {_MAX_BYTES:,}.")
-        return content.decode()
+        return read_file(path, _MAX_BYTES, pipes=pipes).decode()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigError(f"{path} cannot be read: {reason}.") from None

@@ -10,7 +10,7 @@ from gencli.errors import UsageError
 from gencli.option import Option
 from gencli.options import option
 from gencli.request import Jump
-from gencli.settings import Settings
+from gencli.settings import FLAG, Settings
 from gencli.structured.deadline import Deadline
 from gencli.structured.options import DOCUMENTS, KINDS
 from gencli.structured.plan import Plan
@@ -96,6 +96,7 @@ def wanted(settings: Settings) -> Structure | None:
         model=settings["model"],
         tool_choice=settings["tool_choice"],
         has_formats=settings["formats"],
+        pipes=settings.origin(kind) == FLAG,
         deadline=Deadline.after(settings["grammar_timeout"]),
     )
     planned = make_plan(kind, settings[kind], asked, said=settings.name(kind))

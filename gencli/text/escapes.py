@@ -1,12 +1,13 @@
-r"""The escapes of `--stop`: shells make it hard to type a newline, so `\n` is one."""
+r"""Characters as escapes: those of `--stop` are read, control characters of foreign text are written."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from gencli.errors import UsageError
 
-__all__ = ["unescape"]
+__all__ = ["escape_controls", "unescape"]
 
 _ESCAPE = re.compile(
     r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))",
@@ -14,6 +15,36 @@ _ESCAPE = re.compile(
 )
 _SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "0": "\0"}
 _KNOWN = r"""\n \t \r \\ \" \' \0 \xNN \uNNNN \UNNNNNNNN"""
+_JOINERS = "\u200c\u200d"
+_JOINED = ("Lo", "Lm", "Mn", "Mc", "So", "Sk")  # letters and marks of such scripts, emoji, skin tones
+_FIRST_JOINED = "\u0590"  # scripts before Hebrew have no use for joiners
+
+
+def escape_controls(text: str, *, before: str = "") -> str:
+    r"""The text with its control and format characters (Unicode Cc and Cf) as `\x1b` or `\u202e`.
+
+    Newline and tab stay, and so does a joiner (U+200C, U+200D) after a letter or mark of a script that
+    joins, or after an emoji. `before` is the character that the text continues.
+    """
+    if text.isprintable():  # which no character of Cc and Cf is
+        return text
+    previous = (before, *text)
+    return "".join(
+        char if char.isprintable() or char in "\n\t" or not _is_control(char, last) else _escape(char)
+        for last, char in zip(previous, text, strict=False)
+    )
+
+
+def _is_control(char: str, before: str) -> bool:
+    is_joined = before >= _FIRST_JOINED and unicodedata.category(before) in _JOINED
+    return unicodedata.category(char) in ("Cc", "Cf") and not (char in _JOINERS and is_joined)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if code < 0x20:  # below the space `\\xNN` is usual; from there on the escape is one of JSON as well
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def unescape(text: str) -> str:

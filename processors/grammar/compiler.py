@@ -51,6 +51,7 @@ class GrammarCompiler:
         self._backends: dict[str, Backend] = {}
         self._known: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
         self._idle: dict[str, list[CompileProcess]] = {}
+        self._trying: dict[Constraint, CompileProcess] = {}
         self._vocabulary_digest = ""
         # What is small never waits behind what may take its whole time.
         self._lanes = {small: Lane(threads=2) for small in (True, False)}
@@ -81,6 +82,21 @@ class GrammarCompiler:
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
             return future
+
+    def abandon(self, constraint: Constraint) -> None:
+        """Forget a constraint that is not compiled yet, and end the process that tries it.
+
+        Who waits for it gets a GrammarError; who asks again begins anew. A compile in this process, which is
+        a small one, goes on to its end.
+        """
+        with self._lock:
+            future = self._known.get(constraint)
+            if future is None or future.done():
+                return
+            del self._known[constraint]
+            process = self._trying.pop(constraint, None)
+        if not future.cancel() and process is not None:
+            process.kill()
 
     def close(self) -> None:
         """End idle threads and processes; those at work end with their task, or with the program."""
@@ -123,23 +139,33 @@ class GrammarCompiler:
         return backend.compile(constraint)
 
     def _try(self, constraint: Constraint, patience: Patience) -> Reply:
-        process = self._take(constraint.backend)
+        process = self._take(constraint)
         try:
             backend = self.backend(constraint.backend)  # while the process starts
             return process.compile(constraint, patience, twice=not isinstance(backend, Portable))
         finally:
-            if process.is_alive:
-                with self._lock:
+            with self._lock:
+                is_wanted = self._trying.get(constraint) is process
+                if is_wanted:
+                    del self._trying[constraint]
+                if is_wanted and process.is_alive:
                     self._idle.setdefault(constraint.backend, []).append(process)
-            else:
-                process.close()
+                else:
+                    process.close()
 
-    def _take(self, name: str) -> CompileProcess:
+    def _take(self, constraint: Constraint) -> CompileProcess:
+        """A process of the constraint's back end, known as the one that tries it."""
+        name = constraint.backend
         with self._lock:
-            if self._idle.get(name):
-                return self._idle[name].pop()
-        tokens = GrammarVocabulary(self.env).token_bytes
-        return CompileProcess(Setup(name, self.env.width, tokens, self.env.eos_ids, self.memory, _CHEAP))
+            process = self._idle[name].pop() if self._idle.get(name) else None
+        if process is None:
+            tokens = GrammarVocabulary(self.env).token_bytes
+            process = CompileProcess(
+                Setup(name, self.env.width, tokens, self.env.eos_ids, self.memory, _CHEAP)
+            )
+        with self._lock:
+            self._trying[constraint] = process
+        return process
 
     def _key(self, constraint: Constraint) -> str:
         """Names all that a compiled grammar depends on."""

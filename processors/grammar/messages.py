@@ -7,9 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from processors.grammar.backend import Grammar
 
-__all__ = ["OUT_OF_MEMORY", "Portable", "Reply", "Setup"]
-
-OUT_OF_MEMORY = 77  # the exit code of a process that came near its limit
+__all__ = ["Portable", "Reply", "Setup"]
 
 
 @runtime_checkable

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 import signal
-import subprocess
-import sys
-import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, cast
 
+from processors.child import OUT_OF_MEMORY, Child, ChildDied, ChildLate
 from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.constraint import Constraint
-from processors.grammar.messages import OUT_OF_MEMORY, Reply, Setup
+from processors.grammar.messages import Reply, Setup
 
 __all__ = ["CompileProcess", "Patience"]
 
@@ -51,15 +45,7 @@ class CompileProcess:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._is_ready = False
-        search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MALLOC_ARENA_MAX": "2"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "processors.grammar.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **search},
-            start_new_session=True,  # an interrupt from the keyboard is for its parent
-        )
+        self._child = Child("processors.grammar.worker")
 
     def compile(self, constraint: Constraint, patience: Patience, *, twice: bool = False) -> Reply:
         """Let it compile. GrammarTimeout after that time, GrammarError if it dies; it is then gone.
@@ -77,46 +63,28 @@ class CompileProcess:
     @property
     def is_alive(self) -> bool:
         """Whether it can be asked again."""
-        return self._process.poll() is None
+        return self._child.is_alive
+
+    def kill(self) -> None:
+        """End it from another thread than the one that waits for its answer, which gets a GrammarError."""
+        self._child.kill()
 
     def close(self) -> None:
         """End it."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # what was not read is lost
-                cast(IO[bytes], pipe).close()
+        self._child.close()
 
     def _answer(self, question: Setup | Constraint, timeout: float, purpose: str) -> Reply:
-        source, target = self._process.stdout, self._process.stdin
-        assert source is not None
-        assert target is not None
-        late = threading.Event()
-
-        def give_up() -> None:
-            late.set()
-            self._process.kill()
-
-        timer = threading.Timer(timeout, give_up)
-        timer.daemon = True
-        timer.start()
         try:
-            pickle.dump(question, target)
-            target.flush()
-            reply: Reply = pickle.load(source)
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
-            self.close()
-            if late.is_set():
-                raise GrammarTimeout(f"{self._setup.backend} did not {purpose}.") from error
-            raise GrammarError(self._obituary(purpose)) from error
-        finally:
-            timer.cancel()
+            reply: Reply = self._child.ask(question, timeout)
+        except ChildLate as error:
+            raise GrammarTimeout(f"{self._setup.backend} did not {purpose}.") from error
+        except ChildDied as error:
+            raise GrammarError(self._obituary(purpose, error.code)) from error
         if reply.error:
             raise GrammarError(reply.error)
         return reply
 
-    def _obituary(self, purpose: str) -> str:
-        code = self._process.returncode
+    def _obituary(self, purpose: str, code: int) -> str:
         memory = f"the memory limit of {self._setup.memory >> 20} MiB"
         if code == OUT_OF_MEMORY:
             return f"{self._setup.backend} could not {purpose} and {memory}."

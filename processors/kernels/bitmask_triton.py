@@ -6,9 +6,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["apply_bitmask_triton"]
+__all__ = ["BLOCK", "OPTIONS", "apply_bitmask_triton"]
 
-_BLOCK = 4096  # logits of one program
+BLOCK = 4096  # logits of one program
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}  # named, as Triton's own choice differs by release
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -24,6 +25,6 @@ def _kernel(logits, masks, width, logits_stride, masks_stride, BLOCK: tl.constex
 def apply_bitmask_triton(logits: Tensor, masks: Tensor) -> Tensor:
     """As apply_bitmask_torch; both with contiguous rows, on one device."""
     rows, width = logits.shape
-    grid = (rows, triton.cdiv(width, _BLOCK))
-    _kernel[grid](logits, masks, width, logits.stride(0), masks.stride(0), BLOCK=_BLOCK)
+    grid = (rows, triton.cdiv(width, BLOCK))
+    _kernel[grid](logits, masks, width, logits.stride(0), masks.stride(0), BLOCK=BLOCK, **OPTIONS)
     return logits

@@ -7,9 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["token_probability_triton"]
+__all__ = ["BLOCK", "OPTIONS", "token_probability_triton"]
 
-_BLOCK = 4096  # logits of one turn
+BLOCK = 4096  # logits of one turn
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}  # named, as Triton's own choice differs by release
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -24,8 +25,8 @@ def _kernel(logits, ids, at, found, width, stride, BLOCK: tl.constexpr):  # type
     top = tl.full((BLOCK,), -1e38, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, width, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        value = tl.load(base + at, mask=at < width, other=-float("inf"))
+        places = start + tl.arange(0, BLOCK)
+        value = tl.load(base + places, mask=places < width, other=-float("inf"))
         larger = tl.maximum(top, value)
         total = total * tl.exp(top - larger) + tl.exp(value - larger)
         top = larger
@@ -39,5 +40,7 @@ def token_probability_triton(logits: Tensor, ids: Tensor, at: Tensor | None = No
     found = torch.empty(len(ids), dtype=torch.float32, device=logits.device)
     if len(ids):
         at = torch.arange(len(ids), device=ids.device) if at is None else at
-        _kernel[(len(ids),)](logits, ids, at, found, logits.shape[1], logits.stride(0), BLOCK=_BLOCK)
+        _kernel[(len(ids),)](
+            logits, ids, at, found, logits.shape[1], logits.stride(0), BLOCK=BLOCK, **OPTIONS
+        )
     return found

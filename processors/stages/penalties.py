@@ -26,6 +26,7 @@ class Penalty(IdStage[PenaltyParams]):
     """
 
     phase = Phase.ADJUST
+    keeps_faults = True
 
     @abstractmethod
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
@@ -50,7 +51,7 @@ class Penalty(IdStage[PenaltyParams]):
         """Logits [A, V]."""
         ids, counts = self._occurrences(rows, logits.shape[1])
         old = logits.gather(1, ids).double()
-        penalty = self.columns.gather("penalty", rows)[:, None]
+        penalty = self.columns.exact("penalty", rows)[:, None]
         return edit(logits, ids, old, self.penalised(old, counts, penalty))
 
     def _occurrences(self, rows: Rows, width: int) -> tuple[Tensor, Tensor]:

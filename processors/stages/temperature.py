@@ -24,12 +24,13 @@ class Temperature(Processor[TemperatureParams]):
     name = "temperature"
     phase = Phase.SCALE
     Params = TemperatureParams
+    keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Logits [A, V]."""
         # The smallest normal float32: below it, T could only tell apart logits that differ by less than
         # any two of size 1 do.
-        temperature = self.columns.gather("temperature", rows).clamp(torch.finfo(torch.float32).tiny, HIGHEST)
+        temperature = self.columns.exact("temperature", rows).clamp(torch.finfo(torch.float32).tiny, HIGHEST)
         temperature, peak = temperature.float()[:, None], logits.amax(1, keepdim=True).clamp_(min=LOWEST)
         for part in row_parts(logits):
             some = logits[part]

@@ -32,6 +32,7 @@ class TopK(Processor[TopKParams]):
     name = "top_k"
     phase = Phase.TRUNCATE
     Params = TopKParams
+    keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Logits [A, V]. Sorts no more than the largest k of the batch."""
@@ -53,6 +54,7 @@ class TopP(Processor[TopPParams]):
     name = "top_p"
     phase = Phase.TRUNCATE
     Params = TopPParams
+    keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Logits [A, V]. Masses are float64."""
@@ -62,7 +64,7 @@ class TopP(Processor[TopPParams]):
         ranked = _best(logits, rungs[0])
         wanted = _Nucleus(
             peak,
-            bound=_total(logits, ranked, peak) * self.columns.gather("p", rows)[:, None],
+            bound=_total(logits, ranked, peak) * self.columns.exact("p", rows)[:, None],
             is_exclusive=self.columns.gather("boundary", rows)[:, None] == 1,  # inclusive 0, exclusive 1
             keep=self.columns.gather("keep", rows)[:, None],
         )
@@ -78,11 +80,12 @@ class MinP(Processor[MinPParams]):
     name = "min_p"
     phase = Phase.TRUNCATE
     Params = MinPParams
+    keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Logits [A, V]. Sorts only where some row keeps more than one token whatever happens."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
-        threshold = _rounded_up(peak.double() + self.columns.gather("p", rows)[:, None].log())
+        threshold = _rounded_up(peak.double() + self.columns.exact("p", rows)[:, None].log())
         most = max(self.columns.known("keep", rows))
         if most == 1:
             return drop_below(logits, threshold)

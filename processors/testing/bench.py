@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from processors.base import Admission, Env, Processor
+from processors.foreign import checked_logits
 from processors.history import History
 from processors.params import Params
 from processors.reference import Twin, View
@@ -116,7 +117,14 @@ class Bench:
         self.stage.release(slot)
 
     def apply(self, logits: Tensor, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Tensor:
-        """New logits of these slots' rows; the ones given stay as they are."""
+        """New logits of these slots' rows; the ones given stay as they are.
+
+        Raises WrongResult for what is no logits; of another number format they are cast, as in a run.
+        """
+        return checked_logits(self.raw(logits, slots, drafts), logits)
+
+    def raw(self, logits: Tensor, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> object:
+        """Whatever the stage returns for these slots' rows."""
         return self.stage.apply(logits.clone(), Rows.build(self.history, slots, drafts))
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from processors.base import Admission, Env, Processor
 from processors.chain import Chain
+from processors.foreign import WrongResult, checked_logits, is_interrupt
 from processors.history import History
 from processors.params import Params
 from processors.pipeline import Pipeline
@@ -40,12 +41,21 @@ __all__ = [
     "leaves_a_choice",
     "masked_stays_masked",
     "release_frees",
+    "returns_logits",
     "rows_commute",
     "run_check",
 ]
 
 Check = Callable[[Subject], None]
 _SPREAD = 7  # between the slots in use, so that whatever is indexed by slot has to grow
+
+
+def returns_logits(subject: Subject) -> None:
+    """apply returns logits [A, V] float32 on the device of those it got."""
+    cases = subject.cases()
+    for some in (cases[:1], cases):
+        logits = random_logits(len(some), subject.env)
+        checked_logits(_batch(subject, some).raw(logits, _slots(some)), logits, is_strict=True)
 
 
 def defaults_never_run(subject: Subject) -> None:
@@ -193,6 +203,7 @@ def bf16_equals_float32(subject: Subject) -> None:
 
 
 CHECKS: tuple[Check, ...] = (
+    returns_logits,
     defaults_never_run,
     rows_commute,
     batch_equals_alone,
@@ -218,11 +229,14 @@ class CheckResult:
 
 
 def run_check(check: Check, subject: Subject) -> CheckResult:
-    """Run one check; what the stage raises counts as a failure."""
+    """Run one check; what the stage raises, SystemExit too, counts as a failure."""
     try:
         check(subject)
-    except Exception as error:
-        return CheckResult(check.__name__, False, f"{type(error).__name__}: {error}")
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        name = "" if isinstance(error, WrongResult) else f"{type(error).__name__}: "
+        return CheckResult(check.__name__, False, f"{name}{error}")
     return CheckResult(check.__name__, True)
 
 

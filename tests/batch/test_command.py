@@ -39,6 +39,14 @@ def test_company_changes_no_text_of_a_model(bench):
     assert alone.out == together.out
 
 
+def test_company_changes_no_byte_of_a_choice_among_texts(bench):
+    choices = ({"best_of": 3}, {"beams": 3}, {"best_of": 2, "n": 2})
+    bench.write([{"prompt": f"Dog {n} ran", "max_tokens": 6 + n, **choices[n % 3]} for n in range(9)])
+    tiny = [bench.input, "--model", "tiny", "--dtype", "float32", "--seed", "1", "--no-timings"]
+    few, many = (bench.call(*tiny, "--max-batch", size) for size in (3, 8))
+    assert (few.code, few.out) == (0, many.out)
+
+
 def test_faulty_rows_have_records_and_the_rest_goes_on(bench):
     bench.write([*ROWS[:5], *BAD, *ROWS[5:]])
     done = bench.run("--summary", bench.folder / "sum.json")
@@ -51,6 +59,72 @@ def test_faulty_rows_have_records_and_the_rest_goes_on(bench):
     assert summary["errors"] == {"InputError": 1, "UsageError": 2}
     assert "12 succeeded, 3 failed" in done.err
     assert bench.journal.exists()  # for --retry-errors
+
+
+def test_errors_are_said_by_message_with_the_first_row(bench):
+    bench.write([*ROWS[:5], *BAD, BAD[2]])
+    done = bench.run("--summary", bench.folder / "sum.json")
+    assert "2 UsageError, first in row 7: There is no option 'top_q'." in done.err
+    assert "1 InputError, first in row 5: This is not JSON" in done.err
+    first = json.loads((bench.folder / "sum.json").read_text())["error_messages"][0]
+    assert (first["type"], first["count"], first["first_row"]) == ("UsageError", 2, 7)
+
+
+TABLE = "name,age\nAnn,1\nBob,2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        (TABLE, ["--prompt-column", "nam"], "in.csv:2: The row has no column 'nam'. It has: name, age."),
+        (TABLE, ["--template", "{{ nme }}"], "the row has no column 'nme'. Did you mean 'name'?"),
+        (TABLE, ["--prompt-column", "name", "--id-column", "key"], "The row has no column 'key'."),
+        (TABLE, [], "The row has neither prompt nor messages. It has: name, age."),
+        ("prompt,title\na,b\n", [], "There is no option 'title'."),
+    ],
+    ids=["prompt column", "template", "id column", "no prompt", "no option"],
+)
+def test_columns_that_let_no_row_run_are_refused_before_the_model_is_loaded(bench, text, flags, said):
+    table = bench.folder / "in.csv"
+    table.write_text(text)
+    done = bench.call(table, "-o", bench.output, "--model", "no/such/model", *flags)
+    assert done.code == 2
+    assert f"No row of the input can run. {table.parent}" in done.err
+    assert said in done.err
+
+
+def test_a_column_that_only_some_rows_lack_fails_those_rows(bench):
+    bench.write([{"text": "a"}] * 30 + [{"name": "b"}, "{"])
+    assert bench.run("--prompt-column", "name").code == 7
+    assert [one["error"] is None for one in bench.results].index(True) == 30
+
+
+def test_what_may_be_missing_from_a_template_is_no_wrong_name(bench):
+    bench.write([{"name": "Ann"}])
+    assert bench.run("--template", "{{ title | default('Dr') }} {{ name }}").code == 0
+    assert bench.results[0]["prompt"] == "Dr Ann"
+
+
+def test_a_column_id_names_the_results_and_keys_their_draws(bench):
+    rows = [{"id": name, "prompt": "a"} for name in ("x", "y")]
+    bench.write(rows)
+    assert bench.run().code == 0
+    texts = {one["id"]: one["text"] for one in bench.results}
+    assert list(texts) == ["x", "y"]
+    bench.write(rows[::-1])
+    bench.run("--overwrite")
+    assert {one["id"]: one["text"] for one in bench.results} == texts
+    bench.write([*rows, rows[0]])
+    done = bench.run("--overwrite")
+    assert (done.code, "The id 'x' stands at" in done.err) == (2, True)
+
+
+def test_the_prompt_of_two_samples_counts_once(bench):
+    bench.write([{"prompt": "Hello there", "n": 3}, {"prompt": "Hello you", "best_of": 2}])
+    bench.run("--summary", bench.folder / "sum.json")
+    told = json.loads((bench.folder / "sum.json").read_text())
+    assert told["prompt_tokens"] == sum(one["prompt_tokens"] for one in bench.results)
+    assert told["prompt_tokens"] == told["prompt_tokens_read"] + told["prompt_tokens_copied"]
 
 
 def test_only_failed_rows_are_retried(bench):

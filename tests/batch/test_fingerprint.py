@@ -36,10 +36,33 @@ def test_another_tokenizer_is_another_model(tmp_path):
 def test_what_changed_is_named_with_both_values():
     before = {"seed": 1, "input": "abc", "gone": True}
     now = {"seed": 2, "input": "abd", "new": [1]}
-    assert list(differences(before, now)) == [
+    assert list(differences(before, now).values()) == [
         "seed was 1 and is 2",
         "input changed",
         "gone was True and is None",
         "new was None and is [1]",
     ]
-    assert list(differences(before, before)) == []
+    assert differences(before, before) == {}
+
+
+@pytest.mark.parametrize("flag", ["--model", "--contrast", "--draft"])
+def test_a_resumed_batch_with_other_weights_is_refused_by_name(bench, tmp_path, flag):
+    copy = tmp_path / "copy"
+    shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
+    bench.write([{"prompt": "Once"}, {"prompt": "Then"}])
+    asked = (bench.input, "-o", bench.output, "--seed", "1", "--max-tokens", "2", "--keep-journal",
+             *(() if flag == "--model" else ("--model", "tiny")), flag, copy,
+             *(("--verify", "rejection") if flag == "--draft" else ()))  # fmt: skip
+    assert bench.call(*asked).code == 0
+    weights = copy / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    again = bench.call(*asked, "--resume")
+    prefix = "" if flag == "--model" else f"{flag} "
+    assert (again.code, f"{prefix}weights_sha256 was" in again.err) == (2, True)
+
+
+def test_another_revision_with_the_same_weights_goes_on():
+    before = {"revision": "a", "weights_sha256": "c"}
+    assert differences(before, {"revision": "b", "weights_sha256": "c"}) == {}

@@ -74,9 +74,54 @@ def test_a_header_that_is_torn_is_none(tmp_path):
 @pytest.mark.parametrize("line", [b"[]\n", b"hello\n", b'{"gencli_journal": 99}\n', b"\xff\n"])
 def test_another_file_is_not_taken_for_a_journal(tmp_path, line):
     (tmp_path / "j").write_bytes(line)
-    with pytest.raises(UsageError, match="is no journal"):
+    with pytest.raises(UsageError, match="is no journal|is a journal of version 99"):
         Journal(tmp_path / "j", HEADER)
     assert (tmp_path / "j").read_bytes() == line
+
+
+def test_a_journal_without_checksums_is_refused_with_the_way_out(tmp_path):
+    """As a gencli wrote it whose journals had version 1."""
+    old = b'{"gencli_journal": 1, "fingerprint": {}}\n{"row": 0, "failed": false, "id": "0", "result": {}}\n'
+    (tmp_path / "j").write_bytes(old)
+    with pytest.raises(UsageError, match="version 1, and this gencli has version 2") as raised:
+        Journal(tmp_path / "j", HEADER)
+    assert "Finish it with the gencli that began it" in raised.value.hint
+    assert (tmp_path / "j").read_bytes() == old
+
+
+def test_no_flipped_bit_is_taken_for_what_was_written(tmp_path):
+    path = tmp_path / "j"
+    journal(path, outcome(0, "some text"), outcome(1)).close()
+    whole = path.read_bytes()
+    ends = [place for place, byte in enumerate(whole) if byte == 10]
+    for place in range(len(whole)):
+        if place == ends[-1]:  # a last line without its end is a torn one
+            continue
+        for bit in (0, 3, 6):
+            flipped = bytearray(whole)
+            flipped[place] ^= 1 << bit
+            path.write_bytes(flipped)
+            with pytest.raises(UsageError):
+                Journal(path, HEADER)
+
+
+@pytest.mark.parametrize(("line", "text"), [(1, b'"seed": 1'), (2, b"some text"), (3, b'"id 1"')])
+def test_the_line_that_was_changed_is_named(tmp_path, line, text):
+    path = tmp_path / "j"
+    journal(path, outcome(0, "some text"), outcome(1)).close()
+    whole = path.read_bytes()
+    assert whole.count(text) == 1
+    path.write_bytes(whole.replace(text, text[:-2] + b"7" + text[-1:]))
+    with pytest.raises(UsageError, match=f"damaged in line {line}: its checksum is wrong"):
+        Journal(path, HEADER)
+
+
+def test_a_row_that_changes_after_the_journal_was_opened_is_not_written(tmp_path):
+    path = tmp_path / "j"
+    made = journal(path, outcome(0), outcome(1, "some text"))
+    path.write_bytes(path.read_bytes().replace(b"some text", b"some test"))
+    with pytest.raises(UsageError, match="damaged at byte"):
+        list(made.outcomes())
 
 
 def test_damage_before_the_last_line_is_named(tmp_path):

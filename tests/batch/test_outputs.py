@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gencli.batch.outputs.beside import beside
 from gencli.batch.outputs.folder import INDEX, safe_name
 from gencli.batch.outputs.output import Output, plan_output
 from gencli.batch.records import Outcome
 from gencli.batch.sources import open_input
 from gencli.errors import GenerationError, UsageError
+from gencli.files import beside
 from tests.batch.test_openai import result, several
 
 ERROR = {"type": "UsageError", "message": "The prompt is empty."}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gencli.batch.options import read_bytes
-from gencli.batch.progress import Progress
+from gencli.batch.progress import ErrorCount, Progress, Tally
 from gencli.batch.records import Outcome
 from gencli.batch.summary import Summary
 from gencli.clock import clock
@@ -56,6 +56,22 @@ def test_the_tally_counts_samples_by_reason_and_error():
     assert (tally.prompt_tokens, tally.completion_tokens, tally.failed) == (8, 10, 1)
 
 
+def test_errors_are_summed_up_by_message_with_the_first_row_of_each():
+    tally = Tally()
+    for index, message in ((7, "a"), (3, "b"), (5, "b"), (2, "b")):
+        tally.add(outcome(index, error={"type": "UsageError", "message": message}, reason="error"))
+    assert [(one.count, one.message, one.first_row) for one in tally.frequent] == [(3, "b", 2), (1, "a", 7)]
+
+
+def test_messages_that_differ_in_every_row_take_bounded_memory():
+    tally = Tally()
+    for index in range(3000):
+        error = {"type": "UsageError", "message": f"{index} " + 10_000 * "x"}
+        tally.add(outcome(index, error=error, reason="error"))
+    assert sum(len(one.message) for one in tally.frequent) < 400_000
+    assert tally.errors == {"UsageError": 3000}
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(0.4, "0:00"), (61, "1:01"), (3723, "1:02:03")])
 def test_a_time(seconds, said):
     assert clock(seconds) == said
@@ -67,13 +83,14 @@ def test_the_summary_in_words():
         prompt_tokens_read=1005, prompt_tokens_copied=4000,
         completion_tokens=12000, finish_reasons={"length": 3}, errors={"InputError": 10}, seconds=75.0,
         rows_per_second=13.3, tokens_per_second=160.0, occupancy=0.91, max_batch=8, seed=4, model="m",
-        output="o",
+        output="o", error_messages=[ErrorCount("InputError", "This is not JSON.", 8, 3)],
     )  # fmt: skip
     assert list(summary.lines()) == [
         "1,200 of 1,200 rows, 200 from before: 1,190 succeeded, 10 failed, 12,000 tokens in 1:15 "
         "(13.3 rows/s, 160 tok/s, 91% full), seed 4",
         "Prompts: 4,000 tokens copied from prompts that begin alike, 1,005 read.",
-        "Errors: 10 InputError.",
+        "8 InputError, first in row 3: This is not JSON.",
+        "2 more errors with other messages; `error` in the results has them.",
         "3 texts were cut at a limit; `matched` says at which.",
     ]
     assert summary.to_dict()["finish_reasons"] == {"length": 3}

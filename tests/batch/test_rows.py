@@ -11,10 +11,11 @@ from gencli.batch.messages import conversation
 from gencli.batch.overrides import ROW_KEYS, RowJobs
 from gencli.batch.records import Failure, Record
 from gencli.batch.rows import RowOptions, make_rows
-from gencli.batch.template import MAX_CHARS, read_template
+from gencli.batch.template import read_template
 from gencli.errors import UsageError
 from gencli.options import OPTIONS
 from gencli.settings import FLAG, resolve
+from gencli.templates.messages import MAX_PROMPT
 from tests.batch.test_formats import VALUES
 
 
@@ -67,7 +68,7 @@ def test_messages_are_a_list_or_its_json(value):
         ({"prompt": "a", "temprature": 1}, "no option 'temprature'. Did you mean 'temperature'?"),
         ({"prompt": "a", "promt": 1}, "Did you mean 'prompt'?"),
         ({"prompt": "a", "label": 1}, "Columns that are data need --template, --prompt-column or --keep"),
-        ({"prompt": "a", "id": 1}, "--id-column id names the results by it."),
+        ({"prompt": "a", "id": [1]}, "The id (column id) is [1], but has to be a text or a number."),
         ({"prompt": "a", "model": "x"}, "model is set for the whole run, not by a row: one model serves all"),
         ({"prompt": "a", "device": "cpu"}, "device is set for the whole run"),
         ({"prompt": "a", "plugin": "x.py"}, "a file must not be able to run code"),
@@ -75,7 +76,7 @@ def test_messages_are_a_list_or_its_json(value):
         ({"prompt": "a", "frequency": 1}, "It is a stage: write it under stages."),
         ({"prompt": "a", "temperature": -1}, "temperature is -1"),
         ({"prompt": "a", "max_tokens": "12"}, "max_tokens"),
-        ({"prompt": "a", "seed": 2**64}, "seed is 18446744073709551616, but has to be below 2**64."),
+        ({"prompt": "a", "seed": 2**64}, "seed is 18446744073709551616, but has to be a number >= 0 and <="),
         ({"prompt": "a", "seed": -1}, "seed"),
         ({"prompt": "a", "stop_regex": "("}, "("),
         ({"prompt": "a", "stages": {"dryy": 1}}, "dryy"),
@@ -124,9 +125,49 @@ def test_ids_come_from_a_column():
     ids = RowOptions(id_column="key")
     assert row({"prompt": "a", "key": "x"}, ids).id == "x"
     assert row({"prompt": "a", "key": 12}, ids).id == "12"
-    assert reason({"prompt": "a"}, ids) == "The id (column key) is missing."
+    assert reason({"prompt": "a"}, ids) == "The row has no column 'key'. It has: prompt."
+    assert reason({"prompt": "a", "key": ""}, ids) == "The id (column key) is missing."
+    assert "There is no option 'id'" in reason({"prompt": "a", "key": "x", "id": "y"}, ids)
     assert "is [1], but has to be" in reason({"prompt": "a", "key": [1]}, ids)
     assert row({"prompt": "", "key": "x"}, ids).id == "x"
+
+
+@pytest.mark.parametrize("value", ["a", 7, Cell("a")])
+def test_a_column_id_names_its_row_without_a_flag(value):
+    made = row({"id": value, "prompt": "x", "max_tokens": 3})
+    assert (made.id, made.options, made.failure) == (str(value), {"max_tokens": 3}, None)
+
+
+@pytest.mark.parametrize("value", [None, Cell("")])
+def test_a_row_with_an_empty_id_is_named_by_its_place(value):
+    made = row({"id": value, "prompt": "x"})
+    assert (made.id, made.failure) == (str(made.record.index), None)
+
+
+def test_where_columns_are_data_an_id_is_data_too():
+    assert row({"id": "a", "q": "x"}, RowOptions(prompt_column="q")).id == "3"
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        ({"text": "a"}, RowOptions()),
+        ({"prompt": "a", "label": 1}, RowOptions()),
+        ({"prompt": "a", "model": "x"}, RowOptions()),
+        ({"prompt": "a"}, RowOptions(id_column="key")),
+        ({"q": "a"}, RowOptions(prompt_column="question")),
+        ({"q": "a"}, RowOptions(template=read_template("{{ question }}"))),
+        ({"q": "a"}, RowOptions(template=read_template("{{ row['question'] }}"))),
+    ],
+    ids=["no prompt", "no option", "for the run", "id", "prompt column", "template", "template, by row"],
+)
+def test_wrong_names_of_columns_are_told_from_wrong_values(columns, options):
+    assert row(columns, options).failure.is_of_columns
+
+
+@pytest.mark.parametrize("columns", [{"prompt": ""}, {"prompt": "a", "temperature": -1}, {"prompt": 5}])
+def test_wrong_values_are_no_wrong_names(columns):
+    assert not row(columns).failure.is_of_columns
 
 
 def test_with_a_prompt_column_all_else_is_data_and_options_stand_in_an_object():
@@ -167,9 +208,9 @@ def test_a_template_makes_the_prompt_of_columns():
     ("text", "message"),
     [
         ("{{ titel }}", "The template failed: the row has no column 'titel'. Did you mean 'title'?"),
-        ("{{ title * 10000000 }}", f"the result is longer than {MAX_CHARS} characters"),
-        ("{% for i in range(99999) %}{{ title }}{% endfor %}", f"longer than {MAX_CHARS} characters"),
-        ("{{ 9 ** 999999 }}", "the power is too large"),
+        ("{{ title * 10000000 }}", f"the result is longer than {MAX_PROMPT} characters"),
+        ("{% for i in range(99999) %}{{ title }}{% endfor %}", f"longer than {MAX_PROMPT} characters"),
+        ("{{ 9 ** 999999 }}", "digits"),
         ("{{ title.__class__.__mro__ }}", "unsafe"),
         ("{{ title.missing }}", "has no attribute 'missing'"),
         ("{{ title + 1 }}", "The template failed: "),

@@ -1,5 +1,7 @@
 """Rows may ask for structures, each its own; what is not valid is an error of its row."""
 
+import csv
+import io
 import json
 
 import pytest
@@ -42,6 +44,32 @@ def test_a_document_that_is_cut_is_an_error_of_its_row(bench):
     assert call(bench).code == 7
     assert [one["error"] and one["error"]["type"] for one in bench.results] == [None, "InvalidOutput", None]
     assert bench.results[1]["text"] is None
+
+
+@pytest.mark.parametrize(
+    ("form", "option", "text"),
+    [
+        ("csv", {"parsed": True}, '{"age":7}'),
+        ("jsonl", {"parsed": True}, '{"age":7}'),
+        ("openai", {"parsed": True}, '{"age":7}'),
+        ("csv", {"select": "/age"}, "7"),
+    ],
+)
+def test_a_document_may_be_written_in_one_line_or_in_part(bench, form, option, text):
+    schema = {"type": "object", "properties": {"age": {"const": 7}}, "required": ["age"]}
+    bench.write([{"prompt": "Data", "json_schema": schema, "seed": seed, **option} for seed in (1, 2)])
+    done = bench.call(bench.input, *FLAGS, "--format", form, "-q")
+    assert done.code == 0
+    if form == "csv":
+        found = [row["text"] for row in csv.DictReader(io.StringIO(done.out))]
+    else:
+        lines = [json.loads(line) for line in done.out.splitlines()]
+        is_openai = form == "openai"
+        found = [
+            line["response"]["body"]["choices"][0]["message"]["content"] if is_openai else line["text"]
+            for line in lines
+        ]
+    assert found == [text, text]
 
 
 def test_a_structure_that_is_wrong_is_an_error_of_its_row(bench):

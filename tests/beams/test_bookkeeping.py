@@ -8,7 +8,14 @@ import torch
 from gencli.beams.candidates import Candidate, log_probabilities, ranked
 from gencli.beams.finished import FinishedList
 from gencli.beams.places import arrange
-from gencli.beams.score import best_reachable, length_score
+from gencli.beams.results import chosen_events
+from gencli.beams.score import best_reachable, length_score, rounded
+from gencli.beams.search import Child, Search
+from gencli.events import Finish, Timings, Token
+from gencli.sequence import Sequence
+from gencli.text.stream import StopRules, TextStream
+from tests.beams.harness import request
+from tests.engine.harness import TOKENIZER
 
 
 @pytest.mark.parametrize(("penalty", "expected"), [(0.0, -6.0), (1.0, -2.0), (2.0, -6 / 9), (-1.0, -18.0)])
@@ -32,9 +39,35 @@ def test_the_finished_list_keeps_the_best_and_of_equals_the_first():
     assert (found.is_full, found.worst) == (True, -1.0)
 
 
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (-230.1478, -230.1),
+        (-0.000123456, -0.0001235),
+        (-12345.6, -12350.0),
+        (0.0, 0.0),
+        (-math.inf, -math.inf),
+    ],
+)
+def test_four_significant_digits_are_written(value, written):
+    assert rounded(value) == written
+
+
+def test_what_lies_below_four_digits_decides_nothing():
+    """The noise of a float32 forward, in either direction, leaves the order of two equal scores alone."""
+    for noise in (-1e-6, 1e-6):
+        scored = [
+            (-1.5 + part, -3.0, Finish("r", j, f"{j}", "eos", None, None, 1, 2, Timings(0, 0, 0)), (j,))
+            for j, part in enumerate((0.0, noise, -0.01))
+        ]
+        told = [event.text for event in chosen_events("r", 3, scored) if isinstance(event, Token)]
+        assert told == ["0", "1", "2"]
+
+
 def test_candidates_come_in_order_and_none_is_masked():
     logprobs = torch.tensor([[-1.0, -torch.inf, -3.0], [-0.5, -4.0, -torch.inf]], dtype=torch.float64)
-    found = list(ranked(logprobs, [-1.0, -2.0], at_first=2))
+    (candidates,) = ranked(logprobs, [[-1.0, -2.0]], [2])
+    found = list(candidates)
     assert found == [
         Candidate(0, 0, -2.0),
         Candidate(1, 0, -2.5),
@@ -46,9 +79,23 @@ def test_candidates_come_in_order_and_none_is_masked():
 @pytest.mark.parametrize("at_first", [1, 7, 30, 200])
 def test_how_many_are_looked_up_at_first_changes_nothing(at_first):
     logprobs = torch.randn(4, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found = list(ranked(logprobs, [0.0, -1.0, -2.0, -3.0], at_first=at_first))
-    assert found == list(ranked(logprobs, [0.0, -1.0, -2.0, -3.0], at_first=80))
+    few, all_of_them = (ranked(logprobs, [[0.0, -1.0, -2.0, -3.0]], [count])[0] for count in (at_first, 80))
+    found = list(few)
+    assert found == list(all_of_them)
     assert len({(one.beam, one.token) for one in found}) == 80
+
+
+def test_a_search_ranks_the_same_beside_others_and_names_its_own_faulty_beams():
+    logprobs = torch.randn(6, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    logprobs[2, 3], logprobs[5] = math.nan, -math.inf
+    sums, sizes = [[-1.0, -2.0], [-3.0, -1.0, 0.0], [-5.0]], (0, 2, 5, 6)
+    together = ranked(logprobs, sums, [2, 6, 4])
+    for i, found in enumerate(together):
+        (alone,) = ranked(logprobs[sizes[i] : sizes[i + 1]], [sums[i]], [5])
+        assert (found.faulty, found.is_empty) == (alone.faulty, alone.is_empty)
+        assert found.faulty or list(found) == list(alone)
+    assert [found.faulty for found in together] == [(), (0,), ()]
+    assert [found.is_empty for found in together] == [False, False, True]
 
 
 def test_a_row_where_nothing_is_allowed_has_no_candidate():
@@ -71,3 +118,22 @@ def test_a_row_where_nothing_is_allowed_has_no_candidate():
 )
 def test_children_take_their_parents_slot_or_one_that_is_free(parents, placed):
     assert arrange(parents, (4, 5, 6)) == placed
+
+
+def test_with_the_last_token_no_more_candidates_are_tried_than_texts_are_kept():
+    """All of a vocabulary would be tried, as none of its tokens goes on."""
+    one = request("a", max_tokens=1)
+    root = Sequence(one, 0, 0, TextStream(TOKENIZER.stream(one.prompt_ids), StopRules()), 0.0, context=99)
+    search, tried = Search(root, most=1, num_ends=1), []
+    search.begin((0, 1, 2, 3), 0.0)
+
+    def extend(parent, token):
+        tried.append(token)
+        beam = parent.fork()
+        taken, _ = beam.take([token], now=0.0)
+        beam.end_cut(())
+        return Child(parent.slot, beam, taken)
+
+    assert search.advance([Candidate(0, token, -token) for token in range(97, 190)], extend) == []
+    assert tried == [97, 98, 99, 100]
+    assert (search.is_over, len(search.finished.entries)) == (True, 4)

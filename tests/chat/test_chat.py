@@ -69,6 +69,17 @@ def test_a_chat_without_a_terminal_ends_at_its_first_error(talk, lines, flags, c
     assert said in result.err
 
 
+def test_a_notice_is_said_once_in_a_chat(talk):
+    result = talk(["/set top-k 5", "/set temperature 0", "/set max-tokens 3", "/set max-tokens 4"])
+    assert result.err.count("The draw is greedy") == 1
+
+
+def test_another_attempt_that_gives_the_same_answer_is_told(talk):
+    result = talk(["My name is Mia.", "/regen"], "-t", "0.01", "--seed", "1")
+    assert result.out.splitlines()[0] == result.out.splitlines()[1]
+    assert result.err.count("The same answer again") == 1
+
+
 def test_what_a_setting_makes_of_the_others_is_noticed(talk):
     result = talk(["/set top-k 5", "/set temperature 0"])
     assert "The draw is greedy, so these stages change nothing: top_k." in result.err
@@ -126,17 +137,19 @@ def test_on_a_terminal_ctrl_c_keeps_the_partial_turn_and_ctrl_d_leaves(start, tm
     process = start(follower, env=env, start_new_session=True)
     os.close(follower)
     screen = Terminal(leader)
-    screen.type(b"hi\r")
+    screen.type(b"hi\nyou\x1b\rthere\r")  # Ctrl-J, Alt-Enter, Enter
     screen.until(b"ab")
     process.send_signal(signal.SIGINT)
     screen.until(b"interrupted]")
     screen.type(b"/hepl\r")
     screen.until(b"Did you mean /help?")
-    screen.type(b"/tokens\r")
+    screen.type(b"/tok\t")
+    screen.until(b"/tokens")
+    os.write(leader, b"\r")
     screen.until(b"tokens are used")
     screen.type(b"\x04")
     with suppress(OSError):
         screen.until(b"never")
     os.close(leader)
     assert process.wait(timeout=60) == 0
-    assert "hi" in (tmp_path / "gencli" / "chat-history").read_text()
+    assert "+hi\n+you\n+there\n" in (tmp_path / "gencli" / "chat-history").read_text()

@@ -14,12 +14,60 @@ def test_loading_gives_conversation_seed_and_settings_back(chat, scene, tmp_path
     chat = obey("/system Be kind.", chat, scene).chat
     for line in (r"/set stop \n\n", "/set temperature-last on", "/set t 0.7", f"/save {path}"):
         chat = obey(line, chat, scene).chat
-    other = open_chat({"seed": "1", "min_p": "0.2"})
-    loaded = obey(f"/load {path}", other, scene).chat
+    loaded = obey(f"/load {path}", open_chat({}), scene).chat
     assert loaded.conversation == chat.conversation
     assert loaded.job.assembly.chain == chat.job.assembly.chain
     assert loaded.job.stops == chat.job.stops
     assert loaded.settings.origin("top_p") == f"transcript {path}"
+
+
+@pytest.fixture
+def saved(chat, scene, tmp_path):
+    """The file of a chat with `--seed 7 --top-p 0.9` and `/set max-tokens 30`."""
+    path = tmp_path / "saved.json"
+    obey(f"/save {path}", obey("/set max-tokens 30", chat, scene).chat, scene)
+    return path
+
+
+def test_flags_and_set_stay_above_a_transcript_and_are_named(saved, scene):
+    flags = {"top_p": "0.5", "top_k": "3", "seed": "1", "system": "Hm."}
+    here = obey("/set min-p 0.1", open_chat(flags), scene).chat
+    reply = obey(f"/load {saved}", here, scene)
+    settings = reply.chat.settings
+    assert {
+        key: (settings[key], settings.origin(key)) for key in ("top_p", "top_k", "min_p", "max_tokens")
+    } == {
+        "top_p": (0.5, "flag"),
+        "top_k": (3, "flag"),
+        "min_p": (0.1, "/set"),
+        "max_tokens": (30, f"transcript {saved}"),
+    }
+    assert "Above its settings stays what flags or /set gave: top-p, top-k, min-p." in reply.text
+    assert "The seed of the command line no longer holds" in reply.text
+    assert "The system of the command line no longer holds" in reply.text
+    assert reply.chat.conversation.seed == 7
+
+
+def test_a_transcript_is_above_the_environment_and_replaced_by_the_next_one(
+    saved, scene, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("GENCLI_MAX_TOKENS", "8")
+    obey(f"/save {tmp_path / 'other.json'}", open_chat({"min_p": "0.3"}), scene)
+    first = obey(f"/load {saved}", open_chat({}), scene)
+    assert (first.chat.settings["max_tokens"], "Above its settings" in first.text) == (30, False)
+    second = obey(f"/load {tmp_path / 'other.json'}", first.chat, scene).chat
+    assert [second.settings[key] for key in ("max_tokens", "top_p", "min_p")] == [8, 1.0, 0.3]
+
+
+def test_a_transcript_that_does_not_fit_the_flags_is_refused_naming_both(saved, scene):
+    with pytest.raises(UsageError, match="--min-tokens asks for 40 tokens, max_tokens .* allows 30"):
+        obey(f"/load {saved}", open_chat({"min_tokens": "40"}), scene)
+
+
+def test_load_shows_the_last_turns(saved, scene):
+    assert obey(f"/load {saved}", open_chat({}), scene).text.splitlines()[-4:] == [
+        "[1] Hi", "Hello.", "[2] Who?", "Me.",
+    ]  # fmt: skip
 
 
 def test_the_number_of_a_further_attempt_is_kept(chat, scene, tmp_path):
@@ -86,9 +134,11 @@ def test_the_schema_of_answers_is_kept_whatever_file_it_came_from(chat, scene, t
     obey(f"/save {tmp_path / 'a.json'}", chat, scene)
     assert json.loads((tmp_path / "a.json").read_text())["schema"] == schema
     (tmp_path / "number.json").unlink()
-    loaded = obey(f"/load {tmp_path / 'a.json'}", open_chat({"regex": "a"}), scene).chat
+    loaded = obey(f"/load {tmp_path / 'a.json'}", open_chat({}), scene).chat
     assert loaded.job.structure.plan.schema == schema
     assert loaded.typed == chat.typed
+    reply = obey(f"/load {tmp_path / 'a.json'}", open_chat({"regex": "a"}), scene)
+    assert (reply.chat.job.structure.kind, "gave: schema." in reply.text) == ("regex", True)
     obey(f"/save {tmp_path / 'b.json'}", loaded, scene)
     assert (tmp_path / "b.json").read_text() == (tmp_path / "a.json").read_text()
 
@@ -100,4 +150,4 @@ def test_answers_that_were_let_free_stay_free_and_other_structures_stay_as_they_
     assert "schema" not in json.loads(path.read_text())
     assert obey(f"/load {path}", regex, scene).chat.job.structure.kind == "regex"
     obey(f"/save {path}", obey("/schema off", regex, scene).chat, scene)
-    assert obey(f"/load {path}", regex, scene).chat.job.structure is None
+    assert obey(f"/load {path}", open_chat({}), scene).chat.job.structure is None

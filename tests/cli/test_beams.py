@@ -30,7 +30,8 @@ def test_the_best_of_samples_are_those_that_n_draws_by_their_mean_logprob(run):
     assert scores == sorted(scores, reverse=True)
     assert best["texts"] == [entry["text"] for entry in best["candidates"][:2]]
     for entry in best["candidates"]:
-        assert entry["score"] == pytest.approx(entry["logprob"] / entry["completion_tokens"])
+        assert entry["score"] == pytest.approx(entry["logprob"] / entry["completion_tokens"], rel=1e-3)
+        assert all(entry[key] == float(f"{entry[key]:.4g}") for key in ("score", "logprob"))
 
 
 @pytest.mark.parametrize(

@@ -64,3 +64,33 @@ def test_chat_uses_the_template(gencli):
     chat = gencli("run", "--format", "json", "--chat", "--system", "Be brief.", *SHORT).json
     assert chat["prompt"] == record["prompt"]
     assert chat["prompt_tokens"] > record["prompt_tokens"]
+
+
+COMPANY = "In bfloat16 a text may depend on what is computed beside it"
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_said"),
+    [
+        (("hi",), False),
+        (("hi", "yo"), True),
+        (("hi", "-n", 2), True),
+        (("hi", "--best-of", 2), True),
+        (("hi", "--draft", "ngram"), True),
+        (("hi", "--draft", "ngram", "--verify", "rejection"), False),
+        (("hi", "--choice", "yes"), True),
+        (("hi", "--choice", "yes", "--jump-forward", "off"), False),
+        (("hi", "yo", "--quiet"), False),
+    ],
+    ids=str,
+)
+def test_where_neighbours_or_drafts_may_change_a_text_a_run_says_so(gencli, flags, is_said):
+    done = gencli("run", "--dtype", "bfloat16", "--seed", 1, "--max-tokens", 2, *flags)
+    assert (done.err.count(COMPANY) == 1) == is_said
+    assert COMPANY not in gencli("run", "--dtype", "float32", "--max-tokens", 2, "hi", "yo").err
+
+
+@pytest.mark.parametrize(("flags", "is_said"), [((), False), (("--draft", "ngram"), True)])
+def test_a_chat_says_so_where_it_has_drafts(gencli, flags, is_said):
+    done = gencli("chat", "--dtype", "bfloat16", "--max-tokens", 2, *flags, stdin=b"Hello\n")
+    assert (done.code, COMPANY in done.err) == (0, is_said)

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from gencli.errors import ModelError
+from gencli.hub.cache import hub_models
 from gencli.models.card import kv_bytes, read_card
 from gencli.models.hf import HFRunner
-from gencli.models.places import hub_models
 from tests.models.tiny_models import CONFIGS, build
 
 
@@ -62,7 +62,7 @@ def test_a_folder_may_be_shown_and_a_damaged_one_is_listed(gencli, hub, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, "list or show"),
+        ([], 2, "list, show, pull, rm or alias"),
         (["lits"], 2, "Did you mean list?"),
         (["show"], 2, "takes one model"),
         (["show", "fake"], 2, "table"),
@@ -102,4 +102,4 @@ def test_a_config_that_is_no_object_is_named(tmp_path):
 
 def test_the_table_is_json_too(gencli, hub):
     names = [row["name"] for row in json.loads(gencli("models", "list", "--format", "json").out)]
-    assert names == ["tiny", "tiny-draft", "someone/small"]
+    assert names == ["tiny", "tiny-draft", "someone/small", "someone/broken@x"]

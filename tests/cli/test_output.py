@@ -1,11 +1,13 @@
 """What a run writes: text, blocks, records, the summary."""
 
 import json
+from hashlib import sha256
 
 import jsonschema
 import pytest
 import torch
 
+from gencli.models.places import bundled_folder
 from tests.cli.conftest import ROOT
 
 SCHEMA = json.loads((ROOT / "docs" / "run-output.schema.json").read_text(encoding="utf-8"))
@@ -166,3 +168,11 @@ def test_show_chain_as_json(gencli):
 def test_show_chain_says_that_temperature_0_is_greedy(gencli):
     rows = gencli("run", "--show-chain", "-t", "0", "--format", "json").json
     assert (rows[-1]["stage"], rows[-1]["origin"]) == ("greedy", "temperature 0")
+
+
+def test_the_record_says_which_weights_it_was(gencli, run):
+    record = valid(gencli("run", "hi", *SHORT, "--model", "tiny-draft", "--format", "json").json)
+    weights = bundled_folder("tiny-draft") / "model.safetensors"
+    assert record["weights_sha256"] == sha256(weights.read_bytes()).hexdigest()
+    assert record["model_revision"] is None
+    assert valid(run("hi", *SHORT, "--format", "json").json)["weights_sha256"] is None

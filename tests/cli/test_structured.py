@@ -252,8 +252,11 @@ def test_what_the_mask_leaves_open_is_said_before_the_run(fake):
     ("flags", "said"),
     [
         (("--json-schema", '{"type": "strin"}'), "/type"),
-        (("--json-schema", '{"propertie": {}}'), "'properties' is"),
-        (("--json-schema", '{"propertys": {}}'), "/propertys: 'propertys' is no keyword; 'properties' is"),
+        (("--json-schema", '{"propertie": {"a": {}}}'), "'properties' is"),
+        (
+            ("--json-schema", '{"propertys": {"a": {}}}'),
+            "/propertys: 'propertys' is no keyword; 'properties' is",
+        ),
         (("--json-schema", '{"enum": []}'), "/enum"),
         (("--json-schema", '{"$ref": "http://far.away/x"}'), "/$ref"),
         (("--json-schema", '{"minimum": 2, "maximum": 1}'), "/minimum"),

@@ -76,7 +76,7 @@ def test_completion_prints_the_script_of_a_shell(gencli, shell):
 def test_completion_of_another_shell_is_refused(gencli):
     result = gencli("completion", "bsh")
     assert (result.code, result.out) == (2, "")
-    assert "Did you mean bash?" in result.err
+    assert "Did you mean 'bash' or 'zsh'?" in result.err
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,9 @@ def test_completion_of_another_shell_is_refused(gencli):
         ("gencli chat --max-to", ["--max-tokens"]),
         ("gencli models sh", ["show"]),
         ("gencli completion z", ["zsh"]),
+        ("gencli stages show top", ["top_k", "top_p"]),
+        ("gencli config diff cr", ["creative"]),
+        ("gencli run --draft suf", ["suffix"]),
     ],
 )
 def test_completion_offers_names_without_anything_heavy(words, offered, tmp_path):

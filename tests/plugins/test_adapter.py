@@ -154,8 +154,8 @@ def test_what_the_constructor_refuses_exits_with_2(run):
 
 def test_a_result_of_the_wrong_shape_ends_its_row(run, plugin):
     done = run("--plugin", f"{plugin(CODE)}:shape", "--stage", "shape", "hi")
-    assert done.code == 6
-    assert "has to return logits" in done.err
+    assert done.code == 4
+    assert "apply returned [258], [1, 258] expected" in done.err
 
 
 def test_a_callable_without_ids_exits_with_4(run, plugin):

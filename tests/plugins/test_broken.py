@@ -81,5 +81,5 @@ def test_an_installed_one_ends_the_run_that_names_its_stage(install, run, monkey
 def test_what_raises_in_a_run_ends_its_own_rows(run, plugin):
     path = plugin(ONLY.replace("ids = torch", 'raise KeyError("lost")\n        ids = torch'))
     done = run("--plugin", path, "--stage", "only=97", "hi")
-    assert done.code == 6
+    assert done.code == 4
     assert "'only'" in done.err

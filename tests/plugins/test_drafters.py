@@ -53,3 +53,54 @@ def test_two_of_one_name_are_refused(plugin, tmp_path):
     other.write_text(DRAFTER)
     with pytest.raises(PluginError, match="Two drafters want the name 'same'"):
         make_registry([str(plugin(DRAFTER)), str(other)])
+
+
+WRONG = {
+    "raise SystemExit(0)": "propose raised SystemExit('0')",
+    "raise ValueError('lost')": "propose raised ValueError('lost')",
+    "return None": "propose returned None",
+    "return 'x'": "propose returned 'x'",
+    "return []": "propose returned []",
+    "return [['a'] for ask in asks]": "propose returned ['a']",
+    "return [[10**9] for ask in asks]": "propose returned [1000000000]",
+    "return [[-1] for ask in asks]": "propose returned [-1]",
+    "return [7 for ask in asks]": "propose returned 7",
+}
+
+
+@pytest.mark.parametrize("body", WRONG)
+def test_one_that_is_wrong_is_said_once_and_changes_no_text(plugin, gencli, body):
+    path = plugin(DRAFTER.replace("return [[ask.tokens[-1]] * ask.most for ask in asks]", body))
+    found = gencli("run", *RUN, "--plugin", path, "--draft", "same", "--draft-tokens", "2")
+    assert (found.code, found.out) == (0, gencli("run", *RUN).out)
+    assert found.err.count("The drafter same is wrong: ") == 1
+    assert WRONG[body] in found.err
+
+
+@pytest.mark.parametrize("hook", ["bind", "handles", "passes_for", "admit", "measure", "observe", "release"])
+def test_one_whose_hook_raises_is_said_once(plugin, gencli, hook):
+    path = plugin(DRAFTER + f"    def {hook}(self, *_, **__):\n        raise GeneratorExit('lost')\n")
+    found = gencli("run", *RUN, "--plugin", path, "--draft", "same", "--draft-tokens", "2")
+    assert (found.code, found.out) == (0, gencli("run", *RUN).out)
+    if hook != "passes_for":  # which only a request with a grammar asks for
+        assert f"The drafter same is wrong: {hook} raised GeneratorExit('lost')" in found.err
+
+
+def test_one_that_cannot_be_made_exits_with_4(plugin, gencli):
+    path = plugin(DRAFTER + "    def __init__(self):\n        raise SystemExit(0)\n")
+    found = gencli("run", *RUN, "--plugin", path, "--draft", "same")
+    assert found.code == 4
+    assert "The drafter same is wrong: __init__ raised SystemExit('0')" in found.err
+
+
+@pytest.mark.parametrize(
+    "logits", ["torch.zeros(3)", "torch.full((258,), torch.nan)", "torch.zeros(258).double()", "None"]
+)
+def test_drafts_that_are_drawn_have_a_distribution(plugin, gencli, logits):
+    body = f"return [Drawn((97,), ({logits},), (0.5,)) for ask in asks]"
+    code = "import torch\nfrom gencli.drafters.base import Drawn\n" + DRAFTER.replace(
+        "return [[ask.tokens[-1]] * ask.most for ask in asks]", body
+    )
+    found = gencli("run", *RUN, "--plugin", plugin(code), "--draft", "same", "--verify", "rejection")
+    assert found.code == 0
+    assert "propose returned Drawn with wrong logits" in found.err

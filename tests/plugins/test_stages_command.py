@@ -70,7 +70,7 @@ def test_show_of_an_unknown_stage_exits_with_2(gencli):
 def test_check_of_a_sound_plugin_passes(gencli, plugin):
     done = gencli("stages", "check", plugin(ONLY), "--stage", "only=5")
     assert (done.code, done.err) == (0, "")
-    assert "11 passed, 0 failed" in done.out
+    assert "12 passed, 0 failed" in done.out
     assert all(check.__name__ in done.out for check in CHECKS)
 
 

@@ -87,6 +87,36 @@ def test_a_rewritten_schema_is_told_by_the_places_of_the_one_given(backend):
     assert found["/allOf"].reason == "rewritten: merged"
 
 
+OPEN = {"properties": {"a": {"pattern": r"(x)\1"}}}
+NEEDS = {"required": ["b"], "properties": {"b": {"minLength": 3}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "hanging"),
+    [
+        (
+            {"if": OPEN, "then": NEEDS, "else": {"maxProperties": 1}},
+            [
+                "/if",
+                "/then",
+                "/else",
+                "/then/required",
+                "/then/properties/b/minLength",
+                "/else/maxProperties",
+            ],
+        ),
+        ({"if": {"not": OPEN}, "then": NEEDS}, ["/if", "/if/not", "/then/required"]),
+        ({"not": {**OPEN, "required": ["b"]}}, ["/not", "/not/required"]),
+        ({"oneOf": [OPEN, NEEDS]}, ["/oneOf"]),
+    ],
+)
+def test_what_hangs_on_a_condition_that_stays_open_is_not_called_enforced(schema, hanging):
+    schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, **schema}
+    found = {one.pointer: one.verdict for one in candidate(schema, "llguidance").variant.audit.findings}
+    assert [place for place in hanging if found.get(place) == "mask"] == []
+    assert found["/properties/a/type"] == "mask"
+
+
 def test_the_audit_as_json():
     found = audit_json(choose(PERSON))
     assert (found["backend"], found["exact"], len(found["variants"])) == ("llguidance", False, 2)

@@ -6,7 +6,7 @@ from gencli.structured.errors import SchemaError
 from gencli.structured.schema.check import MAX_BYTES, MAX_PATTERNS, MAX_SUBSCHEMAS, check_schema
 from gencli.structured.schema.document import MAX_DEPTH
 from gencli.structured.schema.drafts import DRAFTS
-from gencli.structured.schema.meta import likely_keyword
+from gencli.structured.schema.misspelled import likely_keywords, misspelled
 
 DRAFT = {draft.name: draft.uri for draft in DRAFTS}
 OBJECT = {"type": "object"}
@@ -21,8 +21,13 @@ REFUSED = [
     ({"$schema": DRAFT["4"], "exclusiveMinimum": True}, "/exclusiveMinimum", "without minimum"),
     ({"$schema": DRAFT["4"], "exclusiveMinimum": 5}, "/exclusiveMinimum", 'not of type "boolean"'),
     ({"$schema": "http://json-schema.org/draft-03/schema#"}, "/$schema", "no draft that is known"),
-    ({"$defs": {"a": {"$schema": DRAFT["7"]}}}, "/$defs/a/$schema", "another draft"),
-    ({"requierd": []}, "/requierd", "'required' is"),
+    (
+        {"$schema": DRAFT["7"], "definitions": {"a": {"$schema": DRAFT["2019-09"]}}},
+        "/definitions/a/$schema",
+        "a newer draft",
+    ),
+    ({"$defs": {"a": {"$schema": "http://example.com/draft"}}}, "/$defs/a/$schema", "no draft that is known"),
+    ({"requierd": ["a"]}, "/requierd", "'required' is"),
     ({"properties": {"a": {"minlength": 3}}}, "/properties/a/minlength", "'minLength' is"),
     ({"ref": "#"}, "/ref", "'$ref' is"),
     ({"tpye": "object"}, "/tpye", "'type' is"),
@@ -63,11 +68,14 @@ REFUSED = [
     ),
     ({"prefixItems": [{}], "items": False, "minItems": 2}, "/minItems", "only 1"),
     ({"$schema": DRAFT["7"], "items": [{}], "additionalItems": False, "minItems": 2}, "/minItems", "only 1"),
+    ({"minItems": 1, "items": {"enum": []}}, "/items/enum", "empty"),
     (
-        {"properties": {"a": {"anyOf": [{}, {"items": {"enum": []}}]}}},
-        "/properties/a/anyOf/1/items/enum",
-        "empty",
+        {"required": ["a"], "properties": {"a": {"anyOf": [False, {"enum": []}]}}},
+        "/properties/a/anyOf",
+        "none of the alternatives",
     ),
+    ({"minItems": 1, "prefixItems": [{"type": "string", "const": 1}]}, "/prefixItems/0/const", "types"),
+    ({"contains": {"minLength": 2, "maxLength": 1}}, "/contains/minLength", "above"),
     ({"$ref": "#/$defs/a", "$defs": {"a": {"enum": []}}}, "/$defs/a/enum", "empty"),
     ({**OBJECT, "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "", "never end"),
     ({"type": "array", "minItems": 1, "items": {"$ref": "#"}}, "", "never end"),
@@ -93,6 +101,7 @@ def test_a_schema_is_refused_at_its_place(schema, pointer, part):
         {"anyOf": [{"enum": []}, {"type": "string"}]},
         {"not": {"enum": []}, "if": {"minimum": 2, "maximum": 1}, "then": False},
         {"type": "string", "minItems": 2, "maxItems": 1},
+        {"requierd": [], "additonalProperties": True, "minlength": 0, "maxlength": "3", "uniqueitems": False},
         {"x-requierd": 1, "note": "", "example": 1, "nullable": True, "markdownDescription": ""},
         {"enum": ["requierd"], "properties": {"requierd": {}}, "default": {"tpye": 1}},
         {"required": ["ab"], "patternProperties": {"^a": {}}, "additionalProperties": False},
@@ -183,4 +192,68 @@ def test_a_schema_is_an_object_or_a_switch(schema):
     ],
 )
 def test_a_word_is_likely_the_keyword_that_it_nearly_is(word, keyword):
-    assert likely_keyword(word) == keyword
+    assert likely_keywords(word)[:1] == ((keyword,) if keyword else ())
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "keyword"),
+    [
+        ("additonalProperties", False, "additionalProperties"),
+        ("maxlength", 3, "maxLength"),
+        ("onOf", [{"type": "null"}], "oneOf"),
+        ("requierd", ["a"], "required"),
+        ("exclusiveminimum", 0, "exclusiveMinimum"),
+        ("maxlength", "3", None),
+        ("requierd", [], None),
+        ("additonalProperties", True, None),
+        ("additonalProperties", {}, None),
+        ("uniqueitems", False, None),
+        ("readonly", True, None),
+        ("decription", "a name", None),
+        ("$default", 1, None),
+        ("$deprecated", True, None),
+        ("Id", "a", None),
+        ("definition", {"a": {}}, None),
+        ("_format", "date", None),
+        ("_comment", 1, None),
+        ("_uniqueItems", True, None),
+    ],
+)
+def test_a_misspelled_keyword_is_one_that_would_change_what_is_accepted(word, value, keyword):
+    assert misspelled(word, value, DRAFTS[0]) == keyword
+
+
+def test_a_keyword_that_a_draft_does_not_have_is_not_misspelled_in_it():
+    assert misspelled("dependentrequired", {"a": ["b"]}, DRAFTS[0]) == "dependentRequired"
+    assert misspelled("dependentrequired", {"a": ["b"]}, DRAFTS[-1]) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointers"),
+    [
+        ({}, []),
+        ({"properties": {"a": {}, "b": {"type": "object", "enum": ["x"]}}}, ["/properties/b/enum"]),
+        ({"properties": {"a": {"minimum": 2, "maximum": 1}}, "required": ["b"]}, ["/properties/a/minimum"]),
+        ({"items": {"enum": []}}, ["/items/enum"]),
+        ({"prefixItems": [{}, {"enum": []}], "minItems": 1}, ["/prefixItems/1/enum"]),
+        ({"additionalProperties": {"type": "string", "const": 1}}, ["/additionalProperties/const"]),
+        ({"patternProperties": {"^a": {"enum": []}}}, ["/patternProperties/^a/enum"]),
+        (
+            {"anyOf": [{}, {"required": ["a"], "properties": {"a": {"enum": []}}}]},
+            ["/anyOf/1/properties/a/enum"],
+        ),
+        (
+            {
+                "items": {"$ref": "#/$defs/n"},
+                "$defs": {"n": {**OBJECT, "required": ["n"], "properties": {"n": {"$ref": "#/$defs/n"}}}},
+            },
+            ["/$defs/n"],
+        ),
+        ({"$defs": {"a": {"$schema": DRAFT["7"]}}}, ["/$defs/a/$schema"]),
+        ({"$defs": {"a": {"$schema": DRAFT["2020-12"]}}}, []),
+    ],
+)
+def test_an_optional_part_that_nothing_satisfies_and_an_older_draft_inside_are_remarks(schema, pointers):
+    remarks = check_schema(schema)
+    assert len(remarks) == bool(pointers)
+    assert all(f"{pointer}: " in remarks[0] for pointer in pointers)

@@ -153,6 +153,35 @@ CASES = {
         [{"a": 1}, {}],
         [{"c": 1}],
     ),
+    "a lookahead in names": (
+        "llguidance",
+        {**O, "patternProperties": {"^(?!@@)[@a-z]+$": {}}, "additionalProperties": False},
+        [{"@a": 1}, {"a": 1}, {}],
+        [{"@@a": 1}, {"A": 1}],
+    ),
+    "a lookahead in propertyNames": (
+        "llguidance",
+        {**O, "propertyNames": {"pattern": "^(?!x-)"}},
+        [{"x": 1}, {"a-x": 1}, {"": 1}],
+        [{"x-a": 1}],
+    ),
+    "names that two patterns match": (
+        "llguidance",
+        {
+            **O,
+            "properties": {"ab": {}},
+            "patternProperties": {"^a": I, "b$": S},
+            "additionalProperties": False,
+        },
+        [{"a": 1}, {"b": "x"}, {}],
+        [{"ab": 1}, {"ab": "x"}, {"acb": 1}, {"acb": "x"}, {"a": "x"}, {"b": 1}, {"c": 1}],
+    ),
+    "a lookahead where there is one pattern only": (
+        "xgrammar",
+        {**S, "pattern": "^(?!ab)[a-z]+$"},
+        ["ac", "b"],
+        ["abc", "ab", "A"],
+    ),
     "some property": ("llguidance", {**CLOSED, "minProperties": 2}, [{"a": 1, "b": "x"}], [{}, {"a": 1}]),
     "unevaluatedProperties": (
         "llguidance",
@@ -288,6 +317,48 @@ def test_recursion_stays_finite():
     assert accepts('{"next":{"next":{},"v":1}}')
     assert not accepts('{"next":{"next":{}}}')
     assert found.is_exact
+
+
+IMPOSSIBLE = {"type": "object", "enum": ["x"]}
+ENDLESS = {**O, "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        ({**CLOSED, "properties": {"a": I, "b": IMPOSSIBLE}}, [{}, {"a": 1}], [{"b": "x"}, {"b": {}}]),
+        ({**O, "patternProperties": {"^a": IMPOSSIBLE}, "additionalProperties": False}, [{}], [{"a": "x"}]),
+        ({**O, "additionalProperties": IMPOSSIBLE}, [{}], [{"a": "x"}]),
+        ({"type": "array", "items": IMPOSSIBLE}, [[]], [["x"], [{}]]),
+        (
+            {"anyOf": [I, {**CLOSED, "properties": {"a": IMPOSSIBLE}, "required": ["a"]}]},
+            [1],
+            [{"a": "x"}, {}],
+        ),
+        (
+            {**CLOSED, "properties": {"a": I, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": ENDLESS}},
+            [{}, {"a": 1}],
+            [{"b": {}}],
+        ),
+        (
+            {"type": "array", "items": {"anyOf": [I, {"$ref": "#/$defs/n"}]}, "$defs": {"n": ENDLESS}},
+            [[], [1]],
+            [[{}]],
+        ),
+    ],
+)
+def test_an_optional_part_that_nothing_satisfies_is_left_out(backend, schema, valid, invalid):
+    found = candidate(schema, backend)
+    assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right"
+    assert found.is_exact
+    texts = {where.reason for where in found.variant.audit.findings}
+    assert "the rewriting lost it" not in texts
+
+
+def test_a_part_that_never_ends_is_not_begun():
+    schema = {**CLOSED, "properties": {"a": I, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": ENDLESS}}
+    assert "$defs" not in json.loads(candidate(schema, "llguidance").variant.constraint.text)
 
 
 def test_what_is_too_deep_is_left_as_it_is():

@@ -1,11 +1,13 @@
-"""The escapes of --stop."""
+"""The escapes of --stop, and those of control characters."""
 
 from __future__ import annotations
+
+import unicodedata
 
 import pytest
 
 from gencli.errors import UsageError
-from gencli.text.escapes import unescape
+from gencli.text.escapes import escape_controls, unescape
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,33 @@ def test_escapes_become_characters_and_the_rest_stays(text, want):
 def test_other_escapes_are_refused_by_name(text, words):
     with pytest.raises(UsageError, match=words):
         unescape(text)
+
+
+def test_control_and_format_characters_are_escaped_and_all_else_stays():
+    text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200)]))
+    hidden = [char for char in text if unicodedata.category(char) in ("Cc", "Cf") and char not in "\n\t"]
+    kept = "".join(char for char in text if char not in hidden)
+    assert escape_controls(kept) == kept
+    for char in hidden:
+        assert escape_controls(char).isprintable()
+        assert unescape(escape_controls(char)) == char
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+        "\U0001f3f3\ufe0f\u200d\U0001f308",
+        "\U0001f44d\U0001f3fd\u200d\u2642\ufe0f",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\u0915\u094d\u200d\u0937",
+    ],
+    ids=["family", "flag", "skin tone", "Persian", "Devanagari"],
+)
+def test_a_joiner_stays_where_a_script_or_an_emoji_needs_it(text):
+    assert escape_controls(text) == text
+
+
+@pytest.mark.parametrize("text", ["a\u200db", "\u200d", "\n\u200c", "\u0645\u200c\u200c"])
+def test_a_joiner_is_escaped_where_it_joins_nothing(text):
+    assert "\\u200" in escape_controls(text)

@@ -32,7 +32,13 @@ def read_json_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
 
 def parse_record(data: bytes) -> dict[str, Any]:
     """The object that the JSON text is; RecordFault if it is none."""
-    value = parse_json(decode(data.rstrip()))
+    text = decode(data.rstrip())
+    if text.startswith(_BOM):
+        raise RecordFault(
+            "This line begins with a byte order mark (EF BB BF), which only a file may. "
+            "Were files put together with cat? Remove the mark."
+        )
+    value = parse_json(text)
     if not isinstance(value, dict):
         raise RecordFault(f"A record is a JSON object, but this is {_KINDS[type(value)]}.")
     return value
@@ -92,6 +98,7 @@ def _float(text: str) -> float:
     return value
 
 
+_BOM = "\ufeff"
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
 _KINDS = {
     list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false",

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from gencli.batch.extras import need_pyarrow
 from gencli.errors import UsageError
+from gencli.files import replaced
 
-__all__ = ["beside", "check_writable", "open_beside", "packing_of", "sync_folder"]
-
-
-def beside(path: Path) -> Path:
-    """The name under which a result is written until it is complete."""
-    return path.with_name(f".{path.name}.part")
+__all__ = ["check_writable", "open_beside", "packing_of"]
 
 
 def packing_of(path: Path) -> str:
@@ -41,26 +36,8 @@ def open_beside(path: Path) -> Iterator[BinaryIO]:
     A link stays one: what it leads to is replaced. What is no regular file, /dev/null or a named pipe, is
     written to as it is.
     """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            yield file
-        return
-    part = beside(path)
-    try:
-        with part.open("wb") as file:
-            with _packed(cast(BinaryIO, file), packing_of(path), path.name) as stream:
-                yield stream
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            shutil.copymode(path, part)
-        os.replace(part, path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
-    sync_folder(path.parent)
+    with replaced(path) as file, _packed(file, packing_of(path.resolve()), path.name) as stream:
+        yield stream
 
 
 @contextmanager
@@ -88,13 +65,3 @@ class _Open:
 
     def close(self) -> None:
         """Leave that to the owner."""
-
-
-def sync_folder(folder: Path) -> None:
-    """Let a rename reach the disk, where folders can be synced."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

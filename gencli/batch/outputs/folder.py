@@ -13,10 +13,10 @@ from typing import TextIO
 from urllib.parse import quote
 
 from gencli.batch.ids import id_hash
-from gencli.batch.outputs.beside import beside, sync_folder
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
 from gencli.errors import UsageError
+from gencli.files import beside, sync_folder
 from gencli.jsontext import to_json
 
 __all__ = ["INDEX", "FolderOfTexts", "check_replaceable", "folder_of_texts", "safe_name"]

@@ -14,6 +14,7 @@ from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.audit.support import SUPPORT, Grade
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.plan import Audit, Finding, Plan, Variant, Verdict
+from gencli.structured.schema.misspelled import likely_keywords
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import walk
 
@@ -59,7 +60,9 @@ def finding(one: Graded) -> Finding:
     """What is said of a graded keyword."""
     if one.shape.startswith("?"):
         what = "format" if one.keyword == "format" else "keyword"
-        return Finding(one.pointer, one.keyword, "unknown", f"not a {what} of JSON Schema: nothing checks it")
+        near = ", though nearly ".join(["", *likely_keywords(one.keyword)[:1]])
+        reason = f"not a {what} of JSON Schema{near}: nothing checks it"
+        return Finding(one.pointer, one.keyword, "unknown", reason)
     verdict, reason = _VERDICTS[one.grade]
     shape = f" ({one.shape})" if reason and one.shape != one.keyword else ""
     return Finding(one.pointer, one.keyword, verdict, reason + shape)

@@ -18,6 +18,7 @@ from gencli.structured.rewrite.normal import Rewritten
 from gencli.structured.rewrite.normal import rewrite as rewritten_for
 from gencli.structured.schema.drafts import Draft, draft_of
 from gencli.structured.schema.pointers import child
+from gencli.structured.schema.refs import walk
 from processors.grammar.constraint import Constraint
 
 __all__ = ["Candidate", "candidate", "choose"]
@@ -154,7 +155,8 @@ def _rewritten(schema: Any, backend: str, whitespace: int, extra: bool, deadline
             carriers.setdefault(place, []).append(one)
     inside = [one for one in grades if one.grade != "exact"]
     homeless = [finding(replace(one, pointer="")) for one in inside if not at.get(one.pointer)]
-    findings = (*_told(graded(schema, backend, deadline), carriers, left, form), *homeless)
+    told = _opened(schema, list(_told(graded(schema, backend, deadline), carriers, left, form)))
+    findings = (*told, *homeless)
     loose = sum(one.verdict != "mask" and not one.reason.startswith("not a ") for one in findings)
     loose = max(loose, len(left), len(gone) + sum(one.grade != "tight" for one in inside))
     tight = len(form.tight) + sum(one.grade == "tight" for one in inside)
@@ -197,6 +199,31 @@ def _told(
             yield Finding(one.pointer, one.keyword, "mask", "rewritten: left out, for nothing satisfies it")
         elif one.pointer in form.seen:
             yield Finding(one.pointer, one.keyword, "unknown", _LOST)
+
+
+# What hangs on a subschema of a keyword: with "/", all below it as well.
+_CONDITIONS = {"if": ("if/", "then/", "else/"), "not": ("not/",), "oneOf": ("oneOf",)}
+
+
+def _opened(schema: Any, findings: list[Finding]) -> list[Finding]:
+    """The findings, where a condition of which a part stays open leaves open what hangs on it."""
+    left = [one.pointer for one in findings if one.verdict != "mask" and not one.reason.startswith("not a ")]
+    causes: dict[str, str] = {}  # what hangs on it -> what stays open
+    for pointer, here in walk(schema) if left else ():
+        for keyword in _CONDITIONS.keys() & here.keys() if isinstance(here, dict) else ():
+            below = child(pointer, keyword) + "/"
+            if cause := next((one for one in left if one.startswith(below)), ""):
+                causes |= {f"{pointer}/{name}": cause for name in _CONDITIONS[keyword]}
+
+    def opened(one: Finding) -> Finding:
+        places = (one.pointer, *(f"{place}/" for place in (one.pointer, *above(one.pointer))))
+        cause = next((causes[place] for place in places if place in causes), "")
+        is_open = cause and one.verdict == "mask"
+        return (
+            replace(one, verdict="check", reason=f"it hangs on {cause}, which stays open") if is_open else one
+        )
+
+    return list(map(opened, findings))
 
 
 def _as_it_stands(schema: Any, backend: str, whitespace: int, deadline: Deadline) -> Candidate:

@@ -15,11 +15,14 @@ from typing import Any
 
 from gencli.structured.audit.groups import ANNOTATIONS, APPLICATORS, GROUPS, declared_types
 from gencli.structured.audit.pattern_forms import pattern_forms
+from gencli.structured.rewrite.strings import are_apart
 from gencli.structured.schema.formats import FORMATS
+from gencli.structured.schema.misspelled import is_comment
 from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
 
 __all__ = ["is_of", "shapes_of"]
 
+_FEW_PATTERNS = 8  # that are compared with each other
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
 
@@ -42,7 +45,7 @@ def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
             yield from ((keyword, shape) for shape in _listed(schema, keyword))
         elif keyword == "type":
             yield keyword, "type" if isinstance(schema["type"], str) else "type:list"
-        elif keyword not in ANNOTATIONS and not keyword.startswith(("x-", "X-")):
+        elif keyword not in ANNOTATIONS and not is_comment(keyword):
             yield keyword, "?" + keyword
 
 
@@ -124,7 +127,8 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         if schema.get("additionalProperties") is not False:
             yield ":open"
         if len(value) > 1:
-            yield ":apart" if _start_apart(value) else ":several"
+            is_few = len(value) <= _FEW_PATTERNS
+            yield ":apart" if _start_apart(value) or (is_few and are_apart(tuple(value))) else ":several"
         if _may_match(value, names):
             yield ":overlap"
     elif keyword == "propertyNames":

@@ -10,7 +10,7 @@ from gencli.structured.audit.groups import APPLICATORS
 from gencli.structured.rewrite.meet import is_empty, meet
 from gencli.structured.rewrite.modern import modern
 from gencli.structured.rewrite.negate import negate
-from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, key_of, without
+from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, key_of, origins, without
 
 __all__ = ["alternatives", "distinct"]
 
@@ -79,6 +79,9 @@ class _Spread:
         except GiveUp as error:
             if self.strict or keyword not in _HARD:
                 raise
+            if keyword != "oneOf":  # whose branches stand as those of anyOf
+                both = ("if", "then", "else") if keyword == "if" else (keyword,)
+                places += [place for key in both for place in origins(_schemas(node.get(key)))]
             self.scope.leave(places, f"{error} cannot be said in a mask")
             return self._approximation(node, keyword)
         self.scope.note(places, _NOTES.get(keyword, "rewritten: spelled out"))
@@ -221,7 +224,8 @@ class _Spread:
             if any(key in node for key in ("not", "if", "contains", "dependentSchemas", "$dynamicRef")):
                 if self.strict:
                     raise GiveUp(keyword)
-                self.scope.leave(places, "what was evaluated cannot be said in a mask")
+                below = origins(node[keyword])
+                self.scope.leave((*places, *below), "what was evaluated cannot be said in a mask")
                 continue
             self.scope.note(places, f"rewritten: {plain}")
             flats = [
@@ -232,6 +236,11 @@ class _Spread:
 
     def _followed(self, flats: Iterable[Flat]) -> list[Flat]:
         return [one for flat in flats for one in (self.target(flat["$ref"]) if "$ref" in flat else [flat])]
+
+
+def _schemas(value: Any) -> Any:
+    """What a keyword holds, a map of schemas as their list."""
+    return list(value.values()) if isinstance(value, dict) and AT not in value else value
 
 
 def distinct(flats: list[Flat]) -> list[Flat]:

@@ -30,7 +30,7 @@ from gencli.structured.rewrite.node import (
     without,
 )
 from gencli.structured.rewrite.numbers import rewrite_number
-from gencli.structured.rewrite.objects import rewrite_object
+from gencli.structured.rewrite.objects import rewrite_object, without_dead
 from gencli.structured.rewrite.strings import rewrite_string
 from gencli.structured.rewrite.void import without_void
 from gencli.structured.schema.refs import References
@@ -178,7 +178,8 @@ class _Normal:
             values = filtered(flat, self.scope)
             singles = [values] if values is not None else []
         else:
-            singles = [self.children(one) for single in self.typed(flat) for one in self.by_type(single)]
+            typed = [one for single in self.typed(flat) for one in self.by_type(single)]
+            singles = [one for one in map(without_dead, map(self.children, typed)) if one is not None]
         if not singles:
             self.scope.never.update(origins(flat))
         return singles

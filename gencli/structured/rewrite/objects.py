@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from itertools import combinations
 from typing import Any
 
 from gencli.structured.rewrite.meet import both, check_names, matches
-from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, origins, put, without
-from gencli.structured.rewrite.words import others
+from gencli.structured.rewrite.names import named, patterned
+from gencli.structured.rewrite.node import AT, Flat, Schema, Scope, put, without
 
-__all__ = ["rewrite_object"]
+__all__ = ["rewrite_object", "without_dead"]
 
 _BRANCHES = 40  # flat schemas that a number of properties may become
 
@@ -18,63 +17,10 @@ _BRANCHES = 40  # flat schemas that a number of properties may become
 def rewrite_object(flat: Flat, scope: Scope) -> list[Flat]:
     """Flat schemas of which one has to hold; none if nothing satisfies it."""
     check_names(flat, [*flat.get("properties", ()), *flat.get("required", ())])
-    declared = _declared(_named(flat, scope), scope)
+    declared = _declared(patterned(named(flat, scope), scope), scope)
     if declared is None:
         return []
     return _counted(_closed(declared, scope), scope)
-
-
-def _named(flat: Flat, scope: Scope) -> Flat:
-    """propertyNames, as patternProperties and additionalProperties: false."""
-    names = flat.get("propertyNames")
-    if names is None or "patternProperties" in flat:
-        return flat
-    places = flat[AT].get("propertyNames", frozenset())
-    if names is False:
-        scope.note(places, "rewritten: no property at all")
-        return put(without(flat, "propertyNames"), "maxProperties", 0, places)
-    try:
-        pattern = _name_pattern(names)
-    except GiveUp as error:
-        scope.leave(places, f"{error} cannot be said in a mask")
-        return without(flat, "propertyNames")
-    scope.note(places, "rewritten: patternProperties")
-    flat = without(flat, "propertyNames")
-    if pattern is None:
-        return flat
-    inner = places | origins(names)
-    rest = flat.get("additionalProperties", True)
-    properties = {
-        name: below if matches(pattern, name) else False for name, below in flat.get("properties", {}).items()
-    }
-    flat = put(flat, "properties", properties, places) if properties else flat
-    more = (*inner, *flat[AT].get("additionalProperties", ()))
-    if rest is not False:
-        flat = put(flat, "patternProperties", {pattern: rest}, more)
-    return put(flat, "additionalProperties", False, more)
-
-
-def _name_pattern(names: Schema) -> str | None:
-    """The names that a schema allows, as one pattern; None for all."""
-    if isinstance(names, bool):
-        return None
-    keys = names.keys() - {AT, "type"}
-    if not keys:
-        return None
-    if keys <= {"minLength", "maxLength"}:
-        return f"^(?:.|\\n){{{names.get('minLength', 0)},{names.get('maxLength', '')}}}$"
-    if keys == {"pattern"}:
-        return str(names["pattern"])
-    values = [names["const"]] if keys == {"const"} else names["enum"] if keys == {"enum"} else None
-    if values is not None:
-        return f"^(?:{'|'.join(re.escape(value) for value in values if isinstance(value, str))})$"
-    if (
-        keys == {"not"}
-        and isinstance(names["not"], dict)
-        and names["not"].keys() <= {AT, "enum", "const", "type"}
-    ):
-        return others(names["not"].get("enum", [names["not"].get("const")]))
-    raise GiveUp("such propertyNames")
 
 
 def _declared(flat: Flat, scope: Scope) -> Flat | None:
@@ -104,12 +50,30 @@ def _closed(flat: Flat, scope: Scope) -> Flat:
     if is_silent and not scope.extra and declared and len(declared) >= flat.get("minProperties", 0):
         flat = {**flat, "additionalProperties": False}
         scope.note(flat[AT].get("properties", ()), "rewritten: additional properties are not generated")
-    if flat.get("additionalProperties") is False and len(declared) < len(properties):
-        dead = [name for name, below in properties.items() if below is False]
-        patterns = flat.get("patternProperties", {})
-        free = {name for name in dead if not any(matches(pattern, name) for pattern in patterns)}
-        flat = put(flat, "properties", {name: properties[name] for name in properties if name not in free})
-    return flat
+    return without_dead(flat) or flat
+
+
+def without_dead(flat: Flat) -> Flat | None:
+    """Without properties that can have no value, where their names are allowed nowhere else.
+
+    None if one of them is required.
+    """
+    properties = flat.get("properties", {})
+    dead = [name for name, below in properties.items() if below is False]
+    if any(name in dead for name in flat.get("required", ())):
+        return None
+    patterns = {
+        text: below for text, below in flat.get("patternProperties", {}).items() if below is not False
+    }
+    if flat.get("additionalProperties") is not False:
+        return flat
+    if len(patterns) < len(flat.get("patternProperties", {})):
+        flat = put(flat, "additionalProperties", False, flat[AT].get("patternProperties", ()))
+        flat = put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
+    free = {name for name in dead if not any(matches(pattern, name) for pattern in patterns)}
+    if not free:
+        return flat
+    return put(flat, "properties", {name: properties[name] for name in properties if name not in free})
 
 
 def _counted(flat: Flat, scope: Scope) -> list[Flat]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+from itertools import combinations
+
 from gencli.structured.audit.pattern_forms import pattern_forms
 from gencli.structured.audit.support import SUPPORT
 from gencli.structured.rewrite.anchors import show, whole
+from gencli.structured.rewrite.automaton import between, literal
 from gencli.structured.rewrite.formats import HOST_LENGTH, PATTERNS
 from gencli.structured.rewrite.node import ALSO, AT, Flat, GiveUp, Scope, put, without
-from gencli.structured.rewrite.regex import Anchor, Look, RegexError, Seq, parse_regex
+from gencli.structured.rewrite.regex import Anchor, Look, Node, RegexError, Seq, parse_regex
 from gencli.structured.rewrite.words import refusal
 from gencli.structured.schema.formats import FORMATS
 
-__all__ = ["rewrite_string", "safe_patterns"]
+__all__ = ["are_apart", "rewrite_string", "safe_patterns", "single_pattern"]
 
 _PLAIN = r'[^"\\\x00-\x1f\x7f]'  # characters that JSON writes as they are
 
@@ -55,7 +61,7 @@ def _pattern(flat: Flat, scope: Scope) -> Flat:
         return flat
     places = flat[AT].get("pattern", frozenset())
     try:
-        first, *more = safe_patterns(flat["pattern"])
+        first, *more = _safe(flat["pattern"], scope)
     except (RegexError, GiveUp) as error:
         scope.leave(places, f"the pattern cannot be said in a mask: {error}")
         return without(flat, "pattern")
@@ -67,23 +73,69 @@ def _pattern(flat: Flat, scope: Scope) -> Flat:
     return {**flat, ALSO: [*flat.get(ALSO, ()), *also]}
 
 
+def _safe(text: str, scope: Scope) -> list[str]:
+    """As safe_patterns; xgrammar holds a text to one pattern only."""
+    if scope.backend == "xgrammar":
+        with suppress(GiveUp):
+            if (found := single_pattern([text])) is not None:
+                return [found]
+    return safe_patterns(text)
+
+
 def _is_exact(form: str, scope: Scope) -> bool:
     return _grade(f"pattern{form}", scope) == "exact"
 
 
 def safe_patterns(text: str) -> list[str]:
     """Anchored patterns that each have to match; negative lookaheads at the start become complements."""
+    wanted, refused = _parts(text)
+    return [*(f"^(?:{show(tree)})$" for tree in wanted), *map(refusal, refused)]
+
+
+def single_pattern(texts: Iterable[str], but: Iterable[str] = (), words: Iterable[str] = ()) -> str | None:
+    """One anchored pattern of what all of `texts` match, none of `but`, and is none of the words.
+
+    None if nothing is left; GiveUp or RegexError if that cannot be said.
+    """
+    wanted: list[Node] = []
+    refused: list[Node] = []
+    for text in texts:
+        trees, heads = _parts(text)
+        wanted.extend(trees)
+        refused.extend(tree for head in heads for tree in whole(Seq((Anchor("^"), head))))
+    for text in but:
+        trees, heads = _parts(text)
+        if heads or len(trees) > 1:
+            raise GiveUp("the complement of a pattern with lookaheads")
+        refused.extend(trees)
+    refused.extend(map(literal, words))
+    if len(wanted) == 1 and not refused:
+        return f"^(?:{show(wanted[0])})$"
+    return between(wanted, refused)
+
+
+@lru_cache(maxsize=1024)
+def are_apart(texts: tuple[str, ...]) -> bool:
+    """Whether it is sure that no text matches two of the patterns."""
+    try:
+        return all(single_pattern(pair) is None for pair in combinations(texts, 2))
+    except (GiveUp, RegexError):
+        return False
+
+
+def _parts(text: str) -> tuple[list[Node], list[Node]]:
+    """Trees that have to match the whole text each, and those that no beginning of it may match."""
     node = parse_regex(text)
     items = list(node.items) if isinstance(node, Seq) else [node]
-    refused: list[str] = []
+    refused: list[Node] = []
     at = 1
     while items[:1] == [Anchor("^")] and at < len(items) and isinstance(look := items[at], Look):
         if look.kind == "?!":
-            refused.append(refusal(look.body))
+            refused.append(look.body)
             del items[at]
         else:
             at += 1
-    return [*(f"^(?:{show(tree)})$" for tree in whole(Seq(tuple(items)))), *refused]
+    return whole(Seq(tuple(items))), refused
 
 
 def _length(flat: Flat, scope: Scope) -> Flat:

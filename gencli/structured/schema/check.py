@@ -11,8 +11,9 @@ from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.errors import SchemaError
 from gencli.structured.schema.contradictions import find_contradictions
 from gencli.structured.schema.document import MAX_DEPTH
-from gencli.structured.schema.drafts import Draft, draft_of
-from gencli.structured.schema.meta import likely_keyword, meta_faults
+from gencli.structured.schema.drafts import DRAFTS, Draft, draft_of
+from gencli.structured.schema.meta import meta_faults
+from gencli.structured.schema.misspelled import misspelled
 from gencli.structured.schema.patterns import check_pattern
 from gencli.structured.schema.pointers import child, shown
 from gencli.structured.schema.refs import References, find_cycle, refs_in, walk
@@ -27,12 +28,13 @@ MAX_PATTERNS = 300_000  # characters of all patterns, each counted with 100 more
 _Fault = tuple[str, str]
 
 
-def check_schema(schema: Any, deadline: Deadline = NEVER) -> None:
+def check_schema(schema: Any, deadline: Deadline = NEVER) -> tuple[str, ...]:
     """Raise SchemaError, with the first few faults and their JSON pointers, unless the schema can be used.
 
-    Looked for are: size and depth, the rules of the declared draft, keywords that are one letter away from
-    a real one, patterns that are none, references that lead nowhere or elsewhere, and what nothing satisfies.
-    OutOfTime if that takes too long.
+    Looked for are: size and depth, the rules of the declared draft, misspelled keywords that would change
+    what is accepted, patterns that are none, references that lead nowhere or elsewhere, and what nothing
+    satisfies. OutOfTime if that takes too long. The result are remarks on what is used otherwise than it
+    may have been meant: optional parts that nothing satisfies, drafts that are declared inside.
     """
     if not isinstance(schema, dict | bool):
         raise SchemaError(f"A schema is an object, true or false, not {json.dumps(schema)[:40]}.")
@@ -45,11 +47,15 @@ def check_schema(schema: Any, deadline: Deadline = NEVER) -> None:
         _written(schema, draft, deadline),
         _patterns(schema, deadline),
         _referring(schema, deadline),
-        find_contradictions(schema, deadline),
     ):
-        found = list(islice(faults, MAX_FAULTS + 1))
-        if found:
-            raise _error(found)
+        _refuse(tuple(islice(faults, MAX_FAULTS + 1)))
+    contradictions = find_contradictions(schema, MAX_FAULTS + 1, deadline)
+    _refuse(contradictions.fatal)
+    drafts = islice(_inner_drafts(schema, draft), MAX_FAULTS + 1)
+    return (
+        *_remarks("Some parts of the schema are left out: nothing satisfies them", contradictions.optional),
+        *_remarks(f"All of the schema is read as draft {draft.name}", tuple(drafts)),
+    )
 
 
 def check_size(num_bytes: int) -> None:
@@ -78,24 +84,25 @@ def _written(root: Any, draft: Draft, deadline: Deadline) -> Iterator[_Fault]:
         if not isinstance(schema, dict):
             continue
         yield from ((pointer + below, text) for below, text in meta_faults(schema, draft))
-        for keyword in deadline.watch(schema):
-            if (near := likely_keyword(keyword)) is not None:
+        for keyword, value in deadline.watch(schema.items()):
+            if (near := misspelled(keyword, value, draft)) is not None:
                 yield (
                     child(pointer, keyword),
-                    f"{keyword!r} is no keyword; {near!r} is, or name it 'x-{keyword}'",
+                    f"{keyword!r} is no keyword; {near!r} is, and it would change what the schema accepts. "
+                    f"Correct it, or name a remark 'x-{keyword}'",
                 )
-        if "$schema" in schema and _is_of_other_draft(schema, draft):
-            yield (
-                child(pointer, "$schema"),
-                f"it is another draft than the whole schema, which is {draft.name}",
-            )
+        if "$schema" in schema and (fault := _of_other_draft(schema, draft)):
+            yield child(pointer, "$schema"), fault
 
 
-def _is_of_other_draft(schema: dict[str, Any], draft: Draft) -> bool:
+def _of_other_draft(schema: dict[str, Any], draft: Draft) -> str:
+    """Why the draft that a schema declares cannot stand inside one of `draft`; empty where it can."""
     try:
-        return draft_of(schema) != draft
+        inner = draft_of(schema)
     except SchemaError:
-        return True
+        return "it is no draft that is known here"
+    is_newer = DRAFTS.index(inner) < DRAFTS.index(draft)
+    return f"it is a newer draft than the whole schema, which is {draft.name}" if is_newer else ""
 
 
 def _patterns(root: Any, deadline: Deadline) -> Iterator[_Fault]:
@@ -134,8 +141,25 @@ def _referring(root: Any, deadline: Deadline) -> Iterator[_Fault]:
         yield cycle, "its references come back to it before they say anything of the value"
 
 
-def _error(found: list[_Fault]) -> SchemaError:
-    lines = [f"{shown(pointer)}: {text}." for pointer, text in found[:MAX_FAULTS]]
-    if len(found) > MAX_FAULTS:
-        lines.append("There is more.")
-    return SchemaError("The schema cannot be used.\n  " + "\n  ".join(lines), pointer=found[0][0])
+def _inner_drafts(root: Any, draft: Draft) -> Iterator[_Fault]:
+    """Where a subschema says that it is of another draft."""
+    for pointer, schema in walk(root):
+        if pointer and isinstance(schema, dict) and "$schema" in schema:
+            inner = draft_of(schema)
+            if inner != draft:
+                yield child(pointer, "$schema"), f"draft {inner.name} is declared here, which changes nothing"
+
+
+def _refuse(found: tuple[_Fault, ...]) -> None:
+    if found:
+        raise SchemaError(_told("The schema cannot be used.", found), pointer=found[0][0])
+
+
+def _remarks(what: str, found: tuple[_Fault, ...]) -> list[str]:
+    return [_told(f"{what}.", found)] if found else []
+
+
+def _told(what: str, found: tuple[_Fault, ...]) -> str:
+    """The first few of them, a line each."""
+    lines = [what, *(f"{shown(pointer)}: {text}." for pointer, text in found[:MAX_FAULTS])]
+    return "\n  ".join(lines + ["There is more."] * (len(found) > MAX_FAULTS))

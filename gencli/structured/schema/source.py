@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gencli.files import open_regular
 from gencli.presets.tree import Bounds, Fault
 from gencli.presets.tree import parse as parse_yaml
 from gencli.structured.errors import DocumentError, SchemaError
@@ -35,7 +36,7 @@ def read_schema(text: str) -> dict[str, Any] | bool:
 
 def _from_file(path: Path) -> dict[str, Any] | bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(MAX_BYTES + 1)
             check_size(len(content) if len(content) <= MAX_BYTES else path.stat().st_size)
     except OSError as error:

@@ -172,3 +172,25 @@ def test_a_closed_compiler_opens_again(compilers):
     compiler.compile(schema(SMALL_SCHEMA))
     compiler.close()
     assert compiler.compile(schema("{}")).matcher()
+
+
+def test_a_constraint_that_is_abandoned_ends_with_its_process_and_may_be_asked_for_again(compilers):
+    compiler = compilers()
+    slow = schema(json.dumps({"type": "string", "maxLength": 3_000_000}))
+    future = compiler.start(slow)
+    while slow not in compiler._trying:
+        time.sleep(0.01)
+    process = compiler._trying[slow]
+    compiler.abandon(slow)
+    with pytest.raises(GrammarError):
+        future.result(timeout=60)
+    assert not process.is_alive
+    assert slow not in compiler._known
+
+
+def test_what_is_compiled_already_is_not_abandoned(compilers):
+    compiler, small = compilers(), schema(SMALL_SCHEMA)
+    grammar = compiler.compile(small)
+    compiler.abandon(small)
+    compiler.abandon(schema("{}"))
+    assert compiler.compile(small) is grammar

@@ -11,6 +11,7 @@ POOL = (
     *(None, True, 0, 1, 2, 3, 4, 5, 6, 7, 9, 1.5, "", "a", "ab", "abc", "abcd", "b", [], [1], ["a"], [1, 2]),
     *(
         [1, "a"],
+        [None],
         {},
         {"a": 1},
         {"a": "x"},
@@ -23,7 +24,7 @@ POOL = (
     *({"a": 1, "c": 1}, {"a": 2}, {"a": 2, "b": "x"}, {"a": {"a": {}}}, {"a": {"a": 1}}),
 )
 DEFS = {"i": I, "m": {"type": "integer", "minimum": 3}, "o": {**O, "properties": {"a": I}, "required": ["a"]}}
-ALL = {**DEFS, "d": {"$dynamicAnchor": "d", "maximum": 5}}
+ALL = {**DEFS, "u": {"maximum": 5, "maxLength": 3, "maxItems": 1}, "d": {"$dynamicAnchor": "d", "maximum": 5}}
 # One fragment of each group: what may stand beside an applicator.
 BESIDE = {
     "type": [I, S, O],
@@ -35,7 +36,7 @@ BESIDE = {
         {"required": ["a"]},
         {"properties": {"a": I}, "additionalProperties": False},
     ],
-    "values": [{"enum": [1, 3, "a", "abc", {"a": 1}]}],
+    "values": [{"enum": [1, 3, 9, "a", "abc", {"a": 1}, {"a": 2}]}],
 }
 APPLIED = {
     "anyOf": [
@@ -56,7 +57,11 @@ APPLIED = {
     "if": [{"if": {"properties": {"a": {"const": 1}}}, "then": HAS_B, "else": {"maxProperties": 1}}],
     "then": [{"if": {"properties": {"a": {"const": 1}}}, "then": HAS_B}],
     "else": [{"if": {"properties": {"a": {"const": 1}}}, "else": HAS_B}],
-    "$ref": [{"$ref": "#/$defs/m", "$defs": ALL}, {"$ref": "#/$defs/o", "$defs": ALL}],
+    "$ref": [
+        {"$ref": "#/$defs/m", "$defs": ALL},
+        {"$ref": "#/$defs/o", "$defs": ALL},
+        {"$ref": "#/$defs/u", "$defs": ALL},
+    ],
     "$dynamicRef": [{"$dynamicRef": "#d", "$defs": ALL}],
 }
 
@@ -158,6 +163,7 @@ def _beside():
                 [{**O, **HAS_A}, N],
                 [{**O, **HAS_A}, {**O, **HAS_B}],
                 [{"const": 1}, {"const": 4}],
+                [{"type": "array"}, I],
             ):
                 yield judged(f"oneOf+{group}", {**fragment, "oneOf": branches}, *POOL)
     for keyword, all_applied in APPLIED.items():

@@ -11,6 +11,7 @@ I, S = {"type": "integer"}, {"type": "string"}  # noqa: E741
 POOL = (
     *([], [1], ["a"], [None], [1, 2], [1, 1], [1, "a"], ["a", 1], ["a", "b"], [1, "a", 2], [1, "a", "b"]),
     *([1, 2, 3], [1, "a", None], [1, 2, 3, 4], ["a", "b", "a"], [1, 2, 1], [[1], [1]], [1, "a", 2, 3]),
+    *([1, "a", 1], [1, "a", "a"], [1, "a", None, "b"], [1, 1, 2], [None, "a"], [1, None, 2]),
     *(3, "a", None, {}),
 )
 SAMPLES = {
@@ -64,6 +65,17 @@ def _pairs():
     for first, second in combinations(sorted(SAMPLES), 2):
         schema = {**A, first: SAMPLES[first], second: SAMPLES[second]}
         yield judged(f"{first}+{second}", schema, *POOL)
+        if {"minContains", "maxContains"} & {first, second} and "contains" not in (first, second):
+            counts = (
+                {"minContains": 2, "maxContains": 2}
+                if (first, second) == ("maxContains", "minContains")
+                else {}
+            )
+            yield judged(f"{first}+{second}", {**schema, "contains": S, **counts}, *POOL)
+            yield judged(f"{first}+{second}", {**schema, "contains": S, "maxItems": 9}, *POOL)
+        if second == "unevaluatedItems" or first == "unevaluatedItems":
+            rest = {"type": ["integer", "string"]} if "items" not in (first, second) else True
+            yield judged(f"{first}+{second}", {**schema, "unevaluatedItems": rest}, *POOL)
     yield judged("items+prefixItems", {**A, "prefixItems": [I, S], "items": False}, *POOL)
     yield judged("items+prefixItems", {**A, "prefixItems": [I, S], "items": I}, *POOL)
     yield judged("maxItems+minItems", {**A, "minItems": 1, "maxItems": 3}, *POOL)

@@ -51,6 +51,16 @@ def _pairs():
             yield judged(f"{first}+{second}", schema, *pool)
 
 
+def _other_way():
+    """Bounds of which the pairs above show one alone."""
+    for first, low, second, high in (
+        ("exclusiveMaximum", 10, "maximum", 6),
+        ("exclusiveMinimum", 3, "minimum", -5),
+    ):
+        for kind, pool in (("integer", WHOLE), ("number", WHOLE + BROKEN)):
+            yield judged(f"{first}+{second}", {"type": kind, first: low, second: high}, *pool)
+
+
 def _standings():
     others = ("a", None, [1], {"a": 1})
     for keyword, value in VALUES.items():
@@ -73,5 +83,6 @@ PROBES = [
     Probe("type", {"type": "number"}, ("0", "-1.5", "1e5", "1E-2"), ("01", "1.", ".5", "+1", "NaN")),
     *_numbers(),
     *_pairs(),
+    *_other_way(),
     *_standings(),
 ]

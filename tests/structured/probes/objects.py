@@ -24,6 +24,12 @@ POOL = (
     *({"a": 1, "c": 2}, {"a": 1, "b": "x", "c": 3}, {"a": 1, "c": "x"}, {"x1": 1}, {"x1": "x"}, {"1x": 1}),
     *({"a": 1, "x1": 1}, {"a": 1, "x1": "x"}, {"xa": 1, "c": 2}, {"a": 1, "b": "x", "c": "y", "d": 1}),
     *({"ab": 1}, {"ab": "x"}, {"abc": 1}, 3, "a", None, []),
+    *(
+        {"a": "x", "b": "x"},
+        {"a": 1, "c": 2, "x1": 3},
+        {"c": None},
+        {"a": 1, "c": None},
+    ),
 )
 SAMPLES = {
     "additionalProperties": S,
@@ -53,6 +59,16 @@ ESCAPED = [
     for mark, typed in (("", O), (":union", {"type": ["object", "null"]}), (":untyped", {}))
     for more in ({}, {"additionalProperties": False})
 ]
+
+
+NAMES = (
+    *(
+        {name: value}
+        for value in (1, "x")
+        for name in ('x"', "-x", "éx", "@a", "@@a", "xa", "xx", "x2", "x-a", "-")
+    ),
+    *({"cb": 1}, {"b": 1}, {"a@": 1}),
+)
 
 
 def _single():
@@ -89,12 +105,15 @@ def _names():
             (":escapes", "^x.$"),
             (":unicode", r"^\Wx$"),
         ),
-        *((":lookaround", "^(?!a)x"), (":irregular", r"^(x)\1"), (":anchors", "x(^1|2)*$")),
+        *((":lookaround", "^(?!xa)x"), (":lookaround", "^(?!@@)[@a-z]+$"), (":lookaround", r"^(?=.*\d)x")),
+        *((":lookaround", "x(?!1)"), (":lookaround", "(?<=a)b"), (":lookaround", "^(?!x-)")),
+        *((":nested", "^(x|a[b-]*)*$"), (":nested", "^(ab|[^b]*b)*$")),
+        *((":irregular", r"^(x)\1"), (":anchors", "x(^1|2)*$")),
     ):
         for kind, mark in (("object", ""), (["object", "null"], ":union"), (None, ":untyped")):
             typed = {"type": kind} if kind else {}
             schema = {**typed, "patternProperties": {pattern: I}, "additionalProperties": False}
-            yield judged(f"patternProperties{form}{mark}", schema, *POOL, {'x"': 1}, {"-x": 1}, {"éx": 1})
+            yield judged(f"patternProperties{form}{mark}", schema, *POOL, *NAMES)
             if form in ("", ":search"):
                 opened = {**typed, "patternProperties": {pattern: I}}
                 yield judged(f"patternProperties:open{mark}", opened, *POOL)
@@ -107,6 +126,9 @@ def _names():
         yield judged(
             f"patternProperties:several{mark}", both, {"a": 21}, {"aaa": 18}, {"aaaa": 31}, {"aaa": "x"}
         )
+        never = {**typed, "patternProperties": {"^x": False}}
+        yield judged(f"patternProperties:false{mark}", never, *POOL)
+        yield judged(f"patternProperties:false{mark}", {**never, "additionalProperties": False}, *POOL)
         overlap = {"properties": {"ab": {}}, "patternProperties": {"^a": I}, "additionalProperties": False}
         yield judged(f"patternProperties:overlap{mark}", {**typed, **overlap}, *POOL)
         for form, names in (
@@ -117,6 +139,37 @@ def _names():
             yield judged(f"propertyNames:{form}{mark}", {**typed, "propertyNames": names}, *POOL)
         yield judged(f"propertyNames:minLength{mark}", {**typed, "propertyNames": {"minLength": 2}}, *POOL)
         yield judged(f"propertyNames:{mark}", {**typed, "propertyNames": {"type": "string"}}, *POOL)
+
+
+def _closer():
+    """Of each pair, what the pairs below leave to one of the two alone."""
+    mixed = {"type": ["integer", "string"]}
+    for first, second, schema in (
+        (
+            "additionalProperties",
+            "patternProperties",
+            {"additionalProperties": S, "patternProperties": {"^x[0-9]+$": I}},
+        ),
+        (
+            "additionalProperties",
+            "unevaluatedProperties",
+            {"additionalProperties": S, "unevaluatedProperties": True},
+        ),
+        (
+            "dependentRequired",
+            "dependentSchemas",
+            {"dependentRequired": {"a": ["b"]}, "dependentSchemas": {"b": {"required": ["c"]}}},
+        ),
+        (
+            "patternProperties",
+            "propertyNames",
+            {"patternProperties": {"^x[0-9]+$": I}, "propertyNames": {"pattern": "^x"}},
+        ),
+    ):
+        yield judged(f"{first}+{second}", {**O, **schema}, *POOL)
+    for first in sorted(set(SAMPLES) - {"additionalProperties", "unevaluatedProperties"}):
+        schema = {**O, "unevaluatedProperties": mixed, first: SAMPLES[first]}
+        yield judged(f"{first}+unevaluatedProperties", schema, *POOL)
 
 
 def _pairs():
@@ -130,6 +183,8 @@ def _pairs():
                 {"a": 1, "b": "x", "c": "y"},
                 {"a": 1},
                 {"a": 1, "b": "x", "c": "y", "d": "z"},
+                {"a": "x", "b": "x"},
+                {"a": "x", "b": "x", "c": "y"},
             )
             yield judged(f"{first}+{second}", {**whole, first: count}, *values)
             continue
@@ -165,5 +220,6 @@ PROBES = [
     *ESCAPED,
     *_single(),
     *_names(),
+    *_closer(),
     *_pairs(),
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema.validators import validator_for
 
-__all__ = ["Probe", "judged", "texts_of"]
+__all__ = ["Probe", "judged", "texts_of", "validator_of"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,14 @@ def texts_of(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def validator_of(schema: Any) -> Any:
+    """jsonschema's validator of the draft that the schema declares, else of the latest."""
+    return validator_for(schema, default=validator_for({"$schema": _LATEST}))(schema)
+
+
 def judged(shape: str, schema: Any, *values: Any) -> Probe:
     """A probe whose instances jsonschema has sorted."""
-    validator = validator_for(schema, default=validator_for({"$schema": _LATEST}))(schema)
+    validator = validator_of(schema)
     valid = [value for value in values if validator.is_valid(value)]
     invalid = [value for value in values if not validator.is_valid(value)]
     return Probe(shape, schema, tuple(map(texts_of, valid)), tuple(map(texts_of, invalid)))

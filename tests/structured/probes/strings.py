@@ -51,8 +51,8 @@ PATTERNS = [
     (":lookaround", r"^(?=.*\d)[a-z\d]+$", ("a1", "ab")),
     (":lookaround", "(?<=a)b", ("ab", "cb")),
     (":irregular", r"^(a|b)\1$", ("aa", "ab")),
-    (":irregular", r"\bfoo\b", ("a foo", "afoo")),
-    (":anchors", "a(^b|c)*$", ("ac", "b")),
+    (":irregular", r"\bfoo\b", ("a foo", "afoo", "food")),
+    (":anchors", "a(^b|c)*$", ("ac", "b", "ab")),
 ]
 SHAPED = [judged(f"pattern{form}", {**S, "pattern": text}, *words) for form, text, words in PATTERNS]
 

@@ -49,7 +49,7 @@ def _listed():
         ("items", {"type": "integer"}),
     ):
         listed = [1, 5, "ab", "abc", {"a": 1}, {}, [1], ["a"]]
-        yield judged("enum+keywords", {"enum": listed, keyword: value}, *listed)
+        yield judged("enum+keywords", {"enum": listed, keyword: value}, *listed, 7, "b", {"a": 2}, [2])
     yield judged("const+keywords", {"const": 3, "minimum": 5}, 3, 5)
     yield judged("const+keywords", {"const": 7, "minimum": 5}, 7, 5)
     yield judged("const+keywords", {"const": 7, "enum": [3, 7]}, 7, 3)

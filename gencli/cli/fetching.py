@@ -1,0 +1,115 @@
+"""Fetching models from the hub: what allows it, what is said and asked before, and the bar."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from rich.filesize import decimal
+
+from gencli.cli.interrupts import interrupts
+from gencli.cli.quiet import quiet_libraries
+from gencli.cli.render import Voice, confirm
+from gencli.clock import clock
+from gencli.errors import ModelError
+from gencli.hub.cache import endpoint, find_snapshot, is_offline, missing_files
+from gencli.hub.names import HubName, read_hub_name
+from gencli.models.named import named_models
+from gencli.models.places import BUNDLED, absent, full_name, local_names
+from gencli.settings import Settings
+from processors.registry import Registry
+
+if TYPE_CHECKING:
+    from gencli.hub.fetch import FetchPlan
+
+__all__ = ["fetch_models", "fetch_shown", "is_lacking", "refuse_offline"]
+
+_LARGE = 10 * 10**9  # bytes that are asked about
+
+
+def fetch_models(settings: Settings, registry: Registry | None, voice: Voice) -> bool:
+    """Fetch the models that the settings name and this machine lacks; whether any was fetched.
+
+    Without --download only a person at a terminal has models fetched. Raises ModelError for all others.
+    """
+    fetched = False
+    with_code = settings["trust_remote_code"]
+    for name in dict.fromkeys(named_models(settings, registry).values()):
+        target = full_name(name)
+        hub = None if target in BUNDLED or Path(target).is_dir() else read_hub_name(target)
+        if hub is None or not is_lacking(hub, with_code=with_code):
+            continue
+        _require_leave(name, hub, settings, voice)
+        with interrupts(), quiet_libraries(is_on=not settings["debug"]):
+            fetch_shown(hub, voice, with_code=with_code, is_asked=settings["download"])
+        fetched = True
+    return fetched
+
+
+def is_lacking(name: HubName, *, with_code: bool) -> bool:
+    """Whether a model is not here, or not all of it."""
+    folder = find_snapshot(name)
+    return folder is None or bool(missing_files(folder, with_code=with_code))
+
+
+def _require_leave(name: str, hub: HubName, settings: Settings, voice: Voice) -> None:
+    """Raise ModelError where nobody has allowed that a model is fetched."""
+    folder = find_snapshot(hub)
+    lacks = ", ".join(missing_files(folder, with_code=settings["trust_remote_code"])) if folder else ""
+    said = name if name == str(hub) else f"{name} ({hub})"
+    what = f"{said} is here only in part: it lacks {lacks}" if lacks else f"{said} is not on this machine"
+    pull = f"gencli models pull {hub}"
+    if "/" not in name and not settings["download"] and get_close_matches(name, local_names(), n=1):
+        raise absent(name)  # a slip of the pen is not looked for on the hub
+    if settings["offline"]:
+        raise ModelError(f"{what}, and {settings.name('offline')} is given.", hint=f"{pull} fetches it.")
+    refuse_offline(what)
+    if settings["tp"] is not None:  # whose processes would all fetch it
+        raise ModelError(f"{what}.", hint=f"With --tp it has to be here before: {pull}")
+    if settings["download"]:
+        return
+    if not voice.has_reader:
+        raise ModelError(f"{what}.", hint=f"--download fetches it; so does {pull}")
+
+
+def refuse_offline(what: str) -> None:
+    """Raise ModelError where a variable keeps the libraries off the network."""
+    if variable := is_offline():
+        raise ModelError(f"{what}, and {variable} allows no network.", hint="Unset it for this command.")
+
+
+def fetch_shown(name: HubName, voice: Voice, *, with_code: bool, is_asked: bool) -> Path:
+    """Fetch a model and show how far it is; its folder. `is_asked` says that its size needs no leave."""
+    from gencli.cli.display import load_progress
+    from gencli.hub.fetch import fetch, plan_fetch
+
+    plan = plan_fetch(name, with_code=with_code)
+    if plan.is_complete:
+        voice.say(f"{name} is up to date ({plan.listing.commit[:12]}).")
+        return fetch(plan)
+    here = plan.size - plan.todo
+    said = f"{name}: {decimal(plan.size)} in {len(plan.files)} files from {urlsplit(endpoint()).hostname}"
+    voice.say(said + (f", {decimal(here)} of it is here" if here else ""))
+    if plan.todo >= _LARGE and not is_asked:
+        _ask(name, plan)
+    start = time.monotonic()
+    bar = load_progress(str(name), voice, "Fetching") if voice.has_drawing else nullcontext()
+    with bar as on_bytes:
+        folder = fetch(plan, on_bytes)
+    voice.say(f"Fetched {decimal(plan.todo)} in {clock(time.monotonic() - start)}.")
+    return folder
+
+
+def _ask(name: HubName, plan: FetchPlan) -> None:
+    """Raise ModelError unless the person at the terminal wants so much."""
+    answer = confirm(f"Fetch {decimal(plan.todo)}?")
+    if answer is None:
+        raise ModelError(
+            f"{name} takes {decimal(plan.todo)}, and nobody can be asked.", hint="--download fetches it."
+        )
+    if not answer:
+        raise ModelError(f"{name} is not fetched.", hint="A smaller or quantized model takes less.")

@@ -1,0 +1,117 @@
+"""Files by name: read within bounds, and only what is a file; written so that no link is followed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import copymode
+from typing import BinaryIO
+
+__all__ = [
+    "MAX_PROMPT",
+    "NO_LINK",
+    "beside",
+    "new_file",
+    "open_regular",
+    "read_file",
+    "read_stream",
+    "replaced",
+    "sync_folder",
+]
+
+MAX_PROMPT = 64 << 20  # bytes of a prompt, from a file, a pipe or stdin
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISDIR, "a folder"),
+)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer is opened at once, and refused
+_BINARY = getattr(os, "O_BINARY", 0)
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # of os.open: a name that is a link is an error
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK | _BINARY
+
+
+def open_regular(path: Path, *, pipes: bool = False) -> BinaryIO:
+    """Open a regular file to read it, or with `pipes` a pipe. OSError, with a reason, for anything else."""
+    is_pipe = pipes and stat.S_ISFIFO(os.stat(path).st_mode)
+    handle = os.open(path, os.O_RDONLY | _BINARY | (0 if is_pipe else _NO_WAIT))
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode) or is_pipe:
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    kind = next((name for test, name in _KINDS if test(mode)), "no file")
+    wanted = "a file or a pipe" if pipes else "a regular file"
+    raise OSError(errno.EINVAL, f"it is {kind}, but has to be {wanted}", os.fspath(path))
+
+
+def read_file(path: Path, limit: int, *, pipes: bool = False) -> bytes:
+    """The bytes of a file, `limit` at most. OSError, with a reason, for what is larger or no regular file.
+
+    `pipes` lets it be a pipe as well, such as a shell's <(...): for what a user names, not for what a file
+    names.
+    """
+    with open_regular(path, pipes=pipes) as file:
+        return read_stream(file, limit)
+
+
+def read_stream(stream: BinaryIO, limit: int) -> bytes:
+    """All bytes of a stream. OSError if they are more than `limit`."""
+    content = stream.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes")
+    return content
+
+
+def new_file(path: Path, mode: int = 0o666) -> int:
+    """The handle of a new, empty file. What had the name is removed; a link is not followed."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+    return os.open(path, _NEW, mode)
+
+
+def beside(path: Path) -> Path:
+    """The name under which a file is written until it is complete."""
+    return path.with_name(f".{path.name}.part")
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to that takes the place of `path` after the block, or after an exception is gone.
+
+    A link that the caller names stays one: what it leads to is replaced. A device or a pipe is written to.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    part = beside(path)
+    try:
+        with os.fdopen(new_file(part), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            copymode(path, part)
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let a rename reach the disk, where folders can be synced."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

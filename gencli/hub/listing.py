@@ -1,0 +1,108 @@
+"""The files of a model on the hub, and which of them gencli needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from gencli.errors import ModelError
+from gencli.hub.cache import endpoint
+from gencli.hub.failures import FAILURES, explain, patiently
+from gencli.hub.names import COMMIT, INDEX, WEIGHTS, HubName
+
+__all__ = ["Listing", "RemoteFile", "list_files", "side_files", "weight_names"]
+
+_SIDE = (
+    *("*config.json", "tokenizer*.json", "vocab*.json", "added_tokens.json", "special_tokens_map.json"),
+    *("chat_template*.json", "tekken.json", "*.jinja", "*.model", "*.tiktoken", "*.spm", "*.bpe"),
+    *("vocab.txt", "merges.txt"),
+)
+_CODE = "*.py"
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")  # a file at the top of the repository
+_SHA1, _SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
+_OTHERS = {".gguf": "GGUF", ".bin": "pickles", ".pt": "pickles", ".pth": "pickles", ".onnx": "ONNX",
+           ".h5": "Keras", ".msgpack": "Flax"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file on the hub. `blob` is its hash: a SHA-256, or git's SHA-1 of small files."""
+
+    path: str
+    size: int
+    blob: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a model at a commit, by path; those in folders are left out."""
+
+    name: HubName
+    commit: str
+    files: Mapping[str, RemoteFile]
+
+
+def list_files(name: HubName) -> Listing:
+    """Ask the hub. Raises ModelError where it does not tell."""
+    from huggingface_hub import HfApi, constants
+
+    api = HfApi(endpoint=endpoint(), library_name="gencli")
+    timeout = constants.HF_HUB_ETAG_TIMEOUT
+    try:
+        info = patiently(
+            lambda: api.model_info(name.repo, revision=name.revision, files_metadata=True, timeout=timeout)
+        )
+    except FAILURES as error:
+        raise explain(error, name) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(name) from error
+    if not COMMIT.fullmatch(str(info.sha)):
+        raise _unreadable(name)
+    found = (_file(sibling, name) for sibling in info.siblings or () if _PLAIN.fullmatch(sibling.rfilename))
+    return Listing(name, str(info.sha), {file.path: file for file in found})
+
+
+def _file(sibling: Any, name: HubName) -> RemoteFile:
+    lfs = sibling.lfs
+    blob, size = (lfs.sha256, lfs.size) if lfs else (sibling.blob_id, sibling.size)
+    pattern = _SHA256 if lfs else _SHA1
+    if not isinstance(size, int) or size < 0 or not pattern.fullmatch(str(blob)):
+        raise _unreadable(name)
+    return RemoteFile(sibling.rfilename, size, blob)
+
+
+def _unreadable(name: HubName) -> ModelError:
+    return ModelError(
+        f"The answer about {name} is none that a hub gives.", hint="Is HF_ENDPOINT the address of a hub?"
+    )
+
+
+def side_files(listing: Listing, *, with_code: bool) -> Iterator[RemoteFile]:
+    """Configuration, tokenizer and templates; with the code that comes with the model, if that is wanted."""
+    patterns = (*_SIDE, _CODE) if with_code else _SIDE
+    for path, file in listing.files.items():
+        if any(fnmatchcase(path, pattern) for pattern in patterns):
+            yield file
+
+
+def weight_names(listing: Listing, index: Mapping[str, Any]) -> Collection[str]:
+    """The weight files: one, or those that the index names. Raises ModelError where there are none."""
+    files = listing.files
+    if WEIGHTS in files:
+        return {WEIGHTS}
+    shards = index.get("weight_map")
+    names = set(shards.values()) if isinstance(shards, dict) else set()
+    if names and names <= files.keys():
+        return {INDEX, *names}
+    if names:
+        raise ModelError(f"{listing.name} lacks weight files that its index names.")
+    formats = sorted({_OTHERS[suffix] for path in files for suffix in _OTHERS if path.endswith(suffix)})
+    said = f" Its weights are {' and '.join(formats)}." if formats else ""
+    hint = "Loading pickles can run code. Look for a revision or a copy with safetensors."
+    raise ModelError(
+        f"{listing.name} has no weights as safetensors, which gencli loads.{said}",
+        hint=hint if "pickles" in formats else "Look for a revision or a copy with safetensors.",
+    )

@@ -1,0 +1,41 @@
+"""Names of models on the hub, as in Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@v1, and of their weight files.
+
+No name leads out of the cache.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["COMMIT", "INDEX", "MAIN", "WEIGHTS", "HubName", "read_hub_name"]
+
+MAIN = "main"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+COMMIT = re.compile(r"[0-9a-f]{40}")
+_PART = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
+_REPO = re.compile(rf"(?:{_PART}/)?{_PART}", re.ASCII)
+_REVISION = re.compile(r"[A-Za-z0-9_](?:[\w./+-]{0,198}[\w+])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """A repository, and its branch, tag or commit."""
+
+    repo: str
+    revision: str = MAIN
+
+    def __str__(self) -> str:
+        return self.repo if self.revision == MAIN else f"{self.repo}@{self.revision}"
+
+
+def read_hub_name(text: str) -> HubName | None:
+    """The name that a text is; None for one that the hub would not allow."""
+    repo, at, revision = text.partition("@")
+    is_repo = _REPO.fullmatch(repo) and "--" not in repo and ".." not in repo and not repo.endswith(".git")
+    if not is_repo:
+        return None
+    if not at:
+        return HubName(repo)
+    is_plain = all(part and part not in (".", "..") for part in revision.split("/"))
+    return HubName(repo, revision) if _REVISION.fullmatch(revision) and is_plain else None

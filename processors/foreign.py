@@ -1,0 +1,272 @@
+"""A guard around the stages of others: whatever their code does, it ends no more than the rows it was for."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, Followed, Noise, Processor
+from processors.errors import ProcessorsError, StageFailure
+from processors.rows import Rows
+
+__all__ = ["ForeignStage", "StageFault", "WrongResult", "checked_logits", "fault_text", "is_interrupt"]
+
+T = TypeVar("T")
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+class WrongResult(TypeError):
+    """What a call returned, and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageFault:
+    """What a stage did wrong, in words, and the exception that said so."""
+
+    text: str
+    cause: BaseException
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this is Ctrl-C, which Python's own handler raises wherever the program is.
+
+    With another handler in its place a KeyboardInterrupt comes from the code that was called.
+    """
+    return isinstance(error, KeyboardInterrupt) and (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+
+
+def checked_logits(out: object, logits: Tensor, *, is_strict: bool = False) -> Tensor:
+    """What `apply` returned for logits [A, V] float32, as such; WrongResult says what it is instead.
+
+    Other floating-point types are cast, unless `is_strict`. The result is dense and in row order.
+    """
+
+    def refused(seen: object, expected: object) -> WrongResult:
+        return WrongResult(f"apply returned {seen}, {expected} expected")
+
+    if not isinstance(out, Tensor):
+        seen = "None (is its return missing?)" if out is None else f"a {type(out).__name__}"
+        raise refused(seen, f"a tensor {list(logits.shape)}")
+    if out.layout is not torch.strided:
+        raise refused(f"a {_word(out.layout)} tensor", "a dense one")
+    if out.dtype not in (_FLOATS[:1] if is_strict else _FLOATS):
+        raise refused(_word(out.dtype), _word(torch.float32))
+    if out.shape != logits.shape:
+        raise refused(list(out.shape), list(logits.shape))
+    if out.device != logits.device:
+        raise refused(f"a tensor on {out.device}", logits.device)
+    return out.detach().to(torch.float32).contiguous()
+
+
+def _word(kind: torch.dtype | torch.layout) -> str:
+    return str(kind).removeprefix("torch.")
+
+
+class ForeignStage(Processor[Any]):
+    """A stage of a plug-in behind the methods of any stage, which raise nothing but Ctrl-C.
+
+    What goes wrong in `apply` makes NaN of the rows it goes wrong for. What goes wrong in a hook is kept as
+    the slot's fault, and `apply` gives NaN for the slot from then on; `fault` says why. Only `admit` raises:
+    StageFailure, or the ProcessorsError of a stage that refuses its values. `notices` gets what is worth a
+    word and fails no row, once each.
+    """
+
+    def __init__(self, stage: type[Processor[Any]], env: Env, notices: list[str]) -> None:
+        self.name, self.phase, self.Params = stage.name, stage.phase, stage.Params  # type: ignore[misc]
+        self._inner = self._guarded("__init__", 0, lambda: stage(env))
+        self.env, self._width = env, env.width
+        self.sequential = bool(self._inner.sequential)  # type: ignore[misc]
+        self._notices = notices
+        self._noticed: set[str] = set()
+        self._faults: dict[int, StageFault] = {}  # of hooks, by slot
+        self._last: dict[int, StageFault] = {}  # of apply, by slot
+
+    @property
+    def prepares(self) -> bool:
+        """As of any stage."""
+        return self._inner.prepares
+
+    def fault(self, slot: int) -> StageFault | None:
+        """Why the slot's rows were not decided."""
+        return self._faults.get(slot) or self._last.get(slot)
+
+    def admit(self, slot: int, params: Any, request: Admission) -> None:
+        """As of any stage."""
+        self._forget(slot)
+        self._guarded("admit", slot, lambda: self._inner.admit(slot, params, request))
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """As of any stage."""
+        self._hook("commit", slot, lambda: self._inner.commit(slot, tokens), None)
+
+    def release(self, slot: int) -> None:
+        """As of any stage. The text has ended: what goes wrong here can only be said."""
+        self._forget(slot)
+        self._hook("release", slot, lambda: self._inner.release(slot), None)
+        if fault := self._faults.pop(slot, None):
+            self._notice(f"The stage {self.name} is wrong: {fault.text}, when a text had ended.")
+
+    def fork(self, source: int, target: int) -> None:
+        """As of any stage; a slot with a fault gives its copy the same."""
+        self._forget(target)
+        if source in self._faults:
+            self._faults[target] = self._faults[source]
+        else:
+            self._hook("fork", target, lambda: self._inner.fork(source, target), None)
+
+    def follow(self, slot: int, tokens: Sequence[int]) -> tuple[Followed, ...]:
+        """As of any stage."""
+
+        def call() -> tuple[Followed, ...]:
+            found = self._inner.follow(slot, tokens)
+            return _listed("follow", found, "Followed", lambda one: isinstance(one, Followed), len(tokens))
+
+        return self._hook("follow", slot, call, ())
+
+    def likely(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
+        """As of any stage."""
+
+        def is_pair(one: Any) -> bool:
+            return isinstance(one, tuple) and len(one) == 2 and self._is_id(one[0])
+
+        def call() -> tuple[tuple[int, float], ...]:
+            return _listed("likely", self._inner.likely(slot, noise), "(id, probability)", is_pair)
+
+        return self._hook("likely", slot, call, ())
+
+    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+        """As of any stage."""
+
+        def call() -> tuple[int, ...]:
+            return _listed("closing", self._inner.closing(slot, tokens), "ids", self._is_id)
+
+        return self._hook("closing", slot, call, ())
+
+    def excuse(self, slot: int, drafts: Sequence[int]) -> str:
+        """As of any stage."""
+        return str(self._hook("excuse", slot, lambda: self._inner.excuse(slot, drafts), "") or "")
+
+    def prepare(self, rows: Rows) -> Tensor | None:
+        """As of any stage. Where it fails for all rows together, they are tried alone."""
+        try:
+            return _checked_flags(self._inner.prepare(rows), rows)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+        flags = torch.zeros_like(rows.drafts, dtype=torch.bool)
+        for place, slot in enumerate(rows.host_slots):
+            row = rows.select([place])
+            found = self._hook("prepare", slot, lambda row=row: self._prepared(row), None)  # type: ignore[misc]
+            if found is not None:
+                flags[place] = found[0]
+        return flags
+
+    def _prepared(self, rows: Rows) -> Tensor | None:
+        return _checked_flags(self._inner.prepare(rows), rows)
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Logits [A, V] float32; NaN in the rows that could not be processed. The input is not changed."""
+        if any(slot in self._faults for slot in rows.host_slots):
+            return self._apply_alone(logits, rows)[0]
+        try:
+            return self._applied(logits, rows)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            together = fault_text("apply", error)
+        found, num_failed = self._apply_alone(logits, rows)
+        if not num_failed:
+            self._notice(
+                f"The stage {self.name} is wrong: {together}, but gave an answer when it was called again, "
+                "for each row alone. The run goes on with that."
+            )
+        return found
+
+    def _applied(self, logits: Tensor, rows: Rows) -> Tensor:
+        edited = checked_logits(self._inner.apply(logits.clone(), rows), logits)
+        return edited.masked_fill(logits == -torch.inf, -torch.inf)
+
+    def _apply_alone(self, logits: Tensor, rows: Rows) -> tuple[Tensor, int]:
+        """Row by row, so that only those fail that make the stage fail; and how many did."""
+        out, num_failed = torch.full_like(logits, torch.nan), 0
+        for place, slot in enumerate(rows.host_slots):
+            if slot in self._faults:
+                continue
+            try:
+                out[place] = self._applied(logits[place : place + 1], rows.select([place]))[0]
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                self._last[slot] = StageFault(fault_text("apply", error), error)
+                num_failed += 1
+        return out, num_failed
+
+    def _hook(self, hook: str, slot: int, call: Callable[[], T], otherwise: T) -> T:
+        """The call's result; if it fails, that is the slot's fault."""
+        if slot in self._faults:
+            return otherwise
+        try:
+            return call()
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            self._faults[slot] = StageFault(fault_text(hook, error), error)
+            return otherwise
+
+    def _guarded(self, hook: str, slot: int, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except ProcessorsError:  # a value that does not fit the model
+            raise
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            raise StageFailure(fault_text(hook, error), stage=self.name, slot=slot, position=0) from error
+
+    def _notice(self, text: str) -> None:
+        if text not in self._noticed:
+            self._noticed.add(text)
+            self._notices.append(text)
+
+    def _forget(self, slot: int) -> None:
+        self._faults.pop(slot, None)
+        self._last.pop(slot, None)
+
+    def _is_id(self, value: Any) -> bool:
+        return isinstance(value, int) and 0 <= value < self._width
+
+
+def fault_text(hook: str, error: BaseException) -> str:
+    """What a call did wrong, as the end of a sentence."""
+    if isinstance(error, WrongResult):
+        return str(error)
+    text = f"{type(error).__name__}({str(error)!r})" if str(error) else type(error).__name__
+    return f"{hook} raised {text}"
+
+
+def _listed(
+    hook: str, found: Iterable[Any], what: str, is_good: Callable[[Any], bool], count: int | None = None
+) -> tuple[Any, ...]:
+    """What a hook returned, if it is a tuple of such values, empty or of this length."""
+    good = isinstance(found, tuple) and all(map(is_good, found))
+    if not good or (found and count not in (None, len(tuple(found)))):
+        size = "" if count is None else f" of {count}"
+        raise WrongResult(f"{hook} returned {found!r:.60}, a tuple{size} of {what} expected")
+    return tuple(found)
+
+
+def _checked_flags(found: object, rows: Rows) -> Tensor | None:
+    if found is None:
+        return None
+    shape = rows.drafts.shape
+    if not isinstance(found, Tensor) or found.dtype != torch.bool or found.shape != shape:
+        seen = f"{_word(found.dtype)} {list(found.shape)}" if isinstance(found, Tensor) else repr(found)
+        raise WrongResult(f"prepare returned {seen:.60}, None or bool {list(shape)} expected")
+    return found.to(rows.drafts.device)

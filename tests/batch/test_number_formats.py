@@ -1,0 +1,92 @@
+"""In bfloat16 a text may depend on its company: that is said, and a run goes on with the same company."""
+
+import pytest
+import torch
+
+from gencli.models.base import ModelSpec
+from tests.batch.test_command import cut
+
+ROWS = [{"prompt": f"Row {n}", "max_tokens": 3} for n in range(6)]
+SAID = "In bfloat16 a text may depend on what is computed beside it"
+
+
+def tiny(dtype, *flags):
+    return ("--model", "tiny", "--dtype", dtype, "--seed", "1", *flags)
+
+
+def resumed(bench, dtype, *flags, begun=("--max-batch", "2")):
+    """A run that was cut after two rows and is gone on with."""
+    bench.write(ROWS)
+    cut(bench, 2, *tiny(dtype, *begun))
+    return bench.run("--resume", "--no-timings", *tiny(dtype, *flags))
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "is_promised"),
+    [
+        ("cpu", torch.float32, True),
+        ("cpu", torch.float16, True),
+        ("cpu", torch.bfloat16, False),
+        ("cuda", torch.float32, True),
+        ("cuda", torch.float16, False),
+        ("cuda", torch.bfloat16, False),
+        ("mps", torch.float16, False),
+    ],
+)
+def test_a_runner_says_whether_texts_depend_on_their_company(device, dtype, is_promised):
+    spec = ModelSpec("m", 2, 8, torch.device(device), dtype)
+    assert spec.is_batch_invariant == is_promised
+
+
+@pytest.mark.parametrize(("dtype", "count"), [("bfloat16", 1), ("float32", 0)])
+def test_a_batch_says_it_once(bench, dtype, count):
+    bench.write(ROWS)
+    assert bench.call(bench.input, *tiny(dtype)).err.count(SAID) == count
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--max-batch", "4"), "--max-batch was 2 and is 4"),
+        (("--max-batch", "2", "--draft", "ngram"), "--draft was 'none' and is 'ngram'"),
+    ],
+)
+def test_in_bfloat16_a_run_does_not_go_on_in_other_company_unless_allowed(bench, flags, said):
+    refused = resumed(bench, "bfloat16", *flags)
+    assert refused.code == 2
+    assert f"{said}. In this number format that may change texts." in refused.err
+    assert "go on all the same with --allow-other-batch" in refused.err
+    allowed = bench.run("--resume", "--allow-other-batch", *tiny("bfloat16", *flags))
+    assert (allowed.code, len(bench.results)) == (0, len(ROWS))
+
+
+def test_in_bfloat16_a_run_goes_on_in_the_same_company(bench):
+    assert resumed(bench, "bfloat16", "--max-batch", "2").code == 0
+
+
+@pytest.mark.parametrize("flags", [("--max-batch", "4"), ("--draft", "ngram")])
+def test_in_float32_a_run_goes_on_in_any_company(bench, flags):
+    assert resumed(bench, "float32", *flags).code == 0
+
+
+def test_a_planned_batch_size_is_kept_where_texts_depend_on_it(bench):
+    planned = ("--kv-memory", "4M", "--max-tokens", "100")
+    done = resumed(bench, "bfloat16", "--kv-memory", "16M", "--max-tokens", "100", begun=planned)
+    assert (done.code, "samples run side by side" in done.err) == (0, False)
+
+
+def test_a_run_does_not_go_on_in_another_number_format_that_auto_takes(bench, monkeypatch):
+    """As on another machine, whose CPU computes bfloat16."""
+    from gencli.batch import prepare
+
+    bench.write(ROWS)
+    cut(bench, 2, *tiny("auto"))
+    monkeypatch.setattr(prepare, "pick_dtype", lambda *given, **named: (torch.bfloat16, ""))
+    done = bench.run("--resume", *tiny("auto"))
+    assert (done.code, "number format was 'float32' and is 'bfloat16'" in done.err) == (2, True)
+
+
+def test_permission_needs_a_run_to_go_on_with(bench):
+    bench.write(ROWS)
+    done = bench.run("--allow-other-batch")
+    assert (done.code, "Add --resume" in done.err) == (2, True)

@@ -1,0 +1,73 @@
+"""What Tab offers in a chat."""
+
+import pytest
+
+from gencli.chat.commands import COMMANDS, KEYS, obey, same_again
+from gencli.chat.complete import complete
+from gencli.chat.conversation import Conversation
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "some"),
+    [
+        ("/pre", "/pre", ["/preset"]),
+        ("/", "/", [f"/{name}" for name in COMMANDS]),
+        ("/set top", "top", ["top-k", "top-p"]),
+        ("/set sampler g", "g", ["gumbel", "greedy"]),
+        ("/set ignore-eos ", "", ["on", "off", "default"]),
+        ("/set stage top_k:t", "top_k:t", ["top_k:ties="]),
+        ("/set nothing x", "x", []),
+        ("/show mod", "mod", ["model"]),
+        ("/show top", "top", ["top-k", "top-p", "top_p"]),
+        ("/preset cr", "cr", ["creative"]),
+        ("/system d", "d", ["default"]),
+        ("/schema o", "o", ["off"]),
+        ("/undo x", "", []),
+        ("a turn", "", []),
+        ("//help", "", []),
+    ],
+)
+def test_tab_offers_what_may_follow(chat, monkeypatch, tmp_path, line, word, some):
+    monkeypatch.chdir(tmp_path)
+    assert complete(line, chat) == (word, some)
+
+
+def test_tab_offers_files_for_the_commands_that_take_them(chat, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.json", "b.txt", "c.yaml", ".hidden.json", "folder/d.json"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{}")
+    assert complete("/load ", chat)[1] == ["a.json", "folder/"]
+    assert complete("/load folder/", chat)[1] == ["folder/d.json"]
+    assert complete("/load .h", chat)[1] == [".hidden.json"]
+    assert complete(f"/load {tmp_path}/a", chat)[1] == [f"{tmp_path}/a.json"]
+    assert complete("/schema ", chat)[1] == ["off", "a.json", "c.yaml", "folder/"]
+    assert complete("/preset ./", chat)[1] == ["./c.yaml", "./folder/"]
+    assert complete("/load /nowhere/", chat)[1] == []
+
+
+def test_history_shows_what_was_said(chat, scene):
+    assert obey("/history", chat, scene).text.splitlines() == ["[1] Hi", "Hello.", "[2] Who?", "Me."]
+    short = obey("/history 1", chat, scene).text.splitlines()
+    assert short == ["(1 earlier turn; /history shows all.)", "[2] Who?", "Me."]
+    kind = chat.with_conversation(chat.conversation.asked("Go on").answered("Well", "interrupted"))
+    kind = obey("/system Be kind.", kind, scene).chat
+    lines = obey("/history", kind, scene).text.splitlines()
+    assert (lines[0], lines[-1]) == ("[system] Be kind.", "Well [interrupted]")
+    assert (
+        obey("/history", chat.with_conversation(Conversation(1)), scene).text == "Nothing has been said yet."
+    )
+
+
+def test_help_names_the_keys(chat, scene):
+    assert obey("/help", chat, scene).text.endswith(KEYS)
+
+
+def test_an_attempt_that_gives_the_same_answer_is_told():
+    before = Conversation(1).asked("Hi").answered("Hello.", "eos")
+    again = before.again()
+    assert "The same answer again" in same_again(before, again.answered("Hello.", "eos"))
+    assert same_again(before, again.answered("Bye.", "eos")) == ""
+    assert same_again(before, before.asked("Hi").answered("Hello.", "eos")) == ""
+    assert same_again(Conversation(1), before) == ""

@@ -1,0 +1,99 @@
+"""What Tab offers in bash, zsh and fish, and that it is quick."""
+
+import pytest
+
+from gencli.tab_words import stage_order, stage_values
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@pytest.fixture
+def tab(gencli, monkeypatch, tmp_path):
+    """Call `tab(shell, *words)`: what is offered for the last of the words, a line for each."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("folder", "folder/inner", ".hidden"):
+        (tmp_path / name).mkdir()
+    for name in ("mine.yaml", "stage.py", "notes.txt"):
+        (tmp_path / name).write_text("")
+
+    def press(shell, *words):
+        monkeypatch.setenv("_GENCLI_COMPLETE", f"complete_{shell}")
+        monkeypatch.setenv("COMP_WORDS", "\n".join(words))
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", " ".join(words))
+        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+        result = gencli()
+        assert result.code == 0, result.err
+        return result.out.splitlines()
+
+    return press
+
+
+# Bash takes words apart at = and :, and puts what is offered in the place of the last part.
+BASH = {
+    "a command": ("r", ["run"]),
+    "a stage to show": ("stages show to", ["top_k", "top_p"]),
+    "a stage or file to check": ("stages check sta", ["stage.py"]),
+    "presets to compare": ("config diff precise cr", ["creative"]),
+    "presets and files to check": ("config lint m", ["mine.yaml"]),
+    "a drafter": ("run --draft s", ["suffix"]),
+    "a drafter that is a folder": ("run --draft fo", ["folder/"]),
+    "a folder in a folder": ("run --model folder/", ["folder/inner/"]),
+    "a model": ("run -m tiny-", ["tiny-draft"]),
+    "a weaker model": ("run --contrast tiny-", ["tiny-draft"]),
+    "a preset": ("run --preset cr", ["creative"]),
+    "a preset behind an equals sign": ("run --preset = cr", ["creative"]),
+    "a preset's file": ("run --preset ./", ["./folder/", "./mine.yaml"]),
+    "a field of a stage": ("run --stage top_k : t", ["ties="]),
+    "all fields of a stage": ("run --stage temperature :", ["temperature="]),
+    "a field behind an equals sign": ("run --stage = top_k : t", ["ties="]),
+    "an order": ("run --chain top_k,te", ["top_k,temperature"]),
+    "a choice": ("run --sampler gu", ["gumbel"]),
+    "a command of a command": ("config sh", ["show"]),
+    "a flag of a command of a command": ("config show --top-", ["--top-k", "--top-p"]),
+    "a model to show": ("models show tiny-", ["tiny-draft"]),
+    "nothing behind a model": ("models show tiny t", []),
+    "a shell": ("completion z", ["zsh"]),
+    "nothing for a prompt": ("run Onc", []),
+}
+
+
+@pytest.mark.parametrize(("words", "offered"), BASH.values(), ids=BASH)
+def test_bash_is_offered(tab, words, offered):
+    assert tab("bash", "gencli", *words.split(" ")) == offered
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("run --preset=cr", "--preset=creative"),
+        ("run --stage top_k:t", "top_k:ties="),
+        ("run --stage=top_k:t", "--stage=top_k:ties="),
+        ("stages show top_p", "top_p"),
+        ("run --draft subf", None),
+    ],
+)
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_zsh_and_fish_are_offered_whole_words(tab, shell, words, offered):
+    text = "\n".join(tab(shell, "gencli", *words.split())).replace("\\", "").replace("::", ":")
+    assert (offered in text) if offered else (text in ("", "_files"))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_all_commands_are_offered_with_what_they_do(tab, shell):
+    lines = tab(shell, "gencli", "co")
+    assert [word for word in ("completion", "config") if not any(word in line for line in lines)] == []
+
+
+def test_a_field_that_was_given_is_not_offered_again_and_its_choices_are():
+    assert stage_values("top_k:k=3,") == ["top_k:k=3,ties=", "top_k:k=3,keep="]
+    assert stage_values("top_k:ties=k") == ["top_k:ties=keep"]
+    assert stage_values("none:") == []
+    assert "penalties,top_k" in stage_order("penalties,to")
+    assert stage_order("top_k,top_k") == []
+
+
+def test_the_script_of_bash_puts_no_space_behind_what_goes_on(gencli):
+    script = gencli("completion", "bash").out
+    assert "compopt -o nospace" in script
+    assert script.endswith("complete -o default -F _gencli_completion gencli\n")

@@ -1,0 +1,48 @@
+"""A notice says what a person has to know, once."""
+
+import pytest
+
+from gencli.cli.help import command_help
+from tests.cli.conftest import ROOT
+
+CALENDAR = '[{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]'
+
+
+@pytest.fixture
+def tools(tmp_path):
+    path = tmp_path / "tools.json"
+    path.write_text(CALENDAR)
+    return path
+
+
+def test_a_document_that_is_cut_is_told_once(run):
+    result = run("--regex", "a{90}", "--max-tokens", "5", "hi")
+    assert result.code == 6
+    assert result.err.count("--max-tokens") == 1
+
+
+def test_a_text_that_is_cut_beside_one_that_failed_is_told(run):
+    result = run("--regex", "a{90}", "--max-tokens", "5", "--partial", "hi")
+    assert result.err.count("--max-tokens") == 1
+    assert "Cut at --max-tokens 5" in run("--max-tokens", "5", "hi").err
+
+
+def test_what_a_grammar_does_to_a_length_is_told_once_for_all_samples(run):
+    result = run("--choice", "ab", "--choice", "cd", "--min-tokens", "9", "-n", "4", "hi")
+    assert result.err.count("The grammar allows nothing more") == 1
+    assert "min_tokens did not make 4 of 4 texts longer" in result.err
+
+
+def test_tools_that_the_prompt_does_not_name_are_told(run, tools):
+    said = "The prompt does not name the tools"
+    short = ("--tools", tools, "--max-tokens", "3", "--seed", "1")
+    assert said in run(*short, "hi").err
+    assert said not in run(*short, "Call look_up.").err
+    assert said not in run(*short, "--chat", "hi").err
+    assert said not in run(*short, "--quiet", "hi").err
+
+
+def test_no_page_shows_a_default_in_python():
+    pages = [(ROOT / "docs" / name).read_text() for name in ("cli.md", "presets.md", "stages.md")]
+    for text in (command_help(), *pages):
+        assert not [word for word in ("default: ()", "(,)", "None)", "True)", "False)") if word in text]

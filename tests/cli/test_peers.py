@@ -1,0 +1,125 @@
+"""A name that gencli does not have is answered with the one that was meant, wherever it is written."""
+
+import re
+
+import pytest
+
+from gencli.batch.options import OWN
+from gencli.batch.overrides import refuse_key
+from gencli.chat.commands import COMMANDS as SLASH
+from gencli.chat.show import find_option
+from gencli.cli.app import COMMANDS
+from gencli.environment import environment_layer
+from gencli.errors import UsageError
+from gencli.options import OPTIONS
+from gencli.peers import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES
+from gencli.presets.keys import unknown_key
+
+KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--temp", "Did you mean --temperature?"),
+        ("--n-predict", "Did you mean --max-tokens?"),
+        ("--max_new_tokens", "Did you mean --max-tokens?"),
+        ("--output-format", "Did you mean --format?"),
+        ("--repeat-last-n", "Did you mean --penalty-window?"),
+        ("--tensor-parallel-size", "Did you mean --tp?"),
+        ("--topk", "Did you mean --top-k?"),
+        ("--top", "Did you mean --top-k or --top-p?"),
+        ("--eos", "Did you mean --ignore-eos?"),
+        ("--max_tokns", "Did you mean --max-tokens?"),
+        ("--logprobs", "--best-of and --beams give a score"),
+        ("--ctx-size", "the model's whole context; --max-tokens limits"),
+        ("--prompt", "it is the argument"),
+        ("-p", "it is the argument"),
+        ("--progress", "--quiet turns it off"),
+        ("-cnv", "There is no option -cnv.\nHint: gencli chat"),
+        ("--nope", "See gencli run --help."),
+        ("--x", "See gencli run --help."),
+        ("--" + "x" * 100_000, "See gencli run --help."),
+    ],
+)
+def test_a_flag_that_is_not_there_names_the_one_of_the_same_meaning(gencli, flag, said):
+    result = gencli("run", flag, "3", "hi")
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-temp", "0.5"], "-temp is read as -t emp. Did you mean --temperature?"),
+        (["-ngl", "99"], "-ngl is read as -n gl. The whole model lies on --device"),
+    ],
+)
+def test_a_long_name_behind_one_dash_is_recognised(gencli, arguments, said):
+    result = gencli("run", *arguments, "hi")
+    assert (result.code, said in result.err) == (2, True), result.err
+
+
+def _of_environment(name):
+    return environment_layer({f"GENCLI_{name.upper()}": "1"})
+
+
+def _raised(call, name):
+    with pytest.raises(UsageError) as caught:
+        call(name)
+    return f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("say", "spelled"),
+    [
+        (unknown_key, "'temperature'"),
+        (lambda name: refuse_key(name).message, "'temperature'"),
+        (lambda name: _raised(find_option, name), "temperature"),
+        (lambda name: _raised(_of_environment, name), "GENCLI_TEMPERATURE"),
+    ],
+    ids=["preset", "row", "/set", "environment"],
+)
+def test_keys_and_variables_are_answered_as_flags_are(say, spelled):
+    for name in ("temp", "temprature", "tempereture"):
+        assert f"Did you mean {spelled}?" in say(name)
+    assert "cut, and " in say("mirostat")
+    assert "Did you mean" not in say("nope")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate"], "Did you mean 'run'?"),
+        (["help"], "Did you mean '--help'?"),
+        (["ls"], "Did you mean 'models'?"),
+        (["stages", "shwo"], "Did you mean 'show'?"),
+        (["config", "ls"], "Did you mean 'list'?"),
+        (["stages"], "gencli stages needs one of: check, list, show."),
+        (["schema", "adit"], "Did you mean 'audit'?"),
+        (["schema"], "gencli schema needs one of: audit."),
+        (["completion"], "gencli completion needs one of: bash, zsh, fish."),
+        (["completion", "tcsh"], "gencli completion takes bash, zsh, fish, not 'tcsh'."),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_is_not_there_or_missing_names_those_that_are(gencli, arguments, said):
+    result = gencli(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+
+
+def test_the_table_names_options_and_commands_that_exist():
+    assert set(OPTION_NAMES) <= KEYS
+    placeholders = {key for text in SENTENCES for key in re.findall(r"{(\w+)}", text)}
+    assert placeholders <= KEYS
+    sub_commands = {"list", "show", "check", "lint", "diff", "export"}
+    assert set(COMMAND_NAMES) <= {*COMMANDS, *sub_commands, "--help", "--version"}
+    assert set(SLASH_NAMES) <= set(SLASH)
+
+
+@pytest.mark.parametrize("table", [{**OPTION_NAMES, **SENTENCES}, SLASH_NAMES], ids=["options", "slash"])
+def test_a_name_of_others_stands_for_one_thing_and_is_no_name_of_gencli(table):
+    names = [name for others in table.values() for name in others.split()]
+    assert sorted(names) == sorted(set(names))
+    assert set(names).isdisjoint(KEYS if table is not SLASH_NAMES else SLASH)

@@ -1,0 +1,240 @@
+"""On a terminal no text of others is obeyed: each command is walked through with one hostile text."""
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from gencli.cli.app import COMMANDS, make_app
+from gencli.cli.render import Terminal
+from gencli.models.places import bundled_folder
+
+ROOT = Path(__file__).parents[2]
+pty = pytest.importorskip("pty")
+
+# Clipboard, title, colour, two ways to write CSI, text direction, an invisible character, the start of the
+# line, and rich's markup.
+HOSTILE = (
+    "\x1b]52;c;cHdu\x07\x1b]0;pwn\x07\x1b[35;7;53m\x9b31m\u202e\u2066\u200bQ\rW[red]x[/red][link=f:/]y[/link]"
+)
+OURS = re.compile(r"\x1b\[(\?\d+[lh]|2K|J|\d*A|[\d;]*m)|\r\n|\r(?!W)")
+MAIN = "import json, sys; from gencli.cli.app import main; [main(one) for one in json.loads(sys.argv[1])]"
+FAKE = ("-m", "fake", "--max-tokens", "3", "--seed", "1")
+PLUGIN = """
+from dataclasses import dataclass
+from processors.base import Params, Processor
+from processors.params import param
+raise RuntimeError({text!r})
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder in which every name and text that can be hostile is."""
+    place = tmp_path_factory.mktemp("hostile")
+    (place / "configs").mkdir()
+    (place / "configs" / "evil.yaml").write_text(f"# {HOSTILE}\nban: {json.dumps([HOSTILE])}\n")
+    (place / f"{HOSTILE.replace('/', '|')}.yaml").write_text(f"{json.dumps(HOSTILE)}: 1\n")
+    (place / "plugin.py").write_text(PLUGIN.format(text=HOSTILE))
+    (place / "prompt.txt").write_text(HOSTILE)
+    schema = {"type": "object", "properties": {HOSTILE: {"type": "string", "pattern": HOSTILE}}}
+    (place / "schema.json").write_text(json.dumps(schema))
+    rows = [
+        {"id": HOSTILE, "prompt": HOSTILE},
+        {"id": "b", "prompt": "x", HOSTILE: 1},
+        {"id": "c", "top_k": 1},
+    ]
+    (place / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (place / "bad.jsonl").write_text(json.dumps({"id": "a", "prompt": "x", "choice": HOSTILE}) + "\n")
+    model = place / "model"
+    shutil.copytree(bundled_folder("tiny"), model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "architectures": [HOSTILE]}))
+    (model / "chat_template.jinja").write_text(f"{{{{ raise_exception({json.dumps(HOSTILE)}) }}}}")
+    broken = place / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text(json.dumps({"model_type": HOSTILE}))
+    return place
+
+
+WALK = {
+    "run": [
+        (*FAKE, "--choice", HOSTILE, "hi"),
+        (*FAKE, "--choice", HOSTILE, "--format", "json", "hi"),
+        (*FAKE, HOSTILE, "hi", "--stats"),
+        (*FAKE, HOSTILE, "hi", "--no-stream"),
+        (*FAKE, "--file", "prompt.txt", "--file", "prompt.txt", "-n", "2"),
+        (*FAKE, "--file", HOSTILE),
+        (*FAKE, "--preset", HOSTILE, "hi"),
+        (*FAKE, "--show-chain", "--ban", HOSTILE),
+        (*FAKE, "--show-chain", "--preset", "evil"),
+        (*FAKE, "--chain", HOSTILE, "hi"),
+        (*FAKE, "--stop-regex", f"({HOSTILE}", "hi"),
+        (*FAKE, "--regex", f"({HOSTILE}", "hi"),
+        (*FAKE, "--grammar", f"root ::= {HOSTILE}\n", "hi"),
+        (*FAKE, "--json-schema", "schema.json", "hi"),
+        (*FAKE, "--json-schema", HOSTILE, "hi"),
+        (*FAKE, "--tools", HOSTILE, "hi"),
+        (*FAKE, "--plugin", "./plugin.py", "hi"),
+        (*FAKE, "--output", f"none/{HOSTILE}", "hi"),
+        ("-m", HOSTILE, "hi"),
+        ("-m", "model", "--chat", "hi"),
+        ("-m", "broken", "hi"),
+        (f"--{HOSTILE}",),
+        (*FAKE, "--temperature", HOSTILE, "hi"),
+    ],
+    "batch": [
+        ("rows.jsonl", *FAKE, "-o", "-", "--keep-input"),
+        ("rows.jsonl", *FAKE, "-o", "-", "--format", "csv"),
+        ("rows.jsonl", *FAKE, "--dry-run"),
+        ("bad.jsonl", *FAKE, "-o", "-"),
+        ("rows.jsonl", *FAKE, "--template", f"{{{{ row[{json.dumps(HOSTILE)}] }}}}", "-o", "-"),
+        ("rows.jsonl", *FAKE, "--template", f"{{% {HOSTILE} %}}", "-o", "-"),
+        (HOSTILE, *FAKE),
+        ("rows.jsonl", *FAKE, "-o", HOSTILE),
+        ("rows.jsonl", "-m", HOSTILE, "-o", "-"),
+    ],
+    "chat": [("-m", HOSTILE), ("--preset", HOSTILE), ("-m", "model", "--system", HOSTILE)],
+    "models": [
+        ("list", "."),
+        ("list", HOSTILE),
+        ("show", "model"),
+        ("show", HOSTILE),
+        ("show", "broken"),
+        (HOSTILE,),
+    ],
+    "schema": [("audit", "schema.json"), ("audit", HOSTILE), ("audit", "./none.json"), (HOSTILE,)],
+    "tokenize": [
+        (HOSTILE, "-m", "fake"),
+        ("-m", HOSTILE, "x"),
+        ("-m", "fake", "--decode", "27,91,51,49,109"),
+    ],
+    "doctor": [()],
+    "completion": [(HOSTILE,)],
+    "stages list": [("--plugin", "./plugin.py"), ("--plugin", HOSTILE)],
+    "stages show": [(HOSTILE,)],
+    "stages check": [("plugin.py",), (HOSTILE,)],
+    "config list": [()],
+    "config show": [("--preset", "evil"), ("--preset", "evil", "--format", "yaml"), (HOSTILE,)],
+    "config lint": [(f"{HOSTILE.replace('/', '|')}.yaml",), (HOSTILE,)],
+    "config diff": [("evil", "creative"), (HOSTILE, "evil")],
+    "config schema": [("--plugin", HOSTILE)],
+    "config export": [("--preset", "evil"), ("--stop", HOSTILE)],
+    "config path": [()],
+    "bench grammar": [(HOSTILE,)],
+    "bench batch": [(HOSTILE,)],
+    "bench speculate": [("--prompts", HOSTILE), ("-m", HOSTILE)],
+}
+
+
+def commands():
+    """Every command by its words, those of groups included."""
+    from typer.main import get_command
+
+    for name, command in get_command(make_app(COMMANDS)).commands.items():
+        inner = getattr(command, "commands", None)
+        yield from (f"{name} {word}" for word in inner) if inner else [name]
+
+
+def shown(calls, folder, *, stdin=b""):
+    """What these calls of the command line write to a terminal that is their stdout and stderr."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, json.dumps(calls)],
+        stdin=subprocess.PIPE,
+        stdout=follower,
+        stderr=follower,
+        cwd=folder,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "PYTHONPATH": str(ROOT)},
+    )
+    os.close(follower)
+    process.stdin.write(stdin)
+    process.stdin.close()
+    return read_all(leader, process)
+
+
+def read_all(leader, process):
+    chunks = []
+    try:
+        while chunk := os.read(leader, 65536):
+            chunks.append(chunk)
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    os.close(leader)
+    assert process.wait(timeout=60) == 0
+    return b"".join(chunks).decode()
+
+
+def obeyed(output):
+    """The characters that the terminal would obey, without those of gencli's own drawings."""
+    rest = OURS.sub("", output.replace("\x1b[35;7;53m", "\x1b"))
+    return [char for char in rest if unicodedata.category(char) in ("Cc", "Cf") and char not in "\n\t"]
+
+
+@pytest.mark.parametrize(
+    "text", [HOSTILE, "\U0001f468\u200d\U0001f469 \u0645\u06cc\u200c\u062e", "a\u200d\u200d"], ids=ascii
+)
+def test_a_stream_of_pieces_shows_what_the_whole_text_does(text):
+    streams = [io.StringIO() for _ in range(3)]
+    Terminal(streams[0]).write(text)
+    Terminal(streams[1]).writelines(text)
+    pieces = Terminal(streams[2])
+    for start in range(0, len(text), 3):
+        pieces.write(text[start : start + 3])
+        pieces.write("")
+    assert len({stream.getvalue() for stream in streams}) == 1
+
+
+def test_gencli_draws_on_a_terminal_with_codes_of_its_own():
+    stream = io.StringIO()
+    Terminal(stream).draw("\x1b[J")
+    assert stream.getvalue() == "\x1b[J"
+
+
+def test_every_command_is_walked_through():
+    assert sorted(WALK) == sorted(commands())
+
+
+@pytest.mark.parametrize("words", WALK)
+def test_no_command_lets_the_terminal_obey_a_foreign_text(words, folder):
+    calls = [[*words.split(), *arguments] for arguments in WALK[words]]
+    output = shown(calls, folder)
+    assert obeyed(output) == [], output
+    if words not in ("doctor", "config path", "config schema"):
+        assert "pwn" in output
+    assert "Traceback" not in output
+
+
+def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
+    leader, follower = pty.openpty()
+    call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200"]
+    env = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "XDG_STATE_HOME": str(folder)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, json.dumps([call])],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        cwd=folder,
+        env={**os.environ, **env, "PYTHONPATH": str(ROOT)},
+    )
+    os.close(follower)
+    paste = HOSTILE.replace("\r", "")
+    turns = (f"\x1b[200~{paste}\x1b[201~\r", "/edit\r", "\x15\x04")
+    output = ""
+    for turn in turns:
+        seen = ""
+        while not re.search(r"\x1b\[\?2004h.*\x1b\[\?25h$", seen, re.DOTALL):  # a new input line
+            seen += os.read(leader, 65536).decode(errors="replace")
+        output += seen
+        os.write(leader, turn.encode())
+    output += read_all(leader, process)
+    assert output.count("pwn") >= 3  # typed, answered, edited
+    for foreign in ("\x1b]52", "\x1b]0;pwn", "\x1b[35;7;53m", "\x9b", "\u202e", "\u2066", "\u200b"):
+        assert foreign not in output

@@ -1,0 +1,142 @@
+"""On a device of its own: the same texts, one wait for the device a step, and no tensor left on the host."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gencli.drafters.adaptive import AdaptiveDrafter
+from gencli.drafters.model import ModelDrafter
+from gencli.drafters.ngram import NgramDrafter
+from gencli.models.fake import FakeRunner
+from gencli.models.hf import HFRunner
+from gencli.request import Drafting, Guidance, Limits, Verification
+from tests.beams.harness import request as search
+from tests.beams.harness import texts as searched
+from tests.drafters.cases import LETTERS, WIDTH, everything, outcomes
+from tests.engine.harness import request
+from tests.models.tiny_models import build
+from tests.sham import CUDA, on_sham, sham_device
+
+READ = ("tolist", "gencli/chosen.py:read")  # of what a step chose: the one thing that the host waits for
+READ_DRAFT = ("tolist", "gencli/drafters/chooser.py:__call__")  # of a draft model's choice, once a pass
+
+
+class Counting(FakeRunner):
+    """The fake model, which counts the steps that choose a token."""
+
+    def __init__(self, width=WIDTH, **options):
+        super().__init__(width, **options)
+        self.steps = 0
+
+    def forward(self, plan):
+        self.steps += bool(plan.num_rows)
+        return super().forward(plan)
+
+
+def short(requests):
+    return [replace(one, limits=Limits(max_tokens=min(one.limits.max_tokens, 8))) for one in requests]
+
+
+def check(requests, *, drafter=lambda **where: None, **options):
+    """Compare both devices; the host waits for each step's tokens, and for no more but a draft model's."""
+    here, _ = outcomes(requests, runner=Counting(), drafter=drafter(), **options)
+    with sham_device() as seen:
+        runner = Counting(device=CUDA)
+        there, stood = outcomes(requests, runner=runner, drafter=drafter(device=CUDA), **options)
+    assert there == here
+    assert seen.waits.pop(READ) == runner.steps
+    assert set(seen.waits) <= {READ_DRAFT}
+    return stood
+
+
+def test_each_stage_stop_and_grammar():
+    check(short(everything()), max_batch=16)
+
+
+DRAFTERS = {
+    "ngram": lambda **where: NgramDrafter(),
+    "model": lambda **where: ModelDrafter(FakeRunner(WIDTH, **where)),
+}
+
+
+@pytest.mark.parametrize("policy", ["match", "rejection", "lossy-typical"])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_drafts_however_they_are_verified(name, policy):
+    def drafter(**where):
+        return AdaptiveDrafter(DRAFTERS[name](**where), name=name, clock=lambda: 0.0)
+
+    two = "allowed=[97,98]"
+    chains = (LETTERS, f"{two} | temperature=0.7 | top_p=0.9", f"{two} | repetition=1.3 | top_k=3")
+    drafting = Drafting(name, 3, verification=Verification(policy))
+    requests = [request("abcabcdabc", key=c, chain=c, drafting=drafting) for c in chains]
+    assert check(requests, drafter=drafter)
+
+
+def test_guidance_beside_requests_without():
+    guidance = Guidance(1.7, tuple(b"cold "), cutoff=0.05)
+    chain = "repetition=1.3 | temperature=0.8 | top_p=0.9"
+    requests = [request(c * 9, key=c, chain=chain, guidance=guidance) for c in "ab"]
+    check([*requests, request("c", chain=chain)], max_batch=4, step_tokens=8)
+
+
+def test_searches_and_choices_among_samples():
+    requests = [search("a"), search("Hello", width=3), request("b", chain=LETTERS, best_of=3, n=2)]
+    here = searched(requests, runner=Counting())
+    with sham_device() as seen:
+        runner = Counting(device=CUDA)
+        assert searched(requests, runner=runner) == here
+    assert sum(seen.waits.values()) == runner.steps, seen.waits  # a search reads its own, once a step
+
+
+class Wide(FakeRunner):
+    """The fake model with logits of 8,256 ids, more than are drawn from one by one."""
+
+    def __init__(self):
+        super().__init__(258)
+        self.table = self.table.repeat(1, 32).to(CUDA)
+        self._spec = replace(self._spec, vocab_size=self.table.shape[1], device=CUDA)
+
+
+# Kernels that a decode step of 8 rows launches outside the model, by chain. Raise a number only for a reason.
+LAUNCHES = {
+    "temperature=0": 42,
+    "temperature=0.8": 214,
+    "temperature=0.8 | top_k=50": 234,
+    "temperature=0.8 | top_p=0.9": 253,
+    "temperature=0.8 | min_p=0.05": 228,
+    "repetition=1.1 | temperature=0.8": 271,
+    "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95": 397,
+}
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13")
+@pytest.mark.parametrize("chain", LAUNCHES)
+def test_a_step_launches_no_more_kernels_than_the_table_says(chain):
+    counts = []
+    for tokens in (4, 12):
+        with sham_device() as seen:
+            requests = [
+                request(c * 5, key=c, chain=f"ignore_eos=true | {chain}", max_tokens=tokens)
+                for c in "abcdefgh"
+            ]
+            outcomes(requests, runner=Wide(), max_batch=8)
+            counts.append(sum(seen.launches.values()))
+    assert (counts[1] - counts[0]) / 8 <= LAUNCHES[chain]
+
+
+CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "phi3", "falcon_h1"])
+def test_prompts_chunks_and_decoding_share_steps_on_a_model(kind):
+    sizes = {"a": 3, "b": 40, "c": 12, "d": 1, "e": 25}
+    requests = [request(c * size, key=c, chain=CHAIN, max_tokens=6) for c, size in sizes.items()]
+    here = outcomes(requests, runner=HFRunner(build(kind), max_lanes=4), max_batch=3, step_tokens=16)
+    with sham_device() as seen:
+        runner = HFRunner(on_sham(build(kind)), max_lanes=4)
+        assert outcomes(requests, runner=runner, max_batch=3, step_tokens=16) == here
+    new_cache = (
+        {("tensor of host values", "gencli/models/calls.py:__call__")} if kind == "falcon_h1" else set()
+    )
+    assert set(seen.waits) == {READ} | new_cache

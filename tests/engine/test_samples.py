@@ -1,0 +1,75 @@
+"""Samples of a request are made as slots come free: their number costs nothing before their turn."""
+
+import tracemalloc
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from gencli.beams.engine import ChoosingEngine
+from gencli.events import Finish, Token
+from gencli.models.fake import FakeRunner
+from gencli.request import Limits
+from gencli.structured.attempts import Attempts
+from tests.engine.harness import TOKENIZER, engine, generate, request
+
+MANY = 1_000_000
+
+
+def asked(n, **rest):
+    return replace(request("hi", max_tokens=2), n=n, **rest)
+
+
+@pytest.mark.parametrize("best_of", [None, MANY], ids=["n", "best_of"])
+def test_a_million_samples_are_queued_in_flat_memory(best_of):
+    on = ChoosingEngine(FakeRunner(), TOKENIZER)
+    list(Attempts(on).run())
+    tracemalloc.start()
+    attempts = Attempts(on)
+    attempts.submit(asked(1 if best_of else MANY, best_of=best_of))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20
+
+
+def test_the_first_of_a_million_samples_come_at_once_and_an_interrupt_ends_the_rest():
+    on = engine()
+    on.submit(asked(20_000))
+    events = on.run()
+    first = next(event for event in events if isinstance(event, Finish))
+    assert first.sample < 8
+    on.interrupt()
+    rest = [event for event in events if not isinstance(event, Token)]
+    assert len(rest) == 19_999
+    assert rest[-1].reason == "interrupted"
+    assert sorted({event.sample for event in (first, *rest)}) == list(range(20_000))
+
+
+def test_what_waits_ends_and_what_runs_goes_on():
+    on = engine(max_batch=2)
+    on.submit(asked(500))
+    events = on.run()
+    first = list(islice(events, 1))
+    ended = [event for event in on.end_waiting() if isinstance(event, Finish)]
+    rest = [event for event in events if isinstance(event, Finish)]
+    assert {event.reason for event in ended} == {"interrupted"}
+    assert len(ended) + len(rest) + sum(isinstance(event, Finish) for event in first) == 500
+
+
+def test_samples_that_have_not_begun_run_out_of_time_too():
+    on = engine(max_batch=2)
+    on.submit(asked(300, limits=Limits(max_tokens=2, max_time=1e-9)))
+    ends = [event for event in on.run() if isinstance(event, Finish)]
+    assert sorted(event.sample for event in ends) == list(range(300))
+    assert {event.matched for event in ends} == {"max_time"}
+
+
+def test_samples_that_are_made_late_are_those_of_any_order():
+    many = generate([asked(150)], on=engine(max_batch=3))
+    few = generate([asked(150)], on=engine(max_batch=64))
+    assert {key: end.text for key, end in many.items()} == {key: end.text for key, end in few.items()}
+
+
+def test_requests_of_many_samples_take_their_turns():
+    ends = generate([replace(asked(100), id="a"), replace(asked(1), id="b")], on=engine(max_batch=2))
+    assert len(ends) == 101

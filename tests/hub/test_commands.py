@@ -1,0 +1,312 @@
+"""The commands with models of the hub: what fetches, what refuses to, and what is said."""
+
+import os
+import pty
+import subprocess
+import sys
+import time
+from hashlib import sha256
+
+import pytest
+
+from gencli.hub.cache import cached_models, find_snapshot, place_of
+from gencli.hub.names import HubName
+from tests.hub.conftest import TOKEN
+from tests.hub.server import COMMIT, Fault, Repo
+
+NAME = HubName("some/one")
+SHORT = ("--seed", "1", "--max-tokens", "3")
+WEIGHTS = "model.safetensors"
+
+
+def at_a_terminal(*arguments, answer=b"", env=()):
+    """A real process whose three streams are a terminal; its exit code and what it shows."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "gencli", *arguments]
+    process = subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower,
+        env={**os.environ, "TERM": "xterm", "NO_COLOR": "", "COLUMNS": "100", **dict(env)},
+    )  # fmt: skip
+    os.close(follower)
+    os.write(leader, answer)
+    chunks = []
+    try:
+        while chunk := os.read(leader, 4096):
+            chunks.append(chunk)
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    os.close(leader)
+    return process.wait(timeout=60), b"".join(chunks).decode()
+
+
+def test_pull_fetches_shows_the_folder_and_list_knows_it(gencli, hub):
+    result = gencli("models", "pull", "some/one")
+    folder = find_snapshot(NAME)
+    assert (result.code, result.out) == (0, f"{folder}\n")
+    assert "some/one: 2.0 MB in" in result.err
+    assert "127.0.0.1" in result.err
+    assert TOKEN not in result.err
+    listed = gencli("models", "list").out
+    assert "some/one    hub" in listed
+    assert "1 models" in listed
+    again = gencli("models", "pull", "some/one")
+    assert (again.code, again.out) == (0, result.out)
+    assert "is up to date" in again.err
+
+
+def test_run_fetches_only_if_it_is_told_to(gencli, hub):
+    refused = gencli("run", "-m", "some/one", "hi", *SHORT)
+    assert (refused.code, refused.out) == (5, "")
+    assert "--download" in refused.err
+    assert "gencli models pull some/one" in refused.err
+    assert hub.log == []
+    record = gencli("run", "-m", "some/one", "--download", "hi", *SHORT, "--format", "json").json
+    assert (record["model"], record["model_revision"]) == ("some/one", COMMIT)
+    assert gencli("run", "-m", f"some/one@{COMMIT}", "hi", *SHORT).code == 0
+
+
+@pytest.mark.parametrize("flag", ["--draft", "--contrast"])
+def test_models_beside_the_model_are_fetched_too(gencli, hub, flag):
+    assert gencli("run", flag, "some/one", "hi", *SHORT).code == 5
+    assert gencli("run", flag, "some/one", "--download", "hi", *SHORT).code == 0
+    assert find_snapshot(NAME)
+
+
+def test_the_defaults_that_come_with_the_model_hold_at_once(gencli, hub):
+    hub.repos["some/one"].files["generation_config.json"] = b'{"temperature": 0.25, "do_sample": true}'
+    record = gencli("run", "-m", "some/one", "--download", "hi", *SHORT, "--format", "json").json
+    assert {"temperature": {"temperature": 0.25}} in record["chain"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("batch", "-m", "some/one", "-"),
+        ("batch", "-m", "some/one", "--dry-run", "-"),
+        ("tokenize", "-m", "some/one", "hi"),
+        ("models", "show", "some/one"),
+        ("bench", "speculate", "--model", "some/one"),
+        ("bench", "speculate", "--draft", "some/one"),
+        ("chat", "-m", "some/one"),
+        ("chat", "-m", "some/one", "--offline"),
+        ("run", "-m", "some/one", "--offline", "hi"),
+    ],
+    ids=" ".join,
+)
+def test_no_other_command_fetches_and_each_says_how(gencli, hub, arguments):
+    result = gencli(*arguments, stdin=b'{"prompt": "hi"}\n')
+    assert (result.code, hub.log) == (5, [])
+    assert "gencli models pull some/one" in result.err
+
+
+def test_run_show_chain_doctor_and_list_ask_nobody(gencli, hub):
+    assert gencli("run", "-m", "some/one", "--show-chain").code == 0
+    assert gencli("models", "list").code == 0
+    assert "models come from 127.0.0.1" in gencli("doctor").out
+    assert hub.log == []
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_a_variable_that_forbids_the_network_is_named(gencli, hub, monkeypatch, variable):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "")
+    monkeypatch.setenv(variable, "1")
+    for command in (("run", "-m", "some/one", "--download", "hi"), ("models", "pull", "some/one")):
+        result = gencli(*command)
+        assert (result.code, f"{variable}=1" in result.err, hub.log) == (5, True, [])
+    assert f"off ({variable}=1)" in gencli("doctor").out
+
+
+def test_a_slip_of_the_pen_is_not_looked_for_on_the_hub(gencli, hub):
+    result = gencli("run", "-m", "tiyn", "hi")
+    assert (result.code, "Did you mean 'tiny'?" in result.err, hub.log) == (5, True, [])
+
+
+def test_on_a_terminal_a_model_is_fetched_with_a_bar_and_runs(hub):
+    hub.faults[WEIGHTS] = [Fault(slow=0.3)]
+    code, seen = at_a_terminal("run", "-m", "some/one", *SHORT, "hi")
+    assert code == 0, seen
+    assert "some/one: 2.0 MB in" in seen
+    assert "Fetching some/one" in seen
+    assert "MB/s" in seen or "kB/s" in seen
+    assert "Fetched 2.0 MB" in seen
+
+
+def test_much_is_asked_about_on_a_terminal(hub):
+    hub.repos["some/one"].listed[WEIGHTS] = {
+        "lfs": {"size": 12 * 10**9, "sha256": "0" * 64, "pointerSize": 130}
+    }
+    code, seen = at_a_terminal("run", "-m", "some/one", *SHORT, "hi", answer=b"n\r")
+    if "GB free" in seen:
+        pytest.skip("the disk has no room for 12 GB")
+    assert code == 5
+    assert "Fetch 12.0 GB? [y/N]" in seen
+    assert "some/one is not fetched" in seen
+
+
+def test_a_process_that_is_killed_is_gone_on_with(gencli, hub, spawn):
+    size = len(hub.repos["some/one"].files[WEIGHTS])
+    hub.faults[WEIGHTS] = [Fault(slow=60.0)]
+    process = spawn("models", "pull", "some/one", env=dict(os.environ))
+    part = place_of(NAME) / "blobs" / f"{sha256(hub.repos['some/one'].files[WEIGHTS]).hexdigest()}.incomplete"
+    while not part.exists() or part.stat().st_size < size // 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    listed = gencli("models", "list")
+    assert "some/one: partial" in listed.out
+    assert "gencli models pull some/one goes on" in listed.out
+    (row,) = (row for row in gencli("models", "list", "--format", "json").json if row["name"] == "some/one")
+    assert (row["partial"], row["unfinished_bytes"]) == (True, size // 2)
+    assert gencli("models", "pull", "some/one").code == 0
+    assert hub.fetched(WEIGHTS)[-1] == f"bytes={size // 2}-"
+
+
+def test_two_that_fetch_at_once_are_kept_apart(gencli, hub):
+    from gencli.hub.cache import alone
+
+    with alone(NAME):
+        result = gencli("models", "pull", "some/one")
+    assert (result.code, "some/one is being fetched by process" in result.err) == (2, True)
+
+
+def test_a_snapshot_that_lacks_a_file_is_partial_and_completed(gencli, hub):
+    gencli("models", "pull", "some/one")
+    (find_snapshot(NAME) / WEIGHTS).resolve().unlink()
+    assert "some/one: partial, lacks model.safetensors" in gencli("models", "list").out
+    refused = gencli("run", "-m", "some/one", "hi", *SHORT)
+    assert (refused.code, "only in part: it lacks model.safetensors" in refused.err) == (5, True)
+    assert gencli("run", "-m", "some/one", "--download", "hi", *SHORT).code == 0
+
+
+def test_rm_removes_what_is_whole_and_what_is_not(gencli, hub):
+    gencli("models", "pull", "some/one")
+    asked = gencli("models", "rm", "some/one")
+    assert (asked.code, "--yes" in asked.err) == (2, True)
+    assert find_snapshot(NAME)
+    gone = gencli("models", "rm", "some/one", "--yes")
+    assert (gone.code, "freed" in gone.out) == (0, True)
+    assert list(cached_models()) == []
+    place = place_of(NAME) / "blobs"
+    place.mkdir(parents=True)
+    (place / f"{'0' * 64}.incomplete").write_bytes(b"x" * 5000)
+    result = gencli("models", "rm", "some/one", "--yes", "--format", "json")
+    assert result.json["freed_bytes"] == 5000
+    assert not place_of(NAME).exists()
+
+
+def test_rm_of_a_revision_leaves_what_another_one_shares(gencli, hub):
+    hub.repos["some/one"].revisions = ("main", "old")
+    gencli("models", "pull", "some/one@old")
+    hub.repos["some/one"].commit = "f" * 40
+    hub.repos["some/one"].files["generation_config.json"] = b"{}"
+    gencli("models", "pull", "some/one")
+    result = gencli("models", "rm", "some/one@old", "--yes", "--format", "json")
+    assert (result.code, result.json["freed_bytes"] < 5000) == (0, True)
+    assert find_snapshot(HubName("some/one", "old")) is None
+    assert gencli("run", "-m", "some/one", "hi", *SHORT).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("pull",), 2, "takes one model"),
+        (("pull", "a/b", "c/d"), 2, "takes one model"),
+        (("pull", "tiny"), 2, "comes with gencli"),
+        (("rm", "tiny", "--yes"), 2, "comes with gencli"),
+        (("rm", "no/where", "--yes"), 5, "is not in"),
+        (("pull", "no/where"), 5, "knows no model no/where"),
+        (("pull", "some/one@nothing"), 5, "no revision nothing"),
+        (("list", "--yes"), 2, "--yes is not for models list"),
+        (("pull", "some/one", "--batch", "3"), 2, "--batch is not for models pull"),
+        (("lst",), 2, "Did you mean list?"),
+        *(((word, name), 5, "no name of the hub") for word in ("pull", "rm")
+          for name in ("../../etc", "a/b/c", "a/..", "..", "/etc/passwd", "a--b/c", "a/b@../x", "a/b@", "a b",
+                       "a/b.git", "-x/y"[1:] + "/", "a/b@x//y", "a/b@x/../../y", "\x1b[31m")),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_name_or_no_model_is_refused(gencli, hub, arguments, code, said):
+    result = gencli("models", *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert said in result.err
+    assert "\x1b" not in result.err
+
+
+def test_an_alias_stands_for_a_model_wherever_one_is_named(gencli, hub, tmp_path):
+    assert gencli("models", "alias", "small", "some/one").code == 0
+    assert gencli("models", "pull", "small").code == 0
+    assert gencli("models", "alias").out == "small: some/one\n"
+    assert "small: alias of some/one" in gencli("models", "list").out
+    assert gencli("models", "show", "small").code == 0
+    assert gencli("tokenize", "-m", "small", "hi").code == 0
+    for flags in (("-m", "small"), ("--draft", "small"), ("--contrast", "small")):
+        assert gencli("run", *flags, "hi", *SHORT).code == 0
+    record = gencli("run", "-m", "small", "hi", *SHORT, "--format", "json").json
+    assert (record["model"], record["model_revision"]) == ("small", COMMIT)
+    assert gencli("models", "alias", "small", "--remove").code == 0
+    assert gencli("models", "alias", "--format", "json").json == {}
+
+
+def test_an_alias_may_stand_for_a_folder(gencli, hub, tmp_path, monkeypatch):
+    gencli("models", "pull", "some/one")
+    monkeypatch.chdir(find_snapshot(NAME).parent)
+    assert gencli("models", "alias", "here", COMMIT).code == 0
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()  # a folder of that name does not take its place
+    assert gencli("run", "-m", "here", "hi", *SHORT).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("tiny", "some/one"), "means something else"),
+        (("fake", "some/one"), "means something else"),
+        (("ngram", "some/one"), "means something else"),
+        (("none", "some/one"), "means something else"),
+        (("a/b", "some/one"), "cannot be an alias"),
+        (("../x", "some/one"), "cannot be an alias"),
+        (("a@b", "some/one"), "cannot be an alias"),
+        (("", "some/one"), "cannot be an alias"),
+        (("x", "../../x"), "neither a folder nor"),
+        (("x", "tiny"), "comes with gencli"),
+        (("x", "small"), "is itself an alias"),
+        (("gpt2", "some/one"), "The alias old stands for gpt2"),
+        (("x", "y", "z"), "takes a name"),
+        (("nothing",), "no alias 'nothing'"),
+        (("nothing", "--remove"), "no alias 'nothing'"),
+        (("--remove",), "takes a name"),
+    ],
+    ids=str,
+)
+def test_an_alias_that_would_confuse_is_refused(gencli, hub, arguments, said):
+    gencli("models", "alias", "small", "some/one")
+    gencli("models", "alias", "old", "gpt2")
+    result = gencli("models", "alias", *arguments)
+    assert (result.code, said in result.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"a": 1}', "null", "\ufeff{}", "[" * 99999], ids=lambda t: t[:9]
+)
+def test_a_damaged_file_of_aliases_is_named_and_harms_no_bundled_model(gencli, hub, tmp_path, text):
+    path = tmp_path / "config" / "gencli" / "aliases.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    result = gencli("run", "-m", "small", "hi", *SHORT)
+    assert (result.code, str(path) in result.err) == (3, True)
+    assert gencli("run", "-m", "fake", "hi", *SHORT).code == 0
+
+
+def test_code_of_a_model_is_fetched_and_run_only_with_leave(gencli, hub):
+    files = hub.repos["some/one"].files
+    files["config.json"] = files["config.json"].replace(
+        b'"model_type": "llama"',
+        b'"model_type": "odd", "auto_map": {"AutoModelForCausalLM": "modeling_odd.Odd"}',
+    )
+    hub.repos["some/one"] = Repo(files)
+    result = gencli("run", "-m", "some/one", "--download", "hi", *SHORT)
+    assert (result.code, "--trust-remote-code" in result.err) == (5, True)
+    assert hub.fetched(WEIGHTS) == []
+    assert gencli("models", "pull", "some/one", "--trust-remote-code").code == 0
+    assert (find_snapshot(NAME) / "modeling_odd.py").is_file()

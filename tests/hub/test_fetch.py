@@ -1,0 +1,295 @@
+"""Fetching from a hub: what is needed and no more, resumed, checked, and laid out as other tools expect."""
+
+import os
+from hashlib import sha256
+
+import pytest
+
+from gencli.errors import ModelError
+from gencli.hub.cache import find_snapshot, missing_files, place_of
+from gencli.hub.fetch import fetch, plan_fetch
+from gencli.hub.names import HubName
+from gencli.models.identity import identify
+from gencli.models.resolve import ModelChoice, load
+from tests.hub.conftest import TOKEN, shards
+from tests.hub.server import COMMIT, Fault, Repo
+
+NAME = HubName("some/one")
+WEIGHTS = "model.safetensors"
+
+
+def pull(name=NAME, **options):
+    told = []
+    folder = fetch(plan_fetch(name, **options), lambda done, total: told.append((done, total)))
+    return folder, told
+
+
+def blob_of(hub, path=WEIGHTS, repo="some/one"):
+    return place_of(HubName(repo)) / "blobs" / sha256(hub.repos[repo].files[path]).hexdigest()
+
+
+def test_what_is_needed_is_fetched_and_runs(hub):
+    folder, told = pull()
+    assert {path.name for path in folder.iterdir()} == {
+        *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", WEIGHTS),
+        *(name for name in hub.repos["some/one"].files if name.endswith(".jinja")),
+    }
+    assert told[-1][0] == told[-1][1] == sum((folder / name).stat().st_size for name in os.listdir(folder))
+    assert find_snapshot(NAME) == folder
+    assert missing_files(folder) == ()
+    assert load(ModelChoice("some/one")).tokenizer.vocab_size > 0
+    assert identify(folder).revision == COMMIT
+
+
+def test_huggingface_hub_finds_it_too(hub):
+    from huggingface_hub import scan_cache_dir, snapshot_download
+
+    (folder, _), cache = pull(), place_of(NAME).parent
+    assert snapshot_download("some/one", cache_dir=cache, local_files_only=True) == str(folder)
+    (repo,) = scan_cache_dir(cache).repos
+    assert repo.repo_id == "some/one"
+
+
+def test_weights_in_parts_are_those_of_the_index(hub):
+    hub.repos["some/one"] = Repo(shards())
+    folder, _ = pull()
+    assert len(list(folder.glob("*.safetensors"))) == 2
+    assert load(ModelChoice("some/one")).runner.spec.vocab_size > 0
+
+
+def test_code_is_fetched_only_if_it_is_wanted(hub):
+    assert not list(pull()[0].glob("*.py"))
+    assert [path.name for path in pull(with_code=True)[0].glob("*.py")] == ["modeling_odd.py"]
+
+
+def test_a_revision_has_a_folder_and_a_name_of_its_own(hub):
+    hub.repos["some/one"].revisions = ("main", "refs/pr/1")
+    folder, _ = pull(HubName("some/one", "refs/pr/1"))
+    assert (
+        find_snapshot(HubName("some/one", "refs/pr/1"))
+        == find_snapshot(HubName("some/one", COMMIT))
+        == folder
+    )
+    assert find_snapshot(NAME) is None
+
+
+def test_nothing_is_transferred_twice(hub):
+    pull()
+    hub.log.clear()
+    assert plan_fetch(NAME).is_complete
+    pull()
+    assert {path for path in hub.paths() if "/api/" not in path} == set()
+    hub.repos["some/one"].commit = "f" * 40  # a new commit with the same files
+    hub.log.clear()
+    assert pull()[0].name == "f" * 40
+    assert {path for path in hub.paths() if "/api/" not in path} == set()
+
+
+def test_a_transfer_that_was_cut_goes_on_where_it_ended(hub):
+    size = len(hub.repos["some/one"].files[WEIGHTS])
+    hub.faults[WEIGHTS] = [Fault(cut=100_000), Fault(cut=200_000)]
+    folder, told = pull()
+    first, second, third = hub.fetched(WEIGHTS)
+    assert (first, second) == (None, "bytes=100000-")
+    assert third == "bytes=300000-"
+    assert (folder / WEIGHTS).stat().st_size == size
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_what_an_earlier_process_left_is_gone_on_with(hub):
+    part = blob_of(hub).with_name(blob_of(hub).name + ".incomplete")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(hub.repos["some/one"].files[WEIGHTS][:123_456])
+    plan = plan_fetch(NAME)
+    assert plan.todo < plan.size - 123_456 + 1
+    pull()
+    assert hub.fetched(WEIGHTS) == ["bytes=123456-"]
+    assert not part.exists()
+
+
+@pytest.mark.parametrize("rest", [b"\0" * 50_000, b"\0" * 9_000_000], ids=["wrong", "too long"])
+def test_a_beginning_that_was_not_this_file_s_is_dropped(hub, rest):
+    part = blob_of(hub).with_name(blob_of(hub).name + ".incomplete")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(rest)
+    folder, told = pull()
+    assert sha256((folder / WEIGHTS).read_bytes()).hexdigest() == blob_of(hub).name
+    assert told[-1][0] == told[-1][1]
+
+
+def test_a_server_without_ranges_sends_the_whole_file_again(hub):
+    hub.faults[WEIGHTS] = [Fault(cut=100_000), Fault(no_range=True)]
+    folder, told = pull()
+    assert sha256((folder / WEIGHTS).read_bytes()).hexdigest() == blob_of(hub).name
+    assert told[-1][0] == told[-1][1]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("where", ["api", "config.json", WEIGHTS])
+def test_failures_that_pass_are_waited_for(hub, where, status):
+    hub.faults[where] = [Fault(status=status), Fault(status=status, headers={"Retry-After": "0"})]
+    assert missing_files(pull()[0]) == ()
+
+
+@pytest.mark.parametrize("where", ["api", WEIGHTS])
+def test_a_hub_that_stays_broken_is_said(hub, where):
+    hub.faults[where] = [Fault(status=503) for _ in range(9)]
+    with pytest.raises(ModelError, match="answers with an error \\(503\\)") as caught:
+        pull()
+    assert "goes on" in caught.value.hint
+    assert find_snapshot(NAME) is None
+
+
+def test_a_long_wait_that_the_hub_asks_for_is_an_error_at_once(hub):
+    hub.faults["api"] = [Fault(status=429, headers={"Retry-After": "3600"}) for _ in range(9)]
+    with pytest.raises(ModelError, match="too many requests"):
+        pull()
+    assert len(hub.log) == 1
+
+
+def test_a_server_that_stays_silent_is_given_up(hub, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
+    hub.faults[WEIGHTS] = [Fault(wait=1.0) for _ in range(9)]
+    with pytest.raises(ModelError, match="connection to 127.0.0.1 failed \\(ReadTimeout\\)"):
+        pull()
+
+
+def test_a_server_that_is_slow_but_answers_is_waited_for(hub, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 2)
+    hub.faults[WEIGHTS] = [Fault(slow=0.3)]
+    assert missing_files(pull()[0]) == ()
+
+
+def test_nobody_at_the_address_is_said(hub, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ModelError, match="connection to 127.0.0.1 failed \\(ConnectError\\)"):
+        pull()
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b"<html>", b"{}", b'{"sha": "../../x", "siblings": []}'], ids=repr
+)
+def test_an_answer_that_no_hub_gives_is_said(hub, body):
+    hub.faults["api"] = [Fault(body=body, status=200)]
+    with pytest.raises(ModelError, match="none that a hub gives"):
+        pull()
+    assert not place_of(NAME).exists()
+
+
+def test_a_wrong_hash_is_an_error_and_nothing_of_the_file_stays(hub):
+    data = bytearray(hub.repos["some/one"].files[WEIGHTS])
+    data[-1] ^= 1
+    hub.faults[WEIGHTS] = [Fault(body=bytes(data))]
+    with pytest.raises(ModelError, match="model.safetensors of some/one does not have the hash"):
+        pull()
+    assert not list(blob_of(hub).parent.glob(f"{blob_of(hub).name}*"))
+    assert missing_files(pull()[0]) == ()
+
+
+def test_a_small_file_with_a_wrong_hash_is_an_error_too(hub):
+    body = bytes(reversed(hub.repos["some/one"].files["generation_config.json"]))
+    hub.faults["generation_config.json"] = [Fault(body=body)]
+    with pytest.raises(ModelError, match="generation_config.json of some/one does not have the hash"):
+        pull()
+
+
+@pytest.mark.parametrize("extra", [-1000, 1000], ids=["short", "long"])
+def test_another_size_than_the_listing_says_is_an_error(hub, extra):
+    data = hub.repos["some/one"].files[WEIGHTS]
+    hub.faults[WEIGHTS] = [Fault(body=(data + b"\0" * 1000)[: len(data) + extra]) for _ in range(99)]
+    with pytest.raises(ModelError, match="failed \\(CutShort\\)|longer than the hub states"):
+        pull()
+    assert find_snapshot(NAME) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said", "hint"),
+    [
+        (401, "GatedRepo", "is gated", "hf auth login"),
+        (403, "GatedRepo", "is gated", "Ask at"),
+        (401, "", "knows no model", "token"),
+        (403, "", "refuses access", "may say why"),
+        (404, "RepoNotFound", "knows no model some/one", "Check the name"),
+        (404, "RevisionNotFound", "has no revision main", "lists them"),
+    ],
+)
+def test_a_refusal_says_what_to_do(hub, status, code, said, hint, monkeypatch):
+    if status == 401:
+        monkeypatch.delenv("HF_TOKEN")
+        monkeypatch.setenv("HF_TOKEN_PATH", "/nowhere")
+    hub.repos["some/one"].status, hub.repos["some/one"].error = status, code
+    with pytest.raises(ModelError, match=said) as caught:
+        pull()
+    assert hint in caught.value.hint
+    assert TOKEN not in caught.value.message + caught.value.hint
+    assert not place_of(NAME).exists()
+
+
+def test_the_token_goes_to_the_hub_and_not_where_it_redirects_to(hub):
+    pull()
+    sent = {path: headers.get("Authorization") for path, headers in hub.log}
+    assert {token for path, token in sent.items() if "/cdn/" not in path} == {f"Bearer {TOKEN}"}
+    assert [token for path, token in sent.items() if "/cdn/" in path] == [None] * 2
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../../../escape.json", "/tmp/escape.json", "..\\escape.json", "a/../config.json", "C:escape.json",
+     ".json", "tokenizer\x1b[31m.json", "sub/tokenizer.json"],
+)  # fmt: skip
+def test_file_names_of_the_server_do_not_leave_the_folder(hub, path, tmp_path):
+    hub.repos["some/one"].files[path] = b"{}"
+    folder, _ = pull()
+    assert set(os.listdir(folder)) <= set(hub.repos["some/one"].files) - {path}
+    assert not list(tmp_path.rglob("*escape*"))
+
+
+@pytest.mark.parametrize("blob", ["../../../escape", "x", None, "A" * 64])
+def test_hashes_of_the_server_are_hashes(hub, blob, tmp_path):
+    hub.repos["some/one"].listed["config.json"] = {"blobId": blob}
+    with pytest.raises(ModelError, match="none that a hub gives"):
+        pull()
+
+
+def test_an_index_that_names_files_elsewhere_is_refused(hub):
+    hub.repos["some/one"] = Repo(shards())
+    index = hub.repos["some/one"].files["model.safetensors.index.json"]
+    hub.repos["some/one"].files["model.safetensors.index.json"] = index.replace(
+        b"model-00002-of-00002.safetensors", b"../../../x.safetensors"
+    )
+    with pytest.raises(ModelError, match="lacks weight files that its index names"):
+        pull()
+
+
+def test_a_model_that_gencli_cannot_run_is_refused_before_its_weights(hub):
+    cases = {
+        "pickles": {"config.json": None, "pytorch_model.bin": b"x"},
+        "GGUF": {"config.json": None, "model.gguf": b"x"},
+        "an adapter": {"adapter_config.json": b"{}", "adapter_model.safetensors": b"x"},
+        "own Python code": {
+            "config.json": b'{"auto_map": {"AutoModelForCausalLM": "odd.Odd"}}',
+            WEIGHTS: b"x",
+        },
+        "does not continue text": {"config.json": b'{"model_type": "t5"}', WEIGHTS: b"x"},
+    }
+    config = hub.repos["some/one"].files["config.json"]
+    for said, files in cases.items():
+        hub.repos["some/one"] = Repo({path: config if data is None else data for path, data in files.items()})
+        with pytest.raises(ModelError, match=said):
+            pull()
+    assert hub.fetched(WEIGHTS) == []
+
+
+def test_a_full_disk_is_said_before_anything_is_transferred(hub, monkeypatch):
+    monkeypatch.setattr("gencli.hub.fetch._SPARE", 10**18)
+    with pytest.raises(ModelError, match="GB free") as caught:
+        plan_fetch(NAME)
+    assert "models rm" in caught.value.hint
+    assert hub.fetched(WEIGHTS) == []
+
+
+def test_a_cache_that_cannot_be_written_is_said(hub, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ModelError, match="cache cannot be written"):
+        pull()

@@ -1,0 +1,138 @@
+"""The identity of a model: a hash that sha256sum prints too, found without reading what was hashed before."""
+
+import os
+import shutil
+import subprocess
+from hashlib import sha256
+
+import pytest
+
+from gencli.errors import ModelError
+from gencli.models.identity import ModelIdentity, identify, identify_model
+from gencli.models.places import bundled_folder
+from tests.models.tiny_models import build
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """A copy of the bundled model whose files are old enough for their hashes to be kept."""
+    folder = shutil.copytree(bundled_folder("tiny-draft"), tmp_path / "tiny", copy_function=shutil.copyfile)
+    for path in folder.iterdir():
+        os.utime(path, (1, 1))
+    return folder
+
+
+@pytest.fixture
+def reads():
+    """Calls `identify` and counts the bytes that were hashed."""
+
+    def count(folder):
+        seen = [0]
+        return identify(folder, lambda done, total: seen.append(done)), max(seen)
+
+    return count
+
+
+def snapshot(cache, stored):
+    """A snapshot in a hub cache, whose weights are stored under the name that `stored` gives their hash."""
+    weights = (bundled_folder("tiny-draft") / "model.safetensors").read_bytes()
+    place = cache / "models--some--one"
+    (place / "blobs").mkdir(parents=True)
+    folder = place / "snapshots" / COMMIT
+    folder.mkdir(parents=True)
+    name = stored(sha256(weights).hexdigest())
+    (place / "blobs" / name).write_bytes(weights)
+    (folder / "model.safetensors").symlink_to(f"../../blobs/{name}")
+    (folder / "config.json").write_text("{}")
+    return folder, weights
+
+
+def test_one_file_has_the_hash_that_sha256sum_prints(tiny):
+    digest = sha256((tiny / "model.safetensors").read_bytes()).hexdigest()
+    assert identify(tiny) == ModelIdentity("tiny", None, digest)
+
+
+def test_several_files_have_the_hash_of_what_sha256sum_prints_for_them(tmp_path):
+    build("llama").save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    printed = subprocess.check_output("sha256sum *.safetensors", shell=True, cwd=tmp_path)
+    assert identify(tmp_path).sha256 == sha256(printed).hexdigest()
+
+
+def test_a_fresh_file_is_hashed_again_and_an_unchanged_old_one_is_not(tiny, reads, monkeypatch):
+    size = (tiny / "model.safetensors").stat().st_size
+    assert reads(tiny)[1] == reads(tiny)[1] == size
+    monkeypatch.setattr("gencli.models.identity._FRESH", 0)
+    assert (reads(tiny)[1], reads(tiny)[1]) == (size, 0)
+
+
+@pytest.mark.parametrize("change", ["bytes", "times", "file"])
+def test_a_changed_file_is_hashed_again(tiny, reads, monkeypatch, change):
+    monkeypatch.setattr("gencli.models.identity._FRESH", 0)
+    weights = tiny / "model.safetensors"
+    before, size = reads(tiny)
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    if change == "file":
+        weights.unlink()
+    weights.write_bytes(data)
+    if change == "times":
+        os.utime(weights, (1, 1))
+    after, again = reads(tiny)
+    assert again == size
+    assert before.sha256 != after.sha256
+
+
+def test_a_snapshot_of_the_hub_is_not_read(tmp_path, reads):
+    folder, weights = snapshot(tmp_path, lambda digest: digest)
+    assert reads(folder) == (ModelIdentity("some/one", COMMIT, sha256(weights).hexdigest()), 0)
+
+
+def test_a_file_that_is_not_stored_under_its_sha256_is_read(tmp_path, reads):
+    folder, weights = snapshot(tmp_path, lambda digest: digest[:40])
+    assert reads(folder) == (ModelIdentity("some/one", COMMIT, sha256(weights).hexdigest()), len(weights))
+
+
+def test_a_blob_that_is_itself_a_link_is_known_by_its_own_name(tmp_path, reads):
+    folder, weights = snapshot(tmp_path, lambda digest: digest)
+    blob = folder / os.readlink(folder / "model.safetensors")
+    shared = tmp_path / "blobs" / "ab" / ("ab" * 32)
+    shared.parent.mkdir(parents=True)
+    blob.rename(shared)
+    blob.symlink_to(shared)
+    assert reads(folder)[0].sha256 == sha256(weights).hexdigest()
+
+
+def test_a_link_out_of_the_cache_is_read(tmp_path, reads):
+    folder, weights = snapshot(tmp_path, lambda digest: digest)
+    elsewhere = tmp_path / "elsewhere" / "blobs" / ("0" * 64)
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.write_bytes(weights)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to(elsewhere)
+    assert reads(folder)[0].sha256 == sha256(weights).hexdigest()
+
+
+def test_damaged_and_unwritable_caches_of_hashes_do_no_harm(tiny, reads, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    found = identify(tiny)
+    for text in ("{", "[]", '{"x": 1}', f'{{"{tiny}/model.safetensors": [[1], 2]}}'):
+        (cache / "gencli").mkdir(parents=True, exist_ok=True)
+        (cache / "gencli" / "weights.json").write_text(text)
+        assert identify(tiny) == found
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tiny / "config.json"))
+    assert identify(tiny) == found
+
+
+def test_the_fake_model_and_one_that_is_not_here_have_none():
+    assert identify_model("fake") is None
+    assert identify_model("some/where") is None
+
+
+def test_missing_weights_are_an_error(tiny):
+    (tiny / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="no weights"):
+        identify(tiny)

@@ -1,0 +1,156 @@
+"""NaN and +inf among the logits are an error of their row, wherever they stand and whatever masks them."""
+
+import math
+
+import pytest
+import torch
+
+from processors.base import Admission, Env
+from processors.catalog import BUILTIN
+from processors.chain import Chain
+from processors.errors import EmptySupport, NonFiniteLogits
+from processors.history import History
+from processors.pipeline import Pipeline
+from processors.registry import Registry, builtin_registry
+from processors.rejection import Proposal, rejection
+from processors.rows import Rows
+from processors.sampler import NON_FINITE, Sampler
+from processors.testing import EXAMPLES, ToyVocabulary
+from tests.processors.test_broken_stages import Shift
+
+NAN, INF = math.nan, math.inf
+MASKS = ("suppress=[3]", "allowed=[0,1,2]", "tail=3", "bias=[[3,-1e30]]", "min_p=0.5", "top_k=1", "top_p=0.1")
+
+
+class Piped:
+    """A pipeline with one row for each chain, over toy logits."""
+
+    def __init__(self, *chains, width=4, registry=None):
+        self.pipeline, history = Pipeline(Env(width), registry), History(slots=len(chains))
+        self.sampler = Sampler()
+        for slot, chain in enumerate(chains):
+            history.admit(slot, (1,), seed=slot)
+            self.pipeline.admit(slot, Chain.parse(chain, registry or builtin_registry()), Admission((1,)))
+            self.sampler.admit(slot, "gumbel")
+        self.rows = Rows.build(history, range(len(chains)))
+
+    def tokens(self, logits):
+        return self.sampler(self.pipeline(logits, self.rows), self.rows).tolist()
+
+    def why(self, logits, place=0):
+        return self.pipeline.explain_failure(logits, self.rows, place)
+
+
+@pytest.mark.parametrize("fault", [NAN, INF])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("chain", MASKS)
+def test_a_faulty_logit_that_a_stage_masks_fails_the_row(chain, dtype, fault):
+    piped, logits = Piped(chain), torch.tensor([[0, 0.7, 0.8, fault]], dtype=dtype)
+    assert piped.tokens(logits) == [NON_FINITE]
+    error = piped.why(logits)
+    assert isinstance(error, NonFiniteLogits)
+    assert error.stage == "model"
+
+
+def test_a_ban_by_bias_hides_no_fault():
+    piped, logits = Piped("bias=[[3,1]]"), torch.tensor([[0, 0.7, 0.8, NAN]])
+    stage = piped.pipeline.stage("bias")
+    stage.admit(0, stage.Params(bias=((3, -INF),)), Admission((1,)))
+    assert piped.tokens(logits) == [NON_FINITE]
+
+
+def test_only_the_row_with_the_fault_fails():
+    piped = Piped("suppress=[3]", "suppress=[3]", "top_k=2")
+    logits = torch.tensor([[0, 0.7, 0.8, NAN], [9, 0, 0, 0.5], [0, 0, 9, 8.9]])
+    first, second, third = piped.tokens(logits)
+    assert first == NON_FINITE
+    assert second in (0, 1, 2)
+    assert third in (2, 3)
+
+
+def test_a_row_of_nothing_but_masks_is_empty_and_not_faulty():
+    piped, logits = Piped("suppress=[3]"), torch.full((1, 4), -INF)
+    assert isinstance(piped.why(logits), EmptySupport)
+
+
+@pytest.mark.parametrize("spec", BUILTIN, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("fault", [NAN, INF])
+def test_a_stage_that_keeps_faults_does(spec, fault):
+    """Nobody looks for faults before these stages, so one that masked a fault would hide it."""
+    stage = builtin_registry().load(spec.name)
+    if not stage.keeps_faults:
+        return
+    env = Env(ToyVocabulary().vocab_size, ToyVocabulary())
+    for params in EXAMPLES[spec.params]:
+        history, made = History(), stage(env)
+        history.admit(0, tuple(range(20)))
+        made.admit(0, params, Admission(tuple(range(20))))
+        for place in (0, 7, env.width - 1):
+            logits = torch.linspace(0, 5, env.width)[None].clone()
+            logits[0, place] = fault
+            assert not float(made.apply(logits, Rows.build(history, [0])).amax()) < INF
+
+
+class Shatter(Shift):
+    """NaN at one id, from a plug-in."""
+
+    def apply(self, logits, rows):
+        logits[:, 3] = NAN
+        return logits
+
+
+def _registry(stage):
+    registry = Registry(BUILTIN)
+    registry.register(stage)
+    return registry
+
+
+def test_a_fault_of_a_plugin_that_a_later_stage_masks_names_the_plugin():
+    piped = Piped("shift=1 | suppress=[3]", registry=_registry(Shatter))
+    logits = torch.tensor([[0, 0.7, 0.8, 0.1]])
+    assert piped.tokens(logits) == [NON_FINITE]
+    assert piped.why(logits).stage == "shift"
+
+
+class Repair(Shift):
+    """A plug-in that puts a number in the place of NaN."""
+
+    def apply(self, logits, rows):
+        return logits.nan_to_num()
+
+
+def test_a_plugin_cannot_repair_the_models_logits():
+    piped, logits = Piped("shift=1", registry=_registry(Repair)), torch.tensor([[0, 0.7, 0.8, NAN]])
+    assert piped.tokens(logits) == [NON_FINITE]
+    assert piped.why(logits).stage == "model"
+
+
+def test_nan_of_a_plugin_where_an_earlier_stage_has_masked_is_nothing():
+    piped = Piped("suppress=[3] | shift=1", registry=_registry(Shatter))
+    assert piped.tokens(torch.tensor([[0, 0.7, 0.8, 0.1]]))[0] in (0, 1, 2)
+
+
+def test_a_fault_in_the_targets_row_stops_the_drafts_before_it():
+    piped = Piped("suppress=[3]")
+    history = piped.rows.history
+    rows = Rows.build(history, [0], [(1, 2)])
+    logits = torch.tensor([[0.0, 90, 0, 0], [0, 0, 1, NAN], [0, 0, 1, 1]])
+    q = torch.tensor([[0.0, 90, 0, 0], [0, 0, 90, 0]])
+    processed = piped.pipeline(logits, rows)
+    tokens, counts = rejection(processed, rows, piped.sampler, Proposal(q, (True, True)))
+    assert counts.tolist() == [2]
+    assert tokens[0, :2].tolist() == [1, NON_FINITE]
+
+
+def test_chains_without_masks_are_not_looked_at():
+    class Counting(Pipeline):
+        def looks(self):
+            return sum(call.looks_first for call in self._plan((0,)))
+
+    def looks(chain):
+        pipeline = Counting(Env(8))
+        pipeline.admit(0, Chain.parse(chain), Admission((1,)))
+        return pipeline.looks()
+
+    assert looks("temperature=0.5 | min_p=0.1 | top_k=3 | top_p=0.9 | repetition=1.2") == 0
+    assert looks("suppress=[1] | allowed=[1,2] | bias=[[1,1]] | repetition=1.1") == 1
