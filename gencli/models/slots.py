@@ -49,7 +49,7 @@ class SlotLanes:
         passes = [self._run(block) for block in blocks]
         rows = passes[0] if len(passes) == 1 else torch.cat(passes)
         fed = [feed for block in blocks for feed in block.feeds if feed.tokens]
-        if all(a is b for a, b in zip(fed, feeds, strict=True)):
+        if not len(rows) or all(a is b for a, b in zip(fed, feeds, strict=True)):
             return rows
         return rows[upload(_row_order(fed, feeds), rows.device)]
 

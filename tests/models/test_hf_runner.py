@@ -47,6 +47,11 @@ def test_a_step_that_wants_nothing_gives_no_rows(runner: HFRunner) -> None:
     assert feed(runner, Feed(0, 2, (3,), 1)).shape == (1, VOCAB)
 
 
+def test_prompts_of_different_length_may_all_want_nothing(runner: HFRunner) -> None:
+    long, short = tuple(range(40)), (5, 6, 7)
+    assert feed(runner, Feed(2, 0, short, 0), Feed(0, 0, long, 0)).shape == (0, VOCAB)
+
+
 def test_logits_can_be_edited_in_place(runner: HFRunner) -> None:
     first = feed(runner, Feed(0, 0, (1, 2)))
     first[:, 3] = -torch.inf
