@@ -77,7 +77,11 @@ def _devices() -> Iterator[Finding]:
     if torch.backends.mps.is_available():
         yield Finding("device", "mps", "Apple GPU", "--device mps takes it.")
     elif not torch.cuda.is_available():
-        yield Finding("device", "gpu", "none", "Models run on the CPU; small ones are fine there.")
+        from gencli.models.placement import no_gpu_reason
+
+        has_driver = shutil.which("nvidia-smi") is not None
+        advice = f"{no_gpu_reason()}. Models run on the CPU; small ones are fine there."
+        yield Finding("device", "gpu", "not used" if has_driver else "none", advice, is_good=not has_driver)
 
 
 def _cpu_features() -> list[str]:

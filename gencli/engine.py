@@ -69,6 +69,7 @@ class Engine:
             step_tokens=step_tokens,
             can_rollback=spec.can_rollback,
             share_prefixes=share_prefixes,
+            rope_switches=spec.rope_switches,
         )
         self._companions = Companions(runner, amateurs, offset=max_batch, budget=self._scheduler.step_tokens)
         self._history = History(device, slots=max_batch + 1)
@@ -263,7 +264,9 @@ class Engine:
         self._history.append(slots, [taken.ids for _, taken in kept], [taken.forced for _, taken in kept])
         for sequence, taken in kept:
             self.pipeline.commit(sequence.slot, taken.ids)
-            if sequence.fed > len(sequence) - 1:  # rejected drafts
+            if self._scheduler.rewind(sequence):
+                self._runner.release(sequence.slot)
+            elif sequence.fed > len(sequence) - 1:  # rejected drafts
                 sequence.fed = len(sequence) - 1
                 self._runner.keep(sequence.slot, sequence.fed)
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
-__all__ = ["Feed", "StepPlan"]
+__all__ = ["Feed", "StepPlan", "rope_factors"]
+
+
+def rope_factors(length: int, switches: tuple[int, ...]) -> int:
+    """Which rotary factors a text of `length` tokens is read with: 0 up to the first switch, then 1."""
+    return bisect_left(switches, length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +19,15 @@ class Feed:
 
     `start` is the number of tokens the lane holds already: the first fed token takes position
     `start`. Logits are wanted for the last `wanted` fed positions: 0 for a prompt chunk that is
-    not the last one, 1 for plain decoding, K + 1 for K drafts.
+    not the last one, 1 for plain decoding, K + 1 for K drafts. `text_length` is the length of the text
+    that such a chunk belongs to; without it a long-rope model may read the chunk twice (see ModelSpec).
     """
 
     lane: int
     start: int
     tokens: tuple[int, ...]
     wanted: int = 1
+    text_length: int = 0
 
     @property
     def drafts(self) -> tuple[int, ...]:

@@ -22,39 +22,42 @@ class Match:
 
 
 class Prefixes:
-    """The texts of lanes, sorted: no text shares a longer prefix with a new one than its two neighbours."""
+    """The texts of lanes, sorted: no text shares a longer prefix with a new one than its two neighbours.
+
+    Texts that a model reads with different rotary factors (see rope_factors) share nothing.
+    """
 
     def __init__(self) -> None:
-        self._texts: dict[int, Tokens] = {}
-        self._sorted: list[tuple[Tokens, int]] = []
+        self._texts: dict[int, tuple[int, Tokens]] = {}  # factors and text
+        self._sorted: list[tuple[int, Tokens, int]] = []
 
     def __contains__(self, lane: int) -> bool:
         return lane in self._texts
 
     def __getitem__(self, lane: int) -> Tokens:
-        return self._texts[lane]
+        return self._texts[lane][1]
 
-    def add(self, lane: int, text: Tokens) -> None:
+    def add(self, lane: int, text: Tokens, factors: int = 0) -> None:
         """Note what a new lane holds, or will hold soon."""
-        self._texts[lane] = text
-        insort(self._sorted, (text, lane))
+        self._texts[lane] = factors, text
+        insort(self._sorted, (factors, text, lane))
 
     def remove(self, lane: int) -> None:
         """Forget a lane; one that is not here may be forgotten as well."""
-        text = self._texts.pop(lane, None)
-        if text is not None:
-            del self._sorted[bisect_left(self._sorted, (text, lane))]
+        entry = self._texts.pop(lane, None)
+        if entry is not None:
+            del self._sorted[bisect_left(self._sorted, (*entry, lane))]
 
     def clear(self) -> None:
         """Forget all lanes."""
         self._texts.clear()
         self._sorted.clear()
 
-    def nearest(self, text: Tokens) -> Match:
+    def nearest(self, text: Tokens, factors: int = 0) -> Match:
         """The lane that shares most with a text."""
-        place = bisect_left(self._sorted, (text, -1))
+        place = bisect_left(self._sorted, (factors, text, -1))
         around = self._sorted[max(0, place - 1) : place + 1]
-        matches = (Match(lane, shared_length(text, other)) for other, lane in around)
+        matches = (Match(lane, shared_length(text, other)) for kind, other, lane in around if kind == factors)
         best = max(matches, key=lambda match: match.length, default=Match())
         return best if best.length else Match()
 

@@ -9,7 +9,7 @@ from itertools import chain, islice
 
 from gencli.budget import fitting, lanes_of, span_cost, step_limit
 from gencli.lookahead import WINDOW, LookAhead
-from gencli.plan import Feed, StepPlan
+from gencli.plan import Feed, StepPlan, rope_factors
 from gencli.samples import Pending, Samples
 from gencli.sequence import Sequence
 from gencli.sharing import Fork, Sharing
@@ -48,6 +48,7 @@ class Scheduler:
     that a long prompt does not stall its neighbours, and to drafts. No step feeds more than `step_tokens`
     but for one token a sequence, and up to 64 that its companion lacks of a prompt when it first chooses:
     drafts are cut, or where that would change a text, chunks are smaller and sequences wait for a step.
+    `rope_switches` are those of the model's spec.
     """
 
     def __init__(
@@ -57,13 +58,17 @@ class Scheduler:
         step_tokens: int | None,
         can_rollback: bool = True,
         share_prefixes: bool = True,
+        rope_switches: tuple[int, ...] = (),
     ) -> None:
+        self._rope_switches = rope_switches
         self.limit = max_batch
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self.pending = Pending()  # behind what waits
         self._slots = Slots(max_batch, can_rollback=can_rollback, stays_warm=can_rollback and share_prefixes)
-        self._sharing = Sharing(self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes)
+        self._sharing = Sharing(
+            self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes, rope_switches=rope_switches
+        )
         self.step_tokens = step_limit(step_tokens, max_batch)
         self._welcome = 0  # tokens that drafts of the last step would have taken, uncut
         self._num_added = 0
@@ -103,6 +108,7 @@ class Scheduler:
         while self._has_room():
             sequence = ahead.take()
             self._fill()
+            sequence.rope = self._rope(sequence)
             shared = self._sharing.best(sequence.prompt).length
             sequence.slot, sequence.fed = self._slots.take(sequence, at_least=shared)
             sequence.cached = sequence.fed
@@ -126,6 +132,18 @@ class Scheduler:
         self.running.remove(sequence)
         self._sharing.leave(sequence)
         return self._slots.put(sequence)
+
+    def rewind(self, sequence: Sequence) -> bool:
+        """Whether the sequence grew beyond a rope switch: its lane is to be emptied, and is read anew."""
+        if sequence.rope == self._rope(sequence):
+            return False
+        self._sharing.leave(sequence)
+        sequence.rope, sequence.fed = self._rope(sequence), 0
+        self._sharing.begin(sequence)
+        return True
+
+    def _rope(self, sequence: Sequence) -> int:
+        return rope_factors(len(sequence), self._rope_switches)
 
     def retreat(self) -> tuple[list[Sequence], list[int]]:
         """After the memory was full: half of what runs becomes the limit, and all of it waits again, first.
@@ -210,4 +228,5 @@ class Scheduler:
 def _feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:
     """What is fed up to this token; drafts come behind the last one only."""
     wanted = 1 + len(drafts) if end == len(sequence) else 0
-    return Feed(sequence.slot, sequence.fed, sequence.tokens(sequence.fed, end) + drafts, wanted)
+    tokens = sequence.tokens(sequence.fed, end) + drafts
+    return Feed(sequence.slot, sequence.fed, tokens, wanted, text_length=0 if wanted else len(sequence))

@@ -30,7 +30,8 @@ class Taken:
 class Sequence:
     """One sample of a request: its place in the engine and what it has produced.
 
-    `fed` counts the tokens that its KV lane holds; the last committed token is always still to be fed.
+    `fed` counts the tokens that its KV lane holds; the last committed token is always still to be fed. They
+    were read with the rotary factors `rope` (see rope_factors).
     `context` is the most tokens that prompt and output may have.
     Times are seconds of a monotonic clock.
     """
@@ -44,6 +45,7 @@ class Sequence:
     number: int = 0  # in the order of submission
     slot: int = -1
     fed: int = 0
+    rope: int = 0
     cached: int = 0  # tokens of the prompt that were found in a lane, its own or another
     output: list[int] = field(default_factory=list)
     finish: Reason | None = None

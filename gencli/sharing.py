@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gencli.plan import rope_factors
 from gencli.prefixes import Match, Prefixes, Tokens, is_worth_copying
 from gencli.sequence import Sequence
 
@@ -28,10 +29,15 @@ class Sharing:
 
     A model that cannot forget copies whole prompts (all but their last token) only: the lane that is
     copied stops there until the others have their copies.
+
+    `rope_switches` are those of the model's spec: nothing is copied from one side of them to the other.
     """
 
-    def __init__(self, warm: Prefixes, *, can_rollback: bool, is_on: bool) -> None:
+    def __init__(
+        self, warm: Prefixes, *, can_rollback: bool, is_on: bool, rope_switches: tuple[int, ...] = ()
+    ) -> None:
         self._warm, self._can_rollback, self._is_on = warm, can_rollback, is_on
+        self._rope_switches = rope_switches
         self._prompts = Prefixes()  # of the lanes that have begun
         self._begun: dict[int, Sequence] = {}
         self._awaited: set[Tokens] = set()  # prompts that a model which cannot forget stops for
@@ -43,7 +49,7 @@ class Sharing:
     def begin(self, sequence: Sequence) -> None:
         """From now on others may wait for this one."""
         self._begun[sequence.slot] = sequence
-        self._prompts.add(sequence.slot, sequence.prompt[:-1])
+        self._prompts.add(sequence.slot, sequence.prompt[:-1], sequence.rope)
 
     def leave(self, sequence: Sequence) -> None:
         """The sequence has no slot any more."""
@@ -54,10 +60,9 @@ class Sharing:
         """The lane, begun or warm, that shares most with the prompt, if that is worth a copy."""
         if not self._is_on:
             return Match()
-        beginning = prompt[:-1]
-        match = max(
-            self._prompts.nearest(beginning), self._warm.nearest(beginning), key=lambda match: match.length
-        )
+        beginning, rope = prompt[:-1], rope_factors(len(prompt), self._rope_switches)
+        lanes = (self._prompts, self._warm)
+        match = max((one.nearest(beginning, rope) for one in lanes), key=lambda match: match.length)
         if not self._can_rollback:
             is_whole = match.length == len(beginning)
             is_exact = is_whole and match.lane in self._begun and self._is_at(match.lane, match.length)

@@ -13,11 +13,15 @@ __all__ = ["Slots"]
 
 @dataclass(frozen=True, slots=True)
 class _Parked:
-    """A session's lane between two requests: it holds `held` tokens, which begin with `tokens`."""
+    """A session's lane between two requests: it holds `held` tokens, which begin with `tokens`.
+
+    They were read with the rotary factors `rope`.
+    """
 
     slot: int
     tokens: Tokens
     held: int
+    rope: int
 
 
 class Slots:
@@ -49,8 +53,8 @@ class Slots:
         beginning = sequence.prompt[:-1]
         parked = self._parked.pop(sequence.request.session, None)
         if parked is not None:
-            return parked.slot, self._kept(parked, beginning)
-        match = self.warm.nearest(beginning)
+            return parked.slot, self._kept(parked, beginning) if parked.rope == sequence.rope else 0
+        match = self.warm.nearest(beginning, sequence.rope)
         if match.length >= max(1, at_least):
             self._cool(match.lane)
             return match.lane, match.length
@@ -65,9 +69,9 @@ class Slots:
         if session:
             if (parked := self._parked.pop(session, None)) is not None:
                 freed = [parked.slot]
-            self._parked[session] = _Parked(slot, tokens, sequence.fed)
+            self._parked[session] = _Parked(slot, tokens, sequence.fed, sequence.rope)
         elif self._stays_warm and tokens:
-            self.warm.add(slot, tokens)
+            self.warm.add(slot, tokens, sequence.rope)
             self._age[slot] = None
         else:
             freed = [slot]

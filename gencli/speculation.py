@@ -165,7 +165,8 @@ class Speculation:
     def _room(self, sequence: Sequence) -> int:
         """What the limits leave beside the token that is chosen anyway."""
         left = sequence.request.limits.max_tokens - len(sequence.output)
-        return min(left, sequence.context - len(sequence)) - 1
+        # Drafts never reach over a rope switch: the lane would be read anew for them.
+        return min(left, min(sequence.context, self._spec.limit(len(sequence))) - len(sequence)) - 1
 
     def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
         step = self._step

@@ -16,7 +16,7 @@ from gencli.templates.renderer import renderer
 from gencli.text.detok import ByteDecoder, TokenDecoder, WindowDecoder
 from gencli.text.pieces import PieceRules, Pieces, byte_alphabet, read_rules
 
-__all__ = ["ByteTokenizer", "HFTokenizer", "Tokenizer"]
+__all__ = ["ByteTokenizer", "HFTokenizer", "Tokenizer", "no_template"]
 
 _RESERVED = {"conversation", "tokenize", "continue_final_message", "messages"}
 
@@ -207,7 +207,7 @@ class HFTokenizer:
         Raises ModelError for a template that is missing or fails.
         """
         if not self.has_chat_template:
-            raise _no_template(self.name)
+            raise no_template(self.name)
         if reserved := _RESERVED & kwargs.keys():
             raise UsageError(f"{', '.join(sorted(reserved))} cannot be an argument of a chat template")
         kwargs.setdefault("add_generation_prompt", True)
@@ -256,7 +256,8 @@ def _decode(decoder: TokenDecoder, ids: Sequence[int]) -> str:
     return "".join(map(decoder.push, ids)) + decoder.flush()
 
 
-def _no_template(name: str) -> ModelError:
+def no_template(name: str) -> ModelError:
+    """The error of a prompt that needs a chat template, for a tokenizer without one."""
     return ModelError(
         f"{name} has no chat template",
         hint="Give it the whole text as a raw prompt, or put a chat_template.jinja into its folder.",

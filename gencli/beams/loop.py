@@ -156,7 +156,9 @@ class BeamLoop:
         """What each beam feeds: its newest token, or the next chunk of the prompt."""
         for beam in search.running:
             end = min(len(beam), beam.fed + self._step_tokens)
-            yield beam, Feed(beam.slot, beam.fed, beam.tokens(beam.fed, end), int(end == len(beam)))
+            wanted = int(end == len(beam))
+            text_length = 0 if wanted else len(beam)
+            yield beam, Feed(beam.slot, beam.fed, beam.tokens(beam.fed, end), wanted, text_length)
 
     def _decide(self, search: Search, candidates: Ranked) -> list[Event]:
         """One search's step, from candidates to beams in their slots; its events if it is over."""
@@ -167,6 +169,10 @@ class BeamLoop:
         if search.is_over:
             return self._results(search)
         self._slots.place(children, search.slots)
+        if len(search.running[0]) - 1 in self._runner.spec.rope_switches:
+            for beam in search.running:  # all are as long: each is read anew
+                self._runner.release(beam.slot)
+                beam.fed = 0
         return []
 
     def _extend(self, parent: Beam, token: int) -> Child:

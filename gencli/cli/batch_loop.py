@@ -27,7 +27,9 @@ def open_loop(
     jobs: RowJobs, settings: Settings, *, are_guided: bool, keep_input: bool, voice: Voice
 ) -> Iterator[Loop]:
     """The model, and the loop that runs rows on it in this process; `are_guided` says that rows may be."""
-    loaded, _ = load_model(settings, voice, companions=are_guided, has_company=True)
+    loaded, _ = load_model(
+        settings, voice, companions=are_guided, has_company=True, is_chat=jobs.base.is_chat
+    )
     with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
         engine = ChoosingEngine(
             loaded.runner,

@@ -11,7 +11,6 @@ from itertools import chain
 import torch
 
 from gencli.beams.engine import ChoosingEngine
-from gencli.chat.conversation import require_template
 from gencli.cli.display import load_progress, open_writers
 from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
@@ -31,7 +30,7 @@ from gencli.settings import Settings
 from gencli.structured.attempts import Attempts
 from gencli.structured.compiling import Compiled, Compiling
 from gencli.structured.wanted import Structure
-from gencli.tokenizer import Tokenizer
+from gencli.tokenizer import Tokenizer, no_template
 from processors.errors import ProcessorsError
 
 __all__ = ["generate", "load_model", "model_choice", "model_identity"]
@@ -86,17 +85,13 @@ def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Voice, stack
     """Load the model and, beside that, compile the grammar."""
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
-
-    def on_tokenizer(tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
-        require_template(tokenizer, is_raw=not job.is_chat)
-        compiling.begin(tokenizer, width, eos_ids)
-
     loaded, seconds = load_model(
         settings,
         voice,
         companions=job.guidance.is_on,
         has_company=num_prompts * job.num_drawn > 1 or job.is_drafted,
-        on_tokenizer=on_tokenizer,
+        is_chat=job.is_chat,
+        on_tokenizer=compiling.begin,
     )
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:
@@ -151,19 +146,28 @@ def load_model(
     *,
     companions: bool,
     has_company: bool,
+    is_chat: bool = False,
     on_tokenizer: OnTokenizer | None = None,
 ) -> tuple[Loaded, float]:
     """The model, with lanes for companions or without, and how long it took.
 
     `has_company` says that texts are computed beside others, or beside drafts: there is a notice where that
-    may change them. `on_tokenizer` is called before the weights are read.
+    may change them. `on_tokenizer` is called before the weights are read, and a model without the chat
+    template that `is_chat` asks for is refused (ModelError).
     """
+
+    def begin(tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
+        if is_chat and not tokenizer.has_chat_template:
+            raise no_template(tokenizer.name)
+        if on_tokenizer is not None:
+            on_tokenizer(tokenizer, width, eos_ids)
+
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
     choice = replace(model_choice(settings), companions=companions)
     start = time.monotonic()
     with load_progress(choice.name, voice) as on_bytes:
-        loaded = load(choice, on_bytes=on_bytes, on_tokenizer=on_tokenizer)
+        loaded = load(choice, on_bytes=on_bytes, on_tokenizer=begin)
     spec = loaded.runner.spec
     for notice in spec.notices:
         voice.say(f"Notice: {notice}")

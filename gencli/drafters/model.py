@@ -54,7 +54,7 @@ class ModelDrafter(Drafter):
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
         """Runs by slot: a pass for the first place of all, one for the second of those that go on..."""
         spec = self._lanes.spec
-        room = {ask.slot: min(ask.most, spec.context - len(ask.tokens)) for ask in asks}
+        room = {ask.slot: min(ask.most, spec.limit(len(ask.tokens)) - len(ask.tokens)) for ask in asks}
         runs: dict[int, list[int]] = {ask.slot: [] for ask in asks}
         chosen: dict[int, list[Choice]] = {ask.slot: [] for ask in asks}
         fresh = {ask.slot: self._lanes.missing(ask) for ask in asks}

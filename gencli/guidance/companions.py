@@ -72,9 +72,9 @@ class _Companion:
         start, size = len(self.lane.tokens), len(self.prompt)
         output = self.sequence.output[max(0, start - size) : max(0, end - size)]
         tokens = (*self.prompt[start:end], *output, *drafts)
-        return Part(
-            self.sequence, self.lane.runner, Feed(self.lane.number, start, tokens, wanted), self.lane.tokens
-        )
+        text_length = 0 if wanted else len(self)
+        feed = Feed(self.lane.number, start, tokens, wanted, text_length=text_length)
+        return Part(self.sequence, self.lane.runner, feed, self.lane.tokens)
 
 
 class Companions:

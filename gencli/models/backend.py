@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
-from gencli.models.calls import LogitsCall
+from gencli.models.calls import LogitsCall, num_ids
 from gencli.models.kv import can_crop, fits_lanes
 from gencli.models.lanes import LaneLengths
+from gencli.models.longrope import LongRopeLanes, rope_switches, use_lane_factors
 from gencli.models.masks import use_lane_masks
 from gencli.models.own_cache import OwnCacheLanes
+from gencli.models.selfcheck import LENGTH, NUM_LANES, SelfCheck, fault_of
 from gencli.models.slots import SlotLanes
 from gencli.plan import Feed
 
@@ -49,27 +54,89 @@ class Lanes(Protocol):
         ...
 
 
+_Way = Callable[[LaneLengths], Lanes]
+
+
 def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ...]]:
     """Shared lanes where the architecture allows them, else one cache a lane; and what to say about it.
 
-    Raises ModelError for models that cannot be continued token by token.
+    What is chosen was tried on the model (see SelfCheck). Raises ModelError for models that cannot be
+    continued token by token.
     """
     text = model.config.get_text_config(decoder=True)
     _require_decoder(text)
-    ropes = {rope.get("rope_type"): rope for rope in _ropes(text)}
-    is_plain = fits_lanes(text)
-    if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
+    if switches := rope_switches(text):
+        use_lane_factors(model)
+    with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
+        way, notices = _checked_way(model, text, switches)
+    if not switches:
+        return way(lengths), notices
+    inner = lengths.like()
+    return LongRopeLanes(way(inner), inner, switches), notices
+
+
+def _checked_way(model: Any, text: Any, switches: tuple[int, ...]) -> tuple[_Way, tuple[str, ...]]:
+    """The fastest way to run the lanes of the model that is right."""
+    is_spread = len(set(getattr(model, "hf_device_map", {}).values())) > 1
+    own = [*_own_ways(model, text, switches)]
+    if is_spread:
         notice = "A model on several devices runs one request at a time in each step"
-        return OwnCacheLanes(model, is_recurrent=not is_plain, can_rollback=can_crop(text)), (notice,)
-    # Dynamic rotary frequencies, too, depend on the longest lane of a pass; such lanes run alone.
-    is_apart = "dynamic" not in ropes and text.model_type not in _COUNTS_PLACES
-    if is_plain and is_apart and LogitsCall(model).takes_positions and use_lane_masks(model):
-        switch = ropes.get("longrope", {}).get("original_max_position_embeddings")
-        return SlotLanes(model, lengths, rope_switch=switch), ()
-    notice = (
-        f"{text.model_type} models run one request at a time in each step: batches are right, but not faster"
-    )
-    return OwnCacheLanes(model, is_recurrent=not is_plain, can_rollback=can_crop(text)), (notice,)
+        if "disk" in model.hf_device_map.values():  # where each of the passes would read all weights
+            return own[0], (notice,)
+    else:
+        notice = (
+            f"{text.model_type} models run one request at a time in each step: "
+            "batches are right, but not faster"
+        )
+    check = _check(model, text)
+    if not is_spread and (shared := _shared_way(model, text, switches, check)):
+        return shared, ()
+    for way in own:
+        if not (fault := _fault(check, model, way)):
+            return way, (notice,)
+    raise ModelError(f"{text.model_type} models cannot be run: {fault}")
+
+
+def _shared_way(model: Any, text: Any, switches: tuple[int, ...], check: SelfCheck) -> _Way | None:
+    """All lanes in one cache, if the model can be switched to that and is right so; else it is as it was."""
+    is_apart = text.model_type in _COUNTS_PLACES
+    if is_apart or not fits_lanes(text) or not LogitsCall(model).takes_positions:
+        return None
+    attention = model.config._attn_implementation
+    way: _Way = partial(SlotLanes, model, rope_switches=switches)
+    if use_lane_masks(model):
+        if not _fault(check, model, way):
+            return way
+        model.set_attn_implementation(attention)
+    return None
+
+
+def _own_ways(model: Any, text: Any, switches: tuple[int, ...]) -> Iterator[_Way]:
+    """A cache for each lane, with what the library's cache promises of itself and then with less."""
+    is_recurrent = not fits_lanes(text)
+    # Where a model does not take the library's cache its state is elsewhere.
+    can_rollback = can_crop(text) and LogitsCall(model).takes_cache
+    abilities = [(is_recurrent, can_rollback), (is_recurrent, False), (True, False)]
+    for recurrent, rollback in dict.fromkeys(abilities):
+        yield partial(
+            _own_lanes, model=model, is_recurrent=recurrent, can_rollback=rollback, rope_switches=switches
+        )
+
+
+def _own_lanes(lengths: LaneLengths, **options: Any) -> Lanes:
+    return OwnCacheLanes(**options)
+
+
+def _check(model: Any, text: Any) -> SelfCheck:
+    try:
+        return SelfCheck(model)
+    except Exception as error:  # the library's models raise whatever the line at fault raises
+        raise ModelError(f"{text.model_type} models cannot be run: {fault_of(error)}") from error
+
+
+def _fault(check: SelfCheck, model: Any, way: _Way) -> str:
+    lengths = LaneLengths(max_lanes=NUM_LANES, context=LENGTH, num_ids=num_ids(model))
+    return check.fault(way(lengths), lengths)
 
 
 def _require_decoder(config: Any) -> None:
@@ -79,9 +146,3 @@ def _require_decoder(config: Any) -> None:
         raise ModelError(f"{kind} is not a decoder: it does not continue text token by token")
     if kind in _STATE_IN_MODULES:
         raise ModelError(f"{kind} keeps its state inside its layers, so requests cannot share it")
-
-
-def _ropes(config: Any) -> list[dict[str, Any]]:
-    """Rotary parameters: of the model, or of each of its layer types."""
-    ropes = getattr(config, "rope_parameters", None) or {}
-    return [ropes] if "rope_type" in ropes else [rope for rope in ropes.values() if isinstance(rope, dict)]

@@ -21,7 +21,9 @@ class ModelSpec:
     `vocab_size` is the width of the logits (V), which may exceed the tokenizer's vocabulary; `context`
     the most tokens a lane can hold. `eos_ids` are those of the model's generation_config. Where
     `can_rollback` is false, keep() cannot shorten a lane: no drafts for such a model. `dtype_reason`
-    says why the dtype was taken (for statistics); `notices` are said once on stderr.
+    says why the dtype was taken (for statistics); `notices` are said once on stderr. `rope_switches` are the
+    lengths (tokens) beyond which a long-rope model takes other rotary factors: keys and values of a shorter
+    text are of no use to a longer one, and the runner reads such a lane anew.
     """
 
     name: str
@@ -33,6 +35,11 @@ class ModelSpec:
     can_rollback: bool = True
     dtype_reason: str = ""
     notices: tuple[str, ...] = ()
+    rope_switches: tuple[int, ...] = ()
+
+    def limit(self, length: int) -> int:
+        """How long a text of `length` tokens can become before its lane is full or has to be read anew."""
+        return min((self.context, *(switch for switch in self.rope_switches if switch >= length)))
 
     @property
     def is_batch_invariant(self) -> bool:

@@ -63,32 +63,24 @@ class Block:
         return self.kv_length - self.ids.shape[1]
 
 
-def split_feeds(
-    feeds: Iterable[Feed], *, pad_budget: int, rope_switch: int | None = None
-) -> list[tuple[Feed, ...]]:
+def split_feeds(feeds: Iterable[Feed], *, pad_budget: int) -> list[tuple[Feed, ...]]:
     """Group feeds into forward passes, each in lane order.
 
     Feeds of different length share a pass while the pads stay within `pad_budget` tokens: about what
-    reading the weights once more costs. Lanes on either side of `rope_switch` tokens never share one.
+    reading the weights once more costs.
     """
     groups: list[list[Feed]] = []
-    pads = 0
-    previous: tuple[bool, int] | None = None
-    ordered = sorted(feeds, key=lambda feed: _pass_key(feed, rope_switch), reverse=True)
-    for key, same in groupby(ordered, key=lambda feed: _pass_key(feed, rope_switch)):
+    pads, widest = 0, 0
+    ordered = sorted(feeds, key=lambda feed: len(feed.tokens), reverse=True)
+    for width, same in groupby(ordered, key=lambda feed: len(feed.tokens)):
         members = list(same)
-        pads += len(members) * ((previous or key)[1] - key[1])
-        if previous is not None and previous[0] == key[0] and pads <= pad_budget:
+        pads += len(members) * (widest - width)
+        if groups and pads <= pad_budget:
             groups[-1].extend(members)
         else:
             groups.append(members)
-            previous, pads = key, 0
+            pads, widest = 0, width
     return [tuple(sorted(group, key=lambda feed: feed.lane)) for group in groups]
-
-
-def _pass_key(feed: Feed, rope_switch: int | None) -> tuple[bool, int]:
-    length = len(feed.tokens)
-    return rope_switch is not None and feed.start + length > rope_switch, length
 
 
 def fill_gaps(feeds: tuple[Feed, ...], *, pad_budget: int) -> tuple[Feed, ...]:

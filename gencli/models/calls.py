@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["LogitsCall", "logits_width"]
+__all__ = ["LogitsCall", "logits_width", "num_ids"]
 
 
 def logits_width(model: Any) -> int:
@@ -19,6 +19,11 @@ def logits_width(model: Any) -> int:
     )
 
 
+def num_ids(model: Any) -> int:
+    """The number of token ids that the model can read."""
+    return int(model.get_input_embeddings().weight.shape[0])
+
+
 class LogitsCall:
     """Calls the model so that only the last `wanted` columns reach the vocabulary projection."""
 
@@ -27,6 +32,7 @@ class LogitsCall:
         parameters = inspect.signature(model.forward).parameters
         self._can_slice = "logits_to_keep" in parameters
         self.takes_positions = "position_ids" in parameters
+        self.takes_cache = "past_key_values" in parameters
 
     def __call__(self, wanted: int | Tensor, **inputs: Any) -> Any:
         """Return the model's outputs; `outputs.logits` is [B, wanted, V].

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
-from gencli.models.calls import logits_width
+from gencli.models.calls import logits_width, num_ids
 from gencli.models.lanes import LaneLengths
+from gencli.models.longrope import rope_switches
 from gencli.models.spread import ONE_DEVICE, Spread
 from gencli.models.watch import OnBytes
 from gencli.plan import StepPlan
@@ -39,7 +40,7 @@ class HFRunner:
         model.eval()
         self._model = model
         context = context_of(model.config)
-        self._lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=_num_ids(model))
+        self._lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=num_ids(model))
         self._lanes, lane_notices = choose_lanes(model, self._lengths)
         self._spec = ModelSpec(
             name=name,
@@ -51,6 +52,7 @@ class HFRunner:
             can_rollback=self._lanes.can_rollback,
             dtype_reason=dtype_reason,
             notices=notices + lane_notices,
+            rope_switches=rope_switches(model.config.get_text_config(decoder=True)),
         )
 
     @classmethod
@@ -161,7 +163,3 @@ def _eos_ids(model: Any) -> tuple[int, ...]:
     if ids is None:
         return ()
     return (ids,) if isinstance(ids, int) else tuple(ids)
-
-
-def _num_ids(model: Any) -> int:
-    return int(model.get_input_embeddings().weight.shape[0])

@@ -25,6 +25,10 @@ class LaneLengths:
         self._context = context
         self._num_ids = num_ids
 
+    def like(self) -> LaneLengths:
+        """Lengths of as many lanes, all empty, under the same rules."""
+        return LaneLengths(max_lanes=len(self), context=self._context, num_ids=self._num_ids)
+
     def __getitem__(self, lane: int) -> int:
         self._require_lane(lane)
         return self._lengths[lane]

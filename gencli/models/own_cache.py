@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.models.calls import LogitsCall
+from gencli.models.longrope import factors_of, taking_factors
 from gencli.plan import Feed
 from processors.upload import upload
 
@@ -21,11 +22,15 @@ _CACHE_NAMES = ("past_key_values", "cache_params", "state")
 
 @dataclass(slots=True)
 class _Lane:
-    """The model's cache by its argument name, the tokens in it, and prompt tokens not read yet."""
+    """The model's cache by its argument name, the tokens in it, and prompt tokens not read yet.
+
+    `factors` are the rotary factors of its text (see LongRopeLanes).
+    """
 
     cache: dict[str, Any] = field(default_factory=dict)
     length: int = 0
     unread: tuple[int, ...] = ()
+    factors: int = 0
 
 
 class OwnCacheLanes:
@@ -36,8 +41,11 @@ class OwnCacheLanes:
     later token by itself.
     """
 
-    def __init__(self, model: Any, *, is_recurrent: bool, can_rollback: bool) -> None:
+    def __init__(
+        self, model: Any, *, is_recurrent: bool, can_rollback: bool, rope_switches: tuple[int, ...] = ()
+    ) -> None:
         self.can_rollback = can_rollback
+        self._rope_switches = rope_switches
         self._is_recurrent = is_recurrent
         self._call = LogitsCall(model)
         self._device: torch.device = model.device
@@ -71,6 +79,7 @@ class OwnCacheLanes:
         lane = self._lanes.setdefault(feed.lane, _Lane())
         tokens = lane.unread + feed.tokens
         lane.unread = ()
+        lane.factors = factors_of(feed, self._rope_switches)
         if not self._is_recurrent:
             return [self._run(lane, tokens, feed.wanted)]
         if lane.cache:
@@ -86,7 +95,9 @@ class OwnCacheLanes:
         inputs = {"input_ids": upload([tokens], self._device)}
         if self._call.takes_positions:  # some count from 0 at every call unless told
             inputs["position_ids"] = torch.arange(start, lane.length, device=self._device)[None]
-        outputs = self._call(wanted, **inputs, **lane.cache)
+        switches, device = self._rope_switches, self._device
+        with taking_factors([lane.factors], switches, length=lane.length, device=device):
+            outputs = self._call(wanted, **inputs, **lane.cache)
         lane.cache = {name: outputs[name] for name in _CACHE_NAMES if outputs.get(name) is not None}
         if not lane.cache:
             raise ModelError("This model hands back no cache, so it cannot go on from what it has read")

@@ -75,19 +75,20 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None,
+    attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """An attention function of the library, part by part where the pass is one row of tokens.
 
     There query is [1, H, N, D], key and value [lanes, H, K, D], mask [1, 1, N, K], the answer [1, N, H, D].
+    Some models give the mask by its name.
     """
     layout = _layout.get()
     if layout is None:
-        return attention(module, query, key, value, mask, **kwargs)
-    assert mask is not None
+        return attention(module, query, key, value, attention_mask, **kwargs)
+    assert attention_mask is not None
     found = []
-    for part, own in zip(layout.parts, layout.masks(mask), strict=True):
+    for part, own in zip(layout.parts, layout.masks(attention_mask), strict=True):
         keys, values = (held[part.lanes, :, : part.kv_length] for held in (key, value))
         out = attention(module, part.take(query), keys, values, own, **kwargs)[0]
         found.append((out if part.kept is None else out[part.kept]).flatten(0, 1))

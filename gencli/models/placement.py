@@ -6,7 +6,7 @@ import torch
 
 from gencli.errors import ModelError, UsageError
 
-__all__ = ["is_batch_invariant", "pick_device", "pick_dtype"]
+__all__ = ["is_batch_invariant", "no_gpu_reason", "pick_device", "pick_dtype"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _STORED = {"F32": "float32", "F64": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -23,8 +23,20 @@ def pick_device(name: str) -> torch.device:
         raise UsageError(f"No device is called {name!r}", hint="auto, cpu, cuda, cuda:N or mps")
     wanted = f"cuda:{index or 0}" if kind == "cuda" else kind
     if wanted not in here:
-        raise ModelError(f"There is no device {name} here", hint=f"There is: {', '.join(here)}")
+        reason = "" if wanted.split(":")[0] in here[-1] else f": {no_gpu_reason(kind)}"
+        raise ModelError(f"There is no device {name} here{reason}", hint=f"There is: {', '.join(here)}")
     return torch.device(wanted)
+
+
+def no_gpu_reason(kind: str = "cuda") -> str:
+    """Why this PyTorch has no GPU of the kind cuda or mps, in one line."""
+    build = f"PyTorch {torch.__version__}"
+    if kind == "mps":
+        return f"{build} {'finds no Apple GPU' if torch.backends.mps.is_built() else 'is built without MPS'}"
+    for name, version in (("CUDA", torch.version.cuda), ("ROCm", torch.version.hip)):
+        if version:
+            return f"{build} is built for {name} {version}, but finds no GPU or no driver for it"
+    return f"{build} is built for the CPU only; https://pytorch.org/get-started has builds for GPUs"
 
 
 def pick_dtype(name: str, *, device: torch.device, stored: str) -> tuple[torch.dtype, str]:

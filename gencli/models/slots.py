@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from gencli.models.calls import LogitsCall
 from gencli.models.flat import FLAT_MODELS, make_flat
 from gencli.models.kv import LaneCache
 from gencli.models.lanes import LaneLengths
+from gencli.models.longrope import factors_of, taking_factors
 from gencli.models.parts import laid_out
 from gencli.plan import Feed
 from processors.upload import upload
@@ -28,12 +30,12 @@ class SlotLanes:
 
     can_rollback = True
 
-    def __init__(self, model: Any, lengths: LaneLengths, *, rope_switch: int | None = None) -> None:
+    def __init__(self, model: Any, lengths: LaneLengths, *, rope_switches: tuple[int, ...] = ()) -> None:
         self._call = LogitsCall(model)
         self._cache = LaneCache(model.config, lengths)
         self._device: torch.device = model.device
         self._pad_budget = PAD_BUDGET_CPU if self._device.type == "cpu" else PAD_BUDGET_ACCELERATOR
-        self._rope_switch = rope_switch
+        self._rope_switches = rope_switches
         self._is_flat = model.config.get_text_config(decoder=True).model_type in FLAT_MODELS
         # One row of tokens has no pads, whatever shares it.
         self._pass_budget = sys.maxsize if self._is_flat else self._pad_budget
@@ -41,13 +43,13 @@ class SlotLanes:
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
         """Feed the lanes; return the wanted rows [R, V] in feed order."""
         feeds = self._cache.seat(feeds)
-        groups = split_feeds(feeds, pad_budget=self._pass_budget, rope_switch=self._rope_switch)
+        groups = split_feeds(feeds, pad_budget=self._pass_budget)
         room = room_for(feeds)
         blocks = [self._block(group, room) for group in groups]
         passes = [self._run(block) for block in blocks]
         rows = passes[0] if len(passes) == 1 else torch.cat(passes)
         fed = [feed for block in blocks for feed in block.feeds if feed.tokens]
-        if all(a is b for a, b in zip(fed, feeds, strict=True)):
+        if not len(rows) or all(a is b for a, b in zip(fed, feeds, strict=True)):
             return rows
         return rows[upload(_row_order(fed, feeds), rows.device)]
 
@@ -73,7 +75,7 @@ class SlotLanes:
 
     def _run(self, block: Block) -> Tensor:
         self._cache.block = block
-        with laid_out(block.parts):
+        with laid_out(block.parts), self._factors(block):
             outputs = self._call(
                 block.wanted, input_ids=block.ids, position_ids=block.positions, past_key_values=self._cache
             )
@@ -82,6 +84,18 @@ class SlotLanes:
             return logits.flatten(0, 1)
         rows = zip(logits, block.feeds, strict=True)
         return torch.cat([row[block.wanted - feed.wanted :] for row, feed in rows])
+
+    def _factors(self, block: Block) -> AbstractContextManager[None]:
+        """The rotary factors of a long-rope model: those of each lane's text."""
+        switches, is_row = self._rope_switches, bool(block.parts)
+        if not switches:
+            return nullcontext()
+        factors = [
+            factors_of(feed, switches)
+            for feed in block.feeds
+            for _ in range(len(feed.tokens) if is_row else 1)
+        ]
+        return taking_factors(factors, switches, length=block.kv_length, device=self._device, is_row=is_row)
 
 
 def _row_order(fed: list[Feed], feeds: tuple[Feed, ...]) -> list[int]:

@@ -1,12 +1,13 @@
 """Where a prompt comes from."""
 
 import io
-import json
 import os
 import socket
 import threading
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from gencli.cli import prompts
 from gencli.cli.prompts import Prompts, read_prompts
@@ -191,16 +192,17 @@ def test_a_chat_prompt_ends_where_the_answer_begins(run):
     assert run("--chat", "hi", "--seed", "3").out == run("user: hi\nassistant:", "--seed", "3").out
 
 
-@pytest.mark.parametrize(("command", "said"), [("run", "--chat"), ("chat", "--quiet")])
-def test_chat_without_a_template_is_an_error_of_the_model(gencli, tmp_path, command, said):
-    folder = bundled_folder("tiny")
+@pytest.mark.parametrize(("command", "said"), [("run", "--chat"), ("chat", "--quiet"), ("batch", "--chat")])
+def test_chat_without_a_template_is_refused_before_weights_are_read(gencli, tmp_path, command, said):
+    folder, model = bundled_folder("tiny"), tmp_path / "model"
+    model.mkdir()
     for path in folder.iterdir():
-        if path.name != "chat_template.jinja":
-            (tmp_path / path.name).symlink_to(path)
-    config = json.loads((folder / "config.json").read_text())
-    (tmp_path / "config.json").unlink()  # weights that do not fit are not read by then
-    (tmp_path / "config.json").write_text(json.dumps(config | {"hidden_size": config["hidden_size"] * 2}))
-    result = gencli(command, "--model", tmp_path, said, *(["hi"] if command == "run" else []), stdin=b"hi\n")
+        if path.name != "chat_template.jinja" and path.suffix != ".safetensors":
+            (model / path.name).symlink_to(path)
+    save_file({"none of the weights": torch.zeros(1)}, model / "model.safetensors")
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "hi"}\n')
+    more = {"run": ["hi"], "chat": [], "batch": [tmp_path / "rows.jsonl"]}[command]
+    result = gencli(command, "--model", model, said, *more, stdin=b"hi\n")
     assert (result.code, result.out) == (5, "")
     assert "no chat template" in result.err
     assert "raw" in result.err

@@ -34,12 +34,6 @@ def test_feeds_share_a_pass_while_pads_are_few(lengths: list[int], passes: list[
     assert [[member.lane for member in group] for group in groups] == passes
 
 
-def test_lanes_on_two_sides_of_the_rope_switch_never_share_a_pass() -> None:
-    feeds = [feed(0, 1, start=31), feed(1, 1, start=32), feed(2, 1, start=99), feed(3, 2, start=0)]
-    groups = split_feeds(feeds, pad_budget=16, rope_switch=32)
-    assert [[member.lane for member in group] for group in groups] == [[1, 2], [0, 3]]
-
-
 def test_short_feeds_are_padded_on_the_left() -> None:
     feeds = (Feed(2, 0, (7, 8, 9)), Feed(5, 40, (6,)))
     block = make_block(feeds, CPU, room=room_for(feeds))

@@ -17,7 +17,7 @@ from gencli.plan import Feed, StepPlan
 from gencli.request import Guidance, Limits, Request
 from gencli.tokenizer import ByteTokenizer
 from tests.models.loops import Job, decode
-from tests.models.tiny_models import CONFIGS, VOCAB, base, build
+from tests.models.tiny_models import VOCAB, base, build
 
 torch.set_num_threads(1)
 
@@ -45,6 +45,11 @@ def test_rows_come_in_feed_order(runner: HFRunner) -> None:
 def test_a_step_that_wants_nothing_gives_no_rows(runner: HFRunner) -> None:
     assert feed(runner, Feed(0, 0, (1, 2), 0)).shape == (0, VOCAB)
     assert feed(runner, Feed(0, 2, (3,), 1)).shape == (1, VOCAB)
+
+
+def test_prompts_of_different_length_may_all_want_nothing(runner: HFRunner) -> None:
+    long, short = tuple(range(40)), (5, 6, 7)
+    assert feed(runner, Feed(2, 0, short, 0), Feed(0, 0, long, 0)).shape == (0, VOCAB)
 
 
 def test_logits_can_be_edited_in_place(runner: HFRunner) -> None:
@@ -114,32 +119,6 @@ def test_infinities_do_not_outlive_their_request(way: str) -> None:
     torch.testing.assert_close(again, clean)
 
 
-def llama(**changes: Any) -> Any:
-    config = CONFIGS["llama"]()
-    for name, value in changes.items():
-        setattr(config, name, value)
-    torch.manual_seed(0)
-    return hf.LlamaForCausalLM(config).eval()
-
-
-def test_longrope_lanes_keep_their_own_frequencies() -> None:
-    config = CONFIGS["phi3"]()
-    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
-    config.rope_parameters = {
-        "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 32, **factors
-    }  # fmt: skip
-    config.original_max_position_embeddings = 32
-    torch.manual_seed(0)
-    model = hf.Phi3ForCausalLM(config).eval()
-    prompts = [[7] * 3 + list(range(5)), list(range(50))]
-    alone = [decode(HFRunner(model), [Job(0, list(prompt))], count=20)[0] for prompt in prompts]
-    jobs = [Job(lane, list(prompt)) for lane, prompt in enumerate(prompts)]
-    assert decode(HFRunner(model), jobs, count=20) == alone
-    ids = torch.tensor([prompts[1]])
-    whole = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=20)
-    assert whole[0, 50:].tolist() == alone[1]
-
-
 def test_lanes_of_a_model_that_counts_places_itself_are_scaled_by_their_own() -> None:
     config = hf.Llama4TextConfig(**base(no_rope_layers=[1, 0], floor_scale=8, attn_scale=0.5))
     torch.manual_seed(0)
@@ -148,13 +127,6 @@ def test_lanes_of_a_model_that_counts_places_itself_are_scaled_by_their_own() ->
     alone = [decode(HFRunner(model), [Job(0, list(prompt))], count=12)[0] for prompt in prompts]
     jobs = [Job(lane, list(prompt)) for lane, prompt in enumerate(prompts)]
     assert decode(HFRunner(model), jobs, count=12) == alone
-
-
-def test_dynamic_rope_lanes_run_alone() -> None:
-    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
-    spec = HFRunner(llama(rope_parameters=rope)).spec
-    assert "one request at a time" in spec.notices[0]
-    assert spec.can_rollback
 
 
 TINY = {
@@ -177,13 +149,6 @@ TINY = {
 def test_models_that_cannot_be_continued_are_refused(config: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         HFRunner(hf.AutoModelForCausalLM.from_config(config))
-
-
-def test_a_model_without_a_cache_says_so() -> None:
-    config = hf.OpenAIGPTConfig(vocab_size=9, n_embd=32, n_layer=1, n_head=2, n_positions=16)
-    runner = HFRunner(hf.AutoModelForCausalLM.from_config(config))
-    with pytest.raises(ModelError, match="hands back no cache"):
-        feed(runner, Feed(0, 0, (1, 2)))
 
 
 def rows_held(runner: HFRunner) -> int:

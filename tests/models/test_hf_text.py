@@ -16,7 +16,7 @@ from tests.models.loops import Job, after_rollback, decode, decode_with_drafts
 from tests.models.tiny_models import CONFIGS, NO_ROLLBACK, PROMPTS, build, continued
 
 COUNT = 64
-OWN_CACHE = {"mamba", "falcon_h1", "bamba", "gptj"}
+OWN_CACHE = {"mamba", "rwkv", "falcon_h1", "bamba", "gptj"}
 
 torch.set_num_threads(1)
 

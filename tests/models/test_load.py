@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from gencli.diagnosis import examine
 from gencli.errors import ModelError, UsageError
 from gencli.models.hf import HFRunner
 from gencli.models.placement import pick_device, pick_dtype
@@ -237,3 +238,26 @@ def test_without_a_listener_nothing_of_the_library_is_changed(saved: Path) -> No
 
     HFRunner.load(saved, device="cpu", on_bytes=lambda done, total: None)
     assert logging.set_tqdm_hook(None) is None
+
+
+@pytest.mark.parametrize(
+    ("versions", "reason"),
+    [
+        ({"cuda": None, "hip": None}, "is built for the CPU only"),
+        ({"cuda": "12.8", "hip": None}, "is built for CUDA 12.8, but finds no GPU or no driver for it"),
+        ({"cuda": None, "hip": "6.4"}, "is built for ROCm 6.4, but finds no GPU or no driver for it"),
+    ],
+    ids=["cpu", "cuda", "rocm"],
+)
+def test_it_is_said_why_there_is_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None], reason: str
+) -> None:
+    for name, version in versions.items():
+        monkeypatch.setattr(torch.version, name, version)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ModelError, match=f"There is no device cuda:1 here: PyTorch .* {reason}"):
+        pick_device("cuda:1")
+    found = {one.name: one for one in examine() if one.area == "device"}
+    assert reason in found["gpu"].advice

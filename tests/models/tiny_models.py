@@ -11,7 +11,7 @@ import transformers as hf
 VOCAB = 120
 WINDOW = 16
 # Models that keep a running state, and so cannot forget what drafts added to it.
-NO_ROLLBACK = {"mamba", "falcon_h1", "bamba"}
+NO_ROLLBACK = {"mamba", "rwkv", "falcon_h1", "bamba"}
 _NOISE = torch.Generator().manual_seed(5)
 # Two of them are longer than the window.
 PROMPTS = [torch.randint(0, VOCAB, (length,), generator=_NOISE).tolist() for length in (3, 7, 21, 40)]
@@ -90,6 +90,23 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         eos_token_id=None,
         pad_token_id=None,
     ),
+    "rwkv": lambda: hf.RwkvConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        attention_hidden_size=32,
+        num_hidden_layers=2,
+        context_length=1024,
+        bos_token_id=None,
+        eos_token_id=None,
+    ),
+    "doge": lambda: hf.DogeConfig(**base()),
+    "afmoe": lambda: hf.AfmoeConfig(
+        **base(head_dim=8, sliding_window=WINDOW, moe_intermediate_size=32),
+        num_dense_layers=1,
+        num_experts=4,
+        num_experts_per_tok=2,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
     "bamba": lambda: hf.BambaConfig(
         **base(),
         attn_layer_indices=[1],
@@ -122,18 +139,36 @@ CONFIGS: dict[str, Callable[[], Any]] = {
 
 
 # Seeds whose greedy text is varied; the tests check that it is.
-SEEDS = {"qwen3": 2, "gemma3": 6, "gpt_neox": 4, "opt": 7, "qwen3_moe": 3, "gptj": 7}
+SEEDS = {"qwen3": 2, "rwkv": 1, "gemma3": 6, "gpt_neox": 4, "opt": 7, "qwen3_moe": 3, "gptj": 7}
 
 
 def build(kind: str) -> Any:
     """A random model in float32, in evaluation mode."""
     torch.manual_seed(SEEDS.get(kind, 0))
     model = hf.AutoModelForCausalLM.from_config(CONFIGS[kind]()).eval()
-    if kind == "mamba":  # its own initialisation is too tame to say more than one word
+    if kind in ("mamba", "rwkv"):  # their own initialisation is too tame to say more than one word
         for name, weight in model.named_parameters():
             if name.endswith("weight") and weight.dim() == 2:
                 torch.nn.init.normal_(weight, std=0.5)
     return model
+
+
+SWITCH = 48
+LONG_ROPE = ("phi3", "phimoe", "llama")
+
+
+def long_rope(kind: str, switch: int = SWITCH) -> Any:
+    """A model whose rotary factors are others in texts longer than `switch`."""
+    rope: dict[str, Any] = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4}
+    rope |= {"long_factor": [4.0] * 4, "original_max_position_embeddings": switch}
+    if kind == "phimoe":
+        rope |= {"short_mscale": 1.1, "long_mscale": 1.3}
+        config = hf.PhimoeConfig(**base(num_local_experts=4, num_experts_per_tok=2))
+    else:
+        config = CONFIGS[kind]()
+    config.rope_parameters, config.original_max_position_embeddings = rope, switch
+    torch.manual_seed(0)
+    return hf.AutoModelForCausalLM.from_config(config).eval()
 
 
 def continued(model: Any, count: int) -> list[list[int]]:

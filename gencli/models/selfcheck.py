@@ -1,0 +1,112 @@
+"""What an architecture does differently from all others is found by trying it once, at loading."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from gencli.errors import ModelError, is_out_of_memory
+from gencli.models.calls import LogitsCall, num_ids
+from gencli.models.lanes import LaneLengths
+from gencli.plan import Feed, StepPlan
+from processors.upload import upload
+
+if TYPE_CHECKING:
+    from gencli.models.backend import Lanes
+
+__all__ = ["LENGTH", "NUM_LANES", "SelfCheck", "fault_of"]
+
+NUM_LANES, LENGTH = 3, 6  # lanes and tokens that the check takes
+# What rounding may change of logits, in parts of their spread; a token that sees another lane, or stands in
+# another place, changes all of it.
+_EXACT, _ROUNDED = 1e-2, 0.25
+
+
+class SelfCheck:
+    """Compares lanes with one pass over two short texts without a cache: four small passes in all.
+
+    Raises whatever the model raises where it cannot read the texts at all.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._texts = _texts(model)
+        with torch.inference_mode():
+            inputs = {"input_ids": upload([list(text) for text in self._texts], model.device)}
+            if LogitsCall(model).takes_positions:
+                inputs["position_ids"] = torch.arange(LENGTH, device=model.device).expand(2, -1)
+            self._expected: Tensor = model(use_cache=False, **inputs).logits.float()
+        is_exact = model.dtype == torch.float32 and not getattr(model, "is_quantized", False)
+        self._tolerance = _EXACT if is_exact else _ROUNDED
+
+    @torch.inference_mode()
+    def fault(self, lanes: Lanes, lengths: LaneLengths) -> str:
+        """What is wrong with lanes that are all empty, in a few words; nothing for lanes that are right.
+
+        They read texts of unequal length side by side, a fork goes on from a place that its source has left,
+        behind drafts that are forgotten, and several tokens follow what was read.
+        """
+        try:
+            errors = [*self._errors(lanes, lengths)]
+        except Exception as error:  # the library's models raise whatever the line at fault raises
+            return fault_of(error)
+        worst = max(errors)
+        return f"its logits are off by {worst:.0%} of their spread" if worst > self._tolerance else ""
+
+    def _errors(self, lanes: Lanes, lengths: LaneLengths) -> list[float]:
+        first, second = self._texts
+        # A model that cannot forget is given no drafts.
+        drafts = second[:2] if lanes.can_rollback else ()
+        steps = (
+            (Feed(0, 0, first[:2], 2), Feed(1, 0, second[:4])),
+            (Feed(0, 2, (first[2], *drafts), 1 + len(drafts)), Feed(1, 4, second[4:5])),
+            (Feed(2, 3, first[3:], 3), Feed(1, 5, second[5:])),
+        )
+        own, other = self._expected
+        expected = (
+            torch.cat([own[:2], other[3:4]]),
+            torch.cat([own[2:3], other[4:5]]),
+            torch.cat([own[3:], other[5:]]),
+        )
+        found = []
+        for number, feeds in enumerate(steps):
+            if number == 2:
+                lanes.fork(0, 2)
+                lengths.fork(0, 2)
+                if drafts:
+                    lanes.shorten(2, 3)
+                    lengths.keep(2, 3)
+            rows = lanes.forward(feeds)
+            lengths.advance(StepPlan(feeds))
+            rows = torch.cat([rows[:1], rows[-1:]]) if number == 1 else rows
+            found.append(_error(rows.float(), expected[number]))
+        return found
+
+
+def fault_of(error: Exception) -> str:
+    """What an exception of a model says, in one line; ModelError where the memory is full."""
+    if is_out_of_memory(error):
+        raise ModelError("The model fits into the memory, but its first passes do not.") from error
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+
+
+def _texts(model: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Two texts of ids all over the vocabulary, but for those to which a model gives a meaning of its own."""
+    count, config = num_ids(model), model.config
+    special = {
+        value
+        for part in (config, config.get_text_config(decoder=True))
+        for name, values in vars(part).items()
+        if "token" in name
+        for value in (values if isinstance(values, list | tuple) else (values,))
+    }
+    plain = [token for token in range(min(count, 1000)) if token not in special] or [0]
+    picked = [plain[(7 + 31 * place) % len(plain)] for place in range(2 * LENGTH)]
+    return tuple(picked[:LENGTH]), tuple(picked[LENGTH:])
+
+
+def _error(found: Tensor, expected: Tensor) -> float:
+    """The largest difference of two rows [R, V] in parts of the spread; 0 where logits are not finite."""
+    spread = (expected - expected.mean(-1, keepdim=True)).norm(dim=-1).clamp_min(1e-12)
+    return float(((found - expected).norm(dim=-1) / spread).nan_to_num(0.0).max())

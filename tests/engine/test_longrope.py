@@ -1,0 +1,156 @@
+"""Long-rope models in the engine: each text is that of fresh passes, in any company."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from gencli.beams.engine import ChoosingEngine
+from gencli.drafters.base import Drafter
+from gencli.drafters.model import ModelDrafter
+from gencli.drafters.ngram import NgramDrafter
+from gencli.drafters.suffix import SuffixDrafter
+from gencli.events import Error, Finish, Token
+from gencli.models.hf import HFRunner
+from gencli.request import Beams, Guidance, Limits, Request
+from gencli.tokenizer import ByteTokenizer
+from processors.chain import Chain
+from tests.models.fresh import FreshRunner
+from tests.models.tiny_models import SWITCH, VOCAB, long_rope
+
+COUNT = 10
+LENGTHS = (30, SWITCH - 3, SWITCH, SWITCH + 1, 70, 90)
+_NOISE = torch.Generator().manual_seed(7)
+# All begin alike, and go on by repeating themselves, so that drafters have something to say.
+_HEAD, _WORD = (torch.randint(3, VOCAB, (size,), generator=_NOISE).tolist() for size in (20, 7))
+PROMPTS = [tuple([*_HEAD, length, *_WORD * 15][:length]) for length in LENGTHS]
+
+torch.set_num_threads(1)
+
+
+@cache
+def model() -> Any:
+    return long_rope("phi3")
+
+
+def requests(**rest: Any) -> list[Request]:
+    chain = Chain.parse("temperature=0.7")
+    return [
+        Request(str(number), prompt, chain=chain, seed=number, limits=Limits(COUNT), **rest)
+        for number, prompt in enumerate(PROMPTS)
+    ]
+
+
+def run(
+    runner: Any, asked: list[Request], *, max_batch: int = 8, **options: Any
+) -> dict[Any, tuple[int, ...]]:
+    """Ids by request and sample."""
+    on = ChoosingEngine(runner, ByteTokenizer(), max_batch=max_batch, **options)
+    for one in asked:
+        on.submit(one)
+    found: dict[Any, tuple[int, ...]] = {}
+    for event in on.run():
+        assert not isinstance(event, Error), event
+        if isinstance(event, Token):
+            key = event.request, event.sample
+            found[key] = (*found.get(key, ()), *event.ids)
+        if isinstance(event, Finish):
+            found.setdefault((event.request, event.sample), ())
+    return found
+
+
+def runner(max_lanes: int = 16) -> HFRunner:
+    return HFRunner(model(), max_lanes=max_lanes)
+
+
+@cache
+def expected(**rest: Any) -> dict[Any, tuple[int, ...]]:
+    return run(FreshRunner(model()), requests(**rest), max_batch=1, share_prefixes=False)
+
+
+def drafter(name: str) -> Drafter | None:
+    if name == "model":
+        return ModelDrafter(HFRunner(long_rope("llama", SWITCH + 3), max_lanes=8))
+    if name == "early-exit":
+        return ModelDrafter(runner().first_layers(1, max_lanes=8))
+    return {"ngram": NgramDrafter, "suffix": SuffixDrafter}[name]() if name else None
+
+
+@pytest.mark.parametrize("draft", ["", "ngram", "suffix", "model", "early-exit"])
+@pytest.mark.parametrize("step_tokens", [16, None])
+@pytest.mark.parametrize("max_batch", [1, 3, 8])
+def test_texts_are_those_of_fresh_passes(max_batch: int, step_tokens: int | None, draft: str) -> None:
+    found = run(runner(), requests(), max_batch=max_batch, step_tokens=step_tokens, drafter=drafter(draft))
+    assert found == expected()
+
+
+@pytest.mark.parametrize("step_tokens", [16, None])
+def test_samples_of_one_prompt_share_it(step_tokens: int | None) -> None:
+    assert run(runner(), requests(n=3), max_batch=4, step_tokens=step_tokens) == expected(n=3)
+
+
+@pytest.mark.parametrize("step_tokens", [16, None])
+@pytest.mark.parametrize(
+    "negative", [_HEAD[:5], [*_HEAD, *_WORD * 4], None], ids=["short", "crossing", "none"]
+)
+def test_companions_cross_the_switch_by_themselves(
+    negative: list[int] | None, step_tokens: int | None
+) -> None:
+    guidance = Guidance(1.5, negative=None if negative is None else tuple(negative))
+    found = run(runner(), requests(guidance=guidance), step_tokens=step_tokens, drafter=NgramDrafter())
+    assert found == expected(guidance=guidance)
+
+
+def test_beams_cross_the_switch_together() -> None:
+    assert run(runner(), requests(beams=Beams(3), n=3)) == expected_beams()
+
+
+@cache
+def expected_beams() -> dict[Any, tuple[int, ...]]:
+    return run(FreshRunner(model()), requests(beams=Beams(3), n=3), max_batch=3)
+
+
+def test_turns_of_a_session_cross_the_switch() -> None:
+    chain = Chain.parse("temperature=0")
+    for one in (runner(), FreshRunner(model())):
+        on, texts, prompt = ChoosingEngine(one, ByteTokenizer(), max_batch=2), [], PROMPTS[0]
+        for turn in range(5):
+            on.submit(Request(str(turn), prompt, chain=chain, limits=Limits(5), session="a"))
+            ids = [i for event in on.run() if isinstance(event, Token) for i in event.ids]
+            texts.append(ids)
+            prompt = (*prompt, *ids, 7, 8, 9)
+        if isinstance(one, HFRunner):
+            found = texts
+    assert len(prompt) > SWITCH + 10
+    assert found == texts
+
+
+class Counted(HFRunner):
+    """Notes how many tokens each step feeds, and how much of a text is copied between lanes."""
+
+    def __init__(self) -> None:
+        super().__init__(model(), max_lanes=16)
+        self.steps: list[int] = []
+        hook = lambda module, args, out: self.steps.append(args[0].numel())  # noqa: E731
+        self.hook = model().model.embed_tokens.register_forward_hook(hook)
+
+
+@pytest.mark.parametrize("max_batch", [1, 8])
+def test_a_lane_is_read_anew_in_steps_as_a_prompt_is(max_batch: int) -> None:
+    on = Counted()
+    run(on, requests(), max_batch=max_batch, step_tokens=16)
+    on.hook.remove()
+    assert max(on.steps) <= 16
+
+
+def test_a_beginning_is_copied_on_one_side_of_the_switch_only() -> None:
+    head = (*_HEAD, *_WORD * 3)
+    asked = [Request(str(n), (*head, 5, *_WORD * n), limits=Limits(2)) for n in (0, 2, 0, 2)]
+    engine = ChoosingEngine(runner(), ByteTokenizer(), max_batch=4)
+    for number, one in enumerate(asked):
+        engine.submit(Request(str(number), one.prompt_ids, limits=Limits(2)))
+    ends = {event.request: event.cached_tokens for event in engine.run() if isinstance(event, Finish)}
+    assert [ends[str(number)] > 0 for number in range(4)] == [False, False, True, True]

@@ -1,0 +1,110 @@
+"""Long-rope models: a lane's own text decides on its rotary factors, not its chunks or neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from gencli.models.hf import HFRunner
+from gencli.models.own_cache import OwnCacheLanes
+from gencli.plan import Feed, StepPlan
+from tests.models.fresh import FreshRunner
+from tests.models.loops import Job, decode, decode_with_drafts
+from tests.models.tiny_models import LONG_ROPE, SWITCH, VOCAB, long_rope
+
+COUNT = 12
+LENGTHS = (20, SWITCH - 2, SWITCH - 1, SWITCH, SWITCH + 1, 64)
+_NOISE = torch.Generator().manual_seed(7)
+PROMPTS = [torch.randint(0, VOCAB, (length,), generator=_NOISE).tolist() for length in LENGTHS]
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", params=LONG_ROPE)
+def model(request: pytest.FixtureRequest) -> Any:
+    return long_rope(request.param)
+
+
+@pytest.fixture(scope="module")
+def texts(model: Any) -> list[list[int]]:
+    """What fresh passes choose greedily behind each prompt."""
+    runner = FreshRunner(model)
+    return [decode(runner, [Job(0, list(prompt))], count=COUNT)[0] for prompt in PROMPTS]
+
+
+def jobs() -> list[Job]:
+    return [Job(lane, list(prompt)) for lane, prompt in enumerate(PROMPTS)]
+
+
+def test_fresh_passes_are_what_generate_does(model: Any, texts: list[list[int]]) -> None:
+    """For Phi-3 and its relatives; generate() goes on with the keys of other factors for all other models."""
+    for prompt, text in zip(PROMPTS, texts, strict=True):
+        if len(prompt) + COUNT <= SWITCH or len(prompt) > SWITCH or model.config.model_type != "llama":
+            ids = torch.tensor([prompt])
+            mask = torch.ones_like(ids)
+            whole = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=COUNT)
+            assert whole[0, len(prompt) :].tolist() == text
+
+
+@pytest.mark.parametrize("chunk", [5, 16, 10**6])
+def test_chunks_and_neighbours_change_nothing(model: Any, texts: list[list[int]], chunk: int) -> None:
+    runner = HFRunner(model, max_lanes=len(PROMPTS))
+    assert decode(runner, jobs(), count=COUNT, chunk=chunk) == texts
+    alone = [decode(runner, [Job(0, list(prompt))], count=COUNT, chunk=chunk)[0] for prompt in PROMPTS]
+    assert alone == texts
+
+
+@pytest.mark.parametrize("num_drafts", [1, 4])
+def test_drafts_that_reach_over_the_switch_change_nothing(
+    model: Any, texts: list[list[int]], num_drafts: int
+) -> None:
+    runner = HFRunner(model, max_lanes=len(PROMPTS))
+    assert decode_with_drafts(runner, jobs(), texts, num_drafts=num_drafts) == texts
+
+
+def test_lanes_with_caches_of_their_own_do_as_well(model: Any, texts: list[list[int]]) -> None:
+    model.hf_device_map = {"first": 0, "rest": 1}
+    runner = HFRunner(model, max_lanes=len(PROMPTS))
+    del model.hf_device_map
+    assert isinstance(runner._lanes._inner, OwnCacheLanes)
+    assert decode(runner, jobs(), count=COUNT, chunk=16) == texts
+    assert decode_with_drafts(runner, jobs(), texts, num_drafts=4) == texts
+
+
+@pytest.mark.parametrize(("held", "kept"), [(64, 20), (40, 20), (64, SWITCH), (64, SWITCH + 2)])
+def test_what_is_forked_and_shortened_may_have_been_read_with_other_factors(
+    model: Any, held: int, kept: int
+) -> None:
+    runner, fresh = HFRunner(model, max_lanes=3), FreshRunner(model)
+    rows = []
+    for one in (runner, fresh):
+        one.forward(StepPlan((Feed(0, 0, tuple(PROMPTS[5][:held]), 0),)))
+        one.fork(0, 2)
+        one.keep(2, kept)
+        feeds = (Feed(0, held, (1, 2, 3), 3), Feed(2, kept, (4, 5, 6), 3))
+        rows += [one.forward(StepPlan(feeds)), one.forward(StepPlan((Feed(2, kept + 3, (7,)),)))]
+    torch.testing.assert_close(rows[0], rows[2], atol=1e-4, rtol=0)
+    torch.testing.assert_close(rows[1], rows[3], atol=1e-4, rtol=0)
+
+
+def test_a_chunk_that_tells_its_text_s_length_is_read_once() -> None:
+    model, fed = long_rope("phi3"), []
+    runner = HFRunner(model, max_lanes=1)
+    hook = model.model.embed_tokens.register_forward_hook(lambda _, args, out: fed.append(args[0].numel()))
+    prompt = tuple(PROMPTS[5])
+    for start, wanted in ((0, 0), (16, 0), (32, 0), (48, 1)):
+        tokens = prompt[start : start + 16]
+        runner.forward(StepPlan((Feed(0, start, tokens, wanted, text_length=0 if wanted else 64),)))
+    hook.remove()
+    assert fed == [16] * 4
+
+
+def test_two_runners_on_one_model_leave_each_other_alone() -> None:
+    model = long_rope("phi3")
+    target, first = HFRunner(model), HFRunner(model).first_layers(1, max_lanes=1)
+    feed = StepPlan((Feed(0, 0, tuple(PROMPTS[5][:16]), 1, text_length=0),))
+    expected = FreshRunner(model).forward(feed)
+    first.forward(StepPlan((Feed(0, 0, tuple(PROMPTS[5])),)))
+    torch.testing.assert_close(target.forward(feed), expected, atol=1e-4, rtol=0)
