@@ -28,7 +28,13 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
 
 def _refuse_pairs(settings: Settings) -> None:
     said = settings.name
-    for one, other in (("chat", "raw"), ("system", "raw"), ("quiet", "stats"), ("offline", "download")):
+    for one, other in (
+        ("chat", "raw"),
+        ("system", "raw"),
+        ("quiet", "stats"),
+        ("offline", "download"),
+        ("show_chain", "show_prompt"),
+    ):
         if settings[one] and settings[other]:
             raise UsageError(
                 f"{said(one)} and {said(other)} contradict each other.", hint="Leave one of them out."
@@ -36,6 +42,11 @@ def _refuse_pairs(settings: Settings) -> None:
     if settings["system"] is not None and not settings["chat"]:
         raise UsageError(
             f"{said('system')} needs --chat: a raw prompt has no system message.", hint="Add --chat."
+        )
+    if settings["vars"] and settings["template"] is None:
+        raise UsageError(
+            f"{said('vars')} is given, but there is no template with variables.",
+            hint="Add --template, as in --template 'Say {{ word }}' --var word=hi.",
         )
     if settings["include_stop"] and not any(settings[key] for key in ("stop", "stop_id", "stop_regex")):
         raise UsageError(

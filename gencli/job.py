@@ -28,7 +28,7 @@ from processors.registry import Registry, builtin_registry
 if TYPE_CHECKING:
     from gencli.tokenizer import Tokenizer
 
-__all__ = ["Job", "make_job", "make_request", "make_requests", "notices"]
+__all__ = ["Job", "chat_ids", "encode_prompt", "make_job", "make_request", "make_requests", "notices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Ite
     from processors.rng import derive
 
     for index, prompt in enumerate(prompts):
-        ids, seed = _encode(job, prompt, tokenizer), derive(job.seed, index)
+        ids, seed = encode_prompt(job, prompt, tokenizer), derive(job.seed, index)
         yield make_request(job, str(index + 1), ids, seed, tokenizer)
 
 
@@ -191,7 +191,7 @@ def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
     """The guidance with its negative prompt, which is put into a template as prompts are."""
     if job.negative is None:
         return job.guidance
-    return replace(job.guidance, negative=_encode(job, job.negative, tokenizer))
+    return replace(job.guidance, negative=encode_prompt(job, job.negative, tokenizer))
 
 
 def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iterator[str]:
@@ -232,10 +232,18 @@ def _idle_stops(job: Job) -> Iterator[str]:
         yield f"A document ends by itself, and nothing in it stops it: {', '.join(named)} hardly matters."
 
 
-def _encode(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids of a prompt, which a chat's template is put around."""
     if not job.is_chat:
         return tuple(tokenizer.encode(prompt))
-    system = [{"role": "system", "content": job.system}] if job.system is not None else []
-    told = {"tools": list(job.structure.tools)} if job.structure and job.structure.tools else {}
-    text = tokenizer.render_chat([*system, {"role": "user", "content": prompt}], **told)
+    return chat_ids(prompt, tokenizer, job.system, job.structure.tools if job.structure else ())
+
+
+def chat_ids(
+    prompt: str, tokenizer: Tokenizer, system: str | None = None, tools: Sequence[Any] = ()
+) -> tuple[int, ...]:
+    """The ids of a prompt as the user's message in the chat template. Raises ModelError if there is none."""
+    before = [{"role": "system", "content": system}] if system is not None else []
+    told = {"tools": list(tools)} if tools else {}
+    text = tokenizer.render_chat([*before, {"role": "user", "content": prompt}], **told)
     return tuple(tokenizer.encode(text, special=False))

@@ -37,7 +37,8 @@ MAX_SECONDS = 1e9
 class Option:
     """One option. `many` may be repeated; `read` turns what was typed into the value.
 
-    `flag_only` is the reason why presets do not have it as a key.
+    `flag_only` is the reason why presets do not have it as a key. `key_name` is its key where that is not the
+    flag's name.
     """
 
     names: tuple[str, ...]
@@ -53,6 +54,7 @@ class Option:
     field: str = ""
     hint: str = ""
     flag_only: str = ""
+    key_name: str = ""
 
     @property
     def flag(self) -> str:
@@ -62,7 +64,7 @@ class Option:
     @property
     def key(self) -> str:
         """The name used in code."""
-        return self.flag.lstrip("-").replace("-", "_")
+        return self.key_name or self.flag.lstrip("-").replace("-", "_")
 
     @property
     def variable(self) -> str:
@@ -102,7 +104,8 @@ class Option:
         raise UsageError(f"{given if len(given) <= 60 else given[:57] + '...'!r} is not {wanted}.")
 
     def _check(self, value: Any, said: str) -> None:
-        if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        texts = (part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, str))
+        if any("\ud800" <= char <= "\udfff" for text in texts for char in text):
             raise UsageError(f"{said} holds bytes that are not UTF-8 text.")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and not self.bounds.allow(value):

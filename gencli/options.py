@@ -97,12 +97,30 @@ def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option
     return Option(names, kind, text, "Chain", bounds=about["bounds"], field=field, **changes)
 
 
+def _read_variables(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Pairs from "name=text"."""
+    pairs: dict[str, str] = {}
+    for item in given:
+        name, equals, text = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"{item[:60]!r} is not of the form NAME=TEXT.")
+        if name in pairs:
+            raise UsageError(f"{name[:60]!r} is given two values.", hint="Leave one of them out.")
+        pairs[name] = text
+    return tuple(pairs.items())
+
+
 _PROMPT: tuple[Option, ...] = (
     Option(("--file", "-f"), str, "Read the prompt from this file; one newline at its end is dropped.",
            "Prompt", (), many=True, metavar="FILE", flag_only="a prompt belongs to one run"),
     Option(("--chat",), bool, "Put the prompt into the model's chat template.", "Prompt", False),
     Option(("--raw",), bool, "Give the model the prompt as it is (the default).", "Prompt", False),
     Option(("--system",), str, "System message of the chat template.", "Prompt", metavar="TEXT"),
+    Option(("--template",), str, "Make the prompt with a Jinja template: a name in a folder of templates, a "
+           "file, or the text. Its variables are prompt, stdin and those of --var; in a batch, the columns.",
+           "Prompt", metavar="NAME|FILE|TEXT"),
+    Option(("--var",), tuple[str, str], "Give a variable of the template its value.", "Prompt", (),
+           many=True, read=_read_variables, metavar="NAME=TEXT", key_name="vars"),
 )  # fmt: skip
 
 _PRESETS: tuple[Option, ...] = (
@@ -194,6 +212,8 @@ _OUTPUT: tuple[Option, ...] = (
     Option(("--stats",), bool, "Say more on stderr: model, number format, times.", "Output", False),
     Option(("--show-chain",), bool, "Print each stage, its values and their origin; generate nothing.",
            "Output", False, flag_only="it asks a question and is no part of a run"),
+    Option(("--show-prompt",), bool, "Print the prompt as the model gets it, special tokens included; "
+           "generate nothing.", "Output", False, flag_only="it asks a question and is no part of a run"),
     Option(("--debug",), bool, "Show the traceback of an error, and what the libraries say.",
            "Output", False, flag_only="it is for finding a fault in one run"),
 )  # fmt: skip

@@ -42,10 +42,13 @@ _REPLACES = {
     "temperature_last": ("chain",),
     "beams": ("best_of", "retries"),
     "best_of": ("beams", "retries"),
+    "template": ("vars",),  # which are those of a template
     "parsed": ("select",),
     "select": ("parsed",),
     **{kind: tuple(other for other in KINDS if other != kind) for kind in KINDS},
 }
+
+_BY_NAME = ("vars",)  # pairs of which a layer replaces those that it names
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,5 +177,7 @@ def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry |
             for other in _REPLACES.get(key, ()) if value else ():
                 entries[other] = defaults[other]
         for key, value in layer.values.items():
+            if key in _BY_NAME:
+                value = tuple({**dict(entries[key].value), **dict(value)}.items())
             entries[key] = Setting(value, layer.origin, layer.said(key), rank)
     return Settings(entries, made, registry)

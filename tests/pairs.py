@@ -84,6 +84,8 @@ CUT = JSON | given(
 BY_OPEN = given(regex=(",{70}|[a-eg-p]{4}([a-eg-p]{6})*",)) | LETTERS
 SEARCHES = (given(format=("json",)), given(allow_ids=("6,97,98,99,100,101,102,103,104,105,257",)))
 BY_BEAMS = tuple(given(beams=("3",)) | setup for setup in ({}, *SEARCHES))
+WORDED = "{{ prompt }} {{ word | default('b') }}"
+WITH_PROMPT = ({}, given(format=("json",)), COUNTED)
 
 FEATURES = {
     "temperature": feature({"--temperature": ("0.3",)}),
@@ -189,11 +191,15 @@ FEATURES = {
         given(chat=None) | COUNTED,
         {},
     ),
+    # The same in both, so that they stand together, with a default, so that the variable may go.
+    "template": feature({"--template": (WORDED,)}, *WITH_PROMPT),
+    "vars": feature({"--var": ("word=h",)}, *({"--template": (WORDED,)} | more for more in WITH_PROMPT)),
     "format": feature({"--format": ("jsonl",)}),
     "output": feature({"--output": ("out.txt",)}),
     "quiet": feature({"--quiet": None}),
     "stats": feature({"--stats": None}),
     "show_chain": feature({"--show-chain": None}),
+    "show_prompt": feature({"--show-prompt": None}),
     "raw": feature({"--raw": None}),
     "model": feature({"--model": ("fake",)}),
     "dtype": feature({"--dtype": ("float32",)}),
@@ -247,6 +253,7 @@ HIDING = {
     "max_time": "Which token is the last is the clock's affair; here none is generated.",
     "schema_strict": "It refuses this schema, and with it the run.",
     "show_chain": "It generates nothing, so only what is part of the chain could show.",
+    "show_prompt": "It generates nothing, so only what is part of the prompt could show.",
 }
 
 # Options that end a text, or act on what has been cut, or on what has not: of two, one shows at a time.

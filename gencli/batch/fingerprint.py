@@ -15,7 +15,7 @@ from gencli.models.identity import identify_model
 from gencli.models.named import named_models
 from gencli.models.places import find_local
 from gencli.models.watch import OnBytes
-from gencli.options import OPTIONS
+from gencli.options import OPTIONS, option
 from gencli.settings import Settings
 from processors.policy import MATCH
 
@@ -43,7 +43,7 @@ def fingerprint(
     `on_bytes` is called with the bytes of weights that are hashed, and all that have to be.
     """
     options = {
-        _named(entry.key): settings[entry.key]
+        entry.flag: settings[entry.key]
         for entry in OPTIONS
         if entry.section != "Output" and not entry.stage and entry.key not in _BESIDE
     }
@@ -69,11 +69,7 @@ def fingerprint(
 def company(settings: Settings, survey: Survey) -> frozenset[str]:
     """Names in a fingerprint that decide no text where the number format is batch-invariant."""
     keys = {"max_batch"} if _drafts_decide(settings, survey) else _COMPANY
-    return frozenset(map(_named, keys))
-
-
-def _named(key: str) -> str:
-    return f"--{key.replace('_', '-')}"
+    return frozenset(option(key).flag for key in keys)
 
 
 def _weights(

@@ -41,8 +41,6 @@ _INPUT: tuple[Option, ...] = (
     Option(("--input-format",), Literal["jsonl", "json", "csv", "tsv", "parquet", "lines", "paragraphs",
            "document"], "Form of the input, where the file's name does not say it.", "Prompt"),
     Option(("--delimiter",), str, "What separates the cells of a table.", "Prompt", metavar="CHAR"),
-    Option(("--template",), str, "The prompt as a Jinja template of the columns, or a file with one.",
-           "Prompt", metavar="TEXT|FILE"),
     Option(("--prompt-column",), str, "The column that is the prompt; the others are data.", "Prompt",
            metavar="NAME"),
     Option(("--id-column",), str, "The column that names the results and keys their draws; the place in the "
@@ -102,5 +100,5 @@ _OUTPUT: tuple[Option, ...] = (
 )  # fmt: skip
 
 OWN: tuple[Option, ...] = (*_INPUT, *_MODEL, *_ENGINE, *_LIMITS, *_OUTPUT)
-_FOREIGN = {"file", "stream", "stats", "show_chain", "download"} | {entry.key for entry in OWN}
+_FOREIGN = {"file", "stream", "stats", "show_chain", "show_prompt", "download"} | {entry.key for entry in OWN}
 BATCH_OPTIONS: tuple[Option, ...] = (*OWN, *(entry for entry in OPTIONS if entry.key not in _FOREIGN))

@@ -29,8 +29,9 @@ _PER_RUN = {
     "Model": "one model serves all rows",
     "Output": "the result of all rows has one form",
 }
+_OF_PROMPTS = dict.fromkeys(("template", "vars"), "one template makes the prompts of all rows")
 # Every option of a request; those of the sections above, and flags that presets lack, belong to the run.
-ROW_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _PER_RUN) | {
+ROW_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _PER_RUN) - {*_OF_PROMPTS} | {
     "chain",
     "stages",
 }
@@ -41,7 +42,7 @@ def refuse_key(key: str, *more: str) -> ColumnError:
     """What to say of a key that no row has; `more` are other names that could be meant."""
     entry = next((entry for entry in OPTIONS if entry.key == key), None)
     if entry:
-        reason = _PER_RUN.get(entry.section) or entry.flag_only
+        reason = _OF_PROMPTS.get(key) or _PER_RUN.get(entry.section) or entry.flag_only
         return ColumnError(f"{key} is set for the whole run, not by a row: {reason}.")
     if key in builtin_registry().names():
         return ColumnError(f"There is no option {key!r}. It is a stage: write it under stages.")

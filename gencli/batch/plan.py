@@ -17,7 +17,6 @@ _AUTO = ("GENCLI_MAX_BATCH", "auto")  # what only a batch can be told of a varia
 _OF_FILES = ("resume", "allow_other_batch", "retry_errors", "overwrite", "keep_journal")
 _OF_ROWS = (
     "input_format",
-    "template",
     "prompt_column",
     "id_column",
     "keep_input",

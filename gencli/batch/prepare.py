@@ -21,7 +21,6 @@ from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.selection import Selected, read_shard
 from gencli.batch.sources import Input, open_input
 from gencli.batch.survey import Survey, survey
-from gencli.batch.template import read_template
 from gencli.errors import UsageError
 from gencli.models.card import read_card
 from gencli.models.placement import is_batch_invariant, pick_device, pick_dtype
@@ -29,6 +28,7 @@ from gencli.models.places import find_local
 from gencli.models.watch import OnBytes
 from gencli.settings import Settings
 from gencli.sources import gather
+from gencli.templates.prompt import wanted_template
 
 __all__ = ["Batch", "prepare"]
 
@@ -99,14 +99,14 @@ def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
 
     A run that goes on has the seed that it began with, if none is given.
     """
-    template = None if plan["template"] is None else read_template(plan["template"])
-    options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
     shard = read_shard(plan["shard"] or "0/1")
     source = open_input(plan.inputs, format=plan["input_format"], delimiter=plan["delimiter"])
     output = plan_output(plan["output"], plan["format"], inputs=source.paths)
     places = Places.of(output)
     _check_summary(plan, [*source.paths, *([places.output, places.journal] if places else [])])
     settings = _settings(plan, environ, places)
+    template = wanted_template(settings)
+    options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
     if plan["engine"] == "ray":
         check_settings(settings)
     jobs = RowJobs(settings)

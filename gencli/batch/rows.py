@@ -19,7 +19,7 @@ from gencli.batch.records import ColumnError, Failure, Record, Row
 from gencli.errors import UsageError
 
 if TYPE_CHECKING:
-    from gencli.batch.template import PromptTemplate
+    from gencli.templates.prompt import PromptTemplate
 
 __all__ = ["RowOptions", "kept_columns", "make_rows"]
 

@@ -238,10 +238,26 @@ def _stats(chat: Chat, rest: str, scene: Scene) -> Reply:
 def _tokens(chat: Chat, rest: str, scene: Scene) -> Reply:
     if not chat.conversation.turns:
         return Reply(chat, f"No turn yet; the context has room for {scene.context} tokens.")
-    is_raw = chat.settings["raw"]
-    ids = prompt_ids(chat.conversation, scene.tokenizer, is_raw=is_raw, context=2**63)
+    ids = _spoken(chat, scene)
     room = max(0, scene.context - len(ids))
     return Reply(chat, f"{len(ids)} of {scene.context} tokens are used, {room} are left.")
+
+
+def _prompt(chat: Chat, rest: str, scene: Scene) -> Reply:
+    if not chat.conversation.turns:
+        return Reply(chat, "No turn yet, so there is no prompt.")
+    return Reply(chat, scene.tokenizer.decode(_spoken(chat, scene), skip_special=False))
+
+
+def _spoken(chat: Chat, scene: Scene) -> tuple[int, ...]:
+    """The conversation so far as the model gets it."""
+    return prompt_ids(
+        chat.conversation,
+        scene.tokenizer,
+        is_raw=chat.settings["raw"],
+        context=2**63,
+        tools=chat.job.structure.tools if chat.job.structure else (),
+    )
 
 
 def _clear(chat: Chat, rest: str, scene: Scene) -> Reply:
@@ -261,6 +277,7 @@ COMMANDS: dict[str, Command] = {
     "schema": Command("[SCHEMA]", "Show or set the JSON schema of answers; off lets them be free.", _schema),
     "system": Command("[TEXT]", "Show or set the system message; the text default removes it.", _system),
     "history": Command("[N]", "Show what was said, all of it or the last turns.", _history),
+    "prompt": Command("", "Show the conversation as the model gets it, special tokens included.", _prompt),
     "undo": Command("", "Take back the last turn.", _undo),
     "regen": Command("", "Answer the last turn again, with other draws.", _regen),
     "edit": Command("[TEXT]", "Say the last turn in other words.", _edit),

@@ -23,6 +23,7 @@ FREE = {kind: "" if option(kind).default is None else option(kind).default for k
 _Typed = tuple[str, Mapping[str, Any]]  # where it was typed, and what
 _FOREIGN = {
     *("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain"),
+    *("template", "vars", "show_prompt"),
     *("partial", "retries", "parsed", "select"),  # a turn is shown while it is made,
     *(entry.key for entry in SEARCH),  # which neither a search nor a choice among samples allows
 }
@@ -149,6 +150,9 @@ def open_chat(given: Mapping[str, Any]) -> Chat:
     if job.n > 1:
         said = chat.settings.name("n")
         raise UsageError(f"{said} is {job.n}, and a chat has one answer to a turn.", hint="Leave it out.")
+    if chat.settings["template"] is not None:
+        said = chat.settings.name("template")
+        raise UsageError(f"{said} makes the prompt of a run, and a chat has turns.", hint="Leave it out.")
     if system == "":
         raise UsageError("--system is empty.", hint="Leave it out.")
     return replace(chat, conversation=Conversation(job.seed, system))

@@ -28,6 +28,7 @@ from gencli.presets.write import needs, preset_text
 from gencli.settings import Settings
 from gencli.sources import gather, gather_presets, plugin_texts
 from gencli.tab_words import presets, presets_and_files
+from gencli.templates.find import template_folders
 
 __all__ = ["command"]
 
@@ -58,7 +59,7 @@ _SHOW_OPTIONS = tuple(
     if entry.key == "format"
     else entry
     for entry in OPTIONS
-    if entry.key != "show_chain"
+    if entry.key not in ("show_chain", "show_prompt")
 )
 
 
@@ -74,7 +75,7 @@ def command() -> typer.Typer:
     export = make_command(_export, Page(_EXPORT, OPTIONS, "PROMPT"))
     app.command("export", help="Write a command line as a preset.", add_help_option=False)(export)
     app.command("edit", help="Edit your own defaults, which every run begins with.")(_edit)
-    app.command("path", help="Print the folders in which presets are looked for.")(_path)
+    app.command("path", help="Print the folders in which presets and templates are looked for.")(_path)
     return app
 
 
@@ -160,7 +161,8 @@ def _edit() -> int:
 
 def _path() -> int:
     lines = (
-        f"{label:<12}{folder}{'' if folder.is_dir() else '  (is not there)'}" for label, folder in folders()
+        f"{label:<12}{folder}{'' if folder.is_dir() else '  (is not there)'}"
+        for label, folder in (*folders(), *template_folders())
     )
     defaults = defaults_file()
     is_there = "" if defaults.is_file() else "  (is not there)"

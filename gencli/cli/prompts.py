@@ -6,16 +6,21 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file, read_stream
 
+if TYPE_CHECKING:
+    from gencli.templates.prompt import PromptTemplate
+
 __all__ = ["PATIENCE", "STDIN", "Prompts", "read_prompts"]
 
 PATIENCE = 5.0  # seconds in which a pipe beside a prompt has to give its first byte, or its end
+_PROMPT, _PIPED = "prompt", "stdin"  # variables of a template
 STDIN = "{stdin}"  # in an argument: here goes what is piped in
 _EXAMPLE = 'Give it as an argument (gencli run "Once upon a time"), with --file, or through a pipe.'
 
@@ -28,17 +33,64 @@ class Prompts:
     notices: tuple[str, ...] = ()
 
 
-def read_prompts(arguments: Sequence[str], paths: Sequence[str]) -> Prompts:
-    """The prompts of a run.
+def read_prompts(
+    arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate | None = None
+) -> Prompts:
+    """The prompts of a run, each put into the template if there is one.
 
     No argument and no file, `-`, and `{stdin}` in an argument read stdin to its end. Without these, what
     comes through a pipe or from a redirected file goes behind each prompt, after a blank line; a pipe that
-    stays open and gives nothing for PATIENCE seconds is let be, which a notice says.
+    stays open and gives nothing for PATIENCE seconds is let be, which a notice says. A template with the
+    variable `stdin` takes the pipe instead; one without variables for either needs no prompt.
     """
-    if arguments and paths:
-        raise UsageError("--file and a prompt as an argument are both given.", hint="Leave one of them out.")
-    if arguments.count("-") > 1:
-        raise UsageError("The prompt - (stdin) is given twice, but it can be read only once.")
+    if template is None:
+        return _without_template(arguments, paths)
+    if (arguments or paths) and _PROMPT not in template.names:
+        raise UsageError(
+            "The template does not use the variable prompt, so the prompt that is given would be lost.",
+            hint="Write {{ prompt }} into the template, or leave the prompt out.",
+        )
+    if _PIPED in template.names:
+        return Prompts(_with_both(arguments, paths, template))
+    if not arguments and not paths and not (_PROMPT in template.names and _is_readable()):
+        return _beside_stdin((_rendered(template, {}),))
+    found = _without_template(arguments, paths)
+    return replace(found, texts=tuple(_rendered(template, {_PROMPT: text}) for text in found.texts))
+
+
+def _with_both(arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate) -> tuple[str, ...]:
+    """The prompts of a template that takes what is piped in."""
+    if not _is_readable():
+        raise UsageError(
+            "The template uses the variable stdin, but nothing is piped in.",
+            hint="cat notes.txt | gencli run --template 'Summarise: {{ stdin }}'",
+        )
+    _refuse_twice(arguments, paths)
+    piped = _filled(_from_stdin(), "The input (stdin)")
+    texts = tuple(map(_from_file, paths)) or _put_in(arguments, piped)
+    rows = [{_PROMPT: text, _PIPED: piped} for text in texts] or [{_PIPED: piped}]
+    return tuple(_rendered(template, row) for row in rows)
+
+
+def _rendered(template: PromptTemplate, columns: Mapping[str, str]) -> str:
+    from gencli.templates.prompt import TemplateFault
+
+    try:
+        return _filled(template.render(columns), "The prompt that the template makes")
+    except TemplateFault as fault:
+        if fault.missing == _PROMPT:
+            raise UsageError("There is no prompt, and the template uses one.", hint=_EXAMPLE) from None
+        if fault.missing:
+            known = ", ".join(sorted({_PROMPT, _PIPED, *template.names} - {fault.missing}))
+            raise UsageError(
+                f"The template uses the variable {fault.missing!r}, which has no value.",
+                hint=f"Give it one with --var {fault.missing}=TEXT. Variables are also: {known}.",
+            ) from None
+        raise UsageError(fault.message) from None
+
+
+def _without_template(arguments: Sequence[str], paths: Sequence[str]) -> Prompts:
+    _refuse_twice(arguments, paths)
     if not arguments and not paths:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("There is no prompt.", hint=_EXAMPLE)
@@ -49,6 +101,13 @@ def read_prompts(arguments: Sequence[str], paths: Sequence[str]) -> Prompts:
     return _beside_stdin(texts)
 
 
+def _refuse_twice(arguments: Sequence[str], paths: Sequence[str]) -> None:
+    if arguments and paths:
+        raise UsageError("--file and a prompt as an argument are both given.", hint="Leave one of them out.")
+    if arguments.count("-") > 1:
+        raise UsageError("The prompt - (stdin) is given twice, but it can be read only once.")
+
+
 def _with_stdin(arguments: Sequence[str]) -> tuple[str, ...]:
     """The arguments with what is piped in, where they ask for it."""
     if "-" not in arguments and (sys.stdin is None or sys.stdin.isatty()):
@@ -56,7 +115,10 @@ def _with_stdin(arguments: Sequence[str]) -> tuple[str, ...]:
             f"The prompt holds {STDIN}, but nothing is piped in.",
             hint=f'cat notes.txt | gencli run "Summarise: {STDIN}"; in a --file it is text like any other.',
         )
-    given = _filled(_from_stdin(), "The input (stdin)")
+    return _put_in(arguments, _filled(_from_stdin(), "The input (stdin)"))
+
+
+def _put_in(arguments: Sequence[str], given: str) -> tuple[str, ...]:
     return tuple(given if text == "-" else _argument(text).replace(STDIN, given) for text in arguments)
 
 

@@ -12,12 +12,13 @@ from gencli.cli.command import make_command
 from gencli.cli.fetching import fetch_models
 from gencli.cli.follower import followed
 from gencli.cli.interrupts import interrupts
-from gencli.cli.prompts import read_prompts
+from gencli.cli.prompts import Prompts, read_prompts
 from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink, Voice
-from gencli.job import Job, make_job, notices
+from gencli.job import Job, encode_prompt, make_job, notices
 from gencli.settings import Settings
 from gencli.sources import gather
+from gencli.templates.prompt import wanted_template
 
 __all__ = ["command", "run"]
 
@@ -37,9 +38,11 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     job = make_job(settings)
     if settings["show_chain"]:
         return _show_chain(job, settings)
-    found = read_prompts(arguments, settings["file"])
+    found = read_prompts(arguments, settings["file"], wanted_template(settings))
     prompts = found.texts
     voice = Voice(is_quiet=settings["quiet"])
+    if settings["show_prompt"]:
+        return _show_prompts(job, found, settings, voice)
     if fetch_models(settings, job.registry, voice):
         settings = gather(given, os.environ)  # with what the model's files ask for
         job = make_job(settings)
@@ -63,6 +66,19 @@ def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:
     names = [str(tool.get("function", tool)["name"]) for tool in tools]
     if names and not job.is_chat and not all(any(name in prompt for name in names) for prompt in prompts):
         yield "The prompt does not name the tools, so the model does not know of them; --chat tells it."
+
+
+def _show_prompts(job: Job, found: Prompts, settings: Settings, voice: Voice) -> int:
+    for text in (*settings.notices(), *found.notices):
+        voice.say(f"Notice: {text}")
+    with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):
+        from gencli.cli.prompt_view import show_prompts
+        from gencli.models.resolve import load_tokenizer
+
+        tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
+        all_ids = [encode_prompt(job, prompt, tokenizer) for prompt in found.texts]
+        show_prompts(found.texts, all_ids, tokenizer, settings["format"], sink)
+    return 0
 
 
 def _show_chain(job: Job, settings: Settings) -> int:

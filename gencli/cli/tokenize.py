@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gencli.cli.command import make_command
@@ -12,6 +13,7 @@ from gencli.cli.quiet import quiet_libraries
 from gencli.cli.render import Sink, say
 from gencli.cli.tables import table
 from gencli.errors import UsageError
+from gencli.job import chat_ids
 from gencli.jsontext import to_json
 from gencli.options import Option, option, read_ids
 
@@ -25,11 +27,15 @@ PAGE = Page(
 Usage: gencli tokenize [OPTIONS] [TEXT]
 
 Show the tokens that a model's tokenizer makes of a text, which is the argument
-or comes through a pipe; with --decode, the text of ids.
+or comes through a pipe; with --decode, the text of ids. With --chat the text is
+a user's message in the model's chat template.
 """,
     (
         option("model"),
         option("trust_remote_code"),
+        replace(option("chat"), help="Put the text into the model's chat template."),
+        option("system"),
+        option("show_prompt"),
         Option(("--decode",), str, "Ids whose text is wanted, as in 12,7,300.", "Prompt", (), many=True,
                read=read_ids, metavar="IDS"),
         Option(("--special/--no-special",), bool, "Put the tokenizer's own tokens around the text, as a run "
@@ -49,22 +55,44 @@ def command() -> Callable[..., int]:
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Show tokens; the exit code."""
     values = values_of(PAGE, given)
-    if values["decode"] and arguments:
-        raise UsageError("--decode and a text are both given.", hint="Leave one of them out.")
+    _refuse(values, arguments, given)
     if len(arguments) > 1:
         raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
     text = "" if values["decode"] else _read(arguments)
     with quiet_libraries(is_on=not values["debug"]):
+        from gencli.cli.prompt_view import show_prompts
         from gencli.models.resolve import load_tokenizer
 
         tokenizer = load_tokenizer(values["model"], trust_remote_code=values["trust_remote_code"])
-        ids = values["decode"] or tuple(tokenizer.encode(text, special=values["special"]))
+        ids = values["decode"] or _ids(text, tokenizer, values)
+        if values["show_prompt"]:
+            show_prompts((text,), (ids,), tokenizer, values["format"], Sink())
+            return 0
         record = _record(ids, tokenizer, values["model"])
     if values["format"] == "json":
         Sink().write(to_json(record, indent=2) + "\n")
     else:
         Sink().write(record["text"] + "\n" if values["decode"] else _text(record))
     return 0
+
+
+def _refuse(values: Mapping[str, Any], arguments: Sequence[str], given: Mapping[str, Any]) -> None:
+    is_text = {"a text": bool(arguments), "--chat": values["chat"], "--show-prompt": values["show_prompt"]}
+    for name in (name for name, is_on in is_text.items() if is_on and values["decode"]):
+        raise UsageError(f"--decode and {name} are both given.", hint="Leave one of them out.")
+    if values["chat"] and "special" in given:
+        raise UsageError(
+            "The chat template has tokens of its own, so --special and --no-special do not go with --chat.",
+            hint="Leave one of them out.",
+        )
+    if values["system"] is not None and not values["chat"]:
+        raise UsageError("--system needs --chat: a raw text has no system message.", hint="Add --chat.")
+
+
+def _ids(text: str, tokenizer: Tokenizer, values: Mapping[str, Any]) -> tuple[int, ...]:
+    if values["chat"]:
+        return chat_ids(text, tokenizer, values["system"])
+    return tuple(tokenizer.encode(text, special=values["special"]))
 
 
 def _read(arguments: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ __all__ = [
     "LineWriter",
     "TextWriter",
     "Writer",
+    "headed",
     "label",
 ]
 
@@ -158,8 +159,12 @@ def _turns(results: Results) -> Iterator[tuple[Row, int]]:
 
 def label(row: Row, sample: int) -> str:
     """The line above a block, as head(1) and tail(1) write it."""
-    number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
-    prompt = " ".join(row.prompt.split())
+    return headed(row.id + (f".{sample + 1}" if len(row.texts) > 1 else ""), row.prompt)
+
+
+def headed(number: str, prompt: str) -> str:
+    """The label of a block: its number and the beginning of the prompt."""
+    prompt = " ".join(prompt.split())
     return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gencli.structured.files import named_file
+from gencli.templates.find import template_file
 
 __all__ = ["placed"]
 
 
 def placed(key: str, value: Any, folder: Path) -> Any:
     """The value of a key, with the whole path if it names a file relative to `folder`."""
-    path = named_file(key, value, folder) if isinstance(value, str) else None
+    find = template_file if key == "template" else partial(named_file, key)
+    path = find(value, folder) if isinstance(value, str) else None
     return value if path is None else os.path.abspath(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["YAML", "named_file"]
+__all__ = ["YAML", "exists", "named_file"]
 
 YAML = (".yaml", ".yml")
 _SCHEMAS = (".json", *YAML)
@@ -26,11 +26,12 @@ def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
     if kind == "json_schema":
         is_json = stripped.startswith("{") or stripped in ("true", "false")
         is_name = stripped.lower().endswith(_SCHEMAS) and "\n" not in stripped
-        return path if not is_json and (is_name or _exists(path)) else None
+        return path if not is_json and (is_name or exists(path)) else None
     return path if kind in _ALWAYS else None
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
+    """Whether there is a file of this name; False for what cannot be a name."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # too long for a name, or no name

@@ -31,10 +31,12 @@ class Order:
 class Rendered:
     """The text, or what is wrong with the template; `line` is given for wrong syntax.
 
-    `is_undefined` says that it names a variable that there is not.
+    `is_undefined` says that it names a variable that there is not. `names` are the variables of a template
+    whose syntax was checked, sorted.
     """
 
     text: str = ""
     error: str = ""
     line: int = 0
     is_undefined: bool = False
+    names: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import UndefinedError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import TrackingCodeGenerator
 from jinja2.parser import Parser
 from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -54,7 +55,7 @@ def _chat() -> ImmutableSandboxedEnvironment:
 
 @cache
 def _prompt() -> ImmutableSandboxedEnvironment:
-    """That of a batch's --template: a name without a value is an error, and nothing runs before a row."""
+    """That of prompt templates: a name without a value is an error, and nothing runs before a row."""
     return ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, optimized=False
     )
@@ -81,6 +82,15 @@ def _template(text: str, is_chat: bool) -> Template:
     return (_chat if is_chat else _prompt)().from_string(text)
 
 
+def _names(text: str, is_chat: bool) -> tuple[str, ...]:
+    """The variables that the template takes from outside."""
+    environment = (_chat if is_chat else _prompt)()
+    reader = TrackingCodeGenerator(environment)
+    reader.optimizer = None  # which would compute what is constant
+    reader.visit(environment.parse(text))
+    return tuple(sorted(reader.undeclared_identifiers))
+
+
 def _answer(question: Callable[[], Any], reply: Callable[[Any], None]) -> None:
     question()  # the first one only asks whether the process has started
     limit_memory(MAX_MEMORY)
@@ -92,7 +102,9 @@ def _answer(question: Callable[[], Any], reply: Callable[[Any], None]) -> None:
 def _rendered(order: Order) -> Rendered:
     try:
         template = _template(order.template, order.is_chat)
-        return Rendered() if order.variables is None else _joined(template, order.variables, order.limit)
+        if order.variables is None:
+            return Rendered(names=_names(order.template, order.is_chat))
+        return _joined(template, order.variables, order.limit)
     except MemoryError:
         return Rendered(error=f"it needs more than {MAX_MEMORY >> 20} MiB of memory")
     except RecursionError:

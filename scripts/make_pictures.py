@@ -1,0 +1,139 @@
+"""Make the pictures of the README from real runs of the bundled model: `python scripts/make_pictures.py`.
+
+Each is an SVG for a light and one for a dark page, in docs/pictures, with no font or link from elsewhere.
+tests/test_pictures.py runs the commands again and says when the text in a picture is another.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME, MONOKAI
+from rich.text import Text
+
+__all__ = ["FOLDER", "PICTURES", "THEMES", "Picture", "frame", "made", "output", "shown_text"]
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "pictures"
+THEMES = {"light": DEFAULT_TERMINAL_THEME, "dark": MONOKAI}
+_WIDTH, _HEIGHT = 108, 24
+_FONTS = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace'
+_FONT_FACE = re.compile(r"\s*@font-face \{\{.*?\}\}\n", re.DOTALL)
+_COMMENT = re.compile(r"\s*<!--.*?-->", re.DOTALL)
+_FORMAT = _COMMENT.sub("", _FONT_FACE.sub("\n", CONSOLE_SVG_FORMAT)).replace("Fira Code, monospace", _FONTS)
+_DRAWING = "\x1b[?25l\r"  # what begins a drawing of the live view
+_CODES = re.compile(r"\x1b\[[?\d;]*[A-Za-z]|\r")
+_ROWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A command, as typed; `is_live` takes what a terminal shows while it runs, not what it prints."""
+
+    name: str
+    command: str
+    is_live: bool = False
+
+
+PICTURES = (
+    Picture(
+        "rows",
+        'gencli run -n 4 --seed 7 --top-p 0.9 --max-tokens 24 --quiet "Once upon a time"',
+        is_live=True,
+    ),
+    Picture(
+        "chain",
+        "gencli run --preset creative --top-p 0.9 --repetition-penalty 1.2 --ban fox --show-chain",
+    ),
+    Picture(
+        "audit",
+        """gencli schema audit --grammar-backend xgrammar '{"type": "object", "properties": {
+  "age": {"type": "integer", "multipleOf": 3}, "tags": {"type": "array", "uniqueItems": true}}}'""",
+    ),
+)
+
+
+def output(picture: Picture) -> str:
+    """What the command prints to a pipe."""
+    done = subprocess.run(
+        _words(picture), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True, env=_environ()
+    )
+    return done.stdout
+
+
+def frame(picture: Picture) -> str:
+    """The last lines that a terminal shows of a live view with all rows running."""
+    import pty  # which Windows lacks
+
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        _words(picture), stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.DEVNULL, env=_environ()
+    )
+    os.close(follower)
+    chunks = []
+    try:
+        while chunk := os.read(leader, 65536):
+            chunks.append(chunk)
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    os.close(leader)
+    process.wait()
+    drawings = b"".join(chunks).decode().split(_DRAWING)[1:]
+    plain = (_CODES.sub("", drawing.partition("\x1b[J")[0]).rstrip("\n") for drawing in drawings)
+    full = [text for text in plain if text.count("\n") == _ROWS - 1 and "more" not in text.split("\n")[-1]]
+    return full[-1] + "\n"
+
+
+def made(picture: Picture, text: str, theme: str) -> str:
+    """The SVG: the command and, below it, the text."""
+    console = Console(record=True, width=_WIDTH, file=io.StringIO(), color_system="truecolor")
+    console.print(Text("$ ", style="bold green") + Text(picture.command, style="bold"), no_wrap=True)
+    console.print(Text(text.rstrip("\n")), no_wrap=True)
+    name = f"gencli-{picture.name}-{theme}"
+    return console.export_svg(title="gencli", theme=THEMES[theme], code_format=_FORMAT, unique_id=name)
+
+
+def shown_text(svg: str) -> str:
+    """The lines of text in a picture, without the title and the spaces at their ends."""
+    lines: dict[float, list[str]] = {}
+    for node in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
+        if "clip-path" in node.attrib:
+            lines.setdefault(float(node.attrib["y"]), []).append("".join(node.itertext()))
+    rows = ("".join(parts).replace("\xa0", " ").rstrip() for _, parts in sorted(lines.items()))
+    return "\n".join(rows) + "\n"
+
+
+def _words(picture: Picture) -> list[str]:
+    _, *arguments = shlex.split(picture.command)
+    return [sys.executable, "-m", "gencli", *arguments]
+
+
+def _environ() -> dict[str, str]:
+    size = {"TERM": "xterm", "COLUMNS": str(_WIDTH), "LINES": str(_HEIGHT), "NO_COLOR": ""}
+    own = {key: value for key, value in os.environ.items() if not key.startswith("GENCLI_")}
+    return {**own, **size, "PYTHONPATH": str(ROOT)}
+
+
+def main() -> None:
+    """Write all pictures."""
+    FOLDER.mkdir(exist_ok=True)
+    for picture in PICTURES:
+        text = frame(picture) if picture.is_live else output(picture)
+        for theme in THEMES:
+            path = FOLDER / f"{picture.name}-{theme}.svg"
+            path.write_text(made(picture, text, theme), encoding="utf-8")
+            print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Prompts from a template, and prompts as the model gets them."""
+
+import json
+
+import pytest
+
+from gencli.cli.prompts import read_prompts
+from gencli.errors import UsageError
+from gencli.templates.prompt import PromptTemplate
+
+SHOW = ("-m", "fake", "--show-prompt")
+
+
+@pytest.fixture
+def user_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "home" / "gencli" / "templates"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "shown"),
+    [
+        (("{{ prompt }} in {{ lang }}", "--var", "lang=French", "hi"), None, "hi in French\n"),
+        (("{{ stdin }}|{{ prompt }}", "hi"), b"notes\n", "notes|hi\n"),
+        (("{{ stdin }}|{{ prompt }}", "a {stdin}"), b"notes", "notes|a notes\n"),
+        (("{{ stdin }}|{{ prompt }}", "-"), b"notes", "notes|notes\n"),
+        (("{{ stdin }}",), b"notes", "notes\n"),
+        (("<{{ prompt }}>",), b"notes", "<notes>\n"),
+        (("<{{ prompt }}>", "hi"), b"notes", "<hi\n\nnotes>\n"),
+        (("always {# so #}",), b"notes", "always \n\nnotes\n"),
+        (("{{ prompt or 1 }}{{ x | default('y') }}", "hi"), None, "hiy\n"),
+        (("{{ prompt }}{% if x is defined %}!{% endif %}", "hi"), None, "hi\n"),
+        (("{{ prompt }}{{ x }}", "--var", "x=a=b", "hi"), None, "hia=b\n"),
+    ],
+)
+def test_a_template_is_filled_with_prompt_stdin_and_variables(gencli, arguments, stdin, shown):
+    done = gencli("run", *SHOW, "--template", *arguments, stdin=stdin or b"")
+    assert (done.code, done.out) == (0, shown), done.err
+
+
+def test_each_prompt_and_file_is_put_into_the_template(gencli, tmp_path):
+    form = ("--template", "<{{ prompt }}>", "--format", "json")
+    assert [one["rendered"] for one in gencli("run", *SHOW, *form, "a", "b").json] == ["<a>", "<b>"]
+    (tmp_path / "a.txt").write_text("c\n")
+    assert gencli("run", *SHOW, *form, "--file", tmp_path / "a.txt").json["rendered"] == "<c>"
+
+
+def test_the_text_of_a_run_is_that_of_the_rendered_prompt(gencli):
+    base = ("run", "-m", "fake", "--seed", "3", "--max-tokens", "9", "--format", "json", "-n", "2")
+    ways = gencli(*base, "ab cd"), gencli(*base, "--template", "ab {{ prompt }}", "cd")
+    assert ways[0].json["prompt"] == ways[1].json["prompt"] == "ab cd"
+    assert ways[0].json["texts"] == ways[1].json["texts"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--var", "x=1", "hi"), ["--var is given", "no template"]),
+        (("--template", "{{ prompt }}", "--var", "lang=1", "hi"), ["no variable 'lang'", "It uses: prompt"]),
+        (("--template", "{{ prompt }}{{ lang }}", "--var", "lnag=1", "hi"), ["'lnag'", "mean 'lang'"]),
+        (("--template", "{{ prompt }}{{ lang }}", "hi"), ["'lang', which has no value", "--var lang=TEXT"]),
+        (("--template", "{{ stdin | upper }}", "hi"), ["prompt that is given would be lost"]),
+        (("--template", "{{ prompt }}{{ x }}", "--var", "x=1", "--var", "x=2", "hi"), ["two values"]),
+        (("--template", "{{ prompt }}", "--var", "x", "hi"), ["NAME=TEXT"]),
+        (("--template", "{{ x }}", "--var", "x="), ["prompt that the template makes is empty"]),
+        (("--template", "{{ prompt }}{{ row }}", "--var", "row=x", "hi"), ["'row'", "two values"]),
+        (("--template", "{% if %}", "hi"), ["--template, line 1", "no Jinja template"]),
+        (("--template", "none.j2", "hi"), ["none.j2", "cannot be read"]),
+        (("--template", "nothing", "hi"), ["There is no template 'nothing'"]),
+        (("--show-prompt", "--show-chain", "hi"), ["--show-chain", "--show-prompt"]),
+    ],
+)
+def test_what_a_template_cannot_use_is_refused_before_the_model_loads(gencli, arguments, said):
+    done = gencli("run", "-m", "/nowhere/model", *arguments)
+    assert done.code == 2
+    assert all(text in done.err for text in said), done.err
+
+
+def test_a_template_with_stdin_needs_a_pipe(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UsageError, match="nothing is piped in"):
+        read_prompts((), (), PromptTemplate("{{ stdin }}"))
+    assert read_prompts((), (), PromptTemplate("a")).texts == ("a",)
+    with pytest.raises(UsageError, match="no prompt"):
+        read_prompts((), (), PromptTemplate("{{ prompt }}"))
+
+
+def test_a_name_is_looked_for_beside_the_work_and_in_the_users_folder(
+    gencli, tmp_path, monkeypatch, user_folder
+):
+    monkeypatch.chdir(tmp_path)
+    (user_folder / "ask.jinja").write_text("user {{ prompt }}\n")
+    assert gencli("run", *SHOW, "--template", "ask", "hi").out == "user hi\n"
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "ask.j2").write_text("here {{ prompt }}\n")
+    assert gencli("run", *SHOW, "--template", "ask", "hi").out == "here hi\n"
+    assert "Did you mean 'ask'" in gencli("run", *SHOW, "--template", "aks", "hi").err
+    assert gencli("run", *SHOW, "--template", "./templates/ask.j2", "hi").out == "here hi\n"
+    paths = gencli("config", "path").out
+    assert str(user_folder) in paths
+    assert str(tmp_path / "templates") in paths
+
+
+def test_a_preset_has_a_template_beside_it_and_variables_that_flags_override(gencli, tmp_path):
+    (tmp_path / "ask.j2").write_text("{{ prompt }}, {{ tone }}, in {{ lang }}\n")
+    preset = tmp_path / "ask.yaml"
+    preset.write_text("template: ask.j2\nvars: {lang: French, tone: kind}\n")
+    run = ("run", *SHOW, "--preset", preset)
+    assert gencli(*run, "hi").out == "hi, kind, in French\n"
+    assert gencli(*run, "--var", "lang=Dutch", "hi").out == "hi, kind, in Dutch\n"
+    assert gencli(*run, "--template", "{{ prompt }}!", "hi").out == "hi!\n"
+    exported = gencli("config", "export", "--preset", preset, "--var", "lang=Dutch").out
+    (tmp_path / "again").mkdir()
+    again = tmp_path / "again" / "x.yaml"
+    again.write_text(exported)
+    assert gencli("run", *SHOW, "--preset", again, "hi").out == "hi, kind, in Dutch\n"
+
+
+def test_a_preset_cannot_have_a_variable_that_is_no_text(gencli, tmp_path):
+    preset = tmp_path / "ask.yaml"
+    preset.write_text("template: '{{ n }}'\nvars: {n: 3}\n")
+    assert "vars has 3 in it, where there has to be" in gencli("run", "--preset", preset, "hi").err
+
+
+def test_the_template_of_a_preset_makes_the_prompts_of_a_batch(gencli, tmp_path):
+    (tmp_path / "ask.yaml").write_text("template: '{{ q }} in {{ lang }}'\nvars: {lang: French}\n")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"q": "hi"}\n')
+    batch = ("batch", "-m", "fake", "--max-tokens", "2", "--preset", tmp_path / "ask.yaml", rows)
+    assert json.loads(gencli(*batch).out)["prompt"] == "hi in French"
+    assert json.loads(gencli(*batch, "--var", "lang=Dutch").out)["prompt"] == "hi in Dutch"
+    assert "contradict" in (done := gencli(*batch, "--prompt-column", "q")).err or done.code == 2
+    rows.write_text('{"q": "hi", "lang": "x"}\n')
+    assert "'lang' of the template has two values" in gencli(*batch).out
+
+
+@pytest.mark.parametrize("key", ["template", "vars"])
+def test_a_row_cannot_set_a_template(gencli, tmp_path, key):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"prompt": "a", key: "b"}) + "\n")
+    done = gencli("batch", "-m", "fake", rows)
+    assert f"{key} is set for the whole run" in done.out + done.err
+
+
+def test_a_chat_refuses_the_template_of_a_preset_by_name(gencli, tmp_path):
+    (tmp_path / "ask.yaml").write_text("template: '{{ prompt }}!'\n")
+    done = gencli("chat", "-m", "fake", "--preset", tmp_path / "ask.yaml", stdin=b"hi\n")
+    assert done.code == 2
+    assert "ask.yaml:1" in done.err
+
+
+def test_show_prompt_has_the_special_tokens_and_needs_no_weights(gencli, tmp_path):
+    import shutil
+
+    from gencli.models.places import bundled_folder
+
+    shutil.copytree(bundled_folder("tiny"), tmp_path / "m", ignore=shutil.ignore_patterns("*.safetensors"))
+    expected = "<|bos|><|system|>Be brief.<|end|><|user|>hi<|end|><|assistant|>\n"
+    chat = ("-m", tmp_path / "m", "--chat", "--system", "Be brief.", "--show-prompt", "hi")
+    assert gencli("run", *chat).out == expected
+    assert gencli("tokenize", *chat).out == expected
+    raw = gencli("run", "-m", tmp_path / "m", "--show-prompt", "hi", "--format", "json").json
+    assert raw["rendered"] == gencli("tokenize", "--show-prompt", "-m", tmp_path / "m", "hi").out.rstrip("\n")
+    assert raw["ids"] == [one["id"] for one in gencli("tokenize", "hi", "--format", "json").json["tokens"]]
+
+
+def test_show_prompt_of_several_prompts_labels_them_or_gives_them_as_lines(gencli):
+    assert gencli("run", *SHOW, "a", "b").out == "==> 1: a <==\na\n\n==> 2: b <==\nb\n"
+    lines = gencli("run", *SHOW, "a", "b", "--format", "jsonl").out.splitlines()
+    assert [json.loads(line)["rendered"] for line in lines] == ["a", "b"]
+
+
+def test_a_chat_shows_the_conversation_as_the_model_gets_it(gencli):
+    done = gencli("chat", "--max-tokens", "3", "--seed", "1", stdin=b"/prompt\nHi\n/prompt\n")
+    assert "No turn yet" in done.err
+    answer = done.out.rstrip("\n")
+    assert f"<|bos|><|user|>Hi<|end|><|assistant|>{answer}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--decode", "1", "--chat"), "--decode and --chat"),
+        (("--decode", "1", "--show-prompt"), "--decode and --show-prompt"),
+        (("--chat", "--no-special", "hi"), "--no-special do not go with --chat"),
+        (("--system", "x", "hi"), "--system needs --chat"),
+    ],
+)
+def test_tokenize_refuses_what_it_would_ignore(gencli, arguments, said):
+    done = gencli("tokenize", *arguments)
+    assert done.code == 2
+    assert said in done.err
