@@ -185,7 +185,7 @@ _STOPS: tuple[Option, ...] = (
 )  # fmt: skip
 
 _OUTPUT: tuple[Option, ...] = (
-    Option(("--format",), Literal["text", "json", "jsonl"], "Form of the result.", "Output", "text"),
+    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Form of the result.", "Output", "text"),
     Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),
     Option(("--stream/--no-stream",), bool, "Show text as it is made, or when it is complete; text streams "

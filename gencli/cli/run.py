@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gencli.beams.conflicts import search_notices
-from gencli.cli.chain_view import chain_json, chain_table
+from gencli.cli.chain_view import chain_rows, chain_table
 from gencli.cli.command import make_command
 from gencli.cli.fetching import fetch_models
 from gencli.cli.follower import followed
 from gencli.cli.interrupts import interrupts
 from gencli.cli.prompts import read_prompts
 from gencli.cli.quiet import quiet_libraries
+from gencli.cli.records import record_text
 from gencli.cli.render import Sink, Voice
 from gencli.job import Job, make_job, notices
 from gencli.settings import Settings
@@ -67,5 +68,6 @@ def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:
 
 def _show_chain(job: Job, settings: Settings) -> int:
     with Sink(settings["output"]) as sink:
-        sink.write(chain_table(job) if settings["format"] == "text" else chain_json(job))
+        form = "json" if settings["format"] == "jsonl" else settings["format"]
+        sink.write(chain_table(job) if form == "text" else record_text(chain_rows(job), form))
     return 0
