@@ -192,6 +192,8 @@ _OUTPUT: tuple[Option, ...] = (
            "if neither is given.", "Output"),
     Option(("--quiet", "-q"), bool, "Nothing on stderr but errors.", "Output", False),
     Option(("--stats",), bool, "Say more on stderr: model, number format, times.", "Output", False),
+    Option(("--log/--no-log",), bool, "Keep the run in your log, which gencli log lists; or not, the "
+           "default.", "Output", False),
     Option(("--show-chain",), bool, "Print each stage, its values and their origin; generate nothing.",
            "Output", False, flag_only="it asks a question and is no part of a run"),
     Option(("--debug",), bool, "Show the traceback of an error, and what the libraries say.",

@@ -193,6 +193,7 @@ FEATURES = {
     "output": feature({"--output": ("out.txt",)}),
     "quiet": feature({"--quiet": None}),
     "stats": feature({"--stats": None}),
+    "log": feature({"--log": None}),
     "show_chain": feature({"--show-chain": None}),
     "raw": feature({"--raw": None}),
     "model": feature({"--model": ("fake",)}),
@@ -227,6 +228,7 @@ NEUTRAL = {
     "draft_tokens": "Drafts change nothing but the number of forwards, and what is said of them.",
     "draft_min_p": "Drafts change nothing but the number of forwards, and what is said of them.",
     "contrast_beta": "The amateur is the expert, so that there is nothing to contrast.",
+    "log": "It keeps what the run is without it.",
     "debug": "It speaks up only when something fails.",
 }
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "Generate text from a prompt.",
     "batch": "Generate a text for each row of files.",
     "chat": "Talk with a model, turn by turn.",
+    "log": "List, show and run again what --log kept.",
     "models": "List the models on this machine, show one.",
     "schema": "Say what is enforced of a JSON schema, and how.",
     "tokenize": "Show the tokens of a text.",

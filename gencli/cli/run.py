@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gencli.beams.conflicts import search_notices
 from gencli.cli.chain_view import chain_rows, chain_table
@@ -20,7 +20,10 @@ from gencli.job import Job, make_job, notices
 from gencli.settings import Settings
 from gencli.sources import gather
 
-__all__ = ["command", "run"]
+if TYPE_CHECKING:
+    from gencli.cli.generate import Beside
+
+__all__ = ["carry_out", "command", "run"]
 
 
 def command() -> Callable[..., int]:
@@ -47,6 +50,18 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     said = (*settings.notices(), *found.notices, *notices(job, prompts), *_about_tools(job, prompts))
     for text in (*said, *search_notices(settings)):
         voice.say(f"Notice: {text}")
+    beside = []
+    if settings["log"]:
+        from gencli.cli.logged import keep  # the database is imported by those who use it
+
+        beside.append(keep(settings, voice))
+    return carry_out(job, prompts, settings, voice, beside)
+
+
+def carry_out(
+    job: Job, prompts: Sequence[str], settings: Settings, voice: Voice, beside: Sequence[Beside] = ()
+) -> int:
+    """Load the model and generate; the exit code. `beside` is what gencli.cli.generate takes."""
     # From here on Ctrl-C has something to end, and the libraries have something to say.
     with (
         Sink(settings["output"]) as sink,
@@ -55,7 +70,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     ):
         from gencli.cli.generate import generate
 
-        return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler)
+        return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler, beside=beside)
 
 
 def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:

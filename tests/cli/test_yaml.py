@@ -27,6 +27,8 @@ COMMANDS = {
     "schema audit": ("schema", "audit", SCHEMA),
     "tokenize": ("tokenize", "-m", "fake", "a \x00\n\tb"),
     "doctor": ("doctor",),
+    "log list": ("log", "list"),
+    "log show": ("log", "show", "last"),
 }
 TIMED = ("timings", "compile_seconds")
 TEXTS = (
@@ -49,6 +51,8 @@ def without_times(found):
 
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
 def test_yaml_of_a_command_reads_back_as_its_json(gencli, arguments):
+    if arguments[0] == "log":
+        gencli("run", *FAKE, "two\nlines", *SHORT, "--log")
     made, other = (gencli(*arguments, "--format", form) for form in ("json", "yaml"))
     assert made.code == other.code == 0
     assert without_times(yaml.safe_load(other.out)) == without_times(made.json)
@@ -91,7 +95,7 @@ def test_an_array_in_parts_is_the_array(records):
 def test_every_command_that_writes_json_writes_yaml(gencli):
     forms = {}
     for words in commands():
-        found = re.search(r"--format\s+\W?([a-z|]+)", gencli(*words.split(), "--help").out)
+        found = re.search(r"--format\s+\W?((?:[a-z]+\|)+[a-z]+)", gencli(*words.split(), "--help").out)
         forms[words] = set(found[1].split("|")) if found else set()
     with_json = {words for words, found in forms.items() if "json" in found}
     assert with_json >= {"run", "doctor", "bench batch"}
