@@ -265,10 +265,12 @@ IDLE = {
     **{(one, other): _ALIKE for one in ("chat", "system") for other in ("guidance", "negative")},
     **{
         (one, other): _FORCED
-        for one in ("json", "tool_choice", "grammar_backend", "formats")
+        for one in ("json", "tool_choice", "grammar_backend", "formats", "property_order")
         for other in ("guidance", "negative")
     },
+    **{(one, "property_order"): _FORCED for one in ("guidance", "negative")},
     ("guidance", "extra_properties"): _FORCED,
+    ("pydantic", "property_order"): "The model that is tried has a single property.",
     ("top_k", "contrast"): "Of the best three tokens none is below the cutoff.",
     ("min_p", "contrast"): "What is below the cutoff is below the minimum as well.",
     ("contrast", "contrast_alpha"): "The contrast is tried with this cutoff by itself.",

@@ -92,8 +92,8 @@ def _about_dashes(arguments: Sequence[str]) -> str:
     """A long name behind one dash is read as a short option and its value."""
     flags = {entry.key: entry.flag for entry in OPTIONS}
     for word in arguments:
-        name = word[1:].partition("=")[0]
-        if re.fullmatch("[a-z][a-z-]+", name) and (meant := meant_option(name, flags)):
+        found = re.fullmatch("-([a-z][a-z-]+)(=.*)?", word, re.DOTALL)
+        if found and (meant := meant_option(found[1], flags)):
             return f"{word} is read as {word[:2]} {word[2:]}. {meant}"
     return ""
 

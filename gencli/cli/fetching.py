@@ -18,9 +18,8 @@ from gencli.errors import ModelError
 from gencli.hub.cache import endpoint, find_snapshot, is_offline, missing_files
 from gencli.hub.names import HubName, read_hub_name
 from gencli.models.named import named_models
-from gencli.models.places import BUNDLED, absent, full_name, local_names
+from gencli.models.places import BUNDLED, absent, full_name, near_names
 from gencli.settings import Settings
-from processors.names import close_names
 from processors.registry import Registry
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def _require_leave(name: str, hub: HubName, settings: Settings, voice: Voice) ->
     said = name if name == str(hub) else f"{name} ({hub})"
     what = f"{said} is here only in part: it lacks {lacks}" if lacks else f"{said} is not on this machine"
     pull = f"gencli models pull {hub}"
-    if "/" not in name and not settings["download"] and close_names(name, local_names()):
+    if "/" not in name and not settings["download"] and near_names(name):
         raise absent(name)  # a slip of the pen is not looked for on the hub
     if settings["offline"]:
         raise ModelError(f"{what}, and {settings.name('offline')} is given.", hint=f"{pull} fetches it.")

@@ -77,7 +77,9 @@ def _beside_stdin(texts: tuple[str, ...]) -> Prompts:
 
 def _is_readable() -> bool:
     """Whether stdin is something that text is piped or redirected from."""
-    return sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
+    if sys.stdin is None or sys.stdin.closed or not sys.stdin.readable():
+        return False
+    return not sys.stdin.isatty()
 
 
 def _has_come() -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.models.calls import LogitsCall, num_ids
+from gencli.models.flat import FLAT_MODELS
 from gencli.models.kv import can_crop, fits_lanes
 from gencli.models.lanes import LaneLengths
 from gencli.models.longrope import LongRopeLanes, rope_switches, use_lane_factors
@@ -60,8 +61,8 @@ _Way = Callable[[LaneLengths], Lanes]
 def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ...]]:
     """Shared lanes where the architecture allows them, else one cache a lane; and what to say about it.
 
-    What is chosen was tried on the model (see SelfCheck). Raises ModelError for models that cannot be
-    continued token by token.
+    What is chosen was tried, on this model (see SelfCheck) or on its architecture by the tests. Raises
+    ModelError for models that cannot be continued token by token.
     """
     text = model.config.get_text_config(decoder=True)
     _require_decoder(text)
@@ -88,24 +89,36 @@ def _checked_way(model: Any, text: Any, switches: tuple[int, ...]) -> tuple[_Way
             f"{text.model_type} models run one request at a time in each step: "
             "batches are right, but not faster"
         )
-    check = _check(model, text)
+    check = None if _is_tested(model, text) else _check(model, text)
     if not is_spread and (shared := _shared_way(model, text, switches, check)):
         return shared, ()
+    check = check or _check(model, text)
     for way in own:
         if not (fault := _fault(check, model, way)):
             return way, (notice,)
     raise ModelError(f"{text.model_type} models cannot be run: {fault}")
 
 
-def _shared_way(model: Any, text: Any, switches: tuple[int, ...], check: SelfCheck) -> _Way | None:
-    """All lanes in one cache, if the model can be switched to that and is right so; else it is as it was."""
+def _is_tested(model: Any, text: Any) -> bool:
+    """Whether it is one of the library's own models that the tests run on shared lanes.
+
+    Trying it again would cost each start some ten passes of one token.
+    """
+    return text.model_type in FLAT_MODELS and type(model).__module__.startswith("transformers.models.")
+
+
+def _shared_way(model: Any, text: Any, switches: tuple[int, ...], check: SelfCheck | None) -> _Way | None:
+    """All lanes in one cache, if the model can be switched to that and is right so; else it is as it was.
+
+    Without a check it is known to be right.
+    """
     is_apart = text.model_type in _COUNTS_PLACES
     if is_apart or not fits_lanes(text) or not LogitsCall(model).takes_positions:
         return None
     attention = model.config._attn_implementation
     way: _Way = partial(SlotLanes, model, rope_switches=switches)
     if use_lane_masks(model):
-        if not _fault(check, model, way):
+        if check is None or not _fault(check, model, way):
             return way
         model.set_attn_implementation(attention)
     return None

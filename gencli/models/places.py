@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from gencli.errors import ConfigError, ModelError
 from gencli.hub.cache import find_snapshot, hub_models
 from gencli.hub.names import read_hub_name
 from gencli.models.aliases import read_aliases
-from processors.names import close_names, did_you_mean
+from processors.names import did_you_mean
 
 __all__ = ["BUNDLED", "absent", "bundled_folder", "find_local", "full_name", "is_bundled", "local_names"]
 
@@ -53,12 +54,17 @@ def absent(name: str) -> ModelError:
         return ModelError(f"There is no file {said}.", hint="Give a folder of *.safetensors, no GGUF.")
     if target.startswith((".", "/", "~")) or target.count("/") > 1:
         return ModelError(f"There is no folder {said}.")
-    guess = did_you_mean([repr(close) for close in close_names(name, local_names())])
+    guess = did_you_mean([repr(close) for close in near_names(name)])
     pull = f"gencli models pull {target} fetches it from the hub."
     if read_hub_name(target) is None:
         pull = "Models of the hub are named as in org/name or org/name@revision."
     hint = guess if guess and "/" not in target else f"{pull} {guess}".strip()
     return ModelError(f"{said} is neither a folder nor a model on this machine.", hint=hint)
+
+
+def near_names(name: str) -> list[str]:
+    """A model on this machine that may be meant; a looser guess than at options, as names are few."""
+    return get_close_matches(name, local_names(), n=1)
 
 
 def local_names() -> list[str]:

@@ -50,7 +50,7 @@ VALUES = {
     "top-p above 1": (["--top-p", "1.5"], ["--top-p is 1.5", "<= 1"]),
     "penalty 0": (["--repetition-penalty", "0"], ["--repetition-penalty is 0", "1.0 means off"]),
     "seed negative": (["--seed", "-1"], ["--seed is -1", ">= 0"]),
-    "seed too large": (["--seed", str(2**64)], ["--seed", "2**64"]),
+    "seed too large": (["--seed", str(2**64)], ["--seed", "18446744073709551615"]),
     "no number": (["--top-k", "many"], ["--top-k: 'many' is not a whole number"]),
     "temperature nan": (["-t", "nan"], ["--temperature is nan"]),
     "temperature inf": (["-t", "inf"], ["--temperature", "finite"]),

@@ -26,7 +26,7 @@ def test_top_k_keeps_all_ties_if_asked(kept):
     assert kept("top_k", {"k": 3, "ties": "keep"}, TIED) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("k", [6, 7, 10**12])
+@pytest.mark.parametrize("k", [6, 7, 2**31 - 1])
 def test_k_from_the_number_of_candidates_on_changes_nothing(run, k):
     assert run("top_k", {"k": k}, TIED) == TIED
 
