@@ -121,6 +121,7 @@ WALK = {
         ("show", HOSTILE),
         (HOSTILE,),
     ],
+    "man": [(HOSTILE,)],
     "schema": [("audit", "schema.json"), ("audit", HOSTILE), ("audit", "./none.json"), (HOSTILE,)],
     "tokenize": [
         (HOSTILE, "-m", "fake"),
@@ -137,6 +138,7 @@ WALK = {
     "config lint": [(f"{HOSTILE.replace('/', '|')}.yaml",), (HOSTILE,)],
     "config diff": [("evil", "creative"), (HOSTILE, "evil")],
     "config schema": [("--plugin", HOSTILE)],
+    "config edit": [()],  # with an editor of a hostile name
     "config export": [("--preset", "evil"), ("--stop", HOSTILE)],
     "config path": [()],
     "bench grammar": [(HOSTILE,)],
@@ -163,7 +165,7 @@ def shown(calls, folder, *, stdin=b""):
         stdout=follower,
         stderr=follower,
         cwd=folder,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "PYTHONPATH": str(ROOT), "VISUAL": HOSTILE},
     )
     os.close(follower)
     process.stdin.write(stdin)
