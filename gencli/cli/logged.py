@@ -27,14 +27,14 @@ __all__ = ["compare", "differences", "keep", "model_records"]
 _TEXTS = ("prompt", "text", "texts")  # of a record, which the log has by themselves
 
 
-def keep(settings: Settings, voice: Voice) -> Callable[[Results, RunInfo], LogWriter]:
+def keep(settings: Settings, voice: Voice) -> Callable[[Results, RunInfo], _LogWriter]:
     """What makes the writer that keeps a run."""
-    return lambda results, info: LogWriter(results, info, settings, voice)
+    return lambda results, info: _LogWriter(results, info, settings, voice)
 
 
-def compare(entry: Entry) -> Callable[[Results, RunInfo], Comparison]:
+def compare(entry: Entry) -> Callable[[Results, RunInfo], _Comparison]:
     """What makes the writer that compares a run with the texts of one that was kept."""
-    return lambda results, info: Comparison(results, entry)
+    return lambda results, info: _Comparison(results, entry)
 
 
 def model_records(settings: Settings, registry: Registry, voice: Voice) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def model_records(settings: Settings, registry: Registry, voice: Voice) -> dict[
     return found
 
 
-class LogWriter:
+class _LogWriter:
     """Keeps the run in the log when its result has been written; a notice says why if that fails."""
 
     def __init__(self, results: Results, info: RunInfo, settings: Settings, voice: Voice) -> None:
@@ -97,7 +97,7 @@ class LogWriter:
         return PromptEntry(row.prompt, _texts(row), rest)
 
 
-class Comparison:
+class _Comparison:
     """Says at the end of a run where its texts are not those of the one that was kept."""
 
     def __init__(self, results: Results, entry: Entry) -> None:
