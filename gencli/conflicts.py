@@ -117,7 +117,8 @@ def _refuse_drafts(settings: Settings) -> None:
 
 def _refuse_output(settings: Settings) -> None:
     if settings["stream"] and settings["format"] != "text":
-        hint = "jsonl writes each prompt's line as it finishes." if settings["format"] == "jsonl" else ""
+        is_told = settings["format"] in ("jsonl", "yaml")
+        hint = f"{settings['format']} writes each prompt's record as it finishes." if is_told else ""
         raise UsageError(
             f"{settings.name('stream')} shows text as it is made, which {settings.name('format')} "
             f"{settings['format']} cannot.",

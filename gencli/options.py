@@ -203,13 +203,15 @@ _STOPS: tuple[Option, ...] = (
 )  # fmt: skip
 
 _OUTPUT: tuple[Option, ...] = (
-    Option(("--format",), Literal["text", "json", "jsonl"], "Form of the result.", "Output", "text"),
+    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Form of the result.", "Output", "text"),
     Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),
     Option(("--stream/--no-stream",), bool, "Show text as it is made, or when it is complete; text streams "
            "if neither is given.", "Output"),
     Option(("--quiet", "-q"), bool, "Nothing on stderr but errors.", "Output", False),
     Option(("--stats",), bool, "Say more on stderr: model, number format, times.", "Output", False),
+    Option(("--log/--no-log",), bool, "Keep the run in your log, which gencli log lists; or not, the "
+           "default.", "Output", False),
     Option(("--show-chain",), bool, "Print each stage, its values and their origin; generate nothing.",
            "Output", False, flag_only="it asks a question and is no part of a run"),
     Option(("--show-prompt",), bool, "Print the prompt as the model gets it, special tokens included; "

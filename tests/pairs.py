@@ -198,6 +198,7 @@ FEATURES = {
     "output": feature({"--output": ("out.txt",)}),
     "quiet": feature({"--quiet": None}),
     "stats": feature({"--stats": None}),
+    "log": feature({"--log": None}),
     "show_chain": feature({"--show-chain": None}),
     "show_prompt": feature({"--show-prompt": None}),
     "raw": feature({"--raw": None}),
@@ -233,6 +234,7 @@ NEUTRAL = {
     "draft_tokens": "Drafts change nothing but the number of forwards, and what is said of them.",
     "draft_min_p": "Drafts change nothing but the number of forwards, and what is said of them.",
     "contrast_beta": "The amateur is the expert, so that there is nothing to contrast.",
+    "log": "It keeps what the run is without it.",
     "debug": "It speaks up only when something fails.",
 }
 

@@ -140,6 +140,7 @@ def test_all_is_what_a_module_exports(name):
         ["models", "list"],
         ["models", "show", "tiny"],
         ["completion", "bash"],
+        ["log", "list"],
     ],
     ids=" ".join,
 )

@@ -22,7 +22,7 @@ __all__ = ["CHAT_OPTIONS", "FREE", "Chat", "changeable", "open_chat"]
 FREE = {kind: "" if option(kind).default is None else option(kind).default for kind in KINDS}
 _Typed = tuple[str, Mapping[str, Any]]  # where it was typed, and what
 _FOREIGN = {
-    *("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain"),
+    *("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain", "log"),
     *("template", "vars", "show_prompt"),
     *("partial", "retries", "parsed", "select"),  # a turn is shown while it is made,
     *(entry.key for entry in SEARCH),  # which neither a search nor a choice among samples allows

@@ -18,12 +18,14 @@ from gencli.errors import UsageError
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["COMMANDS", "HELP", "main", "make_app"]
+__all__ = ["COMMANDS", "EXIT_CODES", "HELP", "main", "make_app"]
 
 COMMANDS = {
     "run": "Generate text from a prompt.",
     "batch": "Generate a text for each row of files.",
     "chat": "Talk with a model, turn by turn.",
+    "log": "List, show and run again what --log kept.",
+    "man": "Show the manual pages, or write them.",
     "models": "List the models on this machine, show one.",
     "schema": "Say what is enforced of a JSON schema, and how.",
     "tokenize": "Show the tokens of a text.",
@@ -35,6 +37,9 @@ COMMANDS = {
 }
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())
+EXIT_CODES = """\
+0 done, 2 usage, 3 configuration or schema, 4 plug-in, 5 model, 6 generation
+failed or not valid, 7 some prompts failed, 130 interrupted."""
 HELP = f"""\
 Usage: gencli COMMAND [OPTIONS] ...
 
@@ -50,8 +55,7 @@ Options:
   -h, --help            Print this help and exit.
 
 Every command has its own help: gencli run --help
-Exit codes: 0 done, 2 usage, 3 configuration or schema, 4 plug-in, 5 model, 6 generation
-failed or not valid, 7 some prompts failed, 130 interrupted.
+Exit codes: {EXIT_CODES}
 """
 
 

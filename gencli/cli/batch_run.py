@@ -56,6 +56,7 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
     for text in (
         *batch.input.notices,
         *batch.settings.notices(),
+        *(["The log keeps runs, and no batches; a batch has its journal."] if batch.settings["log"] else []),
         *notices(batch.jobs.base, (), has_rows=True),
     ):
         voice.say(f"Notice: {text}")

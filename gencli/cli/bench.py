@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gencli.cli.bench_speculate import speculate
 from gencli.cli.quiet import quiet_libraries
+from gencli.cli.records import FORMS, record_text
 from gencli.cli.render import Sink, say
 from gencli.cli.tables import table
-from gencli.jsontext import to_json
 
 if TYPE_CHECKING:
     from gencli.bench.batch import BatchCost
@@ -62,7 +62,7 @@ _TheirSlots = Annotated[
     ),
 ]
 _Repeats = Annotated[int, typer.Option("--repeats", min=1, max=_MOST, metavar="N", help="Rounds.")]
-_Format = Annotated[Literal["text", "json"], typer.Option("--format", help="Form of the result.")]
+_Format = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
 
 
 def command() -> typer.Typer:
@@ -122,8 +122,8 @@ def _batch(
                 requests=requests, prefix=length, slots=max_batch, their_slots=their_batch, repeats=repeats
             )
         ]
-    if form == "json":
-        Sink().write(to_json([asdict(cost) for cost in costs], indent=2) + "\n")
+    if form != "text":
+        Sink().write(record_text([asdict(cost) for cost in costs], form))
         return 0
     lines = [_BATCH_HEAD, *map(_batch_line, costs)]
     Sink().write(table(lines))

@@ -7,17 +7,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gencli.cli.quiet import quiet_libraries
+from gencli.cli.records import FORMS, record_text
 from gencli.cli.render import Sink, say
 from gencli.cli.tables import table
 from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
-from gencli.jsontext import to_json
 from gencli.option import MAX_BATCH
 from processors.params import whole
 
@@ -55,7 +55,7 @@ _Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N"
 _Cpu = Annotated[
     bool, typer.Option("--cpu-time", help="Count the CPU seconds of the process, for a busy machine.")
 ]
-_Format = Annotated[Literal["text", "json"], typer.Option("--format", help="Form of the result.")]
+_Format = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
 
 
 def speculate(
@@ -134,10 +134,10 @@ def _write(gains: Sequence[DraftGain], form: str) -> None:
     from gencli.bench.speculate import best, break_even
 
     tops, even = best(gains), break_even(gains)
-    if form == "json":
+    if form != "text":
         found = {"gains": [asdict(gain) for gain in gains], "best": {str(g.rows): g.drafts for g in tops},
                  "break_even_rows": even}  # fmt: skip
-        Sink().write(to_json(found, indent=2) + "\n")
+        Sink().write(record_text(found, form))
         return
     Sink().write(table([_HEAD, *map(_line, gains)]))
     for top in tops:

@@ -9,7 +9,7 @@ from gencli.job import Job
 from gencli.jsontext import to_json
 from gencli.structured.wanted import Structure
 
-__all__ = ["chain_json", "chain_rows", "chain_table"]
+__all__ = ["chain_rows", "chain_table"]
 
 _WIDTH = 200  # of a value
 _COLUMNS = ("phase", "stage", "value", "origin")
@@ -18,11 +18,6 @@ _COLUMNS = ("phase", "stage", "value", "origin")
 def chain_table(job: Job) -> str:
     """Lines of phase, stage, value and origin, in the order in which stages run."""
     return table([_COLUMNS, *_lines(job)])
-
-
-def chain_json(job: Job) -> str:
-    """The same as a JSON array of objects."""
-    return to_json(chain_rows(job), indent=2) + "\n"
 
 
 def chain_rows(job: Job) -> list[dict[str, str]]:

@@ -47,6 +47,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     settings = chat.settings
     for text in (*settings.notices(), *notices(chat.job, ())):
         voice.say(f"Notice: {text}")
+    if settings["log"]:
+        voice.say("Notice: The log keeps runs, and no chats; /save keeps a chat.")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.run
     with interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
         from gencli.cli.talk import talk

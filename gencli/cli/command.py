@@ -34,7 +34,10 @@ Plugins = Annotated[
 
 
 def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
-    """A function that typer can read; it hands on the arguments and the options that were given."""
+    """A function that typer can read; it hands on the arguments and the options that were given.
+
+    Its attribute `page` is the page.
+    """
 
     def command(*, arguments: list[str] | None = None, show_help: bool, **values: Any) -> int:
         given = {key: value for key, value in values.items() if value is not None and value != []}
@@ -43,6 +46,7 @@ def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
     parameters = [_arguments(page)] if page.argument else []
     parameters += [*map(_parameter, page.options), _help(page)]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.page = page  # type: ignore[attr-defined]
     command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
     return command
 

@@ -12,7 +12,7 @@ from gencli.cli.render import Sink, Voice
 from gencli.cli.report import RunInfo
 from gencli.cli.results import Results
 from gencli.cli.thinking import LiveThinking, ThinkingSummary
-from gencli.cli.writers import BlockWriter, JsonLinesWriter, JsonWriter, LineWriter, TextWriter, Writer
+from gencli.cli.writers import BlockWriter, JsonWriter, LineWriter, RecordWriter, TextWriter, Writer
 from gencli.models.watch import OnBytes
 from gencli.settings import Settings
 from gencli.structured.wanted import Structure
@@ -66,8 +66,8 @@ def open_writers(
 
 
 def _writer(form: str, sink: Sink, results: Results, info: RunInfo, *, is_streaming: bool) -> Writer:
-    if form == "jsonl":
-        return JsonLinesWriter(sink, results, info)
+    if form in ("jsonl", "yaml"):
+        return RecordWriter(sink, results, info, form)
     if form == "json":
         return JsonWriter(sink, results, info)
     if form == "lines":

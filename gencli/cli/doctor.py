@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from gencli.cli.command import make_command
 from gencli.cli.page import Page, values_of
 from gencli.cli.quiet import quiet_libraries
+from gencli.cli.records import FORMAT, record_text
 from gencli.cli.render import Sink
 from gencli.cli.tables import table
-from gencli.jsontext import to_json
-from gencli.options import Option
+from gencli.option import Option
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -23,7 +23,7 @@ Look at versions, devices, caches, plug-ins and the terminal, with a line of
 advice for each finding. The exit code is 0 whatever is found.
 """,
     (
-        Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
+        FORMAT,
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
 )  # fmt: skip
@@ -41,7 +41,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     values = values_of(PAGE, given)
     with quiet_libraries(is_on=not values["debug"]):
         findings = list(examine())
-    if values["format"] == "json":
+    if values["format"] != "text":
         rows = [
             {
                 "area": one.area,
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
             }
             for one in findings
         ]
-        text = to_json(rows, indent=2) + "\n"
+        text = record_text(rows, values["format"])
     else:
         marks = {True: "ok", False: "!"}
         text = table((marks[one.is_good], one.area, one.name, one.value, one.advice) for one in findings)

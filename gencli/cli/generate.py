@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -16,6 +16,7 @@ from gencli.cli.interrupts import Interrupts
 from gencli.cli.render import Sink, Voice, say
 from gencli.cli.report import RunInfo, errors, stats, summary
 from gencli.cli.results import Results
+from gencli.cli.writers import Writer
 from gencli.drafters.make import make_drafter
 from gencli.errors import GencliError
 from gencli.events import Error
@@ -33,8 +34,9 @@ from gencli.structured.wanted import Structure
 from gencli.tokenizer import Tokenizer, no_template
 from processors.errors import ProcessorsError
 
-__all__ = ["generate", "load_model", "model_choice", "model_identity"]
+__all__ = ["Beside", "generate", "load_model", "model_choice", "model_identity"]
 
+Beside = Callable[[Results, RunInfo], Writer]
 _COMPANY = (
     "In {dtype} a text may depend on what is computed beside it: other samples, the batch size, drafts, and "
     "where a batch was cut. With --dtype float32 it does not."
@@ -53,9 +55,16 @@ class _Ready:
 
 
 def generate(
-    job: Job, prompts: Sequence[str], settings: Settings, *, sink: Sink, voice: Voice, handler: Interrupts
+    job: Job,
+    prompts: Sequence[str],
+    settings: Settings,
+    *,
+    sink: Sink,
+    voice: Voice,
+    handler: Interrupts,
+    beside: Sequence[Beside] = (),
 ) -> int:
-    """Run the job; the exit code."""
+    """Run the job; the exit code. `beside` make what else takes the events, after the result is written."""
     with ExitStack() as stack:
         ready = _prepare(job, len(prompts), settings, voice, stack)
         engine, job = ready.engine, ready.job
@@ -70,6 +79,7 @@ def generate(
         info = RunInfo(settings["model"], chain_run, job, ready.compiled, identity)
         handler.on_first = engine.interrupt
         writers = open_writers(settings, sink, results, info, voice, stack)
+        writers += [make(results, info) for make in beside]
         for event in chain(refused, attempts.run()):
             results.add(event)
             for writer in writers:

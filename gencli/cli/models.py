@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gencli.cli.command import make_command
 from gencli.cli.models_hub import Shown, alias, cache_line, partial_json, partial_line, pull, remove
 from gencli.cli.page import Page, values_of
+from gencli.cli.records import FORMAT, record_text
 from gencli.cli.render import Sink
 from gencli.cli.tables import size, table
 from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import cached_models
-from gencli.jsontext import to_json
 from gencli.models.aliases import read_aliases
 from gencli.models.card import Card, kv_bytes, read_card
 from gencli.models.places import BUNDLED, absent, bundled_folder, find_local
@@ -55,7 +55,7 @@ the Hugging Face hub, remove one from the cache, or give one a name of your own.
                "commands that are given the same flag run it.", "Model", False),
         Option(("--yes", "-y"), bool, "Remove without a question.", "Model", False),
         Option(("--remove",), bool, "Forget the alias.", "Model", False),
-        Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
+        FORMAT,
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
     "list|show|pull|rm|alias [NAME]",
@@ -96,7 +96,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
             raise UsageError(f"--{key.replace('_', '-')} is not for models {word}.", hint="Leave it out.")
     does = {"list": _list, "show": _show, "pull": pull, "rm": remove, "alias": alias}
     record, text = does[word](names, values)
-    Sink().write(to_json(record, indent=2) + "\n" if values["format"] == "json" else text)
+    Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
     return 0
 
 

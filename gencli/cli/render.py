@@ -170,6 +170,11 @@ class Sink:
         return self._is_file
 
     @property
+    def is_terminal(self) -> bool:
+        """Whether the result is shown on a terminal."""
+        return not self._is_file and self._stream.isatty()
+
+    @property
     def has_control(self) -> bool:
         """Whether the result is shown on a terminal that can be drawn on."""
         return not self._is_file and has_control(self._stream)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gencli.beams.conflicts import search_notices
-from gencli.cli.chain_view import chain_json, chain_table
+from gencli.cli.chain_view import chain_rows, chain_table
 from gencli.cli.command import make_command
 from gencli.cli.fetching import fetch_models
 from gencli.cli.follower import followed
 from gencli.cli.interrupts import interrupts
 from gencli.cli.prompts import Prompts, read_prompts
 from gencli.cli.quiet import quiet_libraries
+from gencli.cli.records import record_text
 from gencli.cli.render import Sink, Voice
 from gencli.job import Job, encode_prompt, make_job, notices
 from gencli.settings import Settings
 from gencli.sources import gather
 from gencli.templates.prompt import wanted_template
 
-__all__ = ["command", "run"]
+if TYPE_CHECKING:
+    from gencli.cli.generate import Beside
+
+__all__ = ["carry_out", "command", "run"]
 
 
 def command() -> Callable[..., int]:
@@ -49,6 +53,18 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     said = (*settings.notices(), *found.notices, *notices(job, prompts), *_about_tools(job, prompts))
     for text in (*said, *search_notices(settings)):
         voice.say(f"Notice: {text}")
+    beside = []
+    if settings["log"]:
+        from gencli.cli.logged import keep  # the database is imported by those who use it
+
+        beside.append(keep(settings, voice))
+    return carry_out(job, prompts, settings, voice, beside)
+
+
+def carry_out(
+    job: Job, prompts: Sequence[str], settings: Settings, voice: Voice, beside: Sequence[Beside] = ()
+) -> int:
+    """Load the model and generate; the exit code. `beside` is what gencli.cli.generate takes."""
     # From here on Ctrl-C has something to end, and the libraries have something to say.
     with (
         Sink(settings["output"]) as sink,
@@ -57,7 +73,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     ):
         from gencli.cli.generate import generate
 
-        return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler)
+        return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler, beside=beside)
 
 
 def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:
@@ -83,5 +99,6 @@ def _show_prompts(job: Job, found: Prompts, settings: Settings, voice: Voice) ->
 
 def _show_chain(job: Job, settings: Settings) -> int:
     with Sink(settings["output"]) as sink:
-        sink.write(chain_table(job) if settings["format"] == "text" else chain_json(job))
+        form = "json" if settings["format"] == "jsonl" else settings["format"]
+        sink.write(chain_table(job) if form == "text" else record_text(chain_rows(job), form))
     return 0

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from gencli.cli.command import make_command
 from gencli.cli.failures import unknown_word
 from gencli.cli.page import Page, values_of
+from gencli.cli.records import FORMAT, record_text
 from gencli.cli.render import Sink
 from gencli.cli.tables import table
 from gencli.errors import UsageError
-from gencli.jsontext import to_json
 from gencli.option import Option
 from gencli.options import option
 from gencli.structured.plan import Finding, Plan
@@ -33,7 +33,7 @@ enforces it or the check at the end does. Loads no model.
         option("property_order"),
         option("formats"),
         option("grammar_timeout"),
-        Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
+        FORMAT,
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
     "audit SCHEMA",
@@ -71,9 +71,11 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         deadline=deadline,
     )
     plan = plan if values["formats"] else without_formats(plan)
-    is_json = values["format"] == "json"
-    text = _text(plan) + "".join(f"\n{remark}\n" for remark in remarks)
-    Sink().write(to_json({**audit_json(plan), "remarks": remarks}, indent=2) + "\n" if is_json else text)
+    if values["format"] == "text":
+        text = _text(plan) + "".join(f"\n{remark}\n" for remark in remarks)
+    else:
+        text = record_text({**audit_json(plan), "remarks": remarks}, values["format"])
+    Sink().write(text)
     return 0
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from gencli.cli.command import make_command
 from gencli.cli.page import Page, values_of
 from gencli.cli.prompts import read_prompts
 from gencli.cli.quiet import quiet_libraries
+from gencli.cli.records import FORMAT, record_text
 from gencli.cli.render import Sink, say
 from gencli.cli.tables import table
 from gencli.errors import UsageError
 from gencli.job import chat_ids
-from gencli.jsontext import to_json
 from gencli.options import Option, option, read_ids
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ a user's message in the model's chat template.
                read=read_ids, metavar="IDS"),
         Option(("--special/--no-special",), bool, "Put the tokenizer's own tokens around the text, as a run "
                "does (the default), or not.", "Prompt", True),
-        Option(("--format",), Literal["text", "json"], "Form of the result.", "Output", "text"),
+        FORMAT,
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
     "TEXT",
@@ -69,10 +69,10 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
             show_prompts((text,), (ids,), tokenizer, values["format"], Sink())
             return 0
         record = _record(ids, tokenizer, values["model"])
-    if values["format"] == "json":
-        Sink().write(to_json(record, indent=2) + "\n")
-    else:
+    if values["format"] == "text":
         Sink().write(record["text"] + "\n" if values["decode"] else _text(record))
+    else:
+        Sink().write(record_text(record, values["format"]))
     return 0
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from gencli.cli.records import record_text
 from gencli.cli.render import Sink
 from gencli.cli.report import RunInfo, record
 from gencli.cli.results import Results, Row
 from gencli.events import Error, Event, Finish, Token
-from gencli.jsontext import to_json
 
 __all__ = [
     "BlockWriter",
-    "JsonLinesWriter",
     "JsonWriter",
     "LineWriter",
+    "RecordWriter",
     "TextWriter",
     "Writer",
     "headed",
@@ -120,20 +120,23 @@ class LineWriter:
         """All results are written by then."""
 
 
-class JsonLinesWriter:
-    """One line of JSON for each prompt, as it finishes."""
+class RecordWriter:
+    """A record for each prompt, as it finishes: a line of JSON (`jsonl`), or a document of YAML (`yaml`)."""
 
-    def __init__(self, sink: Sink, results: Results, info: RunInfo) -> None:
-        self._sink, self._results, self._info = sink, results, info
+    def __init__(self, sink: Sink, results: Results, info: RunInfo, form: str) -> None:
+        self._sink, self._results, self._info, self._form = sink, results, info, form
+        self._head = ""
 
     def add(self, event: Event) -> None:
-        """Write the prompt's line if this was its last event."""
+        """Write the prompt's record if this was its last event."""
         row = self._results.row(event.request)
         if isinstance(event, Finish | Error) and row.is_done:
-            self._sink.write(to_json(record(row, self._info), encoding=self._sink.encoding) + "\n")
+            text = record_text(record(row, self._info), self._form, encoding=self._sink.encoding)
+            self._sink.write(self._head + text)
+            self._head = "---\n" if self._form == "yaml" else ""
 
     def close(self) -> None:
-        """All lines are written by then."""
+        """All records are written by then."""
 
 
 class JsonWriter:
@@ -149,7 +152,7 @@ class JsonWriter:
         """Write the document."""
         records = [record(row, self._info) for row in self._results.rows]
         document = records[0] if len(records) == 1 else records
-        self._sink.write(to_json(document, encoding=self._sink.encoding, indent=2) + "\n")
+        self._sink.write(record_text(document, "json", encoding=self._sink.encoding))
 
 
 def _turns(results: Results) -> Iterator[tuple[Row, int]]:

@@ -13,7 +13,16 @@ from gencli.hub.names import read_hub_name
 from gencli.models.aliases import read_aliases
 from processors.names import did_you_mean
 
-__all__ = ["BUNDLED", "absent", "bundled_folder", "find_local", "full_name", "is_bundled", "local_names"]
+__all__ = [
+    "BUNDLED",
+    "absent",
+    "bundled_folder",
+    "find_local",
+    "full_name",
+    "is_bundled",
+    "local_names",
+    "near_names",
+]
 
 BUNDLED = ("tiny", "tiny-draft", "fake")
 

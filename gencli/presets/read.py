@@ -13,7 +13,7 @@ from gencli.files import open_regular
 from gencli.presets.files import placed
 from gencli.presets.find import describe, is_path
 from gencli.presets.keys import KEYS, checked, unknown_key
-from gencli.presets.tree import PRESET_BOUNDS, Fault, Node, node_of, parse
+from gencli.presets.tree import PRESET_BOUNDS, Bounds, Fault, Node, node_of, parse
 from gencli.settings import PRESET, Assigned, Layer, PresetInfo
 from gencli.text.patterns import check_pattern
 from processors.chain import fields_of
@@ -21,7 +21,7 @@ from processors.errors import ParamError, ProcessorsError, UnknownStage
 from processors.order import expand
 from processors.registry import Registry
 
-__all__ = ["Preset", "read_preset", "read_values", "shown"]
+__all__ = ["Preset", "read_preset", "read_text", "read_values", "shown"]
 
 _MAX_SHOWN = 40  # characters of a wrong value
 _PLUGIN = "If it belongs to a plug-in, that has to be given as well."
@@ -69,8 +69,13 @@ def read_preset(path: Path, registry: Registry) -> Preset:
             content = file.read(PRESET_BOUNDS.max_bytes + 1)
     except OSError as error:
         raise ConfigError(f"The preset {shown(path)} cannot be read: {error.strerror or error}.") from None
+    return read_text(content, path, registry)
+
+
+def read_text(content: bytes, path: Path, registry: Registry, bounds: Bounds = PRESET_BOUNDS) -> Preset:
+    """Check a preset's text; `path` is what faults call it, and files that it names lie beside it."""
     preset = Preset(path, describe(content))
-    root = parse(content, preset.faults)
+    root = parse(content, preset.faults, bounds)
     if root is not None and root.value is not None:
         _Reader(preset, registry).read(root)
     return preset

@@ -73,6 +73,7 @@ WALK = {
         (*FAKE, "--file", "prompt.txt", "--file", "prompt.txt", "-n", "2"),
         (*FAKE, "--file", HOSTILE),
         (*FAKE, "--preset", HOSTILE, "hi"),
+        (*FAKE, "--choice", HOSTILE, "--log", HOSTILE),
         (*FAKE, "--show-chain", "--ban", HOSTILE),
         (*FAKE, "--show-chain", "--preset", "evil"),
         (*FAKE, "--chain", HOSTILE, "hi"),
@@ -119,6 +120,15 @@ WALK = {
         ("show", "broken"),
         (HOSTILE,),
     ],
+    "log": [
+        ("list",),
+        ("show", "last"),
+        ("search", HOSTILE),
+        ("rerun", "last"),
+        ("show", HOSTILE),
+        (HOSTILE,),
+    ],
+    "man": [(HOSTILE,)],
     "schema": [("audit", "schema.json"), ("audit", HOSTILE), ("audit", "./none.json"), (HOSTILE,)],
     "tokenize": [
         (HOSTILE, "-m", "fake"),
@@ -136,6 +146,7 @@ WALK = {
     "config lint": [(f"{HOSTILE.replace('/', '|')}.yaml",), (HOSTILE,)],
     "config diff": [("evil", "creative"), (HOSTILE, "evil")],
     "config schema": [("--plugin", HOSTILE)],
+    "config edit": [()],  # with an editor of a hostile name
     "config export": [("--preset", "evil"), ("--stop", HOSTILE)],
     "config path": [()],
     "bench grammar": [(HOSTILE,)],
@@ -162,7 +173,7 @@ def shown(calls, folder, *, stdin=b""):
         stdout=follower,
         stderr=follower,
         cwd=folder,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "PYTHONPATH": str(ROOT), "VISUAL": HOSTILE},
     )
     os.close(follower)
     process.stdin.write(stdin)

@@ -1,0 +1,151 @@
+"""What the log keeps of a run: all that another run with the same bytes needs, but code and models."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from gencli.errors import ConfigError, UsageError
+from gencli.files import MAX_PROMPT, read_file
+from gencli.job import Job
+from gencli.jsontext import to_json
+from gencli.options import option
+from gencli.plugins.registry import make_registry
+from gencli.presets.read import read_text
+from gencli.presets.tree import Bounds
+from gencli.presets.write import preset_text
+from gencli.settings import FLAG, Layer, Settings, resolve
+from gencli.structured.files import named_file
+
+__all__ = [
+    "CODE",
+    "Entry",
+    "PromptEntry",
+    "code_of",
+    "files_of",
+    "flat_preset",
+    "refuse_changed",
+    "settings_of",
+]
+
+CODE = ("plugin", "pydantic", "trust_remote_code")  # options whose code is not kept
+_FILES = ("json_schema", "grammar", "lark", "structural_tag", "tools")
+_BOUNDS = Bounds("logged run", max_bytes=MAX_PROMPT, max_nodes=1_000_000, max_depth=20)
+_COLUMNS = ("time", "version", "model", "seed", "exit_code", "prompts")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEntry:
+    """A prompt, the texts that were written for it, and the rest of its JSON record.
+
+    A text is None where there was no result.
+    """
+
+    prompt: str
+    texts: tuple[str | None, ...]
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A run. `time` is UTC; `folder` is where it was started.
+
+    `preset` makes the same run with `code`, the flags that name code. `models` have name, revision and
+    SHA-256 of the weights by the key of their option; `files` have path and SHA-256, None for a pipe.
+    """
+
+    time: str
+    version: str
+    model: str
+    seed: int
+    exit_code: int
+    folder: str
+    preset: str
+    settings: Mapping[str, Any]
+    chain: list[dict[str, str]]
+    code: Mapping[str, Any]
+    models: Mapping[str, Any]
+    files: Mapping[str, Any]
+    prompts: tuple[PromptEntry, ...]
+
+    def details(self) -> str:
+        """The fields without a column of their own, as JSON."""
+        return to_json({key: value for key, value in asdict(self).items() if key not in _COLUMNS})
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], prompts: tuple[PromptEntry, ...]) -> Entry:
+        """The run of a row of the database. ValueError for details that are none."""
+        columns = {key: row[key] for key in ("time", "version", "model", "exit_code")}
+        try:
+            return cls(**columns, seed=int(row["seed"]), prompts=prompts, **json.loads(row["details"]))
+        except TypeError:
+            raise ValueError(f"run {row['number']} is damaged") from None
+
+
+def flat_preset(settings: Settings, job: Job) -> str:
+    """The run as one preset, which builds on none and has the seed that was drawn."""
+    layers = (replace(layer, preset=None) for layer in settings.layers)
+    return preset_text(resolve(*layers, ("run", {"seed": job.seed}), registry=settings.registry), job)
+
+
+def code_of(settings: Settings) -> dict[str, Any]:
+    """The options that name code, as far as the run has them."""
+    return {key: settings[key] for key in CODE if settings[key]}
+
+
+def files_of(settings: Settings) -> dict[str, Any]:
+    """The files that the settings name, by key: path, and SHA-256 of what they hold now."""
+    return {key: {"path": os.path.abspath(path), "sha256": _digest(path)} for key, path in _named(settings)}
+
+
+def _named(settings: Settings) -> Iterator[tuple[str, Path]]:
+    for key in _FILES:
+        path = named_file(key, settings[key]) if settings[key] else None
+        if path is not None:
+            yield key, path
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return sha256(read_file(path, MAX_PROMPT)).hexdigest()
+    except OSError:
+        return None
+
+
+def refuse_changed(entry: Entry) -> None:
+    """Refuse a run whose files are not what they were. Raises ConfigError with the file's name."""
+    for key, file in entry.files.items():
+        name = f"{file['path']} ({key})"
+        if file["sha256"] is None:
+            raise ConfigError(f"The run read {name} from a pipe, which is not kept.")
+        if (digest := _digest(Path(file["path"]))) != file["sha256"]:
+            state = "cannot be read any more" if digest is None else "has changed since"
+            raise ConfigError(f"The run read {name}, which {state}.")
+
+
+def settings_of(entry: Entry, code: Mapping[str, Any]) -> Settings:
+    """The settings of the run alone, whatever defaults, variables and the model's files say now.
+
+    `code` are the flags that name code. Raises UsageError if they are not those of the run.
+    """
+    for key in CODE:
+        flag = option(key).flag
+        if key in entry.code and not code.get(key):
+            value = entry.code[key]
+            values = "" if value is True else " " + ", ".join([value] if isinstance(value, str) else value)
+            raise UsageError(
+                f"The run had {flag}{values}, and code is not kept in the log.", hint=f"Give {flag} again."
+            )
+        if code.get(key) and key not in entry.code:
+            raise UsageError(f"The run had no {flag}.", hint="Leave it out.")
+    registry = make_registry(code.get("plugin") or ())
+    preset = read_text(entry.preset.encode(), Path("logged run"), registry, _BOUNDS)
+    if messages := preset.messages():
+        raise ConfigError(messages[0])
+    flags = Layer.of(FLAG, {**{key: value for key, value in code.items() if value}, "log": False})
+    return resolve(preset.layer("log"), flags, registry=registry)

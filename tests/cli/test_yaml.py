@@ -1,0 +1,105 @@
+"""YAML is another form of the JSON that commands write: it reads back as the same values, everywhere."""
+
+import json
+import re
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gencli.cli.records import array_parts
+from gencli.jsontext import to_json
+from gencli.yamltext import to_yaml
+from tests.cli.conftest import FAKE
+from tests.cli.test_terminal import commands
+
+SHORT = ("--max-tokens", "6", "--seed", "1")
+SCHEMA = '{"type": "object", "properties": {"a": {"type": "string", "pattern": "^a+$"}}}'
+# Every command that has --format json, with arguments that show something.
+COMMANDS = {
+    "run": ("run", *FAKE, "two\nlines", *SHORT),
+    "run -n": ("run", *FAKE, "hi", *SHORT, "-n", "2", "--logit-bias", "98=-inf"),
+    "run --show-chain": ("run", "--show-chain", "--top-k", "5", "--ban", "two\nlines"),
+    "models list": ("models", "list"),
+    "models show": ("models", "show", "tiny"),
+    "models alias": ("models", "alias"),
+    "schema audit": ("schema", "audit", SCHEMA),
+    "tokenize": ("tokenize", "-m", "fake", "a \x00\n\tb"),
+    "doctor": ("doctor",),
+    "log list": ("log", "list"),
+    "log show": ("log", "show", "last"),
+}
+TIMED = ("timings", "compile_seconds")
+TEXTS = (
+    st.text(st.sampled_from(list("a1 -:#\n\t\r\"'|>&*!%@`{}[],?.eo~\x85\u2028\ufeff\x00\x7f\U0001f600")))
+    | st.text()
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def without_times(found):
+    """The record without what the clock decides."""
+    return (
+        {key: value for key, value in found.items() if key not in TIMED} if isinstance(found, dict) else found
+    )
+
+
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_yaml_of_a_command_reads_back_as_its_json(gencli, arguments):
+    if arguments[0] == "log":
+        gencli("run", *FAKE, "two\nlines", *SHORT, "--log")
+    made, other = (gencli(*arguments, "--format", form) for form in ("json", "yaml"))
+    assert made.code == other.code == 0
+    assert without_times(yaml.safe_load(other.out)) == without_times(made.json)
+
+
+def test_prompts_are_documents_where_json_lines_has_lines(run):
+    lines = run("hi", "yo", *SHORT, "--format", "jsonl").lines
+    text = run("hi", "yo", *SHORT, "--format", "yaml").out
+    assert text.count("\n---\n") == 1
+    assert [*map(without_times, yaml.safe_load_all(text))] == [*map(without_times, lines)]
+
+
+def test_a_text_of_several_lines_is_a_literal_block():
+    assert to_yaml({"text": "one\n  two\n"}) == "text: |\n  one\n    two\n"
+
+
+@pytest.mark.parametrize("text", ["1e5", "0o17", "no", "1:30", "2020-01-01", "~", "", "0x1F", "1_000", ".5"])
+def test_a_text_that_looks_like_another_value_is_quoted(text):
+    assert to_yaml({"text": text})[len("text: ")] in "'\""
+
+
+@given(VALUES)
+def test_any_value_reads_back(value):
+    text = to_yaml(value)
+    assert text.endswith("\n")
+    assert yaml.safe_load(text) == json.loads(to_json(value))
+
+
+@given(VALUES)
+def test_an_encoding_without_the_characters_gets_escapes(value):
+    assert yaml.safe_load(to_yaml(value, encoding="ascii").encode("ascii")) == json.loads(to_json(value))
+
+
+@pytest.mark.parametrize("records", [[], [{"a": 1}], [{"a": "x\ny"}, {"b": [2]}, {}]])
+def test_an_array_in_parts_is_the_array(records):
+    assert "".join(array_parts(records, "json")) == to_json(records, indent=2) + "\n"
+    assert yaml.safe_load("".join(array_parts(records, "yaml"))) == records
+
+
+def test_every_command_that_writes_json_writes_yaml(gencli):
+    forms = {}
+    for words in commands():
+        found = re.search(r"--format\s+\W?((?:[a-z]+\|)+[a-z]+)", gencli(*words.split(), "--help").out)
+        forms[words] = set(found[1].split("|")) if found else set()
+    with_json = {words for words, found in forms.items() if "json" in found}
+    assert with_json >= {"run", "doctor", "bench batch"}
+    assert with_json == {words for words, found in forms.items() if "yaml" in found}
+    measured = {"bench batch", "bench speculate"}  # which take long, and other times each time
+    tried = {words.split(" -")[0] for words in COMMANDS} | {"config show"}  # whose YAML is a preset
+    assert {words for words in with_json if not any(one.startswith(words) for one in tried)} == measured

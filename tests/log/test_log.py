@@ -1,0 +1,174 @@
+"""What `--log` keeps, what the commands show of it, and what happens where it cannot be kept."""
+
+import json
+import os
+import sqlite3
+import stat
+
+import pytest
+import yaml
+
+from gencli.log.store import SCHEMA
+
+
+def test_nothing_is_kept_unless_it_is_asked_for(logged, gencli, database):
+    gencli("run", "-m", "fake", "--max-tokens", "2", "hi")
+    assert not database.exists()
+    result = gencli("log", "list")
+    assert (result.code, result.out) == (0, "")
+    assert "The log is empty" in result.err
+
+
+def test_the_users_defaults_can_switch_it_on_and_a_flag_off(here, logged, gencli, database):
+    here("home/gencli/defaults.yaml", "log: true\n")
+    gencli("run", "-m", "fake", "--max-tokens", "2", "--no-log", "hi")
+    assert not database.exists()
+    gencli("run", "-m", "fake", "--max-tokens", "2", "hi")
+    assert database.exists()
+
+
+def test_the_result_does_not_depend_on_it(logged, gencli):
+    first = logged("hi", "--seed", "1")
+    other = gencli("run", "-m", "fake", "--allow-ids", "97,98,99,100,101,32,10", "--max-tokens", "12",
+                   "hi", "--seed", "1")  # fmt: skip
+    assert (first.code, first.out) == (other.code, other.out)
+
+
+def test_show_has_all_of_a_run(logged, gencli):
+    text = logged("hi", "yo", "--top-k", "5", "--format", "jsonl").lines
+    found = gencli("log", "show", "1", "--format", "json").json
+    assert [one["texts"][0] for one in found["prompts"]] == [one["text"] for one in text]
+    assert [one["prompt"] for one in found["prompts"]] == ["hi", "yo"]
+    assert found["settings"]["top_k"] == {"value": 5, "origin": "flag --top-k"}
+    assert found["models"] == {"model": {"name": "fake", "revision": None, "sha256": None}}
+    assert found["prompts"][0]["finish_reason"] == "length"
+    assert found["prompts"][0]["timings"]["decode"] > 0
+    assert found["seed"] == text[0]["seed"]
+    assert yaml.safe_load(gencli("log", "show", "last", "--format", "yaml").out) == found
+    assert f"seed     {found['seed']}" in gencli("log", "show", "1").out
+
+
+def test_the_weights_of_a_model_are_named_by_their_hash(logged, gencli):
+    logged("hi", "-m", "tiny", "--max-tokens", "1", "--allow-ids", "300")
+    (model,) = gencli("log", "show", "1", "--format", "json").json["models"].values()
+    assert len(model["sha256"]) == 64
+
+
+def test_list_and_search_give_the_last_runs_first(logged, gencli):
+    for prompt in ("one", "\xdcBER two", "three"):
+        logged(prompt)
+    rows = gencli("log", "list", "--format", "json").json
+    assert [row["number"] for row in rows] == [3, 2, 1]
+    limited = gencli("log", "list", "--limit", "2")
+    assert len(limited.out.splitlines()) == 2
+    assert "There are more runs than 2" in limited.err
+    (row,) = gencli("log", "search", "\xfcber", "--format", "json").json
+    assert row["prompt"] == "\xdcBER two"
+    assert "No run holds" in gencli("log", "search", "%").err
+
+
+def test_clear_removes_runs_from_the_file_and_numbers_are_not_used_again(logged, gencli, database):
+    logged("secret one")
+    logged("two")
+    assert gencli("log", "clear").code == 2  # it asks, and there is no terminal
+    assert gencli("log", "clear", "1", "--yes").code == 0
+    assert [row["prompt"] for row in gencli("log", "list", "--format", "json").json] == ["two"]
+    assert all(b"secret" not in path.read_bytes() for path in database.parent.iterdir())
+    assert gencli("log", "clear", "--yes").code == 0
+    logged("three")
+    assert gencli("log", "list", "--format", "json").json[0]["number"] == 3
+
+
+def test_only_its_owner_reads_the_log(logged, database):
+    old = os.umask(0)
+    try:
+        logged("hi")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(database.stat().st_mode) == 0o600
+    database.chmod(0o644)
+    logged("hi")
+    assert stat.S_IMODE(database.stat().st_mode) == 0o600
+
+
+def spoilt(kind, database):
+    """Make the log one that cannot be used; what is said of it."""
+    database.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "folder":
+        database.mkdir()
+        return "Is a directory"
+    if kind == "link":
+        database.symlink_to(database.parent / "elsewhere")
+        return "symbolic link"
+    if kind == "garbage":
+        database.write_bytes(b"no database " * 1000)
+        return "not a database"
+    with sqlite3.connect(database) as connection:
+        if kind == "newer":
+            connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+            return "later gencli"
+        connection.execute("CREATE TABLE other (a)")
+        return "no log of gencli"
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "garbage", "newer", "foreign"])
+def test_a_log_that_cannot_be_used_costs_no_result(logged, gencli, database, kind):
+    said = spoilt(kind, database)
+    run = gencli("run", "-m", "fake", "--max-tokens", "2", "--seed", "1", "--log", "hi")
+    assert run.code == 0
+    assert run.out
+    assert "Notice: The run is not kept." in run.err
+    assert said in run.err
+    if kind not in ("folder", "link"):  # where there is no log
+        result = gencli("log", "list")
+        assert (result.code, result.out) == (3, "")
+        assert said in result.err
+
+
+def test_a_full_disk_costs_no_result(logged, gencli, database, monkeypatch):
+    logged("hi")
+    with sqlite3.connect(database) as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON texts BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
+        )
+    run = gencli("run", "-m", "fake", "--max-tokens", "2", "--log", "hi")
+    assert run.code == 0
+    assert run.out
+    assert "disk is full" in run.err
+    assert len(gencli("log", "list", "--format", "json").json) == 1  # nothing of it is left
+
+
+def test_two_runs_at_once_are_both_kept(logged, gencli, spawn):
+    runs = [spawn("run", "-m", "fake", "--max-tokens", "2", "--log", "hi") for _ in range(2)]
+    for process in runs:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert b"not kept" not in err
+    assert [row["number"] for row in gencli("log", "list", "--format", "json").json] == [2, 1]
+
+
+def test_chat_and_batch_say_that_the_log_keeps_runs(here, logged, gencli, database):
+    here("home/gencli/defaults.yaml", "log: true\nmax_tokens: 2\nmodel: fake\n")
+    here("rows.jsonl", json.dumps({"prompt": "hi"}) + "\n")
+    assert "a batch has its journal" in gencli("batch", "rows.jsonl", "-o", "-").err
+    assert "/save keeps a chat" in gencli("chat", stdin=b"hi\n").err
+    assert "--log" in gencli("chat", "--log").err
+    assert not database.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("lst",), "Did you mean list?"),
+        (("show",), "the number of one run"),
+        (("show", "9"), "no run 9"),
+        (("show", "x"), "'x' is no run"),
+        (("show", "1", "--limit", "3"), "--limit is not for log show"),
+        (("search", "a", "b"), "one text"),
+        (("list", "--limit", "0"), "--limit is 0"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(logged, gencli, arguments, said):
+    result = gencli("log", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
