@@ -229,6 +229,8 @@ def stats(
     if info.compiled is not None:
         backend = info.compiled.variant.constraint.backend
         yield f"grammar: {backend}, compile: {info.compiled.seconds:.3f} s"
+        if info.job.structure is not None and info.job.structure.plan.reason:
+            yield f"grammar: {info.job.structure.plan.reason}"
         yield from (f"{backend} warns: {warning}" for warning in info.compiled.warnings)
     timings = _timings(results.finishes)
     if timings is not None:

@@ -15,14 +15,16 @@ _NAMED = "name all properties and give additionalProperties: false, "
 
 
 def plan_notices(plan: Plan) -> Iterator[str]:
-    """Which back end, why, and what its mask does not enforce: keyword by keyword.
+    """What the mask does not enforce, keyword by keyword, and why; nothing where that is nothing.
 
-    Where free names may come twice is not a keyword's doing; the reason has a word of it, the audit all.
+    Where free names may come twice is not a keyword's doing; the audit lists that.
     """
     first = plan.variants[0]
     if first.constraint.kind != "json_schema":
         return
     found = [line(finding) for finding in first.audit.open if finding.keyword != UNIQUE_NAMES]
+    if not found:
+        return
     more = len(found) - _NUM_SHOWN
     rest = [f"and {more} more; gencli schema audit lists all"] if more > 0 else []
     yield "\n  ".join([plan.reason, *found[:_NUM_SHOWN], *rest])

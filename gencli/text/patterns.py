@@ -11,6 +11,7 @@ A match spans at most MAX_WINDOW characters, and looks at most NUM_CONTEXT behin
 from __future__ import annotations
 
 import re
+import time
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = ["MAX_WINDOW", "NUM_CONTEXT", "PatternFinder", "check_pattern"]
 MAX_WINDOW = 4096
 NUM_CONTEXT = 256
 _TIMEOUT = 0.5  # seconds for one search; an honest pattern takes microseconds
+_PATIENCE, _PER_CHARACTER = 2.0, 0.001  # seconds of computing for all searches of one text, and its length
 
 # Partial matching takes the end of the text for a fact in \b and its kin, but not in a lookahead: after
 # "\n", `\n\bUser` has failed and `\n(?=\w)User` has not. Escapes and [classes] are read to step over them.
@@ -68,6 +70,7 @@ class PatternFinder:
         self._text = ""  # the end of what was read
         self._base = 0  # characters before _text
         self._from = 0  # where in _text a match may begin
+        self._spent = 0.0  # seconds of computing
 
     @property
     def num_held(self) -> int:
@@ -89,13 +92,22 @@ class PatternFinder:
         return None
 
     def _search(self, end: int, *, partial: bool = False) -> Any:
+        begin = time.thread_time()
         try:
-            return self._compiled.search(self._text, self._from, end, partial=partial, timeout=_TIMEOUT)
+            found = self._compiled.search(self._text, self._from, end, partial=partial, timeout=_TIMEOUT)
         except TimeoutError as error:
-            raise GenerationError(
-                f"The stop pattern {self._pattern!r} took over {_TIMEOUT} s on {end - self._from} characters",
-                hint="Nested repeats such as (a+)+ are slow; write the pattern without them.",
-            ) from error
+            raise self._slow(f"over {_TIMEOUT} s on {end - self._from} characters") from error
+        self._spent += time.thread_time() - begin
+        size = self._base + end
+        if self._spent > _PATIENCE + _PER_CHARACTER * size:
+            raise self._slow(f"over {self._spent:.1f} s in all on {size} characters")
+        return found
+
+    def _slow(self, what: str) -> GenerationError:
+        return GenerationError(
+            f"The stop pattern {self._pattern!r} took {what}",
+            hint="Repeats such as (a+)+, or of a group that is referred to, are slow; write it without them.",
+        )
 
     def _advance(self) -> None:
         """Move to the first place where a match may yet begin, past those that did not count."""

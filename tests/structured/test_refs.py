@@ -3,7 +3,9 @@
 import pytest
 
 from gencli.structured.errors import SchemaError
+from gencli.structured.schema.check import check_schema
 from gencli.structured.schema.refs import find_cycle, resolve, walk
+from gencli.structured.schema.validate import Validator
 
 HOLDERS = {
     "items": {},
@@ -150,3 +152,17 @@ def test_a_long_chain_of_references_is_followed_quickly():
     schema = {"$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(5_000)}}
     schema["$defs"]["5000"] = {}
     assert find_cycle(schema) is None
+
+
+@pytest.mark.parametrize("step", [lambda ref: ref, *(lambda ref, k=k: {k: [ref]} for k in ("allOf", "anyOf")),
+                                  *(lambda ref, k=k: {k: ref} for k in ("not", "if", "then"))])  # fmt: skip
+@pytest.mark.parametrize("length", [3, 300])
+def test_a_chain_that_no_document_could_be_checked_through_is_the_schemas_fault(step, length):
+    names = {f"d{n}": step({"$ref": f"#/$defs/d{n + 1}"}) for n in range(length)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**names, f"d{length}": {"type": "integer"}}}
+    if length == 3:
+        check_schema(schema)
+        assert not any("too deep" in fault for fault in Validator(schema).faults(1))
+    else:
+        with pytest.raises(SchemaError, match="look at one value"):
+            check_schema(schema)

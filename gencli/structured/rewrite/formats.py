@@ -28,7 +28,7 @@ _DAY = (
 )
 _DATE = f"(?:{_YEAR}-{_DAY}|{_LEAP}-02-29)"
 _HOUR = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
-_TIME = rf"{_HOUR}:[0-5][0-9](?:\.[0-9]+|)(?:Z|[+\-]{_HOUR})"
+_TIME = rf"{_HOUR}:[0-5][0-9](?:\.[0-9]{{1,9}}|)(?:Z|[+\-]{_HOUR})"  # nanoseconds
 _L, _M = "[A-Za-z0-9]", r"[A-Za-z0-9\-]"
 _LABEL = f"(?:{_L}|{_L}{_L}|{_L}{_M}{_L}|{_L}{_M}{_M}{_L}|{_L}{_M}(?:{_L}{_M}|-{_L}){_M}{{0,58}}{_L})"
 # Of host names beyond ASCII those with short parts in Latin letters, which surely are ones.

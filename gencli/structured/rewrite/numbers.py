@@ -8,6 +8,8 @@ from gencli.structured.rewrite.node import AT, Flat, Scope, put, without
 
 __all__ = ["rewrite_number"]
 
+_WORD = 1 << 63
+_MOST = 10**18 - 1
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
@@ -20,7 +22,29 @@ def rewrite_number(flat: Flat, scope: Scope) -> Flat:
         flat = put(put(flat, "type", ["integer"]), "multipleOf", int(step))
     if flat.get("type") != ["integer"] or not any(key in flat for key in _BOUNDS):
         return flat
-    return _whole_bounds(flat)
+    return _readable(_whole_bounds(flat), scope)
+
+
+def _readable(flat: Flat, scope: Scope) -> Flat:
+    """Bounds that the back end can read: of 18 digits in place of more than 64 bits, or none."""
+    for keyword, side in (("minimum", -1), ("maximum", 1)):
+        bound = flat.get(keyword)
+        if bound is None or _can_read(bound, scope.backend):
+            continue
+        places = flat[AT].get(keyword, frozenset())
+        if bound * side > 0:
+            scope.narrow(places, "rewritten: whole numbers of at most 18 digits")
+            flat = put(flat, keyword, side * _MOST, places)
+        else:
+            scope.leave(places, f"{scope.backend} reads no bounds beyond 64 bits")
+            flat = without(flat, keyword)
+    return flat
+
+
+def _can_read(bound: int, backend: str) -> bool:
+    if backend == "llguidance":  # which reads them as floats
+        return abs(bound) < _WORD - 1
+    return -_WORD <= bound < _WORD
 
 
 def _whole_bounds(flat: Flat) -> Flat:

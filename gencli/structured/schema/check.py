@@ -16,12 +16,21 @@ from gencli.structured.schema.meta import meta_faults
 from gencli.structured.schema.misspelled import misspelled
 from gencli.structured.schema.patterns import check_pattern
 from gencli.structured.schema.pointers import child, shown
-from gencli.structured.schema.refs import References, find_cycle, refs_in, walk
+from gencli.structured.schema.refs import References, find_cycle, longest_chain, refs_in, walk
 
-__all__ = ["MAX_BYTES", "MAX_FAULTS", "MAX_PATTERNS", "MAX_SUBSCHEMAS", "check_schema", "check_size"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_CHAIN",
+    "MAX_FAULTS",
+    "MAX_PATTERNS",
+    "MAX_SUBSCHEMAS",
+    "check_schema",
+    "check_size",
+]
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_SUBSCHEMAS = 20_000
+MAX_CHAIN = 200  # schemas that look at one value through each other; the final check fails at some 300
 MAX_FAULTS = 5  # that are named at once
 MAX_PATTERNS = 300_000  # characters of all patterns, each counted with 100 more for its own sake
 
@@ -137,8 +146,18 @@ def _referring(root: Any, deadline: Deadline) -> Iterator[_Fault]:
             except SchemaError as error:
                 is_sound = False
                 yield error.pointer, error.message.removeprefix(f"{error.pointer}: ").removesuffix(".")
-    if is_sound and (cycle := find_cycle(root, deadline)) is not None:
+    if not is_sound:
+        return
+    if (cycle := find_cycle(root, deadline)) is not None:
         yield cycle, "its references come back to it before they say anything of the value"
+        return
+    depth, pointer = longest_chain(root, deadline)
+    if depth > MAX_CHAIN:
+        yield (
+            pointer,
+            f"{depth} schemas look at one value here, each through the one before; the limit is {MAX_CHAIN}, "
+            "as no document could be checked",
+        )
 
 
 def _inner_drafts(root: Any, draft: Draft) -> Iterator[_Fault]:

@@ -15,7 +15,7 @@ from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.errors import SchemaError
 from gencli.structured.schema.pointers import child, descend, keys_of
 
-__all__ = ["References", "find_cycle", "find_loop", "refs_in", "resolve", "walk"]
+__all__ = ["References", "find_cycle", "find_loop", "longest_chain", "refs_in", "resolve", "walk"]
 
 _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
 _ONE = frozenset(
@@ -169,6 +169,30 @@ def find_cycle(root: Any, deadline: Deadline = NEVER) -> str | None:
     references = References(root)
     starts = (pointer for pointer, _ in walk(root))
     return find_loop(starts, lambda pointer: deadline.watch(_same_value(references, pointer)))
+
+
+def longest_chain(root: Any, deadline: Deadline = NEVER) -> tuple[int, str]:
+    """The most schemas that look at one value, each through the one before, and the pointer of the first.
+
+    Of a schema in which `find_cycle` finds none.
+    """
+    references, depths = References(root), dict[str, int]()
+    for start, _ in walk(root):
+        stack = [start]
+        while stack:
+            pointer = stack[-1]
+            targets = deadline.watch(_same_value(references, pointer)) if pointer not in depths else ()
+            if waiting := [target for target in targets if target not in depths]:
+                stack += waiting
+                continue
+            stack.pop()
+            if pointer not in depths:
+                depths[pointer] = 1 + max(
+                    map(depths.__getitem__, _same_value(references, pointer)), default=0
+                )
+    return max(
+        ((depth, pointer) for pointer, depth in depths.items()), default=(0, ""), key=lambda one: one[0]
+    )
 
 
 def find_loop(starts: Iterable[str], next_of: Callable[[str], Iterable[str]]) -> str | None:
