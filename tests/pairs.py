@@ -252,6 +252,7 @@ ELSEWHERE = {
 
 # Options beside which others need not show: why.
 HIDING = {
+    "property_order": "It shows in an object of two properties, where most others have no choice to change.",
     "max_time": "Which token is the last is the clock's affair; here none is generated.",
     "schema_strict": "It refuses this schema, and with it the run.",
     "show_chain": "It generates nothing, so only what is part of the chain could show.",
@@ -272,12 +273,29 @@ IDLE = {
     **{(one, other): _ALIKE for one in ("chat", "system") for other in ("guidance", "negative")},
     **{
         (one, other): _FORCED
-        for one in ("json", "tool_choice", "grammar_backend", "formats", "property_order")
+        for one in ("json", "tool_choice", "grammar_backend", "formats")
         for other in ("guidance", "negative")
     },
-    **{(one, "property_order"): _FORCED for one in ("guidance", "negative")},
     ("guidance", "extra_properties"): _FORCED,
-    ("pydantic", "property_order"): "The model that is tried has a single property.",
+    **{
+        (other, "property_order"): "Beside it the small object that both are tried with comes out the same."
+        for other in (
+            "penalty_scope",
+            "logit_bias",
+            "suppress_ids",
+            "contrast",
+            "contrast_alpha",
+            "json_schema",
+            "pydantic",
+            "guidance",
+            "negative",
+            "extra_properties",
+            "finish_open",
+            "formats",
+            "partial",
+            "retries",
+        )
+    },
     ("top_k", "contrast"): "Of the best three tokens none is below the cutoff.",
     ("min_p", "contrast"): "What is below the cutoff is below the minimum as well.",
     ("contrast", "contrast_alpha"): "The contrast is tried with this cutoff by itself.",

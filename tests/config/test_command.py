@@ -164,7 +164,9 @@ def test_list_and_path_say_where_presets_are(here, gencli, tmp_path):
     here("configs/mine.yaml", "# My own\nn: 2\n")
     assert "mine               ./configs  My own" in gencli("config", "list").out
     lines = gencli("config", "path").out.splitlines()
-    assert [line.split()[0] for line in lines] == ["./configs", "user", "bundled", "defaults"]
+    assert [line.split()[0] for line in lines] == [
+        "./configs", "user", "bundled", "./templates", "templates", "defaults",
+    ]  # fmt: skip
     assert lines[1].endswith("(is not there)")
 
 
