@@ -99,7 +99,7 @@ def _card(folder: Path, config: Mapping[str, Any]) -> Card:
         has_chat_template=_has_template(folder),
         weights=read_weights(folder),
         lanes="shared" if is_plain and config.get("model_type") not in _ALONE_KINDS else "own",
-        can_rollback=is_plain,
+        can_rollback=is_plain and config.get("model_type") != "rwkv",  # whose state is in no cache
         layers=text.get("num_hidden_layers") or text.get("n_layer"),
         kv_values=_kv_values(text) if is_plain else None,
     )
