@@ -12,12 +12,14 @@ from torch import Tensor
 from processors.grammar.backend import Matcher
 from processors.grammar.canonical import Speller
 from processors.grammar.habits import Signs
+from processors.grammar.token_kinds import is_within_character
 from processors.grammar.work import Work
 
 __all__ = ["Closer", "Spot"]
 
 _MASK_CALLS = 8  # a mask costs about as much
 _LONGEST_TAIL = 64  # tokens of a known completion that are tried anew
+_SOON = 8  # tokens within which a known completion comes to fit
 _SHORT = 12  # tokens; for a completion that is longer a search is worth its work
 _LATE = 4  # times that other bytes come before what is escaped or part of a character
 _REMEMBERED = 1024  # orders
@@ -74,9 +76,12 @@ class Closer:
 
     def __init__(self, speller: Speller, mask_of: Callable[[Matcher], Tensor]) -> None:
         self.speller, self._mask_of = speller, mask_of
-        known = [byte for byte in _ORDER if byte in speller.byte_ids]
+        self._byte_ids = speller.byte_ids
+        self._known = known = [byte for byte in _ORDER if byte in speller.byte_ids]
         self._bytes = [speller.byte_ids[byte] for byte in known]
-        self._ranks = {byte: rank for rank, byte in enumerate(known)}
+        self._inner = [speller.byte_ids[byte] for byte in range(128, 192) if byte in speller.byte_ids]
+        # A byte's rank, and above it how often it stands in a string.
+        self._weights = [_ORDER.index(byte) + (_LATE << 8) * (_awkwardness(byte) > 1) for byte in range(256)]
         # Where all are as short, letters read better than signs.
         plain = sorted((byte for byte in known if byte not in _IN_STRINGS), key=_awkwardness)
         self._plain = [speller.byte_ids[byte] for byte in plain]
@@ -108,9 +113,9 @@ class Closer:
         try:
             while not spot.matcher.is_complete():
                 room = most - len(found)
-                # Within a string that goes on byte by byte it was tried before.
-                is_new = not (found and spot.in_string)
-                tail = self._tail(spot, hint, room, work) if is_new else []
+                # A string that has gone on for a while takes no other end.
+                is_promising = len(found) < _SOON or not spot.in_string
+                tail = self._tail(spot, hint, room, work) if is_promising else []
                 step = tail or self._step(spot, room, work, search)
                 found += step
                 if not step or len(found) > most:
@@ -141,7 +146,7 @@ class Closer:
             done.append(token)
         if done:
             return done
-        quote = self.speller.byte_ids.get(_QUOTE)
+        quote = self._byte_ids.get(_QUOTE)
         if spot.in_string and quote is not None and work.spend() and spot.accept(quote):
             return [quote]
         if search and (spot.in_string or spot.signs is None):
@@ -155,23 +160,23 @@ class Closer:
         spot.note(first)
         return [first]
 
-    def _order(self, spot: Spot) -> tuple[int, ...] | list[int]:
+    def _order(self, spot: Spot) -> list[int]:
         """Ids of bytes in the order in which they are tried.
 
         Inside a string it is what stands least in it: a pattern may never end while one sign comes again
         and again.
         """
+        if is_within_character(spot.text):
+            return self._inner
         if not spot.in_string:
             return self._bytes
         return self._ordered(spot.text[spot.text.rfind(b'"') + 1 :])
 
-    def _rarest_first(self, inside: bytes) -> tuple[int, ...]:
-        counts = Counter(inside)
-
-        def weight(byte: int) -> tuple[int, int]:
-            return counts[byte] + _LATE * (_awkwardness(byte) > 1), self._ranks[byte]
-
-        return tuple(self.speller.byte_ids[byte] for byte in sorted(self._ranks, key=weight))
+    def _rarest_first(self, inside: bytes) -> list[int]:
+        weights = self._weights.copy()
+        for byte, count in Counter(inside).items():
+            weights[byte] += count << 8
+        return [self._byte_ids[byte] for byte in sorted(self._known, key=weights.__getitem__)]
 
     def _search(self, spot: Spot, most: int, work: Work) -> list[int]:
         """The fewest bytes behind which the string may end, or outside JSON the document is complete.
@@ -179,7 +184,7 @@ class Closer:
         States with the same mask are taken for one. They are not where a grammar counts, so [] does not say
         that there is no end.
         """
-        matcher, quote = spot.matcher, self.speller.byte_ids.get(_QUOTE)
+        matcher, quote = spot.matcher, self._byte_ids.get(_QUOTE)
         end = quote if spot.in_string else None
         mask = self._mask_of(matcher)
         seen = {_key(mask)}

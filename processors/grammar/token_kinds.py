@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["Kinds", "TokenKinds", "Where"]
+__all__ = ["Kinds", "TokenKinds", "Where", "is_within_character"]
 
 Where = Literal["structure", "string", "pattern", "text"]
 _STRUCTURE = b'"\\{}[],:'  # of JSON
@@ -56,9 +56,19 @@ def _kind(data: bytes, name: Callable[[bytes], bytes]) -> tuple[bytes, int, int]
     if not data:
         return b"", -1, 0  # no text
     ends = next((place for place, byte in enumerate(data) if byte >> 6 != 2), len(data))
+    return name(data), ends, _missing(data)
+
+
+def is_within_character(text: bytes) -> bool:
+    """Whether the text ends before its last character is complete."""
+    return text[-1:] >= b"\x80" and _missing(text) > 0
+
+
+def _missing(data: bytes) -> int:
+    """Bytes that the last character lacks."""
     reach = ((n, back) for n, back in _LEADS if back <= len(data))
     lacks = (n - back for n, back in reach if data[-back] >> (7 - n) == 2 ** (n + 1) - 2)
-    return name(data), ends, next(lacks, 0)
+    return next(lacks, 0)
 
 
 def _in_structure(data: bytes) -> bytes:

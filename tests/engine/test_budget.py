@@ -64,7 +64,7 @@ def strings(seed, pattern, max_tokens, **rest):
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_strings_with_a_pattern_are_brought_to_their_end(backend, pattern):
     limits = (16, 17, 20, 40, 60)
-    ends = generate([strings(seed, pattern, limit, backend=backend) for seed, limit in enumerate(limits * 3)])
+    ends = generate([strings(seed, pattern, limit, backend=backend) for seed, limit in enumerate(limits * 2)])
     assert {end.document for end in ends.values()} <= {"over", "complete"}
 
 
