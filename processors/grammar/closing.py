@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -32,11 +33,19 @@ _ORDER = (*_EARLY, *(byte for byte in range(33, 256) if byte not in _EARLY), *ra
 class Spot:
     """A place in a document: the matcher there, the end of the text, in JSON (else None) its signs.
 
-    It goes on by tokens, and back to where it began.
+    `samples` are texts that strings of the grammar may end with. A spot goes on by tokens, and back to where
+    it began.
     """
 
-    def __init__(self, matcher: Matcher, text: bytes, signs: Signs | None, speller: Speller) -> None:
-        self.matcher, self.text, self.signs = matcher, text, signs
+    def __init__(
+        self,
+        matcher: Matcher,
+        text: bytes,
+        signs: Signs | None,
+        speller: Speller,
+        samples: Sequence[str] = (),
+    ) -> None:
+        self.matcher, self.text, self.signs, self.samples = matcher, text, signs, samples
         self._speller = speller
         self._behind: list[tuple[bytes, Signs | None]] = []
 
@@ -85,13 +94,14 @@ class Closer:
         # Where all are as short, letters read better than signs.
         plain = sorted((byte for byte in known if byte not in _IN_STRINGS), key=_awkwardness)
         self._plain = [speller.byte_ids[byte] for byte in plain]
+        self._ascii = {speller.byte_ids[byte] for byte in plain if _awkwardness(byte) < 2}
         self._words = torch.tensor(self._plain) // 32
         self._bits = torch.tensor(self._plain) % 32
         self._ordered = lru_cache(maxsize=_REMEMBERED)(self._rarest_first)
 
-    def spot(self, matcher: Matcher, text: bytes, signs: Signs | None) -> Spot:
+    def spot(self, matcher: Matcher, text: bytes, signs: Signs | None, samples: Sequence[str] = ()) -> Spot:
         """A place where completions are looked for."""
-        return Spot(matcher, text, signs, self.speller)
+        return Spot(matcher, text, signs, self.speller, samples)
 
     def find(self, spot: Spot, most: int, work: Work) -> tuple[int, ...] | None:
         """A completion of at most `most` tokens: the first one if it is short, else what a search finds."""
@@ -146,11 +156,12 @@ class Closer:
             done.append(token)
         if done:
             return done
-        quote = self._byte_ids.get(_QUOTE)
-        if spot.in_string and quote is not None and work.spend() and spot.accept(quote):
-            return [quote]
+        end = self._end(spot)
+        if end is not None and work.spend() and spot.accept(end):
+            return [end]
         if search and (spot.in_string or spot.signs is None):
-            for token in (rest := self._search(spot, most, work)):
+            rest = self._sampled(spot, work) or self._search(spot, most, work)
+            for token in rest:
                 spot.accept(token)
             if rest:
                 return rest
@@ -159,6 +170,29 @@ class Closer:
             return []
         spot.note(first)
         return [first]
+
+    def _sampled(self, spot: Spot, work: Work) -> list[int]:
+        """The shortest end of a sample behind which the string may end, or the document is complete.
+
+        A search finds none where an expression may begin again at each byte, as .*foo does: all masks are
+        alike.
+        """
+        matcher, found = spot.matcher, list[int]()
+        for text in spot.samples:
+            tokens = [self._byte_ids.get(byte, -1) for byte in text.encode()]
+            for start in range(len(tokens) - 1, -1, -1):
+                accepted = sum(takewhile(bool, map(matcher.accept, work.each(tokens[start:]))))
+                is_end = accepted == len(tokens) - start and _may_end(matcher, self._end(spot))
+                matcher.rollback(accepted)
+                if is_end and not 0 < len(found) <= accepted:
+                    found = tokens[start:]
+                if is_end:
+                    break
+        return found
+
+    def _end(self, spot: Spot) -> int | None:
+        """The token that ends the string in which a spot is."""
+        return self._byte_ids.get(_QUOTE) if spot.in_string else None
 
     def _order(self, spot: Spot) -> list[int]:
         """Ids of bytes in the order in which they are tried.
@@ -184,8 +218,7 @@ class Closer:
         States with the same mask are taken for one. They are not where a grammar counts, so [] does not say
         that there is no end.
         """
-        matcher, quote = spot.matcher, self._byte_ids.get(_QUOTE)
-        end = quote if spot.in_string else None
+        matcher, end = spot.matcher, self._end(spot)
         mask = self._mask_of(matcher)
         seen = {_key(mask)}
         queue: deque[tuple[tuple[int, ...], Tensor]] = deque([((), mask)])
@@ -212,9 +245,10 @@ class Closer:
         return []
 
     def _legal(self, mask: Tensor) -> list[int]:
-        """Ids of the bytes of plain text that a mask [W] allows."""
+        """Ids of the bytes of text that a mask [W] allows; only those of ASCII if there are any."""
         flags = (mask[self._words] >> self._bits & 1).tolist()
-        return [token for token, flag in zip(self._plain, flags, strict=True) if flag]
+        legal = [token for token, flag in zip(self._plain, flags, strict=True) if flag]
+        return [token for token in legal if token in self._ascii] or legal
 
 
 def _may_end(matcher: Matcher, end: int | None) -> bool:

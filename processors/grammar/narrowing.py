@@ -21,7 +21,7 @@ _MEASURED = 16  # tokens between two looks at how far the end is
 _LAST = 4  # so many before the end no token stands for another one where its kind is rough
 _FEW = 32  # so many tokens are tried each for itself
 _LAST_FEW = 128
-_SEARCH_CALLS = 8_000  # of the matcher, for a completion
+_SEARCH_CALLS = 12_000  # of the matcher, for a completion
 _NARROW_CALLS = 3_000  # for a mask
 
 

@@ -47,7 +47,8 @@ class Rules:
 
     `ends` are the ids that end a text. `is_canonical`: forced text is cut into tokens as the tokenizer
     would. `budget`: the most tokens of the output, if what cannot be ended within them is to be avoided;
-    `shortest` then completes the whole document. `usual` are the habits of JSON of which nothing is known.
+    `shortest` then completes the whole document, and its strings may end with one of the `samples`. `usual`
+    are the habits of JSON of which nothing is known.
     """
 
     speller: Speller
@@ -58,6 +59,7 @@ class Rules:
     is_canonical: bool = False
     budget: int | None = None
     shortest: tuple[int, ...] = ()
+    samples: tuple[str, ...] = ()
     usual: Habits = field(default_factory=Habits)
 
 
@@ -145,8 +147,9 @@ class Place:
         return self.rules.narrower.after(before, token, spot, count, self.rules.budget - count)
 
     def _spot(self) -> Spot:
-        habits = self._read()
-        return self.rules.narrower.closer.spot(self.matcher, self.text, habits.signs if habits else None)
+        rules, habits = self.rules, self._read()
+        signs = habits.signs if habits else None
+        return rules.narrower.closer.spot(self.matcher, self.text, signs, rules.samples)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
         """Narrow the masks [n, W] inside the document: forced text to its tokens, and to what can be ended.

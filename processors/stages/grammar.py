@@ -21,6 +21,7 @@ from processors.grammar.filling import mask_of
 from processors.grammar.habits import Habits, Signs
 from processors.grammar.narrowing import Narrower
 from processors.grammar.place import Marker, Place, Rules
+from processors.grammar.samples import samples_of
 from processors.grammar.token_kinds import TokenKinds
 from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
@@ -67,6 +68,7 @@ class GrammarStage(Processor[GrammarParams]):
         self._kinds = TokenKinds(env.vocabulary.token_bytes, env.width) if env.vocabulary else None
         self._usual = Habits.usual(env.vocabulary) if env.vocabulary else Habits()
         self._shortest = lru_cache(maxsize=64)(self._shortest_of)
+        self._samples = lru_cache(maxsize=64)(samples_of)
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
         """Compile the grammar, unless another request had it before."""
@@ -80,7 +82,8 @@ class GrammarStage(Processor[GrammarParams]):
         grammar = (self.env.grammars or backend).compile(constraint)
         budget = request.max_tokens if params.in_budget else None
         is_json = params.kind == "json_schema"
-        shortest = None if budget is None else self._shortest(grammar, backend.name, budget, is_json)
+        samples = self._samples(constraint)
+        shortest = None if budget is None else self._shortest(grammar, backend.name, budget, samples, is_json)
         rules = Rules(
             speller=self._speller,
             narrower=self._narrower(backend.name),
@@ -90,6 +93,7 @@ class GrammarStage(Processor[GrammarParams]):
             is_canonical=params.canonical,
             budget=None if shortest is None else budget,
             shortest=shortest or (),
+            samples=samples,
             usual=self._usual,
         )
         self._places[slot] = Place.start(grammar.matcher(), rules)
@@ -97,11 +101,11 @@ class GrammarStage(Processor[GrammarParams]):
         self._ahead.pop(slot, None)
 
     def _shortest_of(
-        self, grammar: Grammar, backend: str, budget: int, is_json: bool
+        self, grammar: Grammar, backend: str, budget: int, samples: tuple[str, ...], is_json: bool
     ) -> tuple[int, ...] | None:
         """The tokens of a short document; None if none within the budget is found."""
         narrower = self._narrower(backend)
-        spot = narrower.closer.spot(grammar.matcher(), b"", Signs() if is_json else None)
+        spot = narrower.closer.spot(grammar.matcher(), b"", Signs() if is_json else None, samples)
         return narrower.shortest(spot, budget)
 
     def _narrower(self, name: str) -> Narrower:

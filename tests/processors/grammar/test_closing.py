@@ -7,6 +7,7 @@ import pytest
 from processors.base import Env
 from processors.grammar.backend import load_backend
 from processors.grammar.constraint import Constraint
+from processors.grammar.samples import samples_of
 from processors.grammar.work import Work
 from processors.testing import ToyVocabulary
 from tests.processors.grammar.kit import closer_of, json_spot
@@ -25,7 +26,9 @@ def opened(schema, backend="xgrammar", begun=b"", whitespace=0):
     loaded = load_backend(backend, ENV)
     grammar = loaded.compile(Constraint("json_schema", json.dumps(schema), backend, whitespace))
     closer = closer_of(loaded, ENV)
-    return closer, json_spot(closer, grammar.matcher(), begun)
+    spot = json_spot(closer, grammar.matcher(), begun)
+    spot.samples = samples_of(Constraint("json_schema", json.dumps(schema), backend))
+    return closer, spot
 
 
 def string(**rest):
@@ -38,12 +41,12 @@ def string(**rest):
 )
 def test_a_completion_completes_the_document_and_leaves_the_spot_alone(backend, begun):
     closer, spot = opened(LISTS, backend, begun.encode())
-    path = closer.find(spot, 100, Work(8000))
+    path = closer.find(spot, 100, Work(12_000))
     items = json.loads(begun.encode() + TOY.decode(path))["items"]
     assert items
     assert all(len(item) >= 2 for item in items)
-    assert closer.find(spot, 100, Work(8000)) == path
-    assert closer.find(spot, len(path) - 1, Work(8000)) is None
+    assert closer.find(spot, 100, Work(12_000)) == path
+    assert closer.find(spot, len(path) - 1, Work(12_000)) is None
     assert spot.text == begun.encode()
 
 
@@ -53,6 +56,7 @@ SHORTEST = [
     (string(pattern="^[a-z]+@[a-z]+[.]com$"), b'"ab@c', 5),
     (string(pattern="^([a-z]{30}@|b)+$"), b'"', 2),
     (string(pattern="^([a-z]{30}@|b)+$"), b'"bab', 30),
+    (string(pattern="^.*[.]json$"), b'"some text', 6),
     (string(format="uri"), b'"', 3),
     (string(), b'"some \\', 2),
 ]
@@ -62,7 +66,7 @@ SHORTEST = [
 @pytest.mark.parametrize(("schema", "begun", "most"), SHORTEST, ids=str)
 def test_a_string_with_a_pattern_ends_by_the_fewest_bytes(backend, schema, begun, most):
     closer, spot = opened(schema, backend, begun)
-    path = closer.find(spot, 400, Work(8000))
+    path = closer.find(spot, 400, Work(12_000))
     assert len(path) <= most
     assert isinstance(json.loads(begun + TOY.decode(path)), str)
 
@@ -81,7 +85,7 @@ ENDLESS = [
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_without_a_search_a_string_that_need_not_end_does(backend, schema, whitespace):
     closer, spot = opened(schema, backend, b"", whitespace)
-    path = closer.path(spot, 120, Work(8000))
+    path = closer.path(spot, 120, Work(12_000))
     assert path
     for token in path:
         assert spot.accept(token)
@@ -102,4 +106,4 @@ def test_where_the_work_ends_nothing_is_found_and_the_spot_is_left_alone():
     closer, spot = opened(string(pattern="^[a-z]{30}@x$"), begun=b'"a')
     assert closer.find(spot, 400, Work(5)) is None
     assert spot.text == b'"a'
-    assert closer.find(spot, 400, Work(8000)) is not None
+    assert closer.find(spot, 400, Work(12_000)) is not None
