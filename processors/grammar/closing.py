@@ -21,7 +21,7 @@ __all__ = ["Closer", "Spot"]
 _MASK_CALLS = 8  # a mask costs about as much
 _LONGEST_TAIL = 64  # tokens of a known completion that are tried anew
 _SOON = 8  # tokens within which a known completion comes to fit
-_SHORT = 12  # tokens; for a completion that is longer a search is worth its work
+_SHORT = 3  # tokens; for a completion that is longer a search is worth its work
 _LATE = 4  # times that other bytes come before what is escaped or part of a character
 _REMEMBERED = 1024  # orders
 _QUOTE, _BACKSLASH = _IN_STRINGS = b'"\\'
