@@ -54,7 +54,8 @@ def stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
 
 
 def check_request(request: Request, spec: ModelSpec) -> None:
-    """Refuse what cannot run on this model."""
+    """Refuse what cannot run on this model, or what cannot end a text."""
+    stop_rules(request, spec.eos_ids)  # for its checks: samples are made later
     size = len(request.prompt_ids)
     if size == 0:
         raise UsageError("The prompt is empty: it has no tokens.", hint="Give at least one word.")

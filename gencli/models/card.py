@@ -25,7 +25,15 @@ __all__ = [
     "text_part",
 ]
 
-CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
+# What models call the most tokens that they reach, the most usual first.
+CONTEXT_KEYS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_sequence_length",
+    "max_seq_len",
+    "seq_length",
+    "context_length",
+)
 _MOST = 100_000_000  # bytes of a head, as the format says
 # Layers that keep a running state, as models name them in layer_types, and the keys of their settings.
 _PLAIN_LAYERS = {"full_attention", "sliding_attention", "attention", "global", "local"}
