@@ -62,8 +62,8 @@ def test_a_folder_may_be_shown_and_a_damaged_one_is_listed(gencli, hub, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, "list, show, pull, rm or alias"),
-        (["lits"], 2, "Did you mean list?"),
+        ([], 2, "needs one of: list, show, pull, rm, alias"),
+        (["lits"], 2, "Did you mean 'list'?"),
         (["show"], 2, "takes one model"),
         (["show", "fake"], 2, "table"),
         (["show", "tiyn"], 5, "Did you mean 'tiny'?"),

@@ -213,9 +213,9 @@ def test_rm_of_a_revision_leaves_what_another_one_shares(gencli, hub):
         (("rm", "no/where", "--yes"), 5, "is not in"),
         (("pull", "no/where"), 5, "knows no model no/where"),
         (("pull", "some/one@nothing"), 5, "no revision nothing"),
-        (("list", "--yes"), 2, "--yes is not for models list"),
-        (("pull", "some/one", "--batch", "3"), 2, "--batch is not for models pull"),
-        (("lst",), 2, "Did you mean list?"),
+        (("list", "--yes"), 2, "--yes is not for gencli models list"),
+        (("pull", "some/one", "--batch", "3"), 2, "--batch is not for gencli models pull"),
+        (("lst",), 2, "Did you mean 'list'?"),
         *(((word, name), 5, "no name of the hub") for word in ("pull", "rm")
           for name in ("../../etc", "a/b/c", "a/..", "..", "/etc/passwd", "a--b/c", "a/b@../x", "a/b@", "a b",
                        "a/b.git", "-x/y"[1:] + "/", "a/b@x//y", "a/b@x/../../y", "\x1b[31m")),
