@@ -16,6 +16,7 @@ from gencli.errors import GenerationError, is_out_of_memory
 from gencli.events import Event
 from gencli.guidance.companions import Companions
 from gencli.models.base import ModelRunner
+from gencli.models.vocabulary import end_ids
 from gencli.request import Request
 from gencli.samples import Samples
 from gencli.scheduler import Choosing, Scheduler
@@ -60,7 +61,7 @@ class Engine:
         spec = runner.spec
         # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
         device = torch.device("cpu") if spec.device.type == "mps" else spec.device
-        self.eos_ids = tuple(sorted({*spec.eos_ids, *tokenizer.eos_ids}))
+        self.eos_ids = end_ids(spec.eos_ids, tokenizer, spec.vocab_size)
         self._runner, self._tokenizer, self._registry = runner, tokenizer, registry or builtin_registry()
         self._scheduler = Scheduler(
             max_batch=max_batch,
