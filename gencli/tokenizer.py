@@ -259,8 +259,8 @@ def _decode(decoder: TokenDecoder, ids: Sequence[int]) -> str:
 def no_template(name: str) -> ModelError:
     """The error of a prompt that needs a chat template, for a tokenizer without one."""
     return ModelError(
-        f"{name} has no chat template",
-        hint="Give it the whole text as a raw prompt, or put a chat_template.jinja into its folder.",
+        f"{name} has no chat template, so it does not know what a turn is",
+        hint="Give it a raw prompt or a raw chat, or put a chat_template.jinja into its folder.",
     )
 
 
