@@ -45,7 +45,7 @@ STRUCTURE: tuple[Option, ...] = (
     Option(("--extra-properties",), bool, "Let objects have properties that the schema does not name, where "
            "it does not forbid them.", _HERE, False),
     Option(("--property-order",), Literal["schema", "any"], "The order of properties: the schema's, or any "
-           "in objects with up to 4 of them.", _HERE, "schema"),
+           "one.", _HERE, "schema"),
     Option(("--json-whitespace",), int, "At most this many characters of white space in one place of a "
            "document.", _HERE, 8, Bounds(ge=0, le=WHITESPACE_LIMIT)),
     Option(("--formats",), bool, "A document that breaks a format of the schema is not valid.", _HERE, False),

@@ -24,8 +24,8 @@ _MAX_BYTES = 4 << 20  # of a file
 class Asked:
     """What was asked for beside the structure itself.
 
-    `extra` lets objects have properties that the schema does not name; with `any_order` those of small
-    objects come in any order. `model` is the one whose form of tool calls is wanted, `tool_choice` is auto,
+    `extra` lets objects have properties that the schema does not name; with `any_order` properties come in
+    any order. `model` is the one whose form of tool calls is wanted, `tool_choice` is auto,
     required or a tool's name.
     `has_formats`: the final check looks at formats. `pipes`: a file may be a pipe, for a user names it.
     All has to be done by `deadline`.

@@ -19,6 +19,7 @@ from processors.grammar.backend import Ask, Matcher
 from processors.grammar.capture import caught_lines
 from processors.grammar.constraint import Constraint
 from processors.grammar.filling import allows_text, fill_by_position
+from processors.grammar.json_lark import as_lark, json_options
 from processors.grammar.pace import Pace
 from processors.grammar.vocabulary import GrammarVocabulary
 
@@ -101,7 +102,7 @@ class LLGuidanceBackend:
         """
         grammar: dict[str, Any]
         if constraint.kind == "json_schema":
-            grammar = json.loads(self._json_schema(constraint))["grammars"][0]
+            grammar = self._json_schema(constraint)
         elif constraint.kind == "regex":
             grammar = json.loads(self._matcher.grammar_from_regex(constraint.text))["grammars"][0]
         else:
@@ -109,19 +110,15 @@ class LLGuidanceBackend:
         top = {"lark_grammar": '%llguidance {"no_forcing": true}\nstart: @main'}
         return json.dumps({"grammars": [top, {**grammar, "name": "main"}]})
 
-    def _json_schema(self, constraint: Constraint) -> str:
+    def _json_schema(self, constraint: Constraint) -> dict[str, Any]:
+        schema = json.loads(constraint.text)
+        if (lark := as_lark(schema, constraint.whitespace)) is not None:
+            return {"lark_grammar": lark}
         # It takes options beside an object only.
-        schema = "{}" if constraint.text.strip() == "true" else constraint.text
-        options: Any = {
-            "item_separator": ",",
-            "key_separator": ":",
-            "coerce_one_of": False,
-            "lenient": False,  # a keyword that it does not know is an error
-            "whitespace_flexible": constraint.whitespace > 0,
-        }
-        if constraint.whitespace > 0:
-            options["whitespace_pattern"] = rf"[\x20\x0A\x0D\x09]{{1,{constraint.whitespace}}}"
-        return self._matcher.grammar_from_json_schema(schema, overrides=options)
+        text = "{}" if schema is True else constraint.text
+        options = json_options(constraint.whitespace)
+        found = self._matcher.grammar_from_json_schema(text, overrides=cast(Any, options))
+        return cast(dict[str, Any], json.loads(found)["grammars"][0])
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
         """See Backend.fill. Where a limit is reached, no token is left."""

@@ -1,33 +1,38 @@
-"""With `any`, the properties of small objects come in any order; required ones have to, none comes twice."""
+"""With `any` properties come in any order; required ones have to, none comes twice."""
 
 import json
+import random
 from itertools import permutations
 
 import pytest
 
 from gencli.structured.audit.choose import candidate, choose
-from gencli.structured.rewrite.orders import MAX_ORDERED
+from gencli.structured.rewrite.orders import MAX_BRANCHED
 from tests.structured.probes.acceptor import acceptor
 
 BACKENDS = ["xgrammar", "llguidance"]
+I, S, O = {"type": "integer"}, {"type": "string"}, {"type": "object"}  # noqa: E741
 VALUES = {"a": 1, "b": [1], "c": {"x": 1, "y": None}, "d": True}
-INNER = {
-    "type": "object",
-    "properties": {"x": {"type": "integer"}, "y": {"type": "null"}},
-    "required": ["x", "y"],
-    "additionalProperties": False,
-}
-PROPERTIES = {
-    "a": {"type": "integer"},
-    "b": {"type": "array", "items": {"type": "integer"}},
-    "c": INNER,
-    "d": {"type": "boolean"},
-}
-OBJECT = {"type": "object", "properties": PROPERTIES, "required": ["a", "c"], "additionalProperties": False}
+INNER = {**O, "properties": {"x": I, "y": {"type": "null"}}, "required": ["x", "y"]}
+INNER = {**INNER, "additionalProperties": False}
+PROPERTIES = {"a": I, "b": {"type": "array", "items": I}, "c": INNER, "d": {"type": "boolean"}}
+OBJECT = {**O, "properties": PROPERTIES, "required": ["a", "c"], "additionalProperties": False}
+
+
+def many(count, **more):
+    return {**O, "properties": {f"p{n}": I for n in range(count)}, "required": ["p0"], **more}
 
 
 def accepts(backend, schema, **options):
     return acceptor(backend, json.loads(candidate(schema, backend, **options).variant.constraint.text))
+
+
+def shuffled(value, seed):
+    """With the properties of all objects in another order."""
+    if isinstance(value, dict):
+        names = random.Random(seed).sample(list(value), len(value))
+        return {name: shuffled(value[name], seed) for name in names}
+    return [shuffled(item, seed) for item in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -54,21 +59,111 @@ def test_without_it_the_order_is_that_of_the_schema(backend):
     assert not check('{"c": {"x": 1, "y": null}, "a": 1}')
 
 
-def test_a_larger_object_keeps_the_order_of_the_schema_and_the_audit_says_so():
-    names = [f"p{n}" for n in range(MAX_ORDERED + 1)]
-    schema = {"type": "object", "properties": {key: {"type": "integer"} for key in names}}
-    found = candidate(schema, "llguidance", any_order=True)
-    assert "anyOf" not in json.loads(found.variant.constraint.text)
+@pytest.mark.parametrize("count", [5, 16, 64])
+def test_llguidance_takes_any_order_of_many_properties(count):
+    check = accepts("llguidance", many(count), any_order=True)
+    whole = {f"p{n}": n for n in range(count)}
+    for seed in range(3):
+        text = json.dumps(shuffled(whole, seed))
+        assert check(text)
+        assert not check(text[:-1] + ', "p1": 1}')
+    assert check('{"p3": 1, "p0": 2}')
+    assert not check('{"p3": 1}')
+
+
+@pytest.mark.parametrize(
+    ("count", "backend"), [(MAX_BRANCHED + 1, "xgrammar"), (65, "llguidance"), (65, "xgrammar")]
+)
+def test_what_is_too_large_keeps_the_order_of_the_schema_and_the_audit_says_so(count, backend):
+    found = candidate(many(count), backend, any_order=True)
     (note,) = (one.reason for one in found.variant.audit.findings if one.pointer == "/properties")
-    assert f"more than {MAX_ORDERED} properties" in note
+    assert note.startswith("in the schema's order: there are more than")
+    assert not found.is_exact
+    check = acceptor(backend, json.loads(found.variant.constraint.text))
+    assert check('{"p0": 0, "p1": 1}')
+    assert not check('{"p1": 1, "p0": 0}')
+
+
+def test_a_larger_object_is_left_to_the_back_end_that_takes_any_order():
+    assert choose(many(MAX_BRANCHED), any_order=True).variants[0].audit.backend == "xgrammar"
+    assert choose(many(MAX_BRANCHED + 1), any_order=True).variants[0].audit.backend == "llguidance"
+    assert choose(many(MAX_BRANCHED + 1)).variants[0].audit.backend == "xgrammar"
+
+
+DEEP = {
+    "$defs": {
+        "tree": {
+            **O,
+            "properties": {
+                "name": S,
+                "size": I,
+                "below": {"type": "array", "items": {"$ref": "#/$defs/tree"}},
+            },
+            "required": ["name", "size"],
+        }
+    },
+    **O,
+    "properties": {
+        "pair": {"type": "array", "prefixItems": [S, INNER], "items": False, "minItems": 2},
+        "either": {"anyOf": [{"type": "null"}, INNER, {"$ref": "#/$defs/tree"}]},
+        "named": {**O, "patternProperties": {"^x-": {"$ref": "#/$defs/tree"}}, "additionalProperties": False},
+        "tree": {"$ref": "#/$defs/tree"},
+        "free": {**O, "properties": {"id": I}, "additionalProperties": INNER},
+    },
+}
+TREE = {"name": "a", "size": 1, "below": [{"name": "b", "size": 2, "below": []}]}
+WHOLE = {
+    "pair": ["a", VALUES["c"]],
+    "either": TREE,
+    "named": {"x-a": TREE, "x-b": TREE},
+    "tree": TREE,
+    "free": {"id": 3, "more": VALUES["c"], "i": VALUES["c"]},
+}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_order_reaches_into_lists_branches_references_and_free_names(seed):
+    check = accepts("llguidance", DEEP, any_order=True)
+    assert check(json.dumps(shuffled(WHOLE, seed)))
+    for wrong in (
+        {**WHOLE, "pair": ["a"]},
+        {**WHOLE, "tree": {"size": 1}},
+        {**WHOLE, "named": {"y": TREE}},
+        {**WHOLE, "free": {"id": VALUES["c"]}},
+    ):
+        assert not check(json.dumps(shuffled(wrong, seed)))
+
+
+def test_a_pattern_and_free_names_come_before_declared_ones():
+    schema = {**O, "properties": {"xa": I, "b": I}, "required": ["b"], "patternProperties": {"^x": S}}
+    schema = {**schema, "properties": {"b": I}, "additionalProperties": {"type": "null"}}
+    found = candidate(schema, "llguidance", any_order=True)
+    assert found.is_exact
+    check = acceptor("llguidance", json.loads(found.variant.constraint.text))
+    assert check('{"y": null, "x1": "a", "b": 1, "x2": "b"}')
+    for wrong in ('{"x1": 1, "b": 1}', '{"y": 1, "b": 1}', '{"b": null}', '{"x1": "a"}'):
+        assert not check(wrong)
+
+
+@pytest.mark.parametrize(("least", "most"), [(2, 3), (0, 2), (3, None)])
+def test_properties_in_any_order_are_counted(least, most):
+    bounds = {"minProperties": least, **({} if most is None else {"maxProperties": most})}
+    for rest, names in ((False, "cdea"), (I, "czya")):
+        schema = {**O, "properties": dict.fromkeys("abcde", I), "required": ["a"], **bounds}
+        found = candidate({**schema, "additionalProperties": rest}, "llguidance", any_order=True)
+        check = acceptor("llguidance", json.loads(found.variant.constraint.text))
+        assert found.is_exact
+        for count in range(1, 5):
+            text = json.dumps(dict.fromkeys(names[-count:], 1))
+            assert check(text) == (least <= count <= (most or 9)), text
 
 
 def test_many_small_objects_do_not_grow_without_bound():
-    many = {
+    large = {
         f"o{n}": {**OBJECT, "title": str(n), "properties": {**PROPERTIES, f"p{n}": {}}} for n in range(300)
     }
     few = {f"o{n}": {**INNER, "required": [], "properties": {f"x{n}": {}, "y": {}}} for n in range(2_000)}
-    for properties in (many, few):
+    for properties in (large, few):
         plan = choose({"type": "object", "properties": properties}, any_order=True)
         assert all(len(variant.constraint.text) < 1 << 20 for variant in plan.variants)
 

@@ -201,6 +201,50 @@ CASES = {
         [[], [2, 1]],
         [[1, 1]],
     ),
+    "contains in an array without a bound": (
+        "llguidance",
+        {"type": "array", "contains": {"const": 1}, "minContains": 2, "minItems": 3},
+        [[1, "a", 1, 1], ["a", 1, 2, 1]],
+        [[1, 1], ["a", 1, "b"], [1, 2, 3, 4]],
+    ),
+    "uniqueItems of many values": (
+        "llguidance",
+        {"type": "array", "items": {"enum": [*"abcdefghijkl", 1]}, "uniqueItems": True, "minItems": 2},
+        [["l", "a", "k"], [1, "b"], [*"lkjihgfedcba", 1]],
+        [["a"], ["a", "b", "a"], ["m", "a"]],
+    ),
+    "uniqueItems of values of which some are refused": (
+        "llguidance",
+        {"type": "array", "items": {**S, "enum": ["a", "bbb", 1, "c"], "maxLength": 2}, "uniqueItems": True},
+        [["a"], ["c", "a"], []],
+        [["bbb"], [1], ["a", "a"]],
+    ),
+    "uniqueItems of booleans": (
+        "llguidance",
+        {"type": ["array", "null"], "items": {"type": "boolean"}, "uniqueItems": True},
+        [[True, False], [False], None],
+        [[True, True], [None]],
+    ),
+    "arrays that are counted, where others stand around them": (
+        "llguidance",
+        {
+            **O,
+            "properties": {
+                "a": I,
+                "list": {"type": "array", "items": {"type": "array", "contains": S}, "maxItems": 2},
+                "b": {"anyOf": [I, {"$ref": "#/$defs/set"}]},
+            },
+            "patternProperties": {"^x": {"$ref": "#/$defs/set"}},
+            "additionalProperties": {"type": "null"},
+            "required": ["b"],
+            "$defs": {"set": {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True}},
+        },
+        [{"b": 1}, {"a": 1, "list": [["a"], [1, "b"]], "b": [3, 1]}, {"b": [], "xs": [2], "y": None}],
+        [
+            *({"a": 1}, {"list": [["a"], [1]], "b": 1}, {"list": [["a"]] * 3, "b": 1}, {"b": [1, 1]}),
+            *({"b": 1, "xs": [2, 2]}, {"b": 1, "y": []}, {"b": None}),
+        ],
+    ),
     "old tuples": (
         "xgrammar",
         {

@@ -1,12 +1,16 @@
 """`--tools`: calls in the model's own form, enforced by either back end, read back and checked."""
 
 import json
+from functools import partial
 
 import pytest
 
+from gencli.structured.audit.choose import choose
+from gencli.structured.calls.embedded import Schemas
 from gencli.structured.calls.tool_formats import Call, detect_format
 from gencli.structured.calls.tools import plan_tools, read_tools
 from gencli.structured.errors import SchemaError
+from gencli.structured.schema.validate import Validator
 from tests.structured.backends import all_accept
 from tests.structured.schemas import SCHEMAS
 
@@ -80,6 +84,18 @@ def test_several_calls_are_read_in_their_order_with_text_between():
     text = f"First {hermes(ROME)} then {hermes(TWO)}."
     assert all(accept(text) for accept in all_accept(tools.plan))
     assert [call.name for call in tools.calls(text)] == ["weather", "add_1"]
+
+
+def test_arguments_come_in_any_order_where_that_is_asked_for():
+    names = [f"p{n}" for n in range(6)]
+    parameters = {"type": "object", "properties": {key: {"type": "integer"} for key in names}}
+    tools = [{"name": "count", "parameters": {**parameters, "required": names}}]
+    schemas = Schemas(partial(choose, backend="llguidance", any_order=True), Validator)
+    found = plan_tools(json.dumps(tools), schemas, template=TEMPLATES["hermes"], choice="auto")
+    (accept,) = all_accept(found.plan)
+    for order in (names, names[::-1]):
+        assert accept(hermes(f'"count", "arguments": {json.dumps(dict.fromkeys(order, 1))}'))
+    assert not accept(hermes(f'"count", "arguments": {json.dumps(dict.fromkeys(names[1:], 1))}'))
 
 
 @pytest.mark.parametrize(

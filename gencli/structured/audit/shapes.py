@@ -19,6 +19,7 @@ from gencli.structured.rewrite.strings import are_apart
 from gencli.structured.schema.formats import FORMATS
 from gencli.structured.schema.misspelled import is_comment
 from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
+from processors.grammar.json_lark import MARK
 
 __all__ = ["is_of", "shapes_of"]
 
@@ -55,6 +56,9 @@ def _grouped(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     if suffix == ":foreign":
         yield keyword + suffix
         return
+    if MARK in schema:
+        yield from _marked(schema, keyword)
+        return
     if keyword[3:] in ("Length", "Items", "Properties", "Contains") and isinstance(schema[keyword], float):
         yield keyword + ":decimal"
     for form in _FORMS[group](schema, keyword):
@@ -62,6 +66,23 @@ def _grouped(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     for other in GROUPS[group]:
         if other != keyword and other in schema:
             yield "+".join(sorted((keyword, other)))
+
+
+def _marked(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    """Of an object or an array that is written in Lark."""
+    yield f"{keyword}:{schema[MARK]}"
+    for other in GROUPS[_GROUP[keyword]]:
+        if other != keyword and other in schema:
+            yield "+".join(sorted((keyword, other))) + f":{schema[MARK]}"
+    if keyword == "patternProperties":
+        patterns = schema[keyword]
+        yield from (f"pattern{form}" for pattern in patterns for form in pattern_forms(pattern))
+        if (
+            schema.get("additionalProperties") is not False
+            or not are_apart(tuple(patterns))
+            or _may_match(patterns, schema.get("properties", {}))
+        ):
+            yield f"patternProperties:{schema[MARK]}:overlap"
 
 
 def _standing(types: frozenset[str], group: str) -> str:

@@ -10,6 +10,7 @@ from gencli.structured.calls.embedded import Embedded, Schemas, embed
 from gencli.structured.calls.tool_formats import ToolFormat
 from gencli.structured.plan import Audit, Variant
 from processors.grammar.constraint import Constraint
+from processors.grammar.json_lark import as_lark, json_options
 
 __all__ = ["Tool", "tool_variants"]
 
@@ -97,7 +98,7 @@ def _lark(form: ToolFormat, parts: _Parts, choice: str) -> str:
     lines = []
     for number, (tool, part) in enumerate(parts):
         begin = (form.begin + tool.name + form.middle)[0 if form.opening else cut :]
-        lines.append(f"call_{number}: {_string(begin)} %json {_schema(part)} {_string(form.end)}\n")
+        lines.append(f"call_{number}: {_string(begin)} {_arguments(part)} {_string(form.end)}\n")
     lines.append(f"call: {' | '.join(f'call_{number}' for number in range(len(parts)))}\n")
     is_many = form.is_parallel and choice in ("auto", "required")
     more = f"({_string(form.separator)} call)*" if is_many and not (is_auto and not form.opening) else ""
@@ -114,11 +115,10 @@ def _string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
-def _schema(part: Embedded) -> str:
-    """A schema with llguidance's options inside."""
+def _arguments(part: Embedded) -> str:
+    """A schema inside another grammar, with llguidance's options."""
+    if (lark := as_lark(part.schema, part.whitespace)) is not None:
+        return f"%lark {{\n{lark}}}"
     schema = part.schema if isinstance(part.schema, dict) else {}
-    options: dict[str, Any] = {"coerce_one_of": False, "lenient": False}
-    options |= {"item_separator": ",", "key_separator": ":", "whitespace_flexible": part.whitespace > 0}
-    if part.whitespace > 0:
-        options["whitespace_pattern"] = rf"[\x20\x0A\x0D\x09]{{1,{part.whitespace}}}"
-    return json.dumps({**schema, "x-guidance": options}, ensure_ascii=False)
+    options = json_options(part.whitespace)
+    return f"%json {json.dumps({**schema, 'x-guidance': options}, ensure_ascii=False)}"

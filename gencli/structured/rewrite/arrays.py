@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from itertools import permutations
 from math import inf, perm
+from typing import Any
 
-from gencli.structured.rewrite.meet import both
-from gencli.structured.rewrite.node import AT, Flat, Scope, put, without
+from gencli.structured.rewrite.meet import both, identity
+from gencli.structured.rewrite.node import AT, Flat, Scope, origins, put, without
+from gencli.structured.schema.drafts import draft_of
+from processors.grammar.bag import MAX_COUNT, MAX_ONCE
+from processors.grammar.json_lark import MARK
 
-__all__ = ["rewrite_array"]
+__all__ = ["rewrite_array", "unique"]
 
 _PLACES = 8  # where the item that `contains` asks for may be
 _LISTED = 500  # arrays of values that differ, listed in all orders
@@ -19,7 +23,7 @@ def rewrite_array(flat: Flat, scope: Scope) -> list[Flat]:
     bounded = _bounded(flat)
     if bounded.get("minItems", 0) > bounded.get("maxItems", inf):
         return []
-    return [_unique(one, scope) for one in _contains(bounded, scope)]
+    return _contains(bounded, scope)
 
 
 def _bounded(flat: Flat) -> Flat:
@@ -34,29 +38,50 @@ def _bounded(flat: Flat) -> Flat:
     return put(flat, "prefixItems", heads[:kept]) if kept < len(heads) else flat
 
 
-def _unique(flat: Flat, scope: Scope) -> Flat:
+def unique(flat: Flat, scope: Scope) -> Flat:
+    """uniqueItems of an array whose items are rewritten, where their values are listed."""
     if not flat.get("uniqueItems"):
         return flat
     places = flat[AT].get("uniqueItems", frozenset())
-    values = flat["items"].get("enum") if isinstance(flat.get("items"), dict) else None
     if flat.get("maxItems", 2) <= 1:
         scope.note(places, "rewritten: with at most one item there is nothing to compare")
         return without(flat, "uniqueItems")
-    if values is None or flat.get("type") != ["array"] or "prefixItems" in flat:
+    items = flat.get("items")
+    if (
+        not isinstance(items, dict)
+        or flat.get("type") != "array"
+        or {"prefixItems", "contains"} & flat.keys()
+    ):
         return flat
-    counts = range(flat.get("minItems", 0), min(len(values), flat.get("maxItems", len(values))) + 1)
-    if sum(perm(len(values), count) for count in counts) > _LISTED:
+    values = list({identity(value): value for value in reversed(_values(items))}.values())[::-1]
+    least, most = flat.get("minItems", 0), min(len(values), flat.get("maxItems", len(values)))
+    if not values or least > most:
         return flat
-    listed = [list(order) for count in counts for order in permutations(values, count)]
+    if scope.backend == "llguidance" and len(values) <= MAX_ONCE:
+        scope.note(places, "rewritten: a rule for what came so far")
+        return {**put(flat, "items", {"enum": values, AT: {"enum": origins(items)}}), MARK: "counted"}
+    if sum(perm(len(values), count) for count in range(least, most + 1)) > _LISTED:
+        return flat
+    listed = [list(order) for count in range(least, most + 1) for order in permutations(values, count)]
     scope.note(places, "rewritten: all arrays that it allows, listed")
-    places |= frozenset(place for key in ("items", "minItems", "maxItems") for place in flat[AT].get(key, ()))
-    places |= frozenset(place for below in flat["items"][AT].values() for place in below)
-    return put(without(flat, "uniqueItems", "items", "minItems", "maxItems"), "enum", listed, places)
+    places |= origins(flat)
+    return put({AT: {}}, "enum", listed, places)
+
+
+def _values(items: Flat) -> list[Any]:
+    """The values that items may have; none if they are not listed."""
+    if items.keys() == {"type", AT} and items["type"] in ("boolean", "null"):
+        return [True, False] if items["type"] == "boolean" else [None]
+    return list(items["enum"]) if items.keys() == {"enum", AT} else []
 
 
 def _contains(flat: Flat, scope: Scope) -> list[Flat]:
     """One flat schema for each place where the item may be."""
-    if "contains" not in flat or flat.get("minContains", 1) > 1 or "maxContains" in flat:
+    if "contains" not in flat or "maxContains" in flat:
+        return [flat]
+    if (counted := _wanted(flat, scope)) is not None:
+        return [counted]
+    if flat.get("minContains", 1) > 1:
         return [flat]
     places = flat[AT].get("contains", frozenset())
     if flat.get("minContains") == 0:
@@ -77,3 +102,28 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
         )
         found.append(put(branch, "minItems", max(index + 1, flat.get("minItems", 0)), places))
     return found
+
+
+def _wanted(flat: Flat, scope: Scope) -> Flat | None:
+    """For llguidance a rule that counts them."""
+    count, bound = flat.get("minContains", 1), max(flat.get("minItems", 0), flat.get("maxItems", 0))
+    is_judged = "contains" in draft_of(scope.root).judged()
+    is_known = is_judged and flat.keys() <= {
+        "type",
+        "items",
+        "contains",
+        "minContains",
+        "minItems",
+        "maxItems",
+        AT,
+    }
+    if scope.backend != "llguidance" or flat.get("type") != ["array"] or not is_known:
+        return None
+    if not 1 <= count <= min(MAX_ONCE, flat.get("maxItems", inf)) or bound > MAX_COUNT:
+        return None
+    scope.note(
+        (place for key in ("contains", "minContains") for place in flat[AT].get(key, ())),
+        "rewritten: a rule for what came so far",
+    )
+    wanted = both(flat.get("items", True), flat["contains"])
+    return {**put(flat, "contains", wanted, flat[AT].get("items", ())), MARK: "counted"}

@@ -12,7 +12,7 @@ from typing import Any
 from gencli.structured.audit.groups import GROUPS
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.rewrite.alternatives import alternatives, distinct
-from gencli.structured.rewrite.arrays import rewrite_array
+from gencli.structured.rewrite.arrays import rewrite_array, unique
 from gencli.structured.rewrite.listed import filtered
 from gencli.structured.rewrite.meet import both
 from gencli.structured.rewrite.node import (
@@ -31,7 +31,8 @@ from gencli.structured.rewrite.node import (
 )
 from gencli.structured.rewrite.numbers import rewrite_number
 from gencli.structured.rewrite.objects import rewrite_object, without_dead
-from gencli.structured.rewrite.orders import in_orders
+from gencli.structured.rewrite.orders import in_branches
+from gencli.structured.rewrite.settled import settled
 from gencli.structured.rewrite.strings import rewrite_string
 from gencli.structured.rewrite.void import without_void
 from gencli.structured.schema.refs import References
@@ -78,14 +79,14 @@ class _Normal:
         while self.pending:
             name, below, is_kept = self.pending.pop()
             self.defs[name] = self.kept(below) if is_kept else self.spelled(below)
-        if not self.defs:
+        if isinstance(found, bool):
             return found
-        if found is False or found is True:
-            return found
-        found = {**found, "$defs": self.defs}
-        kept = without_void(found)
-        self.scope.never.update(origins(found) - origins(kept))
-        return kept
+        if self.defs:
+            found = {**found, "$defs": self.defs}
+            kept = without_void(found)
+            self.scope.never.update(origins(found) - origins(kept))
+            found = kept
+        return settled(found, self.scope) if isinstance(found, dict) else found
 
     def schema(self, schema: Schema) -> Schema:
         """A schema that stands below another; with references in it, it gets a name in $defs."""
@@ -122,7 +123,7 @@ class _Normal:
         own = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))
         places = own or frozenset(place for each in schema[AT].values() for place in each)
         found = self.joined([one for flat in flats for one in self.finished(flat)])
-        found = [one for flat in found for one in in_orders(flat, self.scope, self.shared)]
+        found = [one for flat in found for one in in_branches(flat, self.scope, self.shared)]
         if len(found) == 1:
             self.scope.note(own, "rewritten: one branch is left")
             return found[0]
@@ -183,7 +184,9 @@ class _Normal:
             singles = [values] if values is not None else []
         else:
             typed = [one for single in self.typed(flat) for one in self.by_type(single)]
-            singles = [one for one in map(without_dead, map(self.children, typed)) if one is not None]
+            whole = [unique(one, self.scope) for one in map(self.children, typed)]
+            whole = [one for one in whole if one.get("contains") is not False]
+            singles = [one for one in map(without_dead, whole) if one is not None]
         if not singles:
             self.scope.never.update(origins(flat))
         return singles

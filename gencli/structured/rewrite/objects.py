@@ -8,6 +8,8 @@ from typing import Any
 from gencli.structured.rewrite.meet import both, check_names, matches
 from gencli.structured.rewrite.names import named, patterned
 from gencli.structured.rewrite.node import AT, Flat, Schema, Scope, put, without
+from gencli.structured.rewrite.orders import marked
+from processors.grammar.json_lark import MARK
 
 __all__ = ["rewrite_object", "without_dead"]
 
@@ -20,7 +22,8 @@ def rewrite_object(flat: Flat, scope: Scope) -> list[Flat]:
     declared = _declared(patterned(named(flat, scope), scope), scope)
     if declared is None:
         return []
-    return _counted(_closed(declared, scope), scope)
+    closed = marked(_closed(declared, scope), scope)
+    return [closed] if MARK in closed else _counted(closed, scope)
 
 
 def _declared(flat: Flat, scope: Scope) -> Flat | None:

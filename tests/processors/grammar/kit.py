@@ -38,6 +38,7 @@ PERSON = json.dumps(
     }
 )
 TREE = json.dumps({"type": "array", "items": {"$ref": "#"}})
+MIXED = json.dumps({**json.loads(PERSON), "x-lark": "any-order"})
 BOTH = [
     ("json_schema", PERSON, 8),
     ("json_schema", PERSON, 0),
@@ -47,7 +48,12 @@ BOTH = [
 GRAMMARS = {
     "trie": [("choice", json.dumps(TEXTS), 8), ("choice", json.dumps([*map(json.dumps, VALUES)]), 8)],
     "xgrammar": [*BOTH, ("ebnf", 'root ::= "a" root "b" | "the" [^"]* | "é"+', 8)],
-    "llguidance": [*BOTH, ("lark", 'start: "a" start "b" | "the" /[^"]*/ | "é"+', 8)],
+    "llguidance": [
+        *BOTH,
+        ("json_schema", MIXED, 2),
+        ("json_schema", MIXED, 0),
+        ("lark", 'start: "a" start "b" | "the" /[^"]*/ | "é"+', 8),
+    ],
 }
 
 

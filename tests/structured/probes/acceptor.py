@@ -12,6 +12,8 @@ import llguidance
 import xgrammar
 from llguidance._tokenizer import TokenizerWrapper
 
+from processors.grammar.json_lark import as_lark
+
 __all__ = ["VERSIONS", "Refused", "acceptor"]
 
 VERSIONS = {name: version(name) for name in ("xgrammar", "llguidance")}
@@ -65,7 +67,11 @@ def _tokenizer() -> llguidance.LLTokenizer:
 
 def _llguidance(schema: str, whitespace: int) -> Callable[[str], bool]:
     space = {"whitespace_pattern": rf"[\x20\x0A\x0D\x09]{{1,{whitespace}}}"}
-    grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=space)
+    lark = as_lark(json.loads(schema), whitespace)
+    if lark is not None:
+        grammar = json.dumps({"grammars": [{"lark_grammar": lark}]})
+    else:
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=space)
     start = llguidance.LLMatcher(_tokenizer(), grammar, log_level=0)
     if start.is_error():
         raise Refused(start.get_error())

@@ -29,6 +29,8 @@ IDLE = {
         for name in ("maxContains", "minContains")
         for mark in ("", ":union", ":untyped")
     ),
+    # Beside patterns a marked object has no names that are not declared.
+    *((f"patternProperties+properties:{mark}", "properties") for mark in ("any-order", "in-order")),
     *((f"additionalProperties:true{mark}", "additionalProperties") for mark in ("", ":union", ":untyped")),
     *((f"propertyNames:{mark}", "propertyNames") for mark in ("", ":union", ":untyped")),
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.schema.refs import walk
-from tests.structured.probes import applicators, arrays, numbers, objects, strings, values
+from tests.structured.probes import applicators, arrays, marked, numbers, objects, strings, values
 from tests.structured.probes.acceptor import Refused, acceptor
 from tests.structured.probes.probe import Probe
 
@@ -16,7 +16,9 @@ __all__ = ["PROBES", "changes", "is_telling", "shapes", "table", "verdict"]
 Acceptor = Callable[[str, Any], Callable[[str], bool]]
 
 PROBES: list[Probe] = [
-    probe for module in (values, strings, numbers, arrays, objects, applicators) for probe in module.PROBES
+    probe
+    for module in (values, strings, numbers, arrays, objects, applicators, marked)
+    for probe in module.PROBES
 ]
 _WORST = ("refused", "loose", "tight", "exact")
 

@@ -1,0 +1,132 @@
+"""Members in any order, or in one, in Lark of llguidance, between brackets and with commas.
+
+The rule of what may follow has a parameter of 64 bits that tells what came: a bit for each member that comes
+once, and a number of the others. llguidance makes the rule of a value of it only when a text gets there, so
+none is made for a set of members that no text has.
+Source: https://github.com/guidance-ai/llguidance/blob/main/docs/parametric.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+__all__ = ["MAX_BOUND", "MAX_COUNT", "MAX_ONCE", "MAX_UNCOUNTED", "Bag", "in_a_row", "spelled"]
+
+MAX_ONCE = 48  # members that come once: a bit for each
+MAX_UNCOUNTED = 64  # of those, where no number has to be counted
+MAX_COUNT = 60_000  # what the bits above them count to
+MAX_BOUND = 16  # of a number of members of both kinds: a condition for each way to share it
+_COUNT = f"[{MAX_ONCE}:64]"
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """Symbols that come in any order: all of `needed`, each of `once` or not, each of `many` at will.
+
+    There are `least` to `most` in all.
+    """
+
+    needed: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
+    many: tuple[str, ...] = ()
+    least: int = 0
+    most: int | None = None
+
+
+def spelled(bag: Bag, brackets: str, name: str) -> dict[str, str]:
+    """The rules of a bag, of which one is called `name`."""
+    least = max(0, bag.least - len(bag.needed))
+    all_came = [f"is_ones([0:{len(bag.needed)}])"] if bag.needed else []
+    # No rule hands its parameter on to one other rule: llguidance 1.9.1 loses count there.
+    steps = list(_steps(bag))
+    first = [f"{step.symbol} {name}_end::{step.start}" for step in steps if step.start is not None]
+    more = [f'"," {step.symbol} {name}_end::{step.change}{_if(step.conditions)}' for step in steps]
+    end = f'""{_if([*all_came, *_at_least(bag, least)])}'
+    opening, closing = (f'"{sign}"' for sign in brackets)
+    whole = [f"{opening} ({' | '.join(first)}) {closing}"] if first else []
+    empty = [] if bag.needed or least else [f"{opening} {closing}"]
+    return {name: " | ".join([*whole, *empty]), f"{name}_end::_": " | ".join([end, *more])}
+
+
+def in_a_row(
+    members: Sequence[tuple[str, bool]], many: Sequence[str], brackets: str, name: str
+) -> dict[str, str]:
+    """The rules of members in this order, those that are True of them all, and behind them any of `many`."""
+    opening, closing = (f'"{sign}"' for sign in brackets)
+    other = f"({' | '.join(many)})" if many else ""
+    # Of each place a rule for the first member and one for a later one.
+    first, later = (f'({other} ("," {other})*)?', f'("," {other})*') if many else ('""', '""')
+    rules = {f"{name}_first{len(members)}": first, f"{name}_later{len(members)}": later}
+    for index, (symbol, is_needed) in reversed(list(enumerate(members))):
+        behind, skipped = f"{name}_later{index + 1}", f"{name}_first{index + 1}"
+        rules[f"{name}_first{index}"] = f"{symbol} {behind}" + ("" if is_needed else f" | {skipped}")
+        rules[f"{name}_later{index}"] = f'("," {symbol}){"" if is_needed else "?"} {behind}'
+    return {name: f"{opening} {name}_first0 {closing}", **rules}
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A member that may come: the parameter behind it as the first one, its change, when it may follow."""
+
+    symbol: str
+    start: int | None
+    change: str
+    conditions: tuple[str, ...]
+
+
+def _steps(bag: Bag) -> Iterator[_Step]:
+    for bit, symbol in enumerate(bag.needed):
+        is_again = bit > 0 and bag.needed[bit - 1] == symbol  # the same ones come one after the other
+        before = (f"bit_set({bit - 1})",) if is_again else ()
+        yield _Step(symbol, None if is_again else 1 << bit, f"set_bit({bit})", (f"bit_clear({bit})", *before))
+    room = None if bag.most is None else bag.most - len(bag.needed)  # for those that are not needed
+    if room is not None and room <= 0:
+        return
+    below = () if room is None else tuple(_at_most(bag, room - 1))
+    for bit, symbol in enumerate(bag.once, len(bag.needed)):
+        yield _Step(symbol, 1 << bit, f"set_bit({bit})", (f"bit_clear({bit})", *below))
+    is_counted = bag.many and (bag.least > len(bag.needed) or room is not None)
+    for symbol in bag.many:
+        if is_counted:
+            yield _Step(symbol, 1 << MAX_ONCE, f"incr({_COUNT})", below)
+        else:
+            yield _Step(symbol, 0, "_", below)
+
+
+def _at_least(bag: Bag, count: int) -> list[str]:
+    """That so many came that are not needed."""
+    if not count:
+        return []
+    if not bag.many or not bag.once:
+        return [_came(bag, "ge", count)]
+    ways = range(min(count, len(bag.once)) + 1)
+    return [_any(f"and({_bits(bag, 'ge', one)}, ge({_COUNT}, {count - one}))" for one in ways)]
+
+
+def _at_most(bag: Bag, count: int) -> list[str]:
+    """That no more came that are not needed."""
+    if not bag.many or not bag.once:
+        return [_came(bag, "le", count)]
+    ways = range(min(count, len(bag.once)) + 1)
+    return [_any(f"and({_bits(bag, 'le', one)}, le({_COUNT}, {count - one}))" for one in ways)]
+
+
+def _came(bag: Bag, compare: str, count: int) -> str:
+    return _bits(bag, compare, count) if bag.once else f"{compare}({_COUNT}, {count})"
+
+
+def _bits(bag: Bag, compare: str, count: int) -> str:
+    start = len(bag.needed)
+    return f"bit_count_{compare}([{start}:{start + len(bag.once)}], {min(count, len(bag.once))})"
+
+
+def _any(conditions: Iterable[str]) -> str:
+    return reduce("or({}, {})".format, conditions)
+
+
+def _if(conditions: Iterable[str]) -> str:
+    """The condition that all of these hold."""
+    text = reduce(lambda all_, one: f"and({all_}, {one})" if all_ else one, conditions, "")
+    return f" %if {text}" if text else ""

@@ -1,0 +1,226 @@
+"""A JSON Schema as Lark of llguidance, for what its own reading of JSON Schema cannot say.
+
+An object with `"x-lark": "any-order"` has its properties in any order, each at most once. An array with
+`"x-lark": "counted"` may have `contains`, of items that `items` allows too, or `uniqueItems` beside an `enum`
+of its items. What stands around these is written in Lark, too: an object that has patterns of names, or keeps
+its order, says `"x-lark": "in-order"`. All else stays JSON Schema. A name matches one pattern at most, and
+none if it is declared; beside patterns there are no other names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from processors.grammar.bag import Bag, in_a_row, spelled
+
+__all__ = [
+    "ARRAY",
+    "MARK",
+    "REFERENCE",
+    "as_lark",
+    "json_options",
+    "leading",
+    "leads",
+    "references",
+    "subschemas",
+    "unmarked",
+]
+
+MARK = "x-lark"
+# A name that has one spelling only: that of json.dumps.
+_NAME = r"""/"(?:[^"\\\x00-\x1f]|\\["\\bfnrt]|\\u00(?:0[0-7bef]|1[0-9a-f]))*"/"""
+_MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_VALUES = ("enum", "const", "default", "examples")
+ARRAY = frozenset(("type", "items", "prefixItems", "minItems", "maxItems"))
+REFERENCE = "#/$defs/"
+
+
+def json_options(whitespace: int) -> dict[str, Any]:
+    """How llguidance is to read a schema; white space in one place is at most so many characters."""
+    options: dict[str, Any] = {
+        "item_separator": ",",
+        "key_separator": ":",
+        "coerce_one_of": False,
+        "lenient": False,  # a keyword that it does not know is an error
+        "whitespace_flexible": whitespace > 0,
+    }
+    return {**options, "whitespace_pattern": _space(whitespace)} if whitespace > 0 else options
+
+
+def as_lark(schema: Any, whitespace: int) -> str | None:
+    """The whole of a schema as a Lark grammar; None where nothing in it is marked."""
+    writer = _Writer(schema, whitespace)
+    if not writer.leads(schema):
+        return None
+    start = writer.rule(schema)
+    skip = f"%ignore /{_space(whitespace)}/\n" if whitespace > 0 else ""
+    rules = "".join(f"{name}: {body}\n" for name, body in writer.rules.items())
+    return f'%llguidance {{"ignore_once": true}}\n{skip}start: {start}\n{rules}'
+
+
+def _space(most: int) -> str:
+    return rf"[\x20\x0A\x0D\x09]{{1,{most}}}"
+
+
+def leading(defs: dict[str, Any]) -> frozenset[str]:
+    """The references to those of the definitions that lead to a marked schema."""
+    found: frozenset[str] = frozenset()
+    while True:
+        more = frozenset(REFERENCE + name for name, below in defs.items() if leads(below, found))
+        if more == found:
+            return found
+        found = more
+
+
+def leads(schema: Any, references: frozenset[str]) -> bool:
+    """Whether a marked schema stands in it, or one of these references."""
+    if not isinstance(schema, dict):
+        return False
+    if MARK in schema or schema.get("$ref") in references:
+        return True
+    return any(leads(one, references) for one in subschemas(schema))
+
+
+class _Writer:
+    """One rule for each schema that leads to a marked one."""
+
+    def __init__(self, root: Any, whitespace: int) -> None:
+        self.rules: dict[str, str] = {}  # name -> body
+        self._defs: dict[str, Any] = root.get("$defs", {}) if isinstance(root, dict) else {}
+        self._options = json_options(whitespace)
+        self._names: dict[str, str] = {}  # a schema as text -> its rule
+        self._leading = leading(self._defs)
+
+    def leads(self, schema: Any) -> bool:
+        """Whether a marked schema stands in it, or where a reference leads."""
+        return leads(schema, self._leading)
+
+    def rule(self, schema: Any) -> str:
+        """The name of the rule of a schema."""
+        schema = {} if schema is True else {key: below for key, below in schema.items() if key != "$defs"}
+        key = json.dumps(schema)
+        if key not in self._names:
+            self._names[key] = name = f"r{len(self._names)}"
+            self.rules[name] = ""  # before those below it
+            self.rules[name] = self._body(schema, name)
+        return self._names[key]
+
+    def _body(self, schema: dict[str, Any], name: str) -> str:
+        if not self.leads(schema):
+            return self._json(schema)
+        if schema.keys() == {"$ref"}:
+            return self.rule(self._defs[schema["$ref"].removeprefix(REFERENCE)])
+        if schema.keys() == {"anyOf"}:
+            return " | ".join(self.rule(below) for below in schema["anyOf"] if below is not False)
+        if schema.get(MARK) in ("any-order", "in-order"):
+            return self._object(schema, name)
+        if schema.get(MARK) == "counted":
+            return self._add(spelled(self._items(schema), "[]", name), name)
+        if schema.get("type") == "array" and schema.keys() <= ARRAY:
+            return self._array(schema)
+        return self._json(schema)
+
+    def _add(self, rules: dict[str, str], name: str) -> str:
+        self.rules.update(rules)
+        return rules[name]
+
+    def _json(self, schema: dict[str, Any]) -> str:
+        """As it is, with the definitions that it leads to."""
+        defs: dict[str, Any] = {}
+        queue = list(references(schema))
+        for name in queue:
+            if name not in defs and name in self._defs:
+                defs[name] = unmarked(self._defs[name])
+                queue.extend(references(defs[name]))
+        whole = {**unmarked(schema), **({"$defs": defs} if defs else {}), "x-guidance": self._options}
+        return f"%json {json.dumps(whole)}"
+
+    def _object(self, schema: dict[str, Any], name: str) -> str:
+        properties = {key: below for key, below in schema.get("properties", {}).items() if below is not False}
+        pairs = {key: f'{_string(key)} ":" {self.rule(below)}' for key, below in properties.items()}
+        required = schema.get("required", ())
+        others = [
+            f'{self.rule({"type": "string", "pattern": pattern})} ":" {self.rule(below)}'
+            for pattern, below in schema.get("patternProperties", {}).items()
+            if below is not False
+        ]
+        if (rest := schema.get("additionalProperties", True)) is not False:
+            other = f"{name.upper()}_OTHER"
+            taken = [_string(key) for key in schema.get("properties", ())]
+            self.rules[other] = _NAME + (f" & ~({' | '.join(taken)})" if taken else "")
+            others.append(f'{other} ":" {self.rule(rest)}')
+        if schema[MARK] == "in-order":
+            row = [(pair, key in required) for key, pair in pairs.items()]
+            return self._add(in_a_row(row, others, "{}", name), name)
+        bag = Bag(
+            needed=tuple(pair for key, pair in pairs.items() if key in required),
+            once=tuple(pair for key, pair in pairs.items() if key not in required),
+            many=tuple(others),
+            least=schema.get("minProperties", 0),
+            most=schema.get("maxProperties"),
+        )
+        return self._add(spelled(bag, "{}", name), name)
+
+    def _items(self, schema: dict[str, Any]) -> Bag:
+        bounds: dict[str, Any] = {"least": schema.get("minItems", 0), "most": schema.get("maxItems")}
+        if "contains" in schema:
+            wanted = (self.rule(schema["contains"]),) * schema.get("minContains", 1)
+            return Bag(needed=wanted, many=(self.rule(schema.get("items", True)),), **bounds)
+        return Bag(once=tuple(self.rule({"enum": [value]}) for value in schema["items"]["enum"]), **bounds)
+
+    def _array(self, schema: dict[str, Any]) -> str:
+        heads = schema.get("prefixItems", [])
+        heads = heads[: heads.index(False)] if False in heads else heads
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        text, rest = "", schema.get("items", True)
+        if rest is not False and len(heads) == len(schema.get("prefixItems", [])) and most != len(heads):
+            more = "" if most is None else max(0, most - len(heads) - 1)
+            item = self.rule(rest)
+            text = f'{item} ("," {item}){{{max(0, least - len(heads) - 1)},{more}}}'
+        for index in range(min(len(heads), most or len(heads)) - 1, -1, -1):
+            behind = f'("," {text}){"?" * (least <= index + 1)}' if text else ""
+            text = f"{self.rule(heads[index])} {behind}"
+        return f'"[" ({text}){"?" * (least == 0)} "]"' if text else '"[" "]"'
+
+
+def subschemas(schema: dict[str, Any]) -> Iterator[Any]:
+    """The schemas that stand in one."""
+    for key, value in schema.items():
+        if key in _MAPS and isinstance(value, dict):
+            yield from value.values()
+        elif isinstance(value, list) and key in _LISTS:
+            yield from value
+        elif isinstance(value, dict) and key not in _VALUES:
+            yield value
+
+
+def references(schema: Any) -> Iterator[str]:
+    """The names of the definitions that something leads to."""
+    if isinstance(schema, dict):
+        if str(schema.get("$ref", "")).startswith(REFERENCE):
+            yield schema["$ref"].removeprefix(REFERENCE)
+        for below in subschemas(schema):
+            yield from references(below)
+
+
+def unmarked(schema: Any) -> Any:
+    """The schema without marks."""
+    if not isinstance(schema, dict):
+        return schema
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _MAPS and isinstance(value, dict):
+            found[key] = {name: unmarked(below) for name, below in value.items()}
+        elif isinstance(value, list) and key in _LISTS:
+            found[key] = list(map(unmarked, value))
+        elif key != MARK:
+            found[key] = value if key in _VALUES else unmarked(value)
+    return found
+
+
+def _string(key: str) -> str:
+    """A name as JSON writes it, as Lark writes that."""
+    return json.dumps(json.dumps(key, ensure_ascii=False))
