@@ -1,10 +1,10 @@
 """Generate from Python: two requests with chains of their own in one batch, on the fake model."""
 
+from gencli.core.events import Finish, Token
+from gencli.core.request import Limits, Request
 from gencli.engine import Engine
-from gencli.events import Finish, Token
 from gencli.models.fake import FakeRunner
-from gencli.request import Limits, Request
-from gencli.tokenizer import ByteTokenizer
+from gencli.text.tokenizer import ByteTokenizer
 from processors import Chain, derive
 
 tokenizer = ByteTokenizer()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from processors.catalog import Phase
-from processors.grammar.constraint import Constraint
+from processors.constraint import Constraint
 from processors.params import Params
 from processors.rows import Rows
 

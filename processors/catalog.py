@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+from processors.constraint import GrammarKind
 from processors.errors import ParamError
-from processors.grammar.constraint import GrammarKind
 from processors.params import MOST, Params, param
 
 __all__ = [

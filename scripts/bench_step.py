@@ -42,8 +42,8 @@ def bare_steps(model: Any, rows: int) -> Iterator[None]:
 
 def runner_steps(model: Any, rows: int, *, stagger: int) -> Iterator[None]:
     """Decode through HFRunner + argmax; lane i starts with i * stagger fewer tokens."""
+    from gencli.core.step import Feed, StepPlan
     from gencli.models.hf import HFRunner
-    from gencli.plan import Feed, StepPlan
 
     runner = HFRunner(model, max_lanes=rows)
     held = [0] * rows
@@ -58,11 +58,11 @@ def runner_steps(model: Any, rows: int, *, stagger: int) -> Iterator[None]:
 
 def engine_steps(model: Any, rows: int) -> Iterator[None]:
     """Decode through the engine: default chain, Gumbel draws, detokenizing, events."""
-    from gencli.engine import Engine
-    from gencli.events import Token
+    from gencli.core.events import Token
+    from gencli.core.request import Limits, Request
+    from gencli.engine.engine import Engine
     from gencli.models.hf import HFRunner
-    from gencli.request import Limits, Request
-    from gencli.tokenizer import ByteTokenizer
+    from gencli.text.tokenizer import ByteTokenizer
 
     engine = Engine(HFRunner(model, max_lanes=rows), ByteTokenizer(), max_batch=rows)
     for row in range(rows):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gencli.cli.help import describe_option, signature
-from gencli.options import OPTIONS, SECTIONS
+from gencli.cli.parser.help import describe_option, signature
+from gencli.config.options.run import OPTIONS, SECTIONS
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 
@@ -13,7 +13,7 @@ HEAD = """\
 # gencli run
 
 `gencli run [OPTIONS] [PROMPT]...` generates text from prompts. This page is made by
-scripts/cli_docs.py from the table in gencli/options.py; a test keeps it true.
+scripts/cli_docs.py from the table in gencli/config/options/run.py; a test keeps it true.
 
 stdout (or `--output`) carries the result and nothing else; the summary, progress and notices go to
 stderr, and `--quiet` leaves only errors. Text ends with one newline; JSON

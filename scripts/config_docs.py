@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from gencli.cli.help import describe_option, signature
-from gencli.options import OPTIONS
-from gencli.presets.keys import KEYS, STRUCTURE, stage_specs
-from gencli.presets.schema import json_schema
+from gencli.cli.parser.help import describe_option, signature
+from gencli.config.options.run import OPTIONS
+from gencli.config.presets.keys import KEYS, STRUCTURE, stage_specs
+from gencli.config.presets.preset_schema import json_schema
 from processors.catalog import BUILTIN
 from processors.params import describe
 

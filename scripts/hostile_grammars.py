@@ -16,12 +16,12 @@ from threading import Event, Thread
 
 import torch
 
-from gencli.tokenizer import HFTokenizer
+from gencli.text.tokenizer import HFTokenizer
 from processors.base import Env
+from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.grammar.backend import Ask
-from processors.grammar.compiler import GrammarCompiler
-from processors.grammar.constraint import Constraint
+from processors.grammar.backends.base import Ask
+from processors.grammar.compile.compiler import GrammarCompiler
 from processors.testing import ToyVocabulary
 from processors.testing.grammars import HOSTILE
 

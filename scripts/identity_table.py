@@ -11,11 +11,11 @@ from pathlib import Path
 
 from marks import write_between
 
-from gencli.drafters.make import make_drafter
-from gencli.engine import Engine
-from gencli.events import Finish, Token
-from gencli.models.resolve import ModelChoice, load
-from gencli.request import Drafting, Limits, Request
+from gencli.core.events import Finish, Token
+from gencli.core.request import Drafting, Limits, Request
+from gencli.engine.engine import Engine
+from gencli.runtime.drafters import make_drafter
+from gencli.runtime.models import ModelChoice, load
 from processors.chain import Chain
 
 LENGTH = 32

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from gencli.batch import journal
 from gencli.batch.outputs import beside
-from gencli.cli import batch_loop
 from gencli.cli.app import main
+from gencli.cli.commands import batch_loop
 
 _write, _load, _replace = os.write, batch_loop.load_model, os.replace
 _outcomes, _remove = journal.Journal.outcomes, journal.Journal.remove

@@ -23,7 +23,7 @@ from gencli.batch.records import Outcome, Row
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.sources import open_input
 from gencli.batch.survey import survey
-from gencli.settings import FLAG, resolve
+from gencli.config.settings import FLAG, resolve
 
 FORMATS = ("jsonl", "json", "csv", "parquet", "txt", "jsonl.gz", "jsonl.zst")
 

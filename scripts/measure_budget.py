@@ -22,23 +22,23 @@ from typing import Any
 import jsonschema
 import torch
 
-from gencli.engine import Engine
-from gencli.events import Error, Event, Finish
+from gencli.core.events import Error, Event, Finish
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
-from gencli.models.resolve import ModelChoice, load
-from gencli.request import Limits, Request
+from gencli.runtime.models import ModelChoice, load
 from gencli.structured.audit.choose import choose
 from processors.catalog import GrammarParams
 from processors.chain import Chain
+from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.grammar.backend import load_backend
-from processors.grammar.bits import words
-from processors.grammar.canonical import Speller
-from processors.grammar.closing import Closer
-from processors.grammar.constraint import Constraint
-from processors.grammar.filling import mask_of
-from processors.grammar.habits import Signs
-from processors.grammar.work import Work
+from processors.grammar.backends.base import load_backend
+from processors.grammar.backends.bits import words
+from processors.grammar.backends.fill import mask_of
+from processors.grammar.state.closing import Closer
+from processors.grammar.state.forced_tokens import Speller
+from processors.grammar.state.json_statistics import Signs
+from processors.grammar.state.work import Work
 
 CORPUS = Path(__file__).parent.parent / "tests" / "data" / "schemas.jsonl"
 NAMES = ("xgrammar", "llguidance")

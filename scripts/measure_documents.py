@@ -36,21 +36,21 @@ sys.path.insert(0, str(ROOT))
 from jsonschema import Draft202012Validator, ValidationError  # noqa: E402
 from jsonschema.validators import validator_for  # noqa: E402
 
-from gencli.engine import Engine  # noqa: E402
+from gencli.config.structure import Structure  # noqa: E402
+from gencli.core.events import Error, Finish  # noqa: E402
+from gencli.core.request import Limits, Request  # noqa: E402
+from gencli.engine.engine import Engine  # noqa: E402
 from gencli.errors import ConfigError, GencliError  # noqa: E402
-from gencli.events import Error, Finish  # noqa: E402
-from gencli.models.resolve import Loaded, ModelChoice, load  # noqa: E402
-from gencli.request import Limits, Request  # noqa: E402
+from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
+from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
 from gencli.structured.audit.choose import choose  # noqa: E402
-from gencli.structured.compiling import compile_plan, grammar_env  # noqa: E402
 from gencli.structured.plan import Plan  # noqa: E402
 from gencli.structured.schema.document import parse  # noqa: E402
 from gencli.structured.verdict import Judge  # noqa: E402
-from gencli.structured.wanted import Structure  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
-from processors.grammar.compiler import GrammarCompiler  # noqa: E402
-from processors.grammar.constraint import Constraint  # noqa: E402
+from processors.constraint import Constraint  # noqa: E402
+from processors.grammar.compile.compiler import GrammarCompiler  # noqa: E402
 from processors.rng import derive  # noqa: E402
 
 CORPUS = ROOT / "tests" / "data" / "schemas.jsonl"

@@ -19,17 +19,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from tiny_corpus import record_pairs  # noqa: E402
 
-from gencli.engine import Engine  # noqa: E402
+from gencli.core.events import Finish  # noqa: E402
+from gencli.core.request import Request  # noqa: E402
+from gencli.engine.engine import Engine  # noqa: E402
 from gencli.errors import GencliError  # noqa: E402
-from gencli.events import Finish  # noqa: E402
-from gencli.models.resolve import ModelChoice, load  # noqa: E402
-from gencli.request import Request  # noqa: E402
+from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
+from gencli.runtime.models import ModelChoice, load  # noqa: E402
 from gencli.structured.audit.choose import choose  # noqa: E402
-from gencli.structured.compiling import compile_plan, grammar_env  # noqa: E402
 from gencli.structured.schema.document import parse  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
-from processors.grammar.compiler import GrammarCompiler  # noqa: E402
+from processors.grammar.compile.compiler import GrammarCompiler  # noqa: E402
 
 TYPES = {int: "integer", str: "string"}
 

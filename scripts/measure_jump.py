@@ -23,11 +23,11 @@ from typing import Any
 
 import torch
 
-from gencli.engine import Engine
-from gencli.events import Token
-from gencli.models.resolve import Loaded, ModelChoice, load
-from gencli.plan import StepPlan
-from gencli.request import Jump, Limits, Request
+from gencli.core.events import Token
+from gencli.core.request import Jump, Limits, Request
+from gencli.core.step import StepPlan
+from gencli.engine.engine import Engine
+from gencli.runtime.models import Loaded, ModelChoice, load
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 

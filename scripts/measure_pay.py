@@ -26,18 +26,18 @@ import torch
 from gencli.bench.llama import VOCABULARY, random_llama
 from gencli.bench.speculate import measure_drafts
 from gencli.bench.vocabulary import MadeTokenizer
-from gencli.drafters.adaptive import AdaptiveDrafter
-from gencli.drafters.base import DraftAsk, Drafter
-from gencli.drafters.chooser import Chooser
-from gencli.drafters.gain import speedup
-from gencli.drafters.make import bare_drafter
-from gencli.drafters.work import work_clock
-from gencli.engine import Engine
-from gencli.events import Error, Finish, Token
+from gencli.core.events import Error, Finish, Token
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.models.packed import pack
-from gencli.models.resolve import Loaded, ModelChoice, load
-from gencli.request import Limits, Request
+from gencli.models.onednn import pack
+from gencli.runtime.drafters import bare_drafter
+from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.base import DraftAsk, Drafter
+from gencli.speculative.draft_sampler import Chooser
+from gencli.speculative.gain import speedup
+from gencli.speculative.work_clock import work_clock
 from processors.chain import Chain
 
 REPEATS = Path(__file__).parent.parent / "tests" / "data" / "repeats.jsonl"

@@ -18,10 +18,10 @@ from tiny.plots import MOOD_WORDS
 from tiny.stories import mood_opening
 from tiny.words import MOODS
 
-from gencli.engine import Engine
-from gencli.events import Finish
-from gencli.models.resolve import Loaded, ModelChoice, load
-from gencli.request import Guidance, Limits, Request
+from gencli.core.events import Finish
+from gencli.core.request import Guidance, Limits, Request
+from gencli.engine.engine import Engine
+from gencli.runtime.models import Loaded, ModelChoice, load
 from processors.chain import Chain
 from processors.rng import derive
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from gencli.cli.app import main
+from gencli.config.options.run import OPTIONS, option
+from gencli.config.options.structure import KINDS
 from gencli.errors import GencliError
-from gencli.options import OPTIONS, option
-from gencli.structured.options import KINDS
 from tests.pairs import ELSEWHERE, ENDING, FEATURES, HIDING, IDLE, IDS, LOUD, NEUTRAL
 
 __all__ = ["KEYS", "OptionWalk", "Verdict", "command_line", "merged", "pair_setups", "run_line"]

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from gencli.drafters.model import ModelDrafter
-from gencli.engine import Engine
-from gencli.events import Finish
-from gencli.models.aside import aside
+from gencli.core.events import Finish
+from gencli.core.request import Drafting, Guidance, Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.request import Drafting, Guidance, Limits, Request
-from gencli.tokenizer import HFTokenizer
+from gencli.models.side_stream import aside
+from gencli.speculative.draft_model import ModelDrafter
+from gencli.text.tokenizer import HFTokenizer
 from processors.chain import Chain
 from processors.rng import Stream, row_keys, token_hash
 from processors.sampler import gumbel_max, inverse_cdf

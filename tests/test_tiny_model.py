@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from gencli.engine import Engine
-from gencli.events import Error, Finish
+from gencli.core.events import Error, Finish
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.request import Limits, Request
-from gencli.tokenizer import HFTokenizer
+from gencli.text.tokenizer import HFTokenizer
 from processors.chain import Chain
 from processors.errors import ProcessorsError
 from processors.rng import derive

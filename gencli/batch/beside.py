@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gencli.batch.prepare import Batch
-from gencli.drafters.options import EARLY_EXIT
+from gencli.config.named_models import is_draft_model
+from gencli.config.options.drafts import EARLY_EXIT
+from gencli.config.options.guidance import NO_AMATEUR
 from gencli.errors import UsageError
-from gencli.guidance.options import NO_AMATEUR
 from gencli.models.capacity import Held
-from gencli.models.card import Card, Weights, read_card
-from gencli.models.named import is_draft_model
-from gencli.models.places import find_local
+from gencli.models.files.card import Card, Weights, read_card
+from gencli.models.files.locate import find_local
 
 __all__ = ["models_of"]
 

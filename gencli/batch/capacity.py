@@ -9,13 +9,13 @@ from gencli.batch.feed import prompt_text
 from gencli.batch.overrides import RowJobs
 from gencli.batch.prepare import Batch
 from gencli.batch.records import Row
+from gencli.config.job import Job
 from gencli.errors import GencliError, UsageError
-from gencli.job import Job
 from gencli.models.capacity import Capacity, plan_capacity
-from gencli.models.card import read_card
-from gencli.models.places import find_local
-from gencli.models.resolve import load_tokenizer
-from gencli.tokenizer import Tokenizer
+from gencli.models.files.card import read_card
+from gencli.models.files.locate import find_local
+from gencli.runtime.models import load_tokenizer
+from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["count_tokens", "job_of", "plan_rows"]
 

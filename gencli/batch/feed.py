@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gencli.batch.messages import conversation
 from gencli.batch.records import Row
-from gencli.job import Job, make_request
-from gencli.request import Request
-from gencli.tokenizer import Tokenizer
+from gencli.config.job import Job, make_request
+from gencli.core.request import Request
+from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
 
 __all__ = ["prompt_text", "row_key", "row_request", "row_seed"]

@@ -10,13 +10,13 @@ from typing import Any
 
 from gencli import __version__
 from gencli.batch.survey import Survey
-from gencli.job import Job
-from gencli.models.identity import identify_model
-from gencli.models.named import named_models
-from gencli.models.places import find_local
+from gencli.config.job import Job
+from gencli.config.named_models import named_models
+from gencli.config.options.run import OPTIONS, option
+from gencli.config.settings import Settings
+from gencli.models.files.identity import identify_model
+from gencli.models.files.locate import find_local
 from gencli.models.watch import OnBytes
-from gencli.options import OPTIONS, option
-from gencli.settings import Settings
 from processors.policy import MATCH
 
 __all__ = ["company", "differences", "fingerprint", "folder_digest"]

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 from gencli.batch.engines.base import OnTokens
 from gencli.batch.feed import row_request
-from gencli.batch.grammars import Grammars
 from gencli.batch.overrides import RowJobs
 from gencli.batch.records import Failure, Outcome, Row
-from gencli.engine import Engine
-from gencli.events import Error, Event, Finish, Reading, Token
-from gencli.job import Job
-from gencli.reading import PromptProgress
-from gencli.structured.attempts import Attempts
-from gencli.tokenizer import Tokenizer
+from gencli.config.job import Job
+from gencli.core.events import Error, Event, Finish, Reading, Token
+from gencli.engine.engine import Engine
+from gencli.results.prompt_progress import PromptProgress
+from gencli.runtime.attempts import Attempts
+from gencli.runtime.job_grammars import Grammars
+from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Ended", "Judge", "Loop"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from gencli.batch.formats.jsonl import parse_json
 from gencli.batch.records import Row
+from gencli.config.job import Job
 from gencli.errors import UsageError
-from gencli.job import Job
 
 __all__ = ["conversation", "has_system", "read_messages"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gencli.config.options.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS
+from gencli.config.options.run import OPTIONS, Option
 from gencli.errors import UsageError
-from gencli.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS
-from gencli.options import OPTIONS, Option
 from processors.params import Bounds, whole
 
 __all__ = ["BATCH_OPTIONS", "OWN", "read_bytes"]

@@ -11,13 +11,13 @@ from typing import Any
 from gencli.batch.formats.base import Cell, RecordFault
 from gencli.batch.formats.jsonl import parse_json
 from gencli.batch.records import ColumnError
+from gencli.config.job import Job, make_job
+from gencli.config.options.run import OPTIONS
+from gencli.config.peers import meant_option
+from gencli.config.presets.keys import KEYS, hint_of
+from gencli.config.presets.read import read_values
+from gencli.config.settings import Layer, Settings, resolve
 from gencli.errors import UsageError
-from gencli.job import Job, make_job
-from gencli.options import OPTIONS
-from gencli.peers import meant_option
-from gencli.presets.keys import KEYS, hint_of
-from gencli.presets.read import read_values
-from gencli.settings import Layer, Settings, resolve
 from gencli.structured.files import named_file
 from processors.registry import Registry, builtin_registry
 

@@ -21,13 +21,13 @@ from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.selection import Selected, read_shard
 from gencli.batch.sources import Input, open_input
 from gencli.batch.survey import Survey, survey
+from gencli.config.layers import gather
+from gencli.config.settings import Settings
 from gencli.errors import UsageError
-from gencli.models.card import read_card
-from gencli.models.placement import is_batch_invariant, pick_device, pick_dtype
-from gencli.models.places import find_local
+from gencli.models.device import is_batch_invariant, pick_device, pick_dtype
+from gencli.models.files.card import read_card
+from gencli.models.files.locate import find_local
 from gencli.models.watch import OnBytes
-from gencli.settings import Settings
-from gencli.sources import gather
 from gencli.templates.prompt import wanted_template
 
 __all__ = ["Batch", "prepare"]

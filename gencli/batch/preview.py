@@ -11,11 +11,11 @@ from gencli.batch.feed import prompt_text
 from gencli.batch.prepare import Batch
 from gencli.batch.records import Failure, Row
 from gencli.models.capacity import Capacity, plan_capacity, process_memory
-from gencli.models.card import Card, read_card
-from gencli.models.places import find_local
-from gencli.models.resolve import load_tokenizer
+from gencli.models.files.card import Card, read_card
+from gencli.models.files.locate import find_local
 from gencli.models.speed import guess_seconds, measure_speed
-from gencli.tokenizer import Tokenizer
+from gencli.runtime.models import load_tokenizer
+from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Need", "Preview", "Shown", "look", "need_of"]
 
@@ -114,7 +114,7 @@ def need_of(batch: Batch, found: Preview) -> Need | None:
     settings, card = batch.settings, _card(batch.settings["model"])
     if card is None or not found.samples:
         return None
-    from gencli.models.placement import pick_device, pick_dtype
+    from gencli.models.device import pick_device, pick_dtype
 
     capacity = plan_capacity(
         models_of(batch, card),

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from gencli.beams.results import chosen_events, interrupted
 from gencli.beams.score import length_score
-from gencli.events import Error, Event, Finish, Reading, Token
-from gencli.request import Request
+from gencli.core.events import Error, Event, Finish, Reading, Token
+from gencli.core.request import Request
 
 __all__ = ["BestOf", "widened"]
 

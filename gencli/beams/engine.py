@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from gencli.admission import admission, check_request
 from gencli.beams.best_of import BestOf, widened
 from gencli.beams.loop import BeamLoop
-from gencli.engine import Engine
+from gencli.core.events import Event
+from gencli.core.request import Request
+from gencli.engine.admission import admission, check_request
+from gencli.engine.engine import Engine
 from gencli.errors import UsageError
-from gencli.events import Event
 from gencli.models.base import ModelRunner
-from gencli.request import Request
-from gencli.tokenizer import Tokenizer
+from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["ChoosingEngine"]
 

@@ -9,19 +9,19 @@ from typing import cast
 
 import torch
 
-from gencli.admission import admission, text_stream
 from gencli.beams.candidates import Ranked, log_probabilities, ranked
 from gencli.beams.results import chosen_events, interrupted
 from gencli.beams.search import Child, Search
 from gencli.beams.slots import BeamSlots
+from gencli.core.events import Error, Event, Finish
+from gencli.core.request import Request
+from gencli.core.step import Feed, StepPlan
+from gencli.engine.admission import admission, text_stream
+from gencli.engine.sequence import Sequence as Beam
+from gencli.engine.sequence import reading
 from gencli.errors import GencliError, GenerationError, is_out_of_memory
-from gencli.events import Error, Event, Finish
 from gencli.models.base import ModelRunner
-from gencli.plan import Feed, StepPlan
-from gencli.request import Request
-from gencli.sequence import Sequence as Beam
-from gencli.sequence import reading
-from gencli.tokenizer import Tokenizer
+from gencli.text.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 from processors.pipeline import Pipeline
 from processors.rows import Rows

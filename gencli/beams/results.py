@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gencli.beams.score import rounded
-from gencli.events import Candidate, Error, Event, Finish, Token
+from gencli.core.events import Candidate, Error, Event, Finish, Token
 
 __all__ = ["Scored", "chosen_events", "interrupted"]
 

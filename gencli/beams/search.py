@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from gencli.beams.candidates import Candidate
 from gencli.beams.finished import FinishedList
 from gencli.beams.score import best_reachable, length_score
-from gencli.request import Beams
-from gencli.sequence import Sequence as Beam
-from gencli.sequence import Taken
+from gencli.core.request import Beams
+from gencli.engine.sequence import Sequence as Beam
+from gencli.engine.sequence import Taken
 
 __all__ = ["Child", "Extend", "Search"]
 

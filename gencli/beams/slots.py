@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gencli.admission import admission
 from gencli.beams.places import arrange
 from gencli.beams.search import Child
+from gencli.core.request import Request
+from gencli.engine.admission import admission
 from gencli.models.base import ModelRunner
-from gencli.request import Request
 from processors.history import History
 from processors.pipeline import Pipeline
 

@@ -13,15 +13,15 @@ import torch
 
 from gencli.bench.llama import VOCABULARY
 from gencli.bench.vocabulary import MadeTokenizer
-from gencli.engine import Engine
-from gencli.events import Token
+from gencli.core.events import Token
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.request import Limits, Request
 from processors.base import Env
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from processors.grammar.backend import load_backend
-from processors.grammar.constraint import Constraint
+from processors.constraint import Constraint
+from processors.grammar.backends.base import load_backend
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from gencli.drafters.base import DraftAsk, Drafter, Measured
-from gencli.drafters.chooser import Chooser
-from gencli.request import Request
+from gencli.core.request import Request
+from gencli.speculative.base import DraftAsk, Drafter, Measured
+from gencli.speculative.draft_sampler import Chooser
 
 __all__ = ["Probe", "ProbingDrafter"]
 

@@ -10,14 +10,14 @@ from itertools import count
 from statistics import fmean, median
 
 from gencli.bench.probes import Probe, ProbingDrafter
-from gencli.drafters.base import Drafter
-from gencli.drafters.gain import tokens_per_step
-from gencli.engine import Engine
+from gencli.core.events import Error, Finish
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.errors import GenerationError
-from gencli.events import Error, Finish
 from gencli.models.base import ModelRunner
-from gencli.request import Limits, Request
-from gencli.tokenizer import Tokenizer
+from gencli.speculative.base import Drafter
+from gencli.speculative.gain import tokens_per_step
+from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
 
 __all__ = ["DraftGain", "best", "break_even", "measure_drafts"]

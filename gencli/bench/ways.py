@@ -14,10 +14,10 @@ from torch import Tensor
 
 from gencli.bench.load import Ask
 from gencli.bench.vocabulary import MadeTokenizer
-from gencli.engine import Engine
-from gencli.events import Finish, Token
+from gencli.core.events import Finish, Token
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.request import Limits, Request
 from processors.chain import Chain
 
 __all__ = ["Answers", "continuous", "engine", "padded"]

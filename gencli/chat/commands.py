@@ -11,12 +11,12 @@ from gencli.chat.conversation import Conversation, prompt_ids
 from gencli.chat.show import about, acting, everything, find_option, history, listed, shown
 from gencli.chat.state import Chat
 from gencli.chat.transcript import load, restore, save
+from gencli.config.options.run import Option
+from gencli.config.peers import SLASH_NAMES, meant_command
+from gencli.config.presets.find import list_presets
+from gencli.core.events import Finish
 from gencli.errors import UsageError
-from gencli.events import Finish
-from gencli.options import Option
-from gencli.peers import SLASH_NAMES, meant_command
-from gencli.presets.find import list_presets
-from gencli.tokenizer import Tokenizer
+from gencli.text.tokenizer import Tokenizer
 from processors.names import did_you_mean
 from processors.params import whole
 

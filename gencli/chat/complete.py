@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from gencli.chat.commands import COMMANDS
 from gencli.chat.state import Chat, changeable
-from gencli.tab_words import paths, presets, stage_values
+from gencli.config.tab_words import paths, presets, stage_values
 
 __all__ = ["complete"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gencli.errors import GenerationError, UsageError
 
 if TYPE_CHECKING:
-    from gencli.tokenizer import Tokenizer
+    from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Conversation", "Turn", "draw_seed", "prompt_ids"]
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from gencli.beams.options import SEARCH
 from gencli.chat.conversation import Conversation
+from gencli.config.job import Job, make_job
+from gencli.config.layers import gather
+from gencli.config.options.run import OPTIONS, Option, option
+from gencli.config.options.search import SEARCH
+from gencli.config.options.structure import KINDS
+from gencli.config.settings import FLAG, Settings, resolve
 from gencli.errors import UsageError
-from gencli.job import Job, make_job
-from gencli.options import OPTIONS, Option, option
-from gencli.settings import FLAG, Settings, resolve
-from gencli.sources import gather
-from gencli.structured.options import KINDS
 
 __all__ = ["CHAT_OPTIONS", "FREE", "Chat", "changeable", "open_chat"]
 

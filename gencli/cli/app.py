@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gencli import __version__
-from gencli.cli.render import OutputClosed, Sink, prepare, say, say_interrupted
+from gencli.cli.terminal.render import OutputClosed, Sink, prepare, say, say_interrupted
 from gencli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _completed(arguments: Sequence[str]) -> int:
     try:
         asked = os.environ.get("_GENCLI_COMPLETE", "")
         if asked.startswith("complete_"):
-            from gencli.cli.completion import complete
+            from gencli.cli.commands.completion import complete
 
             return complete(asked, _click_command, COMMANDS)
         return _run(_click_command(*COMMANDS), arguments)
@@ -132,7 +132,7 @@ def _guarded(call: Callable[[], int], arguments: Sequence[str]) -> int:
 
 
 def _unknown(word: str) -> UsageError:
-    from gencli.peers import COMMAND_NAMES, meant_command
+    from gencli.config.peers import COMMAND_NAMES, meant_command
     from processors.names import did_you_mean
 
     kind = "option" if word.startswith("-") else "command"
@@ -153,7 +153,7 @@ def make_app(names: Iterable[str]) -> typer.Typer:
     app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
     app.callback(help="Generate text with a local language model.")(lambda: None)
     for name in names:
-        module = import_module(f"gencli.cli.{name}")
+        module = import_module(f"gencli.cli.commands.{name}")
         made = module.command()
         if isinstance(made, typer.Typer):  # a command with commands of its own
             app.add_typer(made, name=name, help=COMMANDS[name])

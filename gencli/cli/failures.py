@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from gencli.config.options.run import OPTIONS
+from gencli.config.peers import COMMAND_NAMES, meant_command, meant_option
 from gencli.errors import (
     ConfigError,
     GencliError,
@@ -14,8 +16,6 @@ from gencli.errors import (
     is_out_of_memory,
     is_panic,
 )
-from gencli.options import OPTIONS
-from gencli.peers import COMMAND_NAMES, meant_command, meant_option
 from processors.errors import GrammarError, ProcessorsError, RowError, StageFailure, UnknownStage
 from processors.names import did_you_mean
 

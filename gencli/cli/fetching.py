@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 
 from rich.filesize import decimal
 
-from gencli.cli.interrupts import interrupts
-from gencli.cli.quiet import quiet_libraries
-from gencli.cli.render import Voice, confirm
-from gencli.clock import clock
+from gencli.cli.terminal.interrupts import interrupts
+from gencli.cli.terminal.quiet import quiet_libraries
+from gencli.cli.terminal.render import Voice, confirm
+from gencli.config.named_models import named_models
+from gencli.config.settings import Settings
 from gencli.errors import ModelError
 from gencli.hub.cache import endpoint, find_snapshot, is_offline, missing_files
 from gencli.hub.names import HubName, read_hub_name
-from gencli.models.named import named_models
-from gencli.models.places import BUNDLED, absent, full_name, near_names
-from gencli.settings import Settings
+from gencli.models.files.locate import BUNDLED, absent, full_name, near_names
+from gencli.seconds import clock
 from processors.registry import Registry
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def refuse_offline(what: str) -> None:
 
 def fetch_shown(name: HubName, voice: Voice, *, with_code: bool, is_asked: bool) -> Path:
     """Fetch a model and show how far it is; its folder. `is_asked` says that its size needs no leave."""
-    from gencli.cli.display import load_progress
+    from gencli.cli.terminal.display import load_progress
     from gencli.hub.fetch import fetch, plan_fetch
 
     plan = plan_fetch(name, with_code=with_code)

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from gencli.batch.plan import run_variables
-from gencli.cli.quiet import quiet_libraries
-from gencli.cli.render import silence
+from gencli.cli.terminal.quiet import quiet_libraries
+from gencli.cli.terminal.render import silence
+from gencli.config.layers import gather
+from gencli.config.options.run import OPTIONS
 from gencli.models.spread import rank
-from gencli.options import OPTIONS
-from gencli.sources import gather
 
 __all__ = ["followed"]
 
@@ -35,9 +35,9 @@ def followed(given: Mapping[str, Any]) -> int | None:
     silence()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first one ends in order
     with quiet_libraries():
-        from gencli.cli.generate import model_choice
+        from gencli.cli.commands.generate import model_choice
         from gencli.models.parallel import follow
-        from gencli.models.resolve import load
+        from gencli.runtime.models import load
 
         # The leader may guide; lanes that are not fed take no memory.
         follow(load(replace(model_choice(settings), companions=True)).runner)

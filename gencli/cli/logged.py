@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gencli import __version__
-from gencli.cli.chain_view import chain_rows
-from gencli.cli.display import load_progress
-from gencli.cli.render import Voice, say
+from gencli.cli.commands.chain_view import chain_rows
 from gencli.cli.report import RunInfo, record
-from gencli.cli.results import Results, Row
+from gencli.cli.terminal.display import load_progress
+from gencli.cli.terminal.render import Voice, say
+from gencli.config.named_models import named_models
+from gencli.config.settings import Settings
+from gencli.core.events import Event
 from gencli.errors import GencliError
-from gencli.events import Event
 from gencli.log.entry import Entry, PromptEntry, code_of, files_of, flat_preset
 from gencli.log.store import add_run
-from gencli.models.identity import identify_model
-from gencli.models.named import named_models
-from gencli.settings import Settings
+from gencli.models.files.identity import identify_model
+from gencli.results.results import Results, Row
 from processors.registry import Registry
 
 __all__ = ["compare", "differences", "keep", "model_records"]

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from gencli.beams.score import rounded
-from gencli.cli.candidates import candidates, search
-from gencli.cli.draft_report import draft_lines, draft_record
-from gencli.cli.results import Results, Row, failure, tokens_per_second
-from gencli.drafters.options import NO_DRAFTER
-from gencli.events import Error, Finish
-from gencli.job import Job
+from gencli.config.job import Job
+from gencli.config.options.drafts import NO_DRAFTER
+from gencli.core.events import Error, Finish
 from gencli.models.base import ModelSpec
-from gencli.models.identity import ModelIdentity
-from gencli.structured.compiling import Compiled
+from gencli.models.files.identity import ModelIdentity
+from gencli.results.candidates import candidates, search
+from gencli.results.draft_report import draft_lines, draft_record
+from gencli.results.results import Results, Row, failure, tokens_per_second
+from gencli.runtime.grammars import Compiled
 from processors.chain import Chain
 
 __all__ = ["RunInfo", "errors", "record", "stats", "summary", "thinking"]

@@ -1,1 +1,1 @@
-"""What proposes drafts: one file each, behind the small class in base."""
+"""The old place of gencli.speculative, kept for one release for the imports of plug-ins."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gencli.hub.names import COMMIT, INDEX, MAIN, WEIGHTS, HubName
 from gencli.lock import locked
-from gencli.models.jsonfiles import read_object_if_any
+from gencli.models.files.json_files import read_object_if_any
 
 __all__ = [
     "UNFINISHED",

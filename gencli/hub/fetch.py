@@ -17,8 +17,8 @@ from gencli.hub.cache import UNFINISHED, alone, hub_cache, place_of
 from gencli.hub.listing import Listing, RemoteFile, list_files, side_files, weight_names
 from gencli.hub.names import INDEX, HubName
 from gencli.hub.transfer import Stopped, Transfer
-from gencli.models.checkpoint import check_architecture
-from gencli.models.jsonfiles import read_object
+from gencli.models.files.checkpoint import check_architecture
+from gencli.models.files.json_files import read_object
 from gencli.models.watch import OnBytes
 
 __all__ = ["FetchPlan", "fetch", "plan_fetch"]

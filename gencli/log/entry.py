@@ -10,17 +10,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from gencli.config.job import Job
+from gencli.config.options.run import option
+from gencli.config.presets.read import read_text
+from gencli.config.presets.write import preset_text
+from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.errors import ConfigError, UsageError
 from gencli.files import MAX_PROMPT, read_file
-from gencli.job import Job
-from gencli.jsontext import to_json
-from gencli.options import option
+from gencli.json_text import to_json
 from gencli.plugins.registry import make_registry
-from gencli.presets.read import read_text
-from gencli.presets.tree import Bounds
-from gencli.presets.write import preset_text
-from gencli.settings import FLAG, Layer, Settings, resolve
 from gencli.structured.files import named_file
+from gencli.yaml_tree import Bounds
 
 __all__ = [
     "CODE",

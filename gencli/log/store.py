@@ -12,7 +12,7 @@ from typing import Any
 
 from gencli.errors import ConfigError, UsageError
 from gencli.files import NO_LINK
-from gencli.jsontext import to_json
+from gencli.json_text import to_json
 from gencli.log.entry import Entry, PromptEntry
 
 __all__ = ["SCHEMA", "add_run", "clear_log", "list_runs", "log_file", "read_run"]

@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from gencli.models.placement import is_batch_invariant
-from gencli.plan import StepPlan
+from gencli.core.step import StepPlan
+from gencli.models.device import is_batch_invariant
 
 __all__ = ["ModelRunner", "ModelSpec"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from gencli.errors import ModelError
-from gencli.models.card import Card, kv_bytes
-from gencli.models.lanes import STEP
-from gencli.models.placement import pick_device, pick_dtype
+from gencli.models.device import pick_device, pick_dtype
+from gencli.models.files.card import Card, kv_bytes
+from gencli.models.kv.lengths import STEP
 
 __all__ = ["Capacity", "Held", "free_memory", "plan_capacity", "process_memory"]
 

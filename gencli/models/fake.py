@@ -7,9 +7,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from gencli.core.step import StepPlan
 from gencli.models.base import ModelSpec
-from gencli.models.lanes import LaneLengths
-from gencli.plan import StepPlan
+from gencli.models.kv.lengths import LaneLengths
 from processors.upload import upload
 
 __all__ = ["CONTEXT", "FakeRunner"]

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gencli.core.step import StepPlan
 from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
-from gencli.models.calls import logits_width, num_ids
-from gencli.models.card import CONTEXT_KEYS
-from gencli.models.lanes import LaneLengths
+from gencli.models.files.card import CONTEXT_KEYS
+from gencli.models.kv.calls import logits_width, num_ids
+from gencli.models.kv.lengths import LaneLengths
 from gencli.models.longrope import rope_switches
 from gencli.models.spread import ONE_DEVICE, Spread
 from gencli.models.watch import OnBytes
-from gencli.plan import StepPlan
 
 __all__ = ["UNLIMITED", "HFRunner", "context_of"]
 
@@ -36,7 +36,7 @@ class HFRunner:
         dtype_reason: str = "",
         notices: tuple[str, ...] = (),
     ) -> None:
-        from gencli.models.backend import choose_lanes
+        from gencli.models.kv.choose import choose_lanes
 
         model.eval()
         self._model = model

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from gencli.errors import ModelError
-from gencli.models.checkpoint import Checkpoint, open_checkpoint
-from gencli.models.packed import pack
-from gencli.models.placement import pick_device, pick_dtype
+from gencli.models.device import pick_device, pick_dtype
+from gencli.models.files.checkpoint import Checkpoint, open_checkpoint
+from gencli.models.onednn import pack
 from gencli.models.spread import ONE_DEVICE, Spread, check_plan
 from gencli.models.watch import OnBytes, watched
 

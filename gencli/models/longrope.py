@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gencli.models.lanes import LaneLengths
-from gencli.plan import Feed, StepPlan, rope_factors
+from gencli.core.step import Feed, StepPlan, rope_factors
+from gencli.models.kv.lengths import LaneLengths
 from processors.upload import upload
 
 if TYPE_CHECKING:
-    from gencli.models.backend import Lanes
+    from gencli.models.kv.choose import Lanes
 
 __all__ = ["LongRopeLanes", "factors_of", "rope_switches", "taking_factors", "use_lane_factors"]
 

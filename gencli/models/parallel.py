@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gencli.core.step import StepPlan
 from gencli.errors import ModelError
 from gencli.models.base import ModelRunner, ModelSpec
-from gencli.plan import StepPlan
 
 __all__ = ["Leader", "follow"]
 

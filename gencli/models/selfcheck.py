@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError, is_out_of_memory
-from gencli.models.calls import LogitsCall, num_ids
-from gencli.models.lanes import LaneLengths
-from gencli.plan import Feed, StepPlan
+from gencli.models.kv.calls import LogitsCall, num_ids
+from gencli.models.kv.lengths import LaneLengths
 from processors.upload import upload
 
 if TYPE_CHECKING:
-    from gencli.models.backend import Lanes
+    from gencli.models.kv.choose import Lanes
 
 __all__ = ["LENGTH", "NUM_LANES", "SelfCheck", "fault_of"]
 

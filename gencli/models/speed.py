@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import linear
 
-from gencli.models.card import Card
+from gencli.models.files.card import Card
 
 __all__ = ["Speed", "guess_seconds", "measure_speed"]
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gencli.models.card import read_head
+from gencli.models.files.card import read_head
 
 __all__ = ["OnBytes", "watched"]
 

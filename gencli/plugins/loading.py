@@ -10,11 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gencli.drafters.base import Drafter
 from gencli.errors import PluginError
 from gencli.plugins.adapter import adapt, stage_name
 from gencli.plugins.discovery import Plugin
 from gencli.plugins.validation import check_class, check_drafter
+from gencli.speculative.base import Drafter
 from processors.base import Processor
 
 __all__ = ["load_plugin", "load_stage"]

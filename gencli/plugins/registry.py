@@ -16,7 +16,7 @@ from processors.errors import UnknownStage
 from processors.registry import Registry
 
 if TYPE_CHECKING:
-    from gencli.drafters.base import Drafter
+    from gencli.speculative.base import Drafter
     from processors.base import Processor
 
 __all__ = ["PluginRegistry", "make_registry"]
@@ -52,8 +52,8 @@ class PluginRegistry(Registry):
 
     def take(self, plugin: Plugin) -> None:
         """As `add`; the plugin may be a drafter as well."""
-        from gencli.drafters.base import Drafter
         from gencli.plugins.loading import load_plugin
+        from gencli.speculative.base import Drafter
 
         found = load_plugin(plugin)
         if not issubclass(found, Drafter):

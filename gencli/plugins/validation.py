@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from gencli.drafters.base import Drafter
-from gencli.drafters.options import BUILT_IN, NO_DRAFTER
+from gencli.config.options.drafts import BUILT_IN, NO_DRAFTER
 from gencli.errors import PluginError
 from gencli.plugins.discovery import Plugin
+from gencli.speculative.base import Drafter
 from processors.base import Processor
 from processors.catalog import Phase
 from processors.errors import ParamError

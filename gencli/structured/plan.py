@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gencli.structured.finish import TextCheck
-from processors.grammar.constraint import Constraint
+from processors.constraint import Constraint
 
 __all__ = ["UNIQUE_NAMES", "Audit", "Finding", "Plan", "Variant", "Verdict"]
 

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from gencli.config.options.structure import DOCUMENTS
 from gencli.errors import ConfigError, UsageError
 from gencli.files import read_file
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.files import named_file
-from gencli.structured.options import DOCUMENTS
 from gencli.structured.plan import Plan
 
 __all__ = ["Asked", "Planned", "make_plan"]
@@ -127,7 +127,7 @@ def _plain(kind: str, value: Any, asked: Asked) -> Plan:
 
 
 def _tools(value: str, asked: Asked) -> Planned:
-    from gencli.models.template import declared_template
+    from gencli.models.files.template import declared_template
     from gencli.structured.calls.embedded import Schemas
     from gencli.structured.calls.tools import plan_tools
     from gencli.structured.schema.document import parse

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gencli.config.options.structure import DOCUMENTS
+from gencli.config.structure import Structure
+from gencli.core.events import Finish
 from gencli.errors import GencliError
-from gencli.events import Finish
-from gencli.structured.options import DOCUMENTS
 from gencli.structured.schema.select import compact, select
 from gencli.structured.thinking import split_thinking
-from gencli.structured.wanted import Structure
 
 __all__ = ["Judge", "Verdict"]
 

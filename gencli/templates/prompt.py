@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gencli.config.settings import FLAG, Settings
 from gencli.errors import GencliError, UsageError
 from gencli.files import read_file
-from gencli.settings import FLAG, Settings
 from gencli.templates.find import find_template, template_file
 from gencli.templates.messages import MAX_PROMPT, Order
 from gencli.templates.renderer import renderer

@@ -24,7 +24,7 @@ from processors.catalog import (
     TopKParams,
     TopPParams,
 )
-from processors.grammar.canonical import ANCHOR, PROBES
+from processors.grammar.state.forced_tokens import ANCHOR, PROBES
 from processors.reference.view import HIGHEST, LOWEST, View, exp_all, finite, masked, ranking
 
 __all__ = [

@@ -11,18 +11,18 @@ from torch import Tensor
 
 from processors.base import Admission, Env, Followed, Noise, Processor
 from processors.catalog import GrammarParams, Phase
+from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.grammar.backend import Ask, Backend, Grammar, load_backend
-from processors.grammar.bits import count_allowed, set_ids, words
-from processors.grammar.canonical import Speller
-from processors.grammar.closing import Closer
-from processors.grammar.constraint import Constraint
-from processors.grammar.filling import mask_of
-from processors.grammar.habits import Habits, Signs
-from processors.grammar.narrowing import Narrower
-from processors.grammar.place import Marker, Place, Rules
-from processors.grammar.samples import samples_of
-from processors.grammar.token_kinds import TokenKinds
+from processors.grammar.backends.base import Ask, Backend, Grammar, load_backend
+from processors.grammar.backends.bits import count_allowed, set_ids, words
+from processors.grammar.backends.fill import mask_of
+from processors.grammar.state.closing import Closer
+from processors.grammar.state.forced_tokens import Speller
+from processors.grammar.state.grammar_state import Marker, Place, Rules
+from processors.grammar.state.json_statistics import Habits, Signs
+from processors.grammar.state.narrowing import Narrower
+from processors.grammar.state.pattern_samples import samples_of
+from processors.grammar.state.token_kinds import TokenKinds
 from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
 from processors.upload import upload

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gencli.models.card import read_card
-from gencli.models.places import bundled_folder
+from gencli.models.files.card import read_card
+from gencli.models.files.locate import bundled_folder
 from tests.batch.conftest import FAKE
 
 ROWS = [{"prompt": f"Row {n}", **({"max_tokens": 3} if n % 3 else {})} for n in range(12)]

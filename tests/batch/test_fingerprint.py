@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from gencli.batch.fingerprint import differences, folder_digest
-from gencli.models.places import bundled_folder
+from gencli.models.files.locate import bundled_folder
 
 
 def test_a_copied_model_is_the_same_model(tmp_path):

@@ -3,17 +3,17 @@
 import pytest
 
 from gencli.batch.feed import row_key, row_request
-from gencli.batch.grammars import Grammars
 from gencli.batch.loop import Loop
 from gencli.batch.overrides import RowJobs
 from gencli.batch.records import Failure, Outcome, Record, Row
-from gencli.engine import Engine
-from gencli.events import Error
+from gencli.config.settings import FLAG, resolve
+from gencli.core.events import Error
+from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
-from gencli.settings import FLAG, resolve
-from gencli.tokenizer import ByteTokenizer
+from gencli.runtime.job_grammars import Grammars
+from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Env
-from processors.grammar.compiler import GrammarCompiler
+from processors.grammar.compile.compiler import GrammarCompiler
 from processors.rng import derive
 
 TOKENIZER = ByteTokenizer()

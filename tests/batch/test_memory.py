@@ -11,7 +11,7 @@ from gencli.batch.records import Outcome
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.selection import Selected
 from gencli.batch.sources import open_input
-from gencli.settings import FLAG, resolve
+from gencli.config.settings import FLAG, resolve
 
 SLACK = 300_000  # bytes: buffers that are full at the larger number only
 

@@ -8,12 +8,12 @@ from gencli.batch.options import read_bytes
 from gencli.batch.progress import ErrorCount, Progress, Tally
 from gencli.batch.records import Outcome
 from gencli.batch.summary import Summary
-from gencli.clock import clock
 from gencli.errors import ModelError, UsageError
 from gencli.models.capacity import Held, free_memory, plan_capacity
-from gencli.models.card import read_card
-from gencli.models.places import bundled_folder
+from gencli.models.files.card import read_card
+from gencli.models.files.locate import bundled_folder
 from gencli.models.speed import Speed, guess_seconds
+from gencli.seconds import clock
 
 
 def outcome(index, *, error=None, reason="length", tokens=10):

@@ -11,9 +11,9 @@ from gencli.batch.messages import conversation
 from gencli.batch.overrides import ROW_KEYS, RowJobs
 from gencli.batch.records import Failure, Record
 from gencli.batch.rows import RowOptions, make_rows
+from gencli.config.options.run import OPTIONS
+from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
-from gencli.options import OPTIONS
-from gencli.settings import FLAG, resolve
 from gencli.templates import renderer as renderer_module
 from gencli.templates.messages import MAX_PROMPT
 from gencli.templates.prompt import read_template

@@ -14,8 +14,8 @@ from gencli.batch.records import Record
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.selection import Selected, Shard, read_shard
 from gencli.batch.survey import survey
+from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
-from gencli.settings import FLAG, resolve
 
 RECORDS = [Record(index, f"f:{index + 1}", {"prompt": str(index)}) for index in range(50)]
 SIZES = st.none() | st.integers(0, 60)

@@ -1,9 +1,9 @@
 """Runs searches on the fake model; what the tests of beams are written with."""
 
 from gencli.beams.engine import ChoosingEngine
-from gencli.events import Error, Finish
+from gencli.core.events import Error, Finish
+from gencli.core.request import Beams
 from gencli.models.fake import FakeRunner
-from gencli.request import Beams
 from tests.engine.harness import TOKENIZER
 from tests.engine.harness import request as any_request
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from gencli.events import Finish, Token
+from gencli.core.events import Finish, Token
 from gencli.models.fake import FakeRunner
 from tests.beams.harness import LETTERS, engine
 from tests.engine.harness import TOKENIZER, Scripted, request

@@ -11,8 +11,8 @@ from gencli.beams.places import arrange
 from gencli.beams.results import chosen_events
 from gencli.beams.score import best_reachable, length_score, rounded
 from gencli.beams.search import Child, Search
-from gencli.events import Finish, Timings, Token
-from gencli.sequence import Sequence
+from gencli.core.events import Finish, Timings, Token
+from gencli.engine.sequence import Sequence
 from gencli.text.stream import StopRules, TextStream
 from tests.beams.harness import request
 from tests.engine.harness import TOKENIZER

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.admission import admission
 from gencli.beams.candidates import log_probabilities
-from gencli.events import Finish, Token
+from gencli.core.events import Finish, Token
+from gencli.engine.admission import admission
 from gencli.models.fake import FakeRunner
-from gencli.tokenizer import ByteTokenizer
+from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Env
 from processors.chain import Chain
 from processors.history import History

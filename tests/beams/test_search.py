@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
+from gencli.core.request import Limits, Stops
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
-from gencli.request import Limits, Stops
 from tests.beams.harness import LETTERS, engine, request, search, texts
 from tests.engine.harness import TOKENIZER, generate
 from tests.engine.harness import request as plain

@@ -12,10 +12,10 @@ import torch
 
 from gencli.beams.engine import ChoosingEngine
 from gencli.beams.score import rounded
-from gencli.events import Finish, Token
+from gencli.core.events import Finish, Token
+from gencli.core.request import Beams, Limits, Request
 from gencli.models.hf import HFRunner
-from gencli.request import Beams, Limits, Request
-from gencli.tokenizer import ByteTokenizer
+from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from tests.models.tiny_models import VOCAB, build
 

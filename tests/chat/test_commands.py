@@ -4,8 +4,8 @@ import pytest
 
 from gencli.chat.commands import COMMANDS, obey
 from gencli.chat.state import open_chat
+from gencli.core.events import Finish, Timings
 from gencli.errors import UsageError
-from gencli.events import Finish, Timings
 
 
 def test_help_lists_every_command(chat, scene):

@@ -5,8 +5,8 @@ from typer.main import get_command
 
 from gencli import __version__
 from gencli.cli.app import COMMANDS, make_app
-from gencli.cli.help import command_help
-from gencli.options import OPTIONS
+from gencli.cli.parser.help import command_help
+from gencli.config.options.run import OPTIONS
 
 
 def test_help_lists_every_command_and_flag_that_typer_knows(gencli):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.tab_words import stage_order, stage_values
+from gencli.config.tab_words import stage_order, stage_values
 
 SHELLS = ("bash", "zsh", "fish")
 

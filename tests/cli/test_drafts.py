@@ -2,8 +2,8 @@
 
 import pytest
 
-from gencli.cli.draft_report import draft_lines
-from gencli.events import Drafted, Finish, Timings
+from gencli.core.events import Drafted, Finish, Timings
+from gencli.results.draft_report import draft_lines
 from tests.cli.conftest import ROOT
 from tests.cli.test_output import valid
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from gencli.cli.drawing import Drawing
-from gencli.cli.pace import Pace
-from gencli.cli.progress import LoadBar, run_bar
+from gencli.cli.terminal.drawing import Drawing
+from gencli.cli.terminal.progress import LoadBar, run_bar
+from gencli.cli.terminal.rate import Pace
 
 
 class Screen:

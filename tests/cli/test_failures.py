@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gencli.cli.failures import explain
-from gencli.models.places import bundled_folder
+from gencli.models.files.locate import bundled_folder
 
 DEADLY = "a" * 28 + "b"
 

@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from gencli.cli.live import LiveWriter
-from gencli.cli.results import Results
-from gencli.events import Error, Token
+from gencli.cli.terminal.live import LiveWriter
+from gencli.core.events import Error, Token
+from gencli.results.results import Results
 from tests.cli.conftest import command
 from tests.cli.test_drawing import screen  # noqa: F401 - a fixture
 from tests.terminals import on_a_terminal

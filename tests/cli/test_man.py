@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from gencli.cli.man import pages
-from gencli.options import OPTIONS
+from gencli.cli.commands.man import pages
+from gencli.config.options.run import OPTIONS
 from tests.cli.test_terminal import commands
 
 

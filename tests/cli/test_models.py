@@ -8,9 +8,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from gencli.errors import ModelError
 from gencli.hub.cache import hub_models
-from gencli.models.calls import LogitsCall
-from gencli.models.card import ALONE_KINDS, kv_bytes, read_card
+from gencli.models.files.card import ALONE_KINDS, kv_bytes, read_card
 from gencli.models.hf import HFRunner
+from gencli.models.kv.calls import LogitsCall
 from tests.models.tiny_models import CONFIGS, build
 
 

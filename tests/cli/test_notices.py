@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.cli.help import command_help
+from gencli.cli.parser.help import command_help
 from tests.cli.conftest import ROOT
 
 CALENDAR = '[{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]'

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import torch
 
-from gencli.models.places import bundled_folder
+from gencli.models.files.locate import bundled_folder
 from tests.cli.conftest import ROOT
 
 SCHEMA = json.loads((ROOT / "docs" / "run-output.schema.json").read_text(encoding="utf-8"))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gencli.cli.pace import Meter, Pace
-from gencli.events import Error, Finish, Timings, Token
+from gencli.cli.terminal.rate import Meter, Pace
+from gencli.core.events import Error, Finish, Timings, Token
 
 
 def token(request, count, sample=0):

@@ -9,11 +9,11 @@ from gencli.batch.overrides import refuse_key
 from gencli.chat.commands import COMMANDS as SLASH
 from gencli.chat.show import find_option
 from gencli.cli.app import COMMANDS
-from gencli.environment import environment_layer
+from gencli.config.environment import environment_layer
+from gencli.config.options.run import OPTIONS
+from gencli.config.peers import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES
+from gencli.config.presets.keys import unknown_key
 from gencli.errors import UsageError
-from gencli.options import OPTIONS
-from gencli.peers import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES
-from gencli.presets.keys import unknown_key
 
 KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
 

@@ -4,10 +4,10 @@ import subprocess
 
 import pytest
 
-from gencli.cli.display import load_progress
-from gencli.cli.render import Voice
-from gencli.cli.thinking import LiveThinking
-from gencli.events import Token
+from gencli.cli.terminal.display import load_progress
+from gencli.cli.terminal.render import Voice
+from gencli.cli.terminal.thinking import LiveThinking
+from gencli.core.events import Token
 from tests.cli.conftest import LETTERS, command
 from tests.terminals import on_a_terminal
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from gencli.cli import prompts
-from gencli.cli.prompts import Prompts, read_prompts
+from gencli.cli.parser import prompts
+from gencli.cli.parser.prompts import Prompts, read_prompts
 from gencli.errors import UsageError
-from gencli.models.places import bundled_folder
+from gencli.models.files.locate import bundled_folder
 
 JSON = ("--format", "json", "--seed", "1", "--max-tokens", "4")
 

@@ -1,9 +1,9 @@
 """From what was typed to the requests that the engine gets: nothing is lost on the way."""
 
-from gencli.job import make_job, make_requests
-from gencli.request import Drafting, Limits, Request, Stops
-from gencli.settings import FLAG, resolve
-from gencli.tokenizer import ByteTokenizer
+from gencli.config.job import make_job, make_requests
+from gencli.config.settings import FLAG, resolve
+from gencli.core.request import Drafting, Limits, Request, Stops
+from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from processors.rng import derive
 

@@ -1,8 +1,8 @@
 """Layers: the later one wins, and every value knows where it came from."""
 
-from gencli.assembly import assemble
-from gencli.job import make_job
-from gencli.settings import DEFAULT, FLAG, resolve
+from gencli.config.chain import assemble
+from gencli.config.job import make_job
+from gencli.config.settings import DEFAULT, FLAG, resolve
 
 
 def test_later_layers_win_and_origins_are_kept():

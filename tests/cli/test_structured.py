@@ -333,8 +333,8 @@ def test_a_grammar_that_takes_too_long_is_exit_3_and_names_the_limit(gencli):
 
 @pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
 def test_a_limit_of_a_back_end_that_ends_a_text_is_named(gencli, monkeypatch, backend):
-    monkeypatch.setattr("processors.grammar.pace.WATCHED_SECONDS", -1.0)
-    monkeypatch.setattr("processors.grammar.pace.MAX_STEP_SECONDS", -1.0)
+    monkeypatch.setattr("processors.grammar.backends.slow_tokens.WATCHED_SECONDS", -1.0)
+    monkeypatch.setattr("processors.grammar.backends.slow_tokens.MAX_STEP_SECONDS", -1.0)
     result = gencli("run", "--model", "fake", "--regex", "[ab]{9}", "--grammar-backend", backend, "hi")
     assert (result.code, result.out) == (6, "")
     assert f"in {backend} a token took longer than the limit of -1 s" in result.err

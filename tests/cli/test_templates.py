@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gencli.cli.prompts import read_prompts
+from gencli.cli.parser.prompts import read_prompts
 from gencli.errors import UsageError
 from gencli.templates.prompt import PromptTemplate
 
@@ -154,7 +154,7 @@ def test_a_chat_refuses_the_template_of_a_preset_by_name(gencli, tmp_path):
 def test_show_prompt_has_the_special_tokens_and_needs_no_weights(gencli, tmp_path):
     import shutil
 
-    from gencli.models.places import bundled_folder
+    from gencli.models.files.locate import bundled_folder
 
     shutil.copytree(bundled_folder("tiny"), tmp_path / "m", ignore=shutil.ignore_patterns("*.safetensors"))
     expected = "<|bos|><|system|>Be brief.<|end|><|user|>hi<|end|><|assistant|>\n"

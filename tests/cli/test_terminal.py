@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gencli.cli.app import COMMANDS, make_app
-from gencli.cli.render import Terminal
-from gencli.models.places import bundled_folder
+from gencli.cli.terminal.render import Terminal
+from gencli.models.files.locate import bundled_folder
 from tests.terminals import begin, until_closed
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gencli import diagnosis
+from gencli.runtime import diagnosis
 from tests.cli.conftest import ROOT
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.options import OPTIONS, option
+from gencli.config.options.run import OPTIONS, option
 from processors.params import describe
 from processors.registry import builtin_registry
 

@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.cli.records import array_parts
-from gencli.jsontext import to_json
-from gencli.yamltext import to_yaml
+from gencli.cli.terminal.records import array_parts
+from gencli.json_text import to_json
+from gencli.yaml_text import to_yaml
 from tests.cli.conftest import FAKE
 from tests.cli.test_terminal import commands
 

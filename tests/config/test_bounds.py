@@ -5,11 +5,11 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 import pytest
 
 from gencli.batch.options import OWN
-from gencli.cli import bench
-from gencli.cli.bench_speculate import speculate
-from gencli.cli.models import PAGE
-from gencli.option import Option
-from gencli.options import OPTIONS
+from gencli.cli.commands import bench
+from gencli.cli.commands.bench_speculate import speculate
+from gencli.cli.commands.models import PAGE
+from gencli.config.options.option import Option
+from gencli.config.options.run import OPTIONS
 from processors.catalog import BUILTIN
 from processors.params import MOST, describe
 

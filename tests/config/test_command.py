@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
+from gencli.config.job import make_job
+from gencli.config.layers import gather, gather_presets
+from gencli.config.presets.keys import KEYS
+from gencli.config.presets.write import preset_text
 from gencli.errors import UsageError
-from gencli.job import make_job
-from gencli.presets.keys import KEYS
-from gencli.presets.write import preset_text
-from gencli.sources import gather, gather_presets
 from tests.cli.conftest import FAKE, ROOT
 from tests.config.test_presets import SHIPPED
 

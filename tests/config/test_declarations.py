@@ -9,11 +9,11 @@ from jsonschema import Draft202012Validator
 from typer.main import get_command
 
 from gencli.cli.app import make_app
-from gencli.cli.help import command_help, describe_option
-from gencli.environment import environment_layer
-from gencli.options import OPTIONS
-from gencli.presets.keys import KEYS, STRUCTURE, unknown_key
-from gencli.presets.schema import json_schema
+from gencli.cli.parser.help import command_help, describe_option
+from gencli.config.environment import environment_layer
+from gencli.config.options.run import OPTIONS
+from gencli.config.presets.keys import KEYS, STRUCTURE, unknown_key
+from gencli.config.presets.preset_schema import json_schema
 from processors.catalog import BUILTIN
 from processors.params import describe
 from tests.cli.conftest import ROOT

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gencli.batch.overrides import ROW_KEYS
-from gencli.options import OPTIONS
+from gencli.config.options.run import OPTIONS
 from processors.catalog import BUILTIN
 from processors.params import describe
 from tests.config.test_bounds import is_number, kinds

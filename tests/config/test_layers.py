@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from gencli.environment import environment_layer
+from gencli.config.environment import environment_layer
+from gencli.config.model_defaults import model_layer
+from gencli.config.settings import resolve
 from gencli.errors import ModelError, UsageError
-from gencli.model_defaults import model_layer
-from gencli.settings import resolve
 
 
 def generation_config(folder, **values):

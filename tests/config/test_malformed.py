@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gencli.cli.config_view import lint_report
+from gencli.cli.commands.config_view import lint_report
 from tests.cli.conftest import ROOT
 
 FILES = sorted((Path(__file__).parent / "malformed").glob("*.yaml"))

@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
-from gencli.job import make_job
-from gencli.model_defaults import _LACKING
-from gencli.sources import gather_presets
+from gencli.config.job import make_job
+from gencli.config.layers import gather_presets
+from gencli.config.model_defaults import _LACKING
 from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.history import History

@@ -2,12 +2,12 @@
 
 import pytest
 
+from gencli.config.layers import gather_presets
+from gencli.config.presets import find
+from gencli.config.presets.find import find_preset, list_presets
+from gencli.config.presets.stack import MAX_FILES, expand_preset, load_presets
 from gencli.errors import ConfigError
-from gencli.presets import find
-from gencli.presets.find import find_preset, list_presets
-from gencli.presets.stack import MAX_FILES, expand_preset, load_presets
-from gencli.presets.tree import PRESET_BOUNDS
-from gencli.sources import gather_presets
+from gencli.yaml_tree import PRESET_BOUNDS
 from tests.cli.conftest import FAKE, ROOT
 
 SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
@@ -63,9 +63,9 @@ def test_the_wheel_has_the_presets_where_they_are_looked_for(here, monkeypatch, 
     import tomllib
 
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
-    assert build["targets"]["wheel"]["force-include"] == {"configs": "gencli/presets/bundled"}
-    here("site/gencli/presets/bundled/mine.yaml", "n: 2\n")
-    monkeypatch.setattr(find, "_PACKAGE", tmp_path / "site" / "gencli" / "presets")
+    assert build["targets"]["wheel"]["force-include"] == {"configs": "gencli/configs"}
+    here("site/gencli/configs/mine.yaml", "n: 2\n")
+    monkeypatch.setattr(find, "_PACKAGE", tmp_path / "site" / "gencli")
     assert [name for name, _, _ in list_presets()] == ["mine"]
 
 

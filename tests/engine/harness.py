@@ -1,11 +1,11 @@
 """Runs requests on the fake model; what the engine's tests are written with."""
 
-from gencli.drafters.base import Drafter
-from gencli.engine import Engine
-from gencli.events import Error, Finish, Token
+from gencli.core.events import Error, Finish, Token
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
-from gencli.request import Limits, Request
-from gencli.tokenizer import ByteTokenizer
+from gencli.speculative.base import Drafter
+from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from processors.rng import derive
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.request import Limits
+from gencli.core.request import Limits
 from tests.engine.harness import Error, generate
 from tests.engine.test_jump import BACKENDS, off, record, tokens_of
 

@@ -5,21 +5,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gencli.drafters.adaptive import AdaptiveDrafter
-from gencli.drafters.model import ModelDrafter
-from gencli.drafters.ngram import NgramDrafter
+from gencli.core.request import Drafting, Guidance, Limits, Verification
 from gencli.models.fake import FakeRunner
 from gencli.models.hf import HFRunner
-from gencli.request import Drafting, Guidance, Limits, Verification
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.ngram import NgramDrafter
 from tests.beams.harness import request as search
 from tests.beams.harness import texts as searched
-from tests.drafters.cases import LETTERS, WIDTH, everything, outcomes
 from tests.engine.harness import request
 from tests.models.tiny_models import build
 from tests.sham import CUDA, on_sham, sham_device
+from tests.speculative.cases import LETTERS, WIDTH, everything, outcomes
 
-READ = ("tolist", "gencli/chosen.py:read")  # of what a step chose: the one thing that the host waits for
-READ_DRAFT = ("tolist", "gencli/drafters/chooser.py:__call__")  # of a draft model's choice, once a pass
+READ = ("tolist", "gencli/engine/step_result.py:read")  # the one wait of the host: what a step chose
+READ_DRAFT = ("tolist", "gencli/speculative/draft_sampler.py:__call__")  # a draft model's choice, once a pass
 
 
 class Counting(FakeRunner):
@@ -138,6 +138,6 @@ def test_prompts_chunks_and_decoding_share_steps_on_a_model(kind):
         seen.clear()  # of what loading tried: it may wait, steps may not
         assert outcomes(requests, runner=runner, max_batch=3, step_tokens=16) == here
     new_cache = (
-        {("tensor of host values", "gencli/models/calls.py:__call__")} if kind == "falcon_h1" else set()
+        {("tensor of host values", "gencli/models/kv/calls.py:__call__")} if kind == "falcon_h1" else set()
     )
     assert set(seen.waits) == {READ} | new_cache

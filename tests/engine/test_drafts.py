@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from gencli.core.request import Stops
 from gencli.models.fake import FakeRunner
-from gencli.request import Stops
 from processors.catalog import BUILTIN
 from processors.chain import Chain
 from processors.testing.examples import EXAMPLES

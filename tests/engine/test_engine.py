@@ -6,9 +6,9 @@ from collections import defaultdict
 import pytest
 import torch
 
+from gencli.core.request import Limits, Stops
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
-from gencli.request import Limits, Stops
 from processors.chain import Chain
 from processors.errors import ProcessorsError
 from tests.engine.harness import (

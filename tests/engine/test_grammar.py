@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.drafters.base import Drafter
-from gencli.request import Stops
+from gencli.core.request import Stops
+from gencli.speculative.base import Drafter
 from processors.catalog import FrequencyParams, GrammarParams
 from processors.chain import Chain
 from tests.engine.harness import Error, Scripted, generate, request

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.request import Stops
+from gencli.core.request import Stops
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from tests.engine.harness import TOKENIZER, Scripted, generate, request

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gencli.drafters.ngram import NgramDrafter
+from gencli.core.request import Drafting, Guidance
+from gencli.core.step import Feed, StepPlan
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
-from gencli.plan import Feed, StepPlan
-from gencli.request import Drafting, Guidance
+from gencli.speculative.ngram import NgramDrafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.guidance import fold

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.drafters.base import Drafter
-from gencli.engine import Engine
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
-from gencli.models.resolve import ModelChoice, load
-from gencli.request import Limits, Request
+from gencli.runtime.models import ModelChoice, load
+from gencli.speculative.base import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from tests.engine.harness import TOKENIZER, Finish, Scripted, Token, generate, request

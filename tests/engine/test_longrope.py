@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from gencli.beams.engine import ChoosingEngine
-from gencli.drafters.base import Drafter
-from gencli.drafters.model import ModelDrafter
-from gencli.drafters.ngram import NgramDrafter
-from gencli.drafters.suffix import SuffixDrafter
-from gencli.events import Error, Finish, Token
+from gencli.core.events import Error, Finish, Token
+from gencli.core.request import Beams, Guidance, Limits, Request
 from gencli.models.hf import HFRunner
-from gencli.request import Beams, Guidance, Limits, Request
-from gencli.tokenizer import ByteTokenizer
+from gencli.speculative.base import Drafter
+from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.ngram import NgramDrafter
+from gencli.speculative.suffix import SuffixDrafter
+from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from tests.models.fresh import FreshRunner
 from tests.models.tiny_models import SWITCH, VOCAB, long_rope

@@ -2,11 +2,11 @@
 
 import pytest
 
-from gencli.engine import Engine
-from gencli.events import Error, Finish, Token
+from gencli.core.events import Error, Finish, Token
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
-from gencli.models.resolve import ModelChoice, load
-from gencli.request import Limits, Request
+from gencli.runtime.models import ModelChoice, load
 from tests.engine.harness import engine, generate, request, texts
 
 REQUESTS = [request(f"Row {n}", max_tokens=5 + n, chain='ban=["a"] | temperature=0.9') for n in range(9)]

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gencli.prefixes import Match, Prefixes, shared_length
+from gencli.core.prefixes import Match, Prefixes, shared_length
 
 
 def plain_length(a, b):

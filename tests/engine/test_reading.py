@@ -3,10 +3,10 @@
 import pytest
 
 from gencli.beams.engine import ChoosingEngine
-from gencli.events import Error, Finish, Reading, Token
+from gencli.core.events import Error, Finish, Reading, Token
+from gencli.core.request import Beams
 from gencli.models.fake import FakeRunner
-from gencli.reading import PromptProgress
-from gencli.request import Beams
+from gencli.results.prompt_progress import PromptProgress
 from tests.engine.harness import TOKENIZER, request
 
 LONG = "x" * 300

@@ -7,10 +7,10 @@ from itertools import islice
 import pytest
 
 from gencli.beams.engine import ChoosingEngine
-from gencli.events import Finish
+from gencli.core.events import Finish
+from gencli.core.request import Limits
 from gencli.models.fake import FakeRunner
-from gencli.request import Limits
-from gencli.structured.attempts import Attempts
+from gencli.runtime.attempts import Attempts
 from tests.engine.harness import TOKENIZER, engine, generate, request
 
 MANY = 1_000_000

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.engine import Engine
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
 from gencli.models.fake import FakeRunner
 from gencli.models.hf import HFRunner
-from gencli.models.resolve import ModelChoice, load
-from gencli.request import Limits, Request
-from gencli.tokenizer import ByteTokenizer
+from gencli.runtime.models import ModelChoice, load
+from gencli.text.tokenizer import ByteTokenizer
 from processors.rng import derive
 from tests.engine.harness import TOKENIZER, Scripted, engine, generate, request, texts
 from tests.models.tiny_models import build

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.engine import Engine
-from gencli.lookahead import WINDOW
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
+from gencli.engine.queue_order import WINDOW
 from gencli.models.fake import FakeRunner
 from gencli.models.hf import HFRunner
-from gencli.request import Limits, Request
-from gencli.tokenizer import ByteTokenizer
+from gencli.text.tokenizer import ByteTokenizer
 from tests.engine.harness import engine, generate, request, texts
 from tests.engine.test_sessions import Onward, Watched
 from tests.models.tiny_models import build

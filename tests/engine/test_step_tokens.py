@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.budget import fitting
-from gencli.drafters.adaptive import AdaptiveDrafter
-from gencli.drafters.suffix import SuffixDrafter
+from gencli.core.request import Drafting, Guidance
+from gencli.engine.token_budget import fitting
 from gencli.models.fake import FakeRunner
-from gencli.request import Drafting, Guidance
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.suffix import SuffixDrafter
 from processors.policy import Verification
-from tests.drafters.cases import LETTERS, WIDTH, outcomes
 from tests.engine.harness import request
+from tests.speculative.cases import LETTERS, WIDTH, outcomes
 
 ROWS = 6
 POLICIES = ["match", "rejection", "lossy-typical"]

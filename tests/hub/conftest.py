@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.models.places import bundled_folder
+from gencli.models.files.locate import bundled_folder
 from tests.cli.conftest import gencli  # noqa: F401 - a fixture
 from tests.hub.server import Hub, Repo
 

@@ -9,8 +9,8 @@ from gencli.errors import ModelError
 from gencli.hub.cache import find_snapshot, missing_files, place_of
 from gencli.hub.fetch import fetch, plan_fetch
 from gencli.hub.names import HubName
-from gencli.models.identity import identify
-from gencli.models.resolve import ModelChoice, load
+from gencli.models.files.identity import identify
+from gencli.runtime.models import ModelChoice, load
 from tests.hub.conftest import TOKEN, shards
 from tests.hub.server import COMMIT, Fault, Repo
 

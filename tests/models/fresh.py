@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gencli.core.step import StepPlan
 from gencli.models.base import ModelSpec
 from gencli.models.hf import context_of
-from gencli.plan import StepPlan
 
 
 class FreshRunner:

@@ -6,11 +6,11 @@ from typing import ClassVar
 import torch
 import transformers as hf
 
-from gencli.engine import Engine
-from gencli.events import Token
+from gencli.core.events import Token
+from gencli.core.request import Guidance, Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.request import Guidance, Limits, Request
-from gencli.tokenizer import ByteTokenizer
+from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Processor
 from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from gencli.engine import Engine
-from gencli.events import Error, Token
+from gencli.core.events import Error, Token
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.models.resolve import ModelChoice, load
-from gencli.request import Limits, Request
-from gencli.tokenizer import ByteTokenizer, Tokenizer
+from gencli.runtime.models import ModelChoice, load
+from gencli.text.tokenizer import ByteTokenizer, Tokenizer
 from processors.chain import Chain
 from tests.models.tiny_models import build
 

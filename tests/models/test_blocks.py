@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gencli.models.blocks import fill_gaps, make_block, room_for, split_feeds
-from gencli.plan import Feed
+from gencli.core.step import Feed
+from gencli.models.kv.padded import fill_gaps, make_block, room_for, split_feeds
 
 CPU = torch.device("cpu")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.base import ModelRunner
 from gencli.models.fake import FakeRunner
-from gencli.models.lanes import ContractError
-from gencli.plan import Feed, StepPlan
+from gencli.models.kv.lengths import ContractError
 
 FIRST_OF_SEED_7 = [1.6464473009109497, -1.4013984203338623, -1.0695080757141113]
 

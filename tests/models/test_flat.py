@@ -8,10 +8,10 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.models.blocks import room_for
-from gencli.models.flat import FLAT_MODELS, make_flat
+from gencli.core.step import Feed, StepPlan
 from gencli.models.hf import HFRunner
-from gencli.plan import Feed, StepPlan
+from gencli.models.kv.flat import FLAT_MODELS, make_flat
+from gencli.models.kv.padded import room_for
 from tests.models.tiny_models import CONFIGS, VOCAB, base
 
 CPU = torch.device("cpu")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from gencli.errors import ModelError
-from gencli.models.card import read_card
-from gencli.models.checkpoint import open_checkpoint
-from gencli.models.places import bundled_folder
-from gencli.models.template import declared_template
+from gencli.models.files.card import read_card
+from gencli.models.files.checkpoint import open_checkpoint
+from gencli.models.files.locate import bundled_folder
+from gencli.models.files.template import declared_template
 from gencli.templates import renderer as renderer_module
-from gencli.tokenizer import HFTokenizer
+from gencli.text.tokenizer import HFTokenizer
 from processors.child import Child
 
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

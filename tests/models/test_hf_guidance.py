@@ -4,12 +4,12 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.drafters.ngram import NgramDrafter
-from gencli.engine import Engine
-from gencli.guidance.amateur import load_amateurs
-from gencli.models.places import bundled_folder
-from gencli.models.resolve import ModelChoice, load
-from gencli.request import Guidance, Limits, Request
+from gencli.core.request import Guidance, Limits, Request
+from gencli.engine.engine import Engine
+from gencli.models.files.locate import bundled_folder
+from gencli.runtime.contrast import load_amateurs
+from gencli.runtime.models import ModelChoice, load
+from gencli.speculative.ngram import NgramDrafter
 from tests.models.guided import CASES, build, by_engine, by_library, engine, generated, request
 
 torch.set_num_threads(1)

@@ -8,14 +8,14 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.engine import Engine
+from gencli.core.events import Error
+from gencli.core.request import Guidance, Limits, Request
+from gencli.core.step import Feed, StepPlan
+from gencli.engine.engine import Engine
 from gencli.errors import ModelError
-from gencli.events import Error
 from gencli.models.hf import HFRunner
-from gencli.models.lanes import ContractError
-from gencli.plan import Feed, StepPlan
-from gencli.request import Guidance, Limits, Request
-from gencli.tokenizer import ByteTokenizer
+from gencli.models.kv.lengths import ContractError
+from gencli.text.tokenizer import ByteTokenizer
 from tests.models.loops import Job, decode
 from tests.models.tiny_models import VOCAB, base, build
 

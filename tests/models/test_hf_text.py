@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.hf import HFRunner
-from gencli.plan import Feed, StepPlan
 from tests.models.loops import Job, after_rollback, decode, decode_with_drafts
 from tests.models.tiny_models import CONFIGS, NO_ROLLBACK, PROMPTS, build, continued
 
@@ -89,7 +89,7 @@ def test_lanes_join_while_others_decode(case: Case) -> None:
 
 
 def test_growing_buffers_keep_what_lanes_hold(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gencli.models.kv.STEP", 4)
+    monkeypatch.setattr("gencli.models.kv.cache.STEP", 4)
     assert decode(case.runner(), case.jobs([6, 0, 4, 2], every=5), count=COUNT) == case.texts
 
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gencli.diagnosis import examine
+from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
+from gencli.models.device import pick_device, pick_dtype
 from gencli.models.hf import HFRunner
-from gencli.models.placement import pick_device, pick_dtype
-from gencli.plan import Feed, StepPlan
+from gencli.runtime.diagnosis import examine
 from tests.models.tiny_models import build
 
 CPU = torch.device("cpu")

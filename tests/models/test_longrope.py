@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from gencli.core.step import Feed, StepPlan
 from gencli.models.hf import HFRunner
-from gencli.models.own_cache import OwnCacheLanes
-from gencli.plan import Feed, StepPlan
+from gencli.models.kv.per_request import OwnCacheLanes
 from tests.models.fresh import FreshRunner
 from tests.models.loops import Job, decode, decode_with_drafts
 from tests.models.tiny_models import LONG_ROPE, SWITCH, VOCAB, long_rope

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gencli.bench.llama import random_llama
-from gencli.models.packed import PackedLinear, can_pack, pack
+from gencli.models.onednn import PackedLinear, can_pack, pack
 
 pytestmark = pytest.mark.skipif(not can_pack(), reason="this machine has no such product")
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.engine import Engine
+from gencli.core.events import Error, Finish
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.errors import ModelError
-from gencli.events import Error, Finish
 from gencli.models.hf import HFRunner
-from gencli.models.own_cache import OwnCacheLanes
-from gencli.models.slots import SlotLanes
-from gencli.request import Limits, Request
-from gencli.tokenizer import ByteTokenizer
+from gencli.models.kv.per_request import OwnCacheLanes
+from gencli.models.kv.shared import SlotLanes
+from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from tests.engine.harness import Scripted
 from tests.models.fresh import FreshRunner

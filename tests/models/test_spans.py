@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from gencli.core.step import Feed, StepPlan
 from gencli.models.hf import HFRunner
-from gencli.models.spans import lane_attention, mark_spans
-from gencli.plan import Feed, StepPlan
+from gencli.models.kv.lane_attention import lane_attention, mark_spans
 from tests.models.tiny_models import build
 
 

@@ -12,10 +12,10 @@ import torch
 
 from gencli.cli.app import main
 from gencli.errors import ModelError, UsageError
-from gencli.models.backend import choose_lanes
-from gencli.models.lanes import LaneLengths
-from gencli.models.own_cache import OwnCacheLanes
-from gencli.models.places import bundled_folder
+from gencli.models.files.locate import bundled_folder
+from gencli.models.kv.choose import choose_lanes
+from gencli.models.kv.lengths import LaneLengths
+from gencli.models.kv.per_request import OwnCacheLanes
 from gencli.models.spread import Spread, check_plan
 from tests.models.tiny_models import base
 

@@ -6,7 +6,7 @@ from gencli.errors import PluginError
 from gencli.plugins.registry import make_registry
 
 DRAFTER = """
-from gencli.drafters.base import Drafter
+from gencli.speculative.base import Drafter
 
 
 class Same(Drafter):
@@ -98,7 +98,7 @@ def test_one_that_cannot_be_made_exits_with_4(plugin, gencli):
 )
 def test_drafts_that_are_drawn_have_a_distribution(plugin, gencli, logits):
     body = f"return [Drawn((97,), ({logits},), (0.5,)) for ask in asks]"
-    code = "import torch\nfrom gencli.drafters.base import Drawn\n" + DRAFTER.replace(
+    code = "import torch\nfrom gencli.speculative.base import Drawn\n" + DRAFTER.replace(
         "return [[ask.tokens[-1]] * ask.most for ask in asks]", body
     )
     found = gencli("run", *RUN, "--plugin", plugin(code), "--draft", "same", "--verify", "rejection")

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gencli.beams.engine import ChoosingEngine
-from gencli.engine import Engine
+from gencli.core.request import Beams
+from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.plugins.adapter import adapt
-from gencli.request import Beams
 from processors.base import Followed, Processor
 from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain

@@ -5,7 +5,7 @@ from itertools import product
 
 import torch
 
-from gencli.tokenizer import ByteTokenizer
+from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Admission, Env
 from processors.history import History
 from processors.pipeline import Pipeline

@@ -5,7 +5,7 @@ import json
 from gencli.structured.calls.embedded import Schemas
 from gencli.structured.plan import Audit, Finding, Plan, Variant
 from gencli.structured.schema.validate import Validator
-from processors.grammar.constraint import Constraint
+from processors.constraint import Constraint
 
 
 def choose(schema):

@@ -7,12 +7,12 @@ from concurrent.futures import Future
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.structured import compiling
-from gencli.structured.compiling import compile_plan
+from gencli.runtime import grammars as compiling
+from gencli.runtime.grammars import compile_plan
 from gencli.structured.plan import Audit, Plan, Variant
+from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.grammar.compiler import GrammarCompiler
-from processors.grammar.constraint import Constraint
+from processors.grammar.compile.compiler import GrammarCompiler
 from tests.processors.grammar.kit import env_of
 
 

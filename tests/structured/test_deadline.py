@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from gencli.errors import ConfigError
+from gencli.runtime.grammars import compile_plan
 from gencli.structured.audit.choose import choose
-from gencli.structured.compiling import compile_plan
 from gencli.structured.deadline import Deadline
 from gencli.structured.errors import OutOfTime
 from gencli.structured.schema.check import check_schema

@@ -6,7 +6,7 @@ import pytest
 
 from gencli.errors import ConfigError
 from gencli.structured.notations.grammars import plan_grammar
-from processors.grammar.constraint import Constraint
+from processors.constraint import Constraint
 from tests.structured.backends import accepts, all_accept
 
 # A grammar, the letters of its texts, and how many texts of up to five letters it has.

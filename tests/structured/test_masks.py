@@ -6,7 +6,7 @@ import pytest
 
 from gencli.structured.audit.choose import candidate
 from processors.base import Env
-from processors.grammar.backend import load_backend
+from processors.grammar.backends.base import load_backend
 from processors.testing import ToyVocabulary
 from scripts.measure_schemas import BACKENDS, cases, observed
 

@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gencli.text.pieces import byte_alphabet
-from gencli.tokenizer import HFTokenizer
+from gencli.text.tokenizer import HFTokenizer
 
 TEXTS = [
     "Hello, world! It's 3 o'clock -  two  spaces",

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from gencli.text.detok import WindowDecoder
-from gencli.tokenizer import ByteTokenizer
+from gencli.text.tokenizer import ByteTokenizer
 
 BYTE_LEVEL = ["byte-level", "gpt-2", "qwen2"]
 FALLBACK = ["llama-like", "metaspace", "gemma-like"]

@@ -9,7 +9,7 @@ import pytest
 from gencli.errors import UsageError
 from gencli.text.loops import MAX_PERIOD, LoopDetector
 from gencli.text.stream import Delta, Finish, StopRules, TextStream
-from gencli.tokenizer import ByteTokenizer
+from gencli.text.tokenizer import ByteTokenizer
 
 BOS, EOS = 256, 257
 

@@ -9,12 +9,12 @@ import pytest
 import tokenizers
 from tokenizers import Regex, decoders, models, processors
 
-from gencli.engine import Engine
+from gencli.core.events import Error, Finish
+from gencli.core.request import Limits, Request
+from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
-from gencli.events import Error, Finish
 from gencli.models.fake import FakeRunner
-from gencli.request import Limits, Request
-from gencli.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from gencli.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 from processors.chain import Chain
 from tests.text.conftest import wrap
 
@@ -192,7 +192,7 @@ def test_both_kinds_are_tokenizers(make):
 
 
 def test_importing_the_module_imports_neither_torch_nor_transformers():
-    code = "import sys, gencli.tokenizer, gencli.text.stream; print(*sys.modules)"
+    code = "import sys, gencli.text.tokenizer, gencli.text.stream; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "transformers", "regex"} & set(done.stdout.split())
 

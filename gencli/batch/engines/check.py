@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from gencli.config.settings import Settings
 from gencli.errors import UsageError
-from gencli.settings import Settings
 
 __all__ = ["check_engine", "check_settings"]
 

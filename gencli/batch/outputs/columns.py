@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
 from gencli.batch.survey import Kind
-from gencli.jsontext import to_json
+from gencli.json_text import to_json
 
 __all__ = ["COLUMNS", "TextTarget", "flat", "table_columns"]
 

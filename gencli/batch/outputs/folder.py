@@ -17,7 +17,7 @@ from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
 from gencli.errors import UsageError
 from gencli.files import beside, sync_folder
-from gencli.jsontext import to_json
+from gencli.json_text import to_json
 
 __all__ = ["INDEX", "FolderOfTexts", "check_replaceable", "folder_of_texts", "safe_name"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gencli.batch.openai import response_line
 from gencli.batch.outputs.columns import TextTarget
 from gencli.batch.records import Outcome
-from gencli.jsontext import to_json
+from gencli.json_text import to_json
 
 __all__ = ["JsonLines", "OpenAILines"]
 

@@ -19,7 +19,7 @@ from gencli.structured.rewrite.normal import rewrite as rewritten_for
 from gencli.structured.schema.drafts import Draft, draft_of
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import walk
-from processors.grammar.constraint import Constraint
+from processors.constraint import Constraint
 
 __all__ = ["Candidate", "candidate", "choose"]
 
@@ -65,8 +65,9 @@ def choose(
     """The variants of a schema in the order in which they are tried, and why.
 
     `extra` allows additional properties where the schema is silent, `any_order` properties in any order;
-    `rewrite=False` gives the schema to the back ends as it stands, without what they refuse. So does a rewriting
-    that takes too long. SchemaError if nothing satisfies the schema, OutOfTime when the deadline is over.
+    `rewrite=False` gives the schema to the back ends as it stands, without what they refuse. So does a
+    rewriting that takes too long. SchemaError if nothing satisfies the schema, OutOfTime when the deadline
+    is over.
     """
     names = _BACKENDS if backend == "auto" else (backend,)
     found = [

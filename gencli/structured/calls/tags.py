@@ -16,7 +16,7 @@ from gencli.structured.notations.regexes import plan_regex
 from gencli.structured.plan import Audit, Finding, Plan, Variant
 from gencli.structured.schema.document import parse
 from gencli.structured.schema.pointers import child
-from processors.grammar.constraint import Constraint
+from processors.constraint import Constraint
 
 __all__ = ["TagCheck", "plan_structural_tag"]
 

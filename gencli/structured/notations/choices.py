@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gencli.errors import ConfigError
 from gencli.structured.plan import Audit, Plan, Variant
-from processors.grammar.constraint import Constraint
+from processors.constraint import Constraint
 
 __all__ = ["ChoiceCheck", "plan_choices"]
 

@@ -10,7 +10,7 @@ from gencli.structured.notations.grammar_reader import read_grammar
 from gencli.structured.notations.grammar_writer import ebnf_text, lark_text
 from gencli.structured.notations.lark_reader import read_lark
 from gencli.structured.plan import Audit, Finding, Plan, Variant
-from processors.grammar.constraint import Constraint
+from processors.constraint import Constraint
 
 __all__ = ["plan_grammar", "plan_lark"]
 

@@ -17,7 +17,7 @@ from gencli.errors import ConfigError
 from gencli.structured.notations.regex_reader import read_regex
 from gencli.structured.notations.syntax import Chars, Choice, Node, Repeat, Sequence, code_point, has_letters
 from gencli.structured.plan import Audit, Finding, Plan, Variant
-from processors.grammar.constraint import Constraint
+from processors.constraint import Constraint
 
 __all__ = ["RegexCheck", "class_text", "count_text", "plan_regex", "regex_text"]
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from gencli.files import open_regular
-from gencli.presets.tree import Bounds, Fault
-from gencli.presets.tree import parse as parse_yaml
 from gencli.structured.errors import DocumentError, SchemaError
 from gencli.structured.files import YAML, named_file
 from gencli.structured.schema.check import MAX_BYTES, check_size
 from gencli.structured.schema.concise import parse_concise
 from gencli.structured.schema.document import parse
+from gencli.yaml_tree import Bounds, Fault
+from gencli.yaml_tree import parse as parse_yaml
 
 __all__ = ["read_schema"]
 

@@ -11,14 +11,14 @@ import torch
 
 from gencli.text.pieces import byte_alphabet
 from processors.base import Env
-from processors.grammar.backend import Ask, load_backend
-from processors.grammar.bits import words
-from processors.grammar.canonical import Speller
-from processors.grammar.closing import Closer
-from processors.grammar.constraint import Constraint
-from processors.grammar.filling import mask_of
-from processors.grammar.habits import Signs
-from processors.grammar.vocabulary import GrammarVocabulary
+from processors.constraint import Constraint
+from processors.grammar.backends.base import Ask, load_backend
+from processors.grammar.backends.bits import words
+from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
+from processors.grammar.backends.fill import mask_of
+from processors.grammar.state.closing import Closer
+from processors.grammar.state.forced_tokens import Speller
+from processors.grammar.state.json_statistics import Signs
 from processors.testing import ToyVocabulary
 
 TEXTS = ("ab", "aba", "abab cat", "the cat sat", "é", "éa 😀", "日本", "ba\n\nba", "aa" * 9)

@@ -1,0 +1,1 @@
+"""One module a command; what only shows a command's result stands beside it."""

@@ -1,0 +1,51 @@
+"""`gencli batch`: many rows from files to files, none lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gencli.batch.options import BATCH_OPTIONS
+from gencli.batch.plan import make_plan
+from gencli.cli.follower import followed
+from gencli.cli.parser.command import make_command
+from gencli.cli.parser.page import Page
+from gencli.cli.terminal.interrupts import interrupts
+from gencli.cli.terminal.quiet import quiet_libraries
+
+__all__ = ["PAGE", "command", "run"]
+
+PAGE = Page(
+    """\
+Usage: gencli batch [OPTIONS] [INPUT]...
+
+Generate a text for each row of files: JSON Lines, JSON, CSV, TSV, Parquet, text;
+also .gz, .zst, folders, patterns, URLs, and - for stdin. Every finished row is
+safe in OUTPUT.journal; a run that was cut short goes on with --resume:
+    gencli batch prompts.jsonl -o out.jsonl --resume
+""",
+    BATCH_OPTIONS,
+    "INPUT",
+)
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run, PAGE)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Run the batch; the exit code."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.commands.run
+    if (code := followed(given)) is not None:
+        return code
+    plan = make_plan(tuple(arguments), given, os.environ)
+    with (
+        interrupts(signal.SIGINT, signal.SIGTERM) as handler,
+        quiet_libraries(is_on="debug" not in given),
+    ):
+        from gencli.cli.commands.batch_run import run_batch
+
+        return run_batch(plan, handler)

@@ -1,0 +1,96 @@
+"""The rows of a batch on Ray: what a worker is told, and what it does with that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+from gencli import __version__
+from gencli.batch.engines.base import RowEngine
+from gencli.batch.engines.cluster import connected, fair_share
+from gencli.batch.overrides import RowJobs
+from gencli.batch.prepare import Batch
+from gencli.cli.commands.batch_loop import open_loop
+from gencli.cli.terminal.quiet import quiet_libraries
+from gencli.cli.terminal.render import Voice
+from gencli.config.settings import FLAG, Layer, resolve
+from gencli.errors import UsageError
+from gencli.plugins.registry import make_registry
+
+__all__ = ["open_pool"]
+
+_WORKERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Orders:
+    """What a worker has to know to run the rows as this process would."""
+
+    version: str
+    folder: str
+    layers: tuple[Layer, ...]
+    is_chat: bool
+    keep_input: bool
+    are_guided: bool
+
+
+class _Recorder(Voice):
+    """Nobody reads the stderr of a worker: what it would say are notices of its engine."""
+
+    def __init__(self) -> None:
+        super().__init__(is_quiet=True)
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        """Remember a line."""
+        self.said.append(text.removeprefix("Notice: "))
+
+
+@contextmanager
+def open_pool(batch: Batch, voice: Voice, *, is_chat: bool) -> Iterator[RowEngine]:
+    """Workers on Ray that have loaded their models. Raises UsageError where Ray lacks what they need."""
+    plan, settings = batch.plan, batch.settings
+    workers = plan["workers"] or _WORKERS
+    # A seed that was chosen at random is chosen once.
+    layers = (*settings.layers, Layer.of(FLAG, {"seed": batch.jobs.base.seed}))
+    orders = _Orders(__version__, os.getcwd(), layers, is_chat, plan["keep_input"], batch.jobs.are_guided)
+    with connected() as (place, there):
+        share = fair_share(
+            there, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
+        )
+        voice.say(f"Notice: Ray on {place} runs {workers} workers, each with {share}.")
+        from gencli.batch.engines.pool import Pool
+
+        window = 2 * settings["max_batch"]  # as many as run wait beside them
+        pool = Pool(partial(_open, orders), workers=workers, share=share, window=window)
+        pool.wait()
+        yield pool
+
+
+@contextmanager
+def _open(orders: _Orders) -> Iterator[RowEngine]:
+    """In a worker: the model, and the loop that runs rows on it."""
+    if orders.version != __version__:
+        raise UsageError(
+            f"A worker has gencli {__version__}, and the batch was begun with {orders.version}.",
+            hint="Install the same version on every node.",
+        )
+    with suppress(OSError):  # paths may be relative; on a node that lacks the folder they cannot be
+        os.chdir(orders.folder)
+    with quiet_libraries():
+        plugins = resolve(*orders.layers)["plugin"]
+        settings = resolve(*orders.layers, registry=make_registry(plugins))
+        voice = _Recorder()
+        with open_loop(
+            RowJobs(settings),
+            settings,
+            is_chat=orders.is_chat,
+            are_guided=orders.are_guided,
+            keep_input=orders.keep_input,
+            voice=voice,
+        ) as loop:
+            loop.notices.extend(voice.said)
+            yield loop

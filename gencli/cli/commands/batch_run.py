@@ -1,0 +1,249 @@
+"""The part of `gencli batch` that needs torch: rows in, outcomes kept, the output at the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gencli.batch.capacity import plan_rows
+from gencli.batch.journal import Journal
+from gencli.batch.places import Places
+from gencli.batch.plan import Plan
+from gencli.batch.prepare import Batch, prepare
+from gencli.batch.progress import Progress
+from gencli.batch.records import Row
+from gencli.batch.store import JournalStore, Store, StreamStore
+from gencli.batch.summary import Summary
+from gencli.batch.survey import Kind, Survey
+from gencli.cli.commands.batch_generate import End, generate_rows
+from gencli.cli.commands.batch_preview import preview
+from gencli.cli.terminal.display import load_progress
+from gencli.cli.terminal.interrupts import Interrupts
+from gencli.cli.terminal.render import Sink, Voice, say
+from gencli.cli.terminal.tables import size
+from gencli.config.job import notices
+from gencli.config.settings import Layer, resolve
+from gencli.errors import UsageError
+from gencli.files import replaced
+from gencli.json_text import to_json
+from gencli.lock import locked
+from gencli.plugins.notices import plugin_notices
+
+__all__ = ["run_batch"]
+
+_MESSAGES = 20  # of errors that --summary has
+_EXIT = {"interrupted": 130, "stopped": 7}
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all steps of a run know."""
+
+    batch: Batch
+    survey: Survey
+    voice: Voice
+    sink: Sink
+    handler: Interrupts
+
+
+def run_batch(plan: Plan, handler: Interrupts) -> int:
+    """Run the batch; the exit code."""
+    batch = prepare(plan, os.environ)
+    voice, sink = Voice(is_quiet=batch.settings["quiet"]), Sink()
+    for text in (
+        *batch.input.notices,
+        *batch.settings.notices(),
+        *(["The log keeps runs, and no batches; a batch has its journal."] if batch.settings["log"] else []),
+        *notices(batch.jobs.base, (), has_rows=True),
+    ):
+        voice.say(f"Notice: {text}")
+    if plan["dry_run"]:
+        return preview(batch, sink)
+    if batch.places is None:
+        survey = _survey(batch, voice)
+        return _streamed(_Run(_sized(batch, voice), survey, voice, sink, handler))
+    with locked(batch.places.output, hint="Wait until it has ended, or name another --output."):
+        batch.places.claim(plan)
+        if batch.places.is_complete(plan):
+            voice.say(f"{batch.places.output} is complete: there is nothing to go on with.")
+            return 0
+        survey = _survey(batch, voice)
+        return _journalled(_Run(_sized(batch, voice), survey, voice, sink, handler), batch.places)
+
+
+def _survey(batch: Batch, voice: Voice) -> Survey:
+    """Read all rows. What lets no row run, or more faults than errors are allowed, is refused here."""
+    faults: list[Row] = []
+    misnamed: list[Row] = []
+
+    def note(row: Row) -> None:
+        if not faults:
+            faults.append(row)
+        if not misnamed and row.failure and row.failure.is_of_columns:
+            misnamed.append(row)
+
+    survey = batch.survey(note)
+    if survey.num_read and survey.num_misnamed == survey.num_read:
+        raise UsageError(f"No row of the input can run. {_said(misnamed[0])}")
+    allowed = batch.plan.max_errors
+    if allowed is not None and survey.num_faults > allowed:
+        raise UsageError(
+            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {_said(faults[0])}",
+            hint="--dry-run lists them all.",
+        )
+    jobs = batch.jobs
+    if not survey.num_chats and survey.num_faults < survey.num_rows:
+        _refuse_untold_tools(batch)
+    for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
+        voice.say(f"Notice: {text}")
+    return survey
+
+
+def _refuse_untold_tools(batch: Batch) -> None:
+    """Raise UsageError where no prompt names any of the tools, which only a chat template would tell."""
+    names = batch.jobs.base.untold_tools
+    if names and not any(name in (row.prompt or "") for row in batch.rows() for name in names):
+        raise UsageError(
+            f"{batch.settings.name('tools')} is told to the chat template, which no row uses, and no prompt "
+            "names a tool: the model would not know of them.",
+            hint="Add --chat, or name the tools in the prompts.",
+        )
+
+
+def _sized(batch: Batch, voice: Voice) -> Batch:
+    """The batch with the number of samples that the memory allows, if that is to be planned.
+
+    A run that goes on keeps the number that it began with, where another one may change texts.
+    """
+    if batch.plan["max_batch"] != "auto" and batch.plan["kv_memory"] is None:
+        return batch
+    number = batch.begun_with("--max-batch")
+    if number is None or batch.is_free:
+        plan = plan_rows(batch)
+        each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""
+        voice.say(f"Notice: {plan.max_batch} samples run side by side{each}.")
+        number = plan.max_batch
+    settings = batch.settings
+    layers = *settings.layers, Layer.of("planned", {"max_batch": number})
+    return replace(batch, settings=resolve(*layers, registry=settings.registry))
+
+
+def _said(row: Row) -> str:
+    """A faulty row's place in the input and what is wrong with it."""
+    return f"{row.record.place}: {row.failure.message if row.failure else ''}"
+
+
+def _streamed(run: _Run) -> int:
+    """Results go where nothing can lie beside them: each is written as soon as its turn has come."""
+    plan = run.batch.plan
+    progress = Progress(run.survey.num_rows)
+    with run.batch.output.open(_kept(run), stdout=run.sink) as writer:
+        store = StreamStore(writer, by_row=plan["order"] == "input", has_timings=not plan["no_timings"])
+        end = _generated(run, store, progress)
+        store.close()
+    return _finished(run, progress, end)
+
+
+def _journalled(run: _Run, places: Places) -> int:
+    """Results are kept in the journal until all are there; then the output is written from it."""
+    plan = run.batch.plan
+    with load_progress(run.batch.settings["model"], run.voice, "Hashing") as on_bytes:
+        journal = run.batch.open_journal(places, run.survey, on_bytes)
+    try:
+        progress, end = _kept_safe(run, journal)
+        is_needed = end.status != "complete" or progress.failed or plan["keep_journal"]
+        if not is_needed:
+            journal.remove()
+    except Exception:
+        say(f"What is finished is safe in {places.journal}; --resume goes on.")
+        raise
+    finally:
+        journal.close()
+    if end.status != "complete":
+        run.voice.say(f"{progress.done:,} rows are safe in {places.journal}; --resume goes on.")
+    elif progress.failed:
+        run.voice.say(f"{places.journal} stays: --resume --retry-errors takes the failed rows once more.")
+    return _finished(run, progress, end)
+
+
+def _kept_safe(run: _Run, journal: Journal) -> tuple[Progress, End]:
+    plan, (done, failed) = run.batch.plan, journal.counts()
+    if plan["retry_errors"]:
+        done, failed = done - failed, 0
+    progress = Progress(run.survey.num_rows, before=done, failed_before=failed)
+    store = JournalStore(journal, with_failed=plan["retry_errors"])
+    end = _generated(run, store, progress)
+    if end.status == "complete":
+        store.write(
+            run.batch.output, _kept(run), by_row=plan["order"] == "input", has_timings=not plan["no_timings"]
+        )
+    return progress, end
+
+
+def _kept(run: _Run) -> Mapping[str, Kind]:
+    return run.survey.columns if run.batch.plan["keep_input"] else {}
+
+
+def _generated(run: _Run, store: Store, progress: Progress) -> End:
+    if progress.done == run.survey.num_rows:  # no model is needed for the rest
+        return End("complete", 0)
+    end = generate_rows(
+        run.batch,
+        store,
+        progress,
+        is_chat=run.batch.jobs.base.is_chat or run.survey.has_only_chats,
+        voice=run.voice,
+        sink=run.sink,
+        handler=run.handler,
+    )
+    if end.status == "complete" and progress.done != run.survey.num_rows:
+        raise UsageError(
+            f"The input had {run.survey.num_rows:,} rows at first and {progress.done:,} when it was run.",
+            hint="Let nothing write to it meanwhile.",
+        )
+    return end
+
+
+def _finished(run: _Run, progress: Progress, end: End) -> int:
+    """Sum up; the exit code."""
+    summary = _summary(run, progress, end)
+    for line in summary.lines():
+        run.voice.say(line)
+    if (path := run.batch.plan["summary"]) is not None:
+        try:
+            with replaced(Path(path)) as file:
+                file.write((to_json(summary.to_dict(), indent=2) + "\n").encode())
+        except OSError as error:
+            raise UsageError(f"--summary {path}: cannot be written: {error.strerror}.") from error
+    return _EXIT.get(end.status, 7 if progress.failed else 0)
+
+
+def _summary(run: _Run, progress: Progress, end: End) -> Summary:
+    tally, rates = progress.tally, progress.rates(time.monotonic())
+    return Summary(
+        status=end.status,
+        rows=run.survey.num_rows,
+        done=progress.done,
+        succeeded=progress.done - progress.failed,
+        failed=progress.failed,
+        resumed=progress.before,
+        prompt_tokens=tally.prompt_tokens,
+        prompt_tokens_read=tally.prompt_tokens_read,
+        prompt_tokens_copied=tally.prompt_tokens_copied,
+        completion_tokens=tally.completion_tokens,
+        finish_reasons=dict(tally.reasons),
+        errors=dict(tally.errors),
+        seconds=round(rates["seconds"], 3),
+        rows_per_second=round(rates["rows_per_second"], 3),
+        tokens_per_second=round(rates["tokens_per_second"], 3),
+        occupancy=round(rates["occupancy"], 4),
+        max_batch=end.max_batch,
+        seed=run.batch.jobs.base.seed,
+        model=run.batch.settings["model"],
+        output=str(run.batch.output.path or "stdout"),
+        drafts=dict(tally.drafts) or None,
+        error_messages=tally.frequent[:_MESSAGES],
+    )

@@ -1,0 +1,181 @@
+"""`gencli bench speculate`: what drafts bring, by their number and that of the texts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gencli.cli.terminal.quiet import quiet_libraries
+from gencli.cli.terminal.records import FORMS, record_text
+from gencli.cli.terminal.render import Sink, say
+from gencli.cli.terminal.tables import table
+from gencli.config.options.drafts import NO_DRAFTER
+from gencli.config.options.option import MAX_BATCH
+from gencli.errors import UsageError
+from gencli.files import MAX_PROMPT, read_file
+from processors.params import whole
+
+if TYPE_CHECKING:
+    from gencli.bench.speculate import DraftGain
+
+__all__ = ["speculate"]
+
+_HEAD = ("rows", "drafts", "plain tok/s", "tok/s", "tokens a forward", "accepted", "drafting", "verifying",
+         "expected", "measured")  # fmt: skip
+_STORIES = ("Once upon a time", "Mood: happy\nStory:", "One day a girl found a box.", "Dear Mia,")
+_Model = Annotated[str, typer.Option("--model", metavar="MODEL", help="The model whose text it is.")]
+_Draft = Annotated[str, typer.Option("--draft", metavar="NAME", help="What drafts, as in gencli run.")]
+_Drafts = Annotated[
+    str, typer.Option("--draft-tokens", metavar="LIST", help="Numbers of drafts: 0..8, or 1,2,4.")
+]
+_Rows = Annotated[str, typer.Option("--rows", metavar="LIST", help="Numbers of texts side by side.")]
+_Tokens = Annotated[
+    int, typer.Option("--max-tokens", min=8, max=1_000_000, metavar="N", help="Tokens of a text.")
+]
+_Steps = Annotated[
+    int, typer.Option("--steps", min=1, max=1_000_000, metavar="N", help="Steps that are timed of each kind.")
+]
+_Prompts = Annotated[
+    Path | None,
+    typer.Option(
+        "--prompts", metavar="FILE", help='JSON lines with "prompt"; beginnings of stories if not given.'
+    ),
+]
+_Heat = Annotated[float, typer.Option("--temperature", min=0.0, max=1e6, metavar="T", help="0 is greedy.")]
+_Dtype = Annotated[
+    str, typer.Option("--dtype", metavar="NAME", help="Type of the weights, as in gencli run.")
+]
+_Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
+_Cpu = Annotated[
+    bool, typer.Option("--cpu-time", help="Count the CPU seconds of the process, for a busy machine.")
+]
+_Format = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
+
+
+def speculate(
+    model: _Model = "tiny",
+    draft: _Draft = "tiny-draft",
+    draft_tokens: _Drafts = "0..8",
+    rows: _Rows = "1,4,16",
+    max_tokens: _Tokens = 128,
+    steps: _Steps = 20,
+    prompts: _Prompts = None,
+    temperature: _Heat = 0.0,
+    dtype: _Dtype = "float32",
+    threads: _Threads = 1,
+    cpu_time: _Cpu = False,
+    form: _Format = "text",
+) -> int:
+    """Plain and drafted steps in turns, in one process."""
+    lengths, counts = _numbers("--draft-tokens", draft_tokens, 0, 64), _numbers("--rows", rows, 1, MAX_BATCH)
+    if draft == NO_DRAFTER:
+        raise UsageError("--draft is none, so there is nothing to measure.", hint="Name a drafter.")
+    texts = _read(prompts) if prompts else _STORIES
+    with quiet_libraries():
+        gains = _gains(
+            model,
+            draft,
+            texts,
+            counts,
+            dtype=dtype,
+            threads=threads,
+            lengths=lengths,
+            steps=steps,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            clock=time.process_time if cpu_time else time.perf_counter,
+        )
+    _write(gains, form)
+    kind = "CPU seconds" if cpu_time else "seconds"
+    say(
+        f"{dtype}, {threads} thread(s), medians of {steps} steps in {kind}; plain steps and those with "
+        "drafts take turns. Drafting and verifying are in plain steps."
+    )
+    return 0
+
+
+def _gains(
+    model: str,
+    draft: str,
+    texts: Sequence[str],
+    counts: Sequence[int],
+    *,
+    dtype: str,
+    threads: int,
+    **probing: Any,
+) -> list[DraftGain]:
+    """The gains with each number of rows; `probing` is what `measure_drafts` is told beside it."""
+    import torch
+
+    from gencli.bench.speculate import measure_drafts
+    from gencli.runtime.drafters import bare_drafter
+    from gencli.runtime.models import ModelChoice, load
+
+    torch.set_num_threads(threads)
+    choice = ModelChoice(model, dtype=dtype, max_batch=max(counts))
+    loaded = load(choice)
+    drafter = bare_drafter(draft, loaded, choice)
+    for text in drafter.notices:
+        say(f"Notice: {text}")
+    return [
+        gain
+        for count in counts
+        for gain in measure_drafts(loaded.runner, loaded.tokenizer, drafter, texts, rows=count, **probing)
+    ]
+
+
+def _write(gains: Sequence[DraftGain], form: str) -> None:
+    from gencli.bench.speculate import best, break_even
+
+    tops, even = best(gains), break_even(gains)
+    if form != "text":
+        found = {"gains": [asdict(gain) for gain in gains], "best": {str(g.rows): g.drafts for g in tops},
+                 "break_even_rows": even}  # fmt: skip
+        Sink().write(record_text(found, form))
+        return
+    Sink().write(table([_HEAD, *map(_line, gains)]))
+    for top in tops:
+        Sink().write(f"Best with {top.rows} row(s): {top.drafts} drafts, {top.speedup:.2f} times plain.\n")
+    Sink().write(f"{_verdict(even, tops[-1].rows)}\n")
+
+
+def _verdict(even: float | None, most: int) -> str:
+    if even is None:
+        return f"Break-even: beyond {most} row(s)."
+    return f"Break-even: at about {even:.0f} row(s)." if even else "Break-even: drafts lose with any rows."
+
+
+def _line(gain: DraftGain) -> tuple[str, ...]:
+    rate = "" if gain.acceptance is None else f"{gain.acceptance:.0%}"
+    speeds = (f"{gain.plain_tokens_per_second:.1f}", f"{gain.tokens_per_second:.1f}")
+    costs = (f"{gain.draft:.2f}", f"{gain.verify:.2f}")
+    ends = (f"{gain.expected:.2f}", f"{gain.speedup:.2f}")
+    return str(gain.rows), str(gain.drafts), *speeds, f"{gain.tokens_per_forward:.2f}", rate, *costs, *ends
+
+
+def _numbers(flag: str, given: str, least: int, most: int) -> tuple[int, ...]:
+    """Of "0..8" all from 0 to 8, of "1,4,16" these."""
+    first, dots, last = given.partition("..")
+    parts = [first, last] if dots else given.split(",")
+    found = [number for part in parts if (number := whole(part.strip())) is not None]
+    if len(found) < len(parts):
+        raise UsageError(f"{flag} {given[:60]!r} is no list of numbers.", hint="Write 0..8, or 1,4,16.")
+    if min(found) < least or max(found) > most:
+        raise UsageError(f"{flag} {given!r} has to name numbers from {least} to {most}.")
+    if dots and found[0] > found[1]:
+        raise UsageError(f"{flag} {given!r} runs backwards.", hint=f"Write {found[1]}..{found[0]}.")
+    return tuple(range(found[0], found[1] + 1)) if dots else tuple(found)
+
+
+def _read(path: Path) -> tuple[str, ...]:
+    try:
+        lines = read_file(path, MAX_PROMPT, pipes=True).decode().splitlines()
+        return tuple(json.loads(line)["prompt"] for line in lines if line.strip())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"--prompts {path} cannot be read as JSON lines with prompts: {error}") from None

@@ -1,0 +1,56 @@
+"""`gencli chat`: what was typed, checked before a model is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gencli.chat.state import CHAT_OPTIONS, open_chat
+from gencli.cli.fetching import fetch_models
+from gencli.cli.follower import followed
+from gencli.cli.parser.command import make_command
+from gencli.cli.parser.page import Page
+from gencli.cli.terminal.interrupts import interrupts
+from gencli.cli.terminal.quiet import quiet_libraries
+from gencli.cli.terminal.render import Voice
+from gencli.config.job import notices
+
+__all__ = ["PAGE", "command", "run"]
+
+PAGE = Page(
+    """\
+Usage: gencli chat [OPTIONS]
+
+Talk with a model. On a terminal, /help lists the commands, Ctrl-C stops an
+answer and keeps its beginning, Ctrl-D leaves. A pipe is read turn by turn, one
+a line, commands included, and stdout gets the answers:
+    printf 'Hello!\\nWho are you?\\n' | gencli chat
+""",
+    CHAT_OPTIONS,
+)
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run, PAGE)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Talk until there is no further turn; the exit code."""
+    if (code := followed(given)) is not None:
+        return code
+    chat = open_chat(given)
+    voice = Voice(is_quiet=chat.settings["quiet"])
+    if fetch_models(chat.settings, chat.job.registry, voice):
+        chat = open_chat(given)  # with what the model's files ask for
+    settings = chat.settings
+    for text in (*settings.notices(), *notices(chat.job, ())):
+        voice.say(f"Notice: {text}")
+    if settings["log"]:
+        voice.say("Notice: The log keeps runs, and no chats; /save keeps a chat.")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.commands.run
+    with interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
+        from gencli.cli.commands.talk import talk
+
+        return talk(chat, voice=voice, handler=handler)

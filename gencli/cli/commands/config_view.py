@@ -1,0 +1,106 @@
+"""What `gencli config` prints: tables of values and origins, faults, differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gencli.cli.commands.chain_view import chain_rows, chain_table
+from gencli.cli.terminal.tables import table
+from gencli.config.job import Job, make_job
+from gencli.config.options.run import OPTIONS, Option
+from gencli.config.presets.find import describe, find_preset, list_presets
+from gencli.config.presets.read import shown
+from gencli.config.presets.stack import expand_preset
+from gencli.config.settings import Settings, resolve
+from gencli.errors import GencliError
+from gencli.files import open_regular
+from gencli.json_text import to_json
+from gencli.plugins.registry import make_registry
+from processors.errors import ProcessorsError
+from processors.registry import Registry
+
+__all__ = ["config_json", "config_table", "differences", "lint_report", "preset_table"]
+
+
+def preset_table() -> str:
+    """Name, place and first comment line of every preset."""
+    rows = [(name, label, _sentence(path)) for name, label, path in list_presets()]
+    return table([("preset", "from", "what it is for"), *rows])
+
+
+def config_table(settings: Settings, job: Job) -> str:
+    """Every option and its origin, then the chain."""
+    rows = [
+        (entry.key, to_json(settings[entry.key]), settings.where(entry.key)) for entry in _plain(settings)
+    ]
+    return table([("key", "value", "origin"), *rows]) + "\n" + chain_table(job)
+
+
+def config_json(settings: Settings, job: Job) -> str:
+    """The same as a JSON object."""
+    values = {
+        entry.key: {"value": settings[entry.key], "origin": settings.where(entry.key)}
+        for entry in _plain(settings)
+    }
+    return to_json({"settings": values, "chain": chain_rows(job)}, indent=2) + "\n"
+
+
+def differences(one: Settings, other: Settings, *, names: tuple[str, str]) -> str:
+    """A row for every value that is not the same in both."""
+    tables = _all_values(one), _all_values(other)
+    keys = [key for key in {**tables[0], **tables[1]} if tables[0].get(key) != tables[1].get(key)]
+    rows = [(key, *(to_json(values[key]) if key in values else "-" for values in tables)) for key in keys]
+    return table([("value", *names), *rows]) if rows else f"{names[0]} and {names[1]} give the same run.\n"
+
+
+def lint_report(files: Sequence[str], registry: Registry | None = None) -> list[str]:
+    """What is wrong with the files, and with those that they extend: a line for each fault, once."""
+    registry = registry or make_registry()
+    lines: dict[str, None] = {}
+    for name in files:
+        try:
+            found = list(_faults(name, registry))
+        except (GencliError, ProcessorsError) as error:
+            found = [f"{name}: {error}"]
+        lines.update(dict.fromkeys(found))
+    return list(lines)
+
+
+def _faults(name: str, registry: Registry) -> Iterator[str]:
+    path = Path(name).resolve() if Path(name).is_file() else find_preset(name)
+    presets = expand_preset(path, registry)
+    messages = [message for preset in presets for message in preset.messages()]
+    yield from messages
+    if messages:
+        return
+    try:  # each key is right; do they stand together?
+        make_job(resolve(*(preset.layer() for preset in presets), registry=registry))
+    except (GencliError, ProcessorsError) as error:
+        yield f"{shown(presets[-1].path)}: {error}"
+
+
+def _plain(settings: Settings) -> Iterator[Option]:
+    """The options that the chain does not show."""
+    for entry in OPTIONS:
+        if not entry.field and (not entry.flag_only or settings.is_given(entry.key)):
+            yield entry
+
+
+def _all_values(settings: Settings) -> dict[str, object]:
+    """Values of options by key, and of stages by name and field; the order of the chain is one of them."""
+    job = make_job(settings)
+    values: dict[str, object] = {entry.key: settings[entry.key] for entry in _plain(settings)}
+    del values["chain"], values["temperature_last"]
+    values["order"] = [name for name, _ in job.chain]
+    for name, params in job.assembly.chain:
+        values.update({f"{name}.{key}": value for key, value in params.to_mapping().items()})
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def _sentence(path: Path) -> str:
+    try:
+        with open_regular(path) as file:
+            return describe(file.readline(800))[:200]
+    except OSError as error:
+        return f"({error.strerror})"

@@ -1,0 +1,206 @@
+"""The part of `gencli run` that needs torch: load, submit, follow the events, sum up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import torch
+
+from gencli.beams.engine import ChoosingEngine
+from gencli.cli.report import RunInfo, errors, stats, summary
+from gencli.cli.terminal.display import load_progress, open_writers
+from gencli.cli.terminal.interrupts import Interrupts
+from gencli.cli.terminal.render import Sink, Voice, say
+from gencli.cli.terminal.writers import Writer
+from gencli.config.job import Job, make_requests
+from gencli.config.settings import Settings
+from gencli.config.structure import Structure
+from gencli.core.events import Error
+from gencli.core.request import Request
+from gencli.errors import GencliError
+from gencli.models.files.identity import ModelIdentity, identify_model
+from gencli.models.files.vocabulary import OnTokenizer, idle_ends
+from gencli.models.spread import Spread
+from gencli.results.results import Results
+from gencli.runtime.attempts import Attempts
+from gencli.runtime.contrast import load_amateurs
+from gencli.runtime.drafters import make_drafter
+from gencli.runtime.grammars import Compiled, Compiling
+from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.text.tokenizer import Tokenizer, no_template
+from processors.errors import ProcessorsError
+
+__all__ = ["Beside", "generate", "load_model", "model_choice", "model_identity"]
+
+Beside = Callable[[Results, RunInfo], Writer]
+_COMPANY = (
+    "In {dtype} a text may depend on what is computed beside it: other samples, the batch size, drafts, and "
+    "where a batch was cut. With --dtype float32 it does not."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """All that a run needs: the model, an engine on it, and the job with the grammar that compiled."""
+
+    job: Job
+    loaded: Loaded
+    load_seconds: float
+    engine: ChoosingEngine
+    compiled: Compiled | None
+
+
+def generate(
+    job: Job,
+    prompts: Sequence[str],
+    settings: Settings,
+    *,
+    sink: Sink,
+    voice: Voice,
+    handler: Interrupts,
+    beside: Sequence[Beside] = (),
+) -> int:
+    """Run the job; the exit code. `beside` make what else takes the events, after the result is written."""
+    with ExitStack() as stack:
+        ready = _prepare(job, len(prompts), settings, voice, stack)
+        engine, job = ready.engine, ready.job
+        attempts = Attempts(engine)
+        requests = list(make_requests(job, prompts, ready.loaded.tokenizer))
+        refused = _submit(attempts, requests, job.structure)
+        num_said = _say_notices(engine, voice)
+        is_partial = job.structure is None or job.structure.is_partial
+        results = Results(prompts, job.n, is_partial=is_partial)
+        identity = None if settings["format"] == "text" else model_identity(settings, voice)
+        chain_run = engine.effective(requests[0]).chain
+        info = RunInfo(settings["model"], chain_run, job, ready.compiled, identity)
+        handler.on_first = engine.interrupt
+        writers = open_writers(settings, sink, results, info, voice, stack)
+        writers += [make(results, info) for make in beside]
+        for event in chain(refused, attempts.run()):
+            results.add(event)
+            for writer in writers:
+                writer.add(event)
+        for writer in writers:
+            writer.close()
+    _say_notices(engine, voice, num_said)
+    _sum_up(results, info, ready, settings, voice)
+    return results.exit_code
+
+
+def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Voice, stack: ExitStack) -> _Ready:
+    """Load the model and, beside that, compile the grammar."""
+    compiling = Compiling(job.structure, settings["grammar_timeout"])
+    stack.callback(compiling.close)
+    loaded, seconds = load_model(
+        settings,
+        voice,
+        companions=job.guidance.is_on,
+        has_company=num_prompts * job.num_drawn > 1 or job.is_drafted,
+        is_chat=job.is_chat,
+        on_tokenizer=compiling.begin,
+    )
+    compiler, compiled = compiling.finish(loaded)
+    if compiled is not None:
+        job = job.on(compiled.variant.constraint)
+        for text in compiled.passed_over:
+            voice.say(f"Notice: {text} {compiled.variant.constraint.backend} takes its place.")
+    engine = ChoosingEngine(
+        loaded.runner,
+        loaded.tokenizer,
+        max_batch=settings["max_batch"],
+        registry=job.registry,
+        drafter=make_drafter(settings["draft"], loaded, model_choice(settings), registry=job.registry),
+        grammars=compiler,
+        amateurs=load_amateurs(settings["contrast"], loaded, model_choice(settings)),
+    )
+    return _Ready(job, loaded, seconds, engine, compiled)
+
+
+def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Voice) -> None:
+    for error in errors(results):
+        say(error)
+    for line in summary(results, info):
+        voice.say(line)
+    if settings["stats"]:
+        spec, threads = ready.loaded.runner.spec, torch.get_num_threads()
+        for line in stats(results, info, spec, load_seconds=ready.load_seconds, threads=threads):
+            voice.say(line)
+
+
+def _say_notices(engine: ChoosingEngine, voice: Voice, num_said: int = 0) -> int:
+    """Say what the engine has to say beyond what was said; how much that is by now."""
+    for text in engine.notices[num_said:]:
+        voice.say(f"Notice: {text}")
+    return len(engine.notices)
+
+
+def model_choice(settings: Settings) -> ModelChoice:
+    """Which model the settings name, and how it is to be loaded."""
+    return ModelChoice(
+        name=settings["model"],
+        dtype=settings["dtype"],
+        device=settings["device"],
+        max_batch=settings["max_batch"],
+        trust_remote_code=settings["trust_remote_code"],
+        spread=Spread(settings["device_map"], settings["tp"]),
+    )
+
+
+def load_model(
+    settings: Settings,
+    voice: Voice,
+    *,
+    companions: bool,
+    has_company: bool,
+    is_chat: bool = False,
+    on_tokenizer: OnTokenizer | None = None,
+) -> tuple[Loaded, float]:
+    """The model, with lanes for companions or without, and how long it took.
+
+    `has_company` says that texts are computed beside others, or beside drafts: there is a notice where that
+    may change them. `on_tokenizer` is called before the weights are read, and a model without the chat
+    template that `is_chat` asks for is refused (ModelError).
+    """
+
+    def begin(tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
+        if is_chat and not tokenizer.has_chat_template:
+            raise no_template(tokenizer.name)
+        if on_tokenizer is not None:
+            on_tokenizer(tokenizer, width, eos_ids)
+
+    if settings["threads"] is not None:
+        torch.set_num_threads(settings["threads"])
+    choice = replace(model_choice(settings), companions=companions)
+    start = time.monotonic()
+    with load_progress(choice.name, voice) as on_bytes:
+        loaded = load(choice, on_bytes=on_bytes, on_tokenizer=begin)
+    spec = loaded.runner.spec
+    for notice in (*spec.notices, *idle_ends(spec.eos_ids, loaded.tokenizer, spec.vocab_size)):
+        voice.say(f"Notice: {notice}")
+    if has_company and not spec.is_batch_invariant:
+        voice.say(f"Notice: {_COMPANY.format(dtype=str(spec.dtype).removeprefix('torch.'))}")
+    return loaded, time.monotonic() - start
+
+
+def model_identity(settings: Settings, voice: Voice) -> ModelIdentity | None:
+    """Revision and hash of the model; None for `fake`. Hashing is shown where it takes long."""
+    with load_progress(settings["model"], voice, "Hashing") as on_bytes:
+        return identify_model(settings["model"], on_bytes)
+
+
+def _submit(attempts: Attempts, requests: Sequence[Request], structure: Structure | None) -> list[Error]:
+    """Hand over the requests. One that does not fit fails alone; if none fits, its error is the run's."""
+    refused: list[list[Error]] = []
+    for request in requests:
+        try:
+            attempts.submit(request, structure)
+        except (GencliError, ProcessorsError) as error:
+            if len(refused) == len(requests) - 1:
+                raise
+            samples = range(request.n)
+            refused.append([Error(request.id, j, type(error).__name__, str(error), "") for j in samples])
+    return [event for events in refused for event in events]

@@ -1,0 +1,221 @@
+"""`gencli man`: manual pages in roff, made from the same declarations as the help."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gencli import __version__
+from gencli.cli.app import COMMANDS, EXIT_CODES, make_app
+from gencli.cli.failures import unknown_word
+from gencli.cli.parser.command import make_command
+from gencli.cli.parser.help import describe_option, signature
+from gencli.cli.parser.page import Page, values_of
+from gencli.cli.terminal.render import Sink, say
+from gencli.config.options.option import SECTIONS, Option
+from gencli.errors import UsageError
+from gencli.files import replaced
+
+__all__ = ["PAGE", "command", "pages", "run"]
+
+PAGE = Page(
+    """\
+Usage: gencli man [COMMAND]... [OPTIONS]
+
+Show the manual page of gencli, or of a command, as in gencli man config show. On
+a terminal man(1) shows it, elsewhere its source is printed. With --output all
+pages are written into a folder, for man's own search path:
+    gencli man --output ~/.local/share/man/man1
+""",
+    (
+        Option(("--output", "-o"), str, "Write all pages into this folder.", "Output", metavar="DIR"),
+        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+    ),
+    "[COMMAND]...",
+    tuple(COMMANDS),
+)
+_SUMMARY = "generate text with a local language model"
+_VARIABLES = (
+    "Every option has an environment variable: GENCLI_TOP_K is --top-k. Values also come from presets "
+    "(--preset) and from your own defaults (gencli config edit); flags are the strongest."
+)
+_ESCAPES = str.maketrans(
+    {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", '"': r"\(dq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Manual:
+    """What a page is made of; `options` are signatures and sentences, by section."""
+
+    words: str
+    summary: str
+    usage: Sequence[str]
+    text: str
+    options: Mapping[str, Sequence[tuple[str, str]]]
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run, PAGE)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Show a page, or write all of them; the exit code."""
+    folder = values_of(PAGE, given)["output"]
+    if folder is not None and arguments:
+        raise UsageError("--output writes all pages.", hint="Leave the command out.")
+    found = pages()
+    if folder is not None:
+        return _write(found, Path(folder))
+    words = " ".join(arguments)
+    name = f"gencli {words}".strip().replace(" ", "-")
+    if name not in found:
+        first = words.partition(" ")[0]
+        known = [page[7:].replace("-", " ") for page in found if page.startswith(f"gencli-{first}-")]
+        raise unknown_word("gencli man", words, known or list(COMMANDS))
+    sink = Sink()
+    if not (sink.is_terminal and _shown(found[name])):
+        sink.write(found[name])
+    return 0
+
+
+def pages() -> dict[str, str]:
+    """The roff source of every page by its name, as in gencli-config-show."""
+    manuals = list(_manuals())
+    names = [_name(manual) for manual in manuals]
+    return {_name(manual): _page(manual, names) for manual in manuals}
+
+
+def _write(found: Mapping[str, str], folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in found.items():
+            with replaced(folder / f"{name}.1") as file:
+                file.write(text.encode())
+    except OSError as error:
+        raise UsageError(f"--output {folder}: cannot be written: {error.strerror}.") from error
+    say(f"{len(found)} pages are in {folder}.")
+    return 0
+
+
+def _shown(text: str) -> bool:
+    """Show a page with man(1); whether that could do it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.1"
+        path.write_text(text, encoding="ascii")
+        try:
+            return subprocess.call(["man", "-l", str(path)], stderr=subprocess.DEVNULL) == 0
+        except OSError:
+            return False
+
+
+def _manuals() -> Iterator[_Manual]:
+    from typer.main import get_command
+
+    table = [(name, text) for name, text in COMMANDS.items()]
+    usage = ["gencli COMMAND [OPTIONS] ..."]
+    general = [("--version", "Print the version and exit."), ("-h, --help", "Print the help and exit.")]
+    text = "Generate text with a local language model through a visible chain of logits processors."
+    yield _Manual("", _SUMMARY, usage, text, {"Commands": table, "Options": general})
+    app: Any = get_command(make_app(COMMANDS))
+    for name, made in app.commands.items():
+        yield from _of_command(name, made, COMMANDS[name])
+
+
+def _of_command(words: str, made: Any, summary: str) -> Iterator[_Manual]:
+    """The page of a command, and those of the commands in it."""
+    summary = summary[0].lower() + summary[1:].rstrip(".")
+    inner = getattr(made, "commands", None)
+    if inner:
+        table = [(name, one.help) for name, one in inner.items()]
+        yield _Manual(words, summary, [f"gencli {words} COMMAND [OPTIONS] ..."], "", {"Commands": table})
+        for name, one in inner.items():
+            yield from _of_command(f"{words} {name}", one, one.help)
+    elif page := getattr(made.callback, "page", None):
+        yield _of_page(words, summary, page)
+    else:
+        yield _of_parameters(words, summary, made)
+
+
+def _of_page(words: str, summary: str, page: Page) -> _Manual:
+    head, _, text = page.usage.partition("\n\n")
+    usage = [line.removeprefix("Usage:").strip() for line in head.splitlines()]
+    options: dict[str, list[tuple[str, str]]] = {}
+    for one in sorted(page.options, key=lambda entry: SECTIONS.index(entry.section)):
+        options.setdefault(one.section, []).append((signature(one), describe_option(one)))
+    return _Manual(words, summary, usage, text, options)
+
+
+def _of_parameters(words: str, summary: str, made: Any) -> _Manual:
+    """The page of a command whose parameters are its function's."""
+    options, arguments = [], []
+    for one in made.params:
+        if not one.opts[0].startswith("-"):
+            arguments.append((one.metavar or one.name.upper()) + ("..." if one.nargs == -1 else ""))
+        else:
+            flags = ", ".join(sorted([*one.opts, *one.secondary_opts], key=len))
+            options.append((f"{flags} {one.metavar or ''}".strip(), one.help or ""))
+    usage = " ".join([f"gencli {words}", *(["[OPTIONS]"] if options else []), *arguments])
+    return _Manual(words, summary, [usage], "", {"Options": options} if options else {})
+
+
+def _name(manual: _Manual) -> str:
+    return f"gencli {manual.words}".strip().replace(" ", "-")
+
+
+def _page(manual: _Manual, names: Sequence[str]) -> str:
+    """The roff source of a page; `names` are those of all pages."""
+    name = _name(manual)
+    title = _escaped(name.upper())
+    lines = [f'.TH {title} 1 "" "gencli {_escaped(__version__)}" "gencli manual"']
+    lines += [".SH NAME", rf"{_escaped(name)} \- {_escaped(manual.summary)}", ".SH SYNOPSIS", ".nf"]
+    lines += [*map(_line, manual.usage), ".fi"]
+    if manual.text:
+        lines += [".SH DESCRIPTION", *_paragraphs(manual.text)]
+    plain = ("Commands", "Options")
+    if set(manual.options) - set(plain):
+        lines.append(".SH OPTIONS")
+    for section, rows in manual.options.items():
+        lines.append(f".SH {section.upper()}" if section in plain else f'.SS "{_escaped(section)}"')
+        for flag, text in rows:
+            lines += [".TP", rf"\fB{_escaped(flag)}\fR", _line(text)]
+    if manual.words in ("", "run", "batch", "chat"):
+        lines += [".SH ENVIRONMENT", _line(_VARIABLES)]
+    lines += [".SH EXIT STATUS", _line(EXIT_CODES.replace("\n", " "))]
+    near = [other for other in names if other != name and _is_near(other, name)]
+    if near:
+        lines += [".SH SEE ALSO", ",\n".join(rf"\fB{_escaped(other)}\fR(1)" for other in near)]
+    return "\n".join(lines) + "\n"
+
+
+def _is_near(other: str, name: str) -> bool:
+    """Whether a page is the one above another, or right below it."""
+    return other.rpartition("-")[0] == name or name.rpartition("-")[0] == other
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Lines that are indented are examples, and stay as they are."""
+    is_example = False
+    for line in text.splitlines():
+        if line.startswith("    ") != is_example:
+            is_example = not is_example
+            yield ".PP\n.RS 4\n.nf" if is_example else ".fi\n.RE"
+        yield _line(line.strip()) if line.strip() else ".PP"
+    if is_example:
+        yield ".fi\n.RE"
+
+
+def _line(text: str) -> str:
+    """A line of text; a sign that begins a request of roff is no longer the first."""
+    escaped = _escaped(text)
+    return rf"\&{escaped}" if escaped.startswith(".") else escaped
+
+
+def _escaped(text: str) -> str:
+    escaped = text.translate(_ESCAPES)
+    return "".join(char if char.isascii() else rf"\[u{ord(char):04X}]" for char in escaped)

@@ -1,0 +1,229 @@
+"""`gencli models`: what lies on this machine, what it would take to run it, how it gets there and goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gencli.cli.commands.models_hub import Shown, alias, cache_line, partial_json, partial_line, pull, remove
+from gencli.cli.parser.command import make_command
+from gencli.cli.parser.page import Page, values_of, word_of
+from gencli.cli.terminal.records import FORMAT, record_text
+from gencli.cli.terminal.render import Sink
+from gencli.cli.terminal.tables import size, table
+from gencli.config.options.option import MAX_BATCH, Option
+from gencli.config.tab_words import folders, models
+from gencli.errors import ModelError, UsageError
+from gencli.hub.cache import cached_models
+from gencli.models.files.aliases import read_aliases
+from gencli.models.files.card import Card, kv_bytes, read_card
+from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local
+from gencli.models.files.vocabulary import grammar_support
+from processors.params import MOST, Bounds
+
+__all__ = ["PAGE", "command", "run"]
+
+# The options of each word, beside --debug.
+_OF_WORD = {
+    "list": ("format",),
+    "show": ("batch", "context", "format"),
+    "pull": ("trust_remote_code", "format"),
+    "rm": ("yes", "format"),
+    "alias": ("remove", "format"),
+}
+PAGE = Page(
+    """\
+Usage: gencli models list [FOLDER]...
+       gencli models show NAME [OPTIONS]
+       gencli models pull NAME[@REVISION] [OPTIONS]
+       gencli models rm NAME[@REVISION] [OPTIONS]
+       gencli models alias [NAME [TARGET]] [OPTIONS]
+
+List the models on this machine (bundled, in the hub's cache, and in the folders
+that are given), show one of them and the memory that it needs, fetch one from
+the Hugging Face hub, remove one from the cache, or give one a name of your own.
+""",
+    (
+        Option(("--batch",), int, "Samples side by side, for the memory.", "Model", 1,
+               Bounds(ge=1, le=MAX_BATCH)),
+        Option(("--context",), int, "Tokens of each, for the memory; the model's context if not given.",
+               "Model", bounds=Bounds(ge=1, le=MOST)),
+        Option(("--trust-remote-code",), bool, "Fetch the Python code that comes with a model, too; only "
+               "commands that are given the same flag run it.", "Model", False),
+        Option(("--yes", "-y"), bool, "Remove without a question.", "Model", False),
+        Option(("--remove",), bool, "Forget the alias.", "Model", False),
+        FORMAT,
+        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+    ),
+    "list|show|pull|rm|alias [NAME]",
+    tuple(_OF_WORD),
+    {"list": folders, "show": models, "pull": models, "rm": models, "alias": models},
+)  # fmt: skip
+_GRAMMARS = {
+    "exact": "yes: xgrammar and llguidance know the bytes of each token",
+    "decoded": "yes, with bytes as they are decoded: its tokens change with their neighbours",
+    "unknown": "not known before it is loaded: there is no tokenizer.json",
+}
+_NUMBERS = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A model by its name, where it was found, and its card or what is wrong with it."""
+
+    name: str
+    source: str
+    card: Card | str
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run, PAGE)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Do what the first word says; the exit code."""
+    values = values_of(PAGE, given)
+    word, names = word_of("gencli models", _OF_WORD, arguments, given)
+    does = {"list": _list, "show": _show, "pull": pull, "rm": remove, "alias": alias}
+    record, text = does[word](names, values)
+    Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
+    return 0
+
+
+def _list(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
+    """All models, as JSON and as text."""
+    found, cached = list(_all(names)), list(cached_models())
+    partial = [one for one in cached if one.is_partial]
+    rows = [_row_json(one) for one in found]
+    rows += [partial_json(one) for one in partial]
+    rows += [{"name": name, "source": "alias", "target": what} for name, what in read_aliases().items()]
+    aliases = "".join(f"{name}: alias of {what}\n" for name, what in read_aliases().items())
+    text = _table(found) + "".join(partial_line(one) for one in partial) + aliases + cache_line(len(cached))
+    return rows, text
+
+
+def _all(folders: Sequence[str]) -> Iterator[_Found]:
+    for name in BUNDLED:
+        if name != "fake":
+            yield _found(name, "bundled", bundled_folder(name))
+    for one in cached_models():
+        if one.folder is not None and not one.is_partial:
+            yield _found(one.name, "hub", one.folder)
+    for name in folders:
+        place = Path(name).expanduser()
+        if not place.is_dir():
+            raise ModelError(f"There is no folder {name}.")
+        inner = [path.parent for path in sorted(place.glob("*/config.json"))]
+        for folder in [place] if (place / "config.json").is_file() or not inner else inner:
+            yield _found(str(folder), "folder", folder)
+
+
+def _found(name: str, source: str, folder: Path) -> _Found:
+    try:
+        return _Found(name, source, read_card(folder))
+    except ModelError as error:
+        return _Found(name, source, error.message)
+
+
+def _table(found: Sequence[_Found]) -> str:
+    rows = [("name", "source", "size", "dtype", "architecture", "context", "chat", "lanes", "rollback")]
+    rows += [(one.name, one.source, *_cells(one.card)) for one in found if isinstance(one.card, Card)]
+    broken = "".join(f"{one.name}: {one.card}\n" for one in found if isinstance(one.card, str))
+    return f"{table(rows)}{broken}fake, a table of random numbers for tests, is made when it is used.\n"
+
+
+def _cells(card: Card) -> tuple[str, str, str, str, str, str, str]:
+    weights, context = card.weights, "?" if card.context is None else str(card.context)
+    chat, rollback = ("yes" if flag else "no" for flag in (card.has_chat_template, card.can_rollback))
+    return (
+        size(weights.bytes),
+        weights.stored or "-",
+        card.architecture,
+        context,
+        chat,
+        card.lanes,
+        rollback,
+    )
+
+
+def _row_json(found: _Found) -> dict[str, Any]:
+    head = {"name": found.name, "source": found.source}
+    if isinstance(found.card, str):
+        return {**head, "error": found.card}
+    return {**head, **_card_json(found.card), "error": None}
+
+
+def _card_json(card: Card) -> dict[str, Any]:
+    return {
+        "folder": str(card.folder),
+        "architecture": card.architecture,
+        "model_type": card.model_type,
+        "bytes": card.weights.bytes,
+        "parameters": card.weights.parameters,
+        "dtype": card.weights.stored or None,
+        "context": card.context,
+        "vocabulary": card.vocabulary,
+        "chat_template": card.has_chat_template,
+        "lanes": card.lanes,
+        "rollback": card.can_rollback,
+    }
+
+
+def _show(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
+    """One model, as JSON and as text."""
+    batch, context = values["batch"], values["context"]
+    if len(names) != 1:
+        raise UsageError("models show takes one model.", hint="gencli models list names those that are here.")
+    if names[0] == "fake":
+        raise UsageError("The fake model is a table that is made when it is used; it has no files.")
+    folder = find_local(names[0])
+    if folder is None:
+        raise absent(names[0])
+    card = read_card(folder)
+    if context is not None and card.context is not None and context > card.context:
+        raise UsageError(f"--context is {context}, but the model takes {card.context}.")
+    tokens = context or card.context or 4096
+    memory = [
+        {
+            "dtype": dtype,
+            "weights": card.weights.parameters * width,
+            "kv": kv_bytes(card, batch=batch, context=tokens, number_bytes=width),
+        }
+        for dtype, width in _NUMBERS.items()
+    ]
+    record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
+    record |= {"memory": {"batch": batch, "context": tokens, "of": memory}}
+    return record, _show_text(record)
+
+
+def _show_text(record: Mapping[str, Any]) -> str:
+    shared = (
+        "several requests in one pass" if record["lanes"] == "shared" else "one request at a time in a step"
+    )
+    back = (
+        "drafts, and chats that go back"
+        if record["rollback"]
+        else "no drafts; a chat that goes back reads anew"
+    )
+    rows = [
+        ("name", record["name"]),
+        ("folder", record["folder"]),
+        ("architecture", f"{record['architecture']} ({record['model_type']})"),
+        ("weights", f"{record['parameters']:,} numbers, {size(record['bytes'])} in {record['dtype'] or '-'}"),
+        ("context", str(record["context"] or "?")),
+        ("vocabulary", str(record["vocabulary"] or "?")),
+        ("chat template", "yes" if record["chat_template"] else "no (gencli chat needs --raw)"),
+        ("lanes", f"{record['lanes']}: {shared}"),
+        ("grammars", _GRAMMARS[record["grammars"]]),
+        ("rollback", f"{'yes' if record['rollback'] else 'no'}: {back}"),
+    ]
+    memory = record["memory"]
+    count = f"{memory['batch']} x {memory['context']} tokens"
+    for entry in memory["of"]:
+        total = None if entry["kv"] is None else entry["weights"] + entry["kv"]
+        said = f"{size(entry['weights'])} weights + {size(entry['kv'])} keys and values = {size(total)}"
+        rows.append((f"in {entry['dtype']}", f"{said} ({count})"))
+    return table(rows)

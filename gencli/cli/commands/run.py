@@ -1,0 +1,102 @@
+"""`gencli run`: what was typed, checked and turned into a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gencli.cli.commands.chain_view import chain_rows, chain_table
+from gencli.cli.fetching import fetch_models
+from gencli.cli.follower import followed
+from gencli.cli.parser.command import make_command
+from gencli.cli.parser.prompts import Prompts, read_prompts
+from gencli.cli.terminal.interrupts import interrupts
+from gencli.cli.terminal.quiet import quiet_libraries
+from gencli.cli.terminal.records import record_text
+from gencli.cli.terminal.render import Sink, Voice
+from gencli.config.job import Job, encode_prompt, make_job, notices
+from gencli.config.layers import gather
+from gencli.config.search_conflicts import search_notices
+from gencli.config.settings import Settings
+from gencli.templates.prompt import wanted_template
+
+if TYPE_CHECKING:
+    from gencli.cli.commands.generate import Beside
+
+__all__ = ["carry_out", "command", "run"]
+
+
+def command() -> Callable[..., int]:
+    """The function that typer calls."""
+    return make_command(run)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Run the command with the flags that were given; the exit code."""
+    # Read when torch is imported. Threads that wait sleep: where cores are shared, spinning costs far more.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if (code := followed(given)) is not None:
+        return code
+    settings = gather(given, os.environ)
+    job = make_job(settings)
+    if settings["show_chain"]:
+        return _show_chain(job, settings)
+    found = read_prompts(arguments, settings["file"], wanted_template(settings))
+    prompts = found.texts
+    voice = Voice(is_quiet=settings["quiet"])
+    if settings["show_prompt"]:
+        return _show_prompts(job, found, settings, voice)
+    if fetch_models(settings, job.registry, voice):
+        settings = gather(given, os.environ)  # with what the model's files ask for
+        job = make_job(settings)
+    said = (*settings.notices(), *found.notices, *notices(job, prompts), *_about_tools(job, prompts))
+    for text in (*said, *search_notices(settings)):
+        voice.say(f"Notice: {text}")
+    beside = []
+    if settings["log"]:
+        from gencli.cli.logged import keep  # the database is imported by those who use it
+
+        beside.append(keep(settings, voice))
+    return carry_out(job, prompts, settings, voice, beside)
+
+
+def carry_out(
+    job: Job, prompts: Sequence[str], settings: Settings, voice: Voice, beside: Sequence[Beside] = ()
+) -> int:
+    """Load the model and generate; the exit code. `beside` is what gencli.cli.commands.generate takes."""
+    # From here on Ctrl-C has something to end, and the libraries have something to say.
+    with (
+        Sink(settings["output"]) as sink,
+        interrupts() as handler,
+        quiet_libraries(is_on=not settings["debug"]),
+    ):
+        from gencli.cli.commands.generate import generate
+
+        return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler, beside=beside)
+
+
+def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:
+    names = job.untold_tools
+    if names and not all(any(name in prompt for name in names) for prompt in prompts):
+        yield "The prompt does not name the tools, so the model does not know of them; --chat tells it."
+
+
+def _show_prompts(job: Job, found: Prompts, settings: Settings, voice: Voice) -> int:
+    for text in (*settings.notices(), *found.notices):
+        voice.say(f"Notice: {text}")
+    with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):
+        from gencli.cli.commands.prompt_view import show_prompts
+        from gencli.runtime.models import load_tokenizer
+
+        tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
+        all_ids = [encode_prompt(job, prompt, tokenizer) for prompt in found.texts]
+        show_prompts(found.texts, all_ids, tokenizer, settings["format"], sink)
+    return 0
+
+
+def _show_chain(job: Job, settings: Settings) -> int:
+    with Sink(settings["output"]) as sink:
+        form = "json" if settings["format"] == "jsonl" else settings["format"]
+        sink.write(chain_table(job) if form == "text" else record_text(chain_rows(job), form))
+    return 0

@@ -1,0 +1,96 @@
+"""Stages as text: the table of all of them, and the page of one."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, Union, get_args, get_origin
+
+from gencli.cli.terminal.tables import table
+from gencli.config.options.run import OPTIONS
+from gencli.plugins.listing import Listed, sentence
+from processors.notes import NOTES
+from processors.params import describe
+from processors.registry import Registry
+
+__all__ = ["page", "stage_table"]
+
+
+def stage_table(stages: Iterable[Listed]) -> str:
+    """One line a stage; what is broken says so where its phase would stand."""
+    rows = [("phase", "name", "what it does", "source")]
+    for stage in stages:
+        phase = "broken" if stage.phase is None else stage.phase.name.lower()
+        rows.append((phase, stage.name, stage.error or stage.sentence, stage.source))
+    return table(rows)
+
+
+def page(registry: Registry, name: str) -> str:
+    """All there is to know about a stage."""
+    spec = registry.spec(name)
+    parts = [
+        f"{name} ({spec.phase.name.lower()}, {spec.source})\n{sentence(registry, name)}\n",
+        table(_fields(registry, name)),
+        table(_facts(registry, name)),
+    ]
+    return "\n".join(parts)
+
+
+def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
+    yield "field", "type", "default", "range", "flag", "meaning"
+    flags = {entry.field: entry.flag for entry in OPTIONS if entry.stage == name}
+    for field, about in describe(registry.spec(name).params).items():
+        yield (
+            field,
+            _type(about["type"]),
+            _default(about["default"]),
+            str(about["bounds"]) or "-",
+            flags.get(field, "-"),
+            about["doc"],
+        )
+
+
+def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
+    note = NOTES.get(name) if registry.is_builtin(name) else None
+    if note is None:
+        yield "Example", f"--stage {_example(registry, name)}"
+        return
+    yield "Formula", note.formula
+    yield "Reference", note.reference
+    yield "Example", f"--stage {_quoted(note.example)}"
+    yield "Elsewhere", note.elsewhere
+
+
+def _example(registry: Registry, name: str) -> str:
+    """A plugin's, made up from its fields."""
+    from processors.chain import Chain
+    from processors.errors import ParamError
+    from processors.testing import examples
+
+    try:
+        return _quoted(str(Chain(((name, examples(registry.spec(name).params)[0]),))))
+    except ParamError:
+        return f"{name}:KEY=VALUE"
+
+
+def _quoted(text: str) -> str:
+    """As a shell wants it."""
+    return f"'{text}'" if set(text) & set('"[]{} ') else text
+
+
+def _type(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "|".join(arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(argument) for argument in arguments)
+    if origin is tuple:
+        inner = [_type(argument) for argument in arguments if argument is not Ellipsis]
+        return "list of " + inner[0] if len(inner) == 1 else "(" + ", ".join(inner) + ")"
+    names = {int: "whole number", float: "number", bool: "true|false", str: "text", type(None): "null"}
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _default(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

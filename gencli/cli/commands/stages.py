@@ -1,0 +1,66 @@
+"""`gencli stages`: what stages there are, what one of them takes, whether one of your own is sound."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from gencli.cli.commands.stage_views import page, stage_table
+from gencli.cli.parser.command import Plugins
+from gencli.cli.terminal.quiet import quiet_libraries
+from gencli.cli.terminal.render import Sink
+from gencli.config.layers import plugin_texts
+from gencli.config.tab_words import stage_names, stages_and_files
+from gencli.plugins.listing import list_stages
+from gencli.plugins.registry import PluginRegistry, make_registry
+
+__all__ = ["command"]
+
+_Values = Annotated[
+    list[str] | None,
+    typer.Option("--stage", metavar="STAGE", help="Values to try, as in name:key=value. (repeatable)"),
+]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The stage's name.", autocompletion=stage_names)]
+_Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLUGIN",
+        help="path.py, path.py:Class, module:Class or the name of a stage.",
+        autocompletion=stages_and_files,
+    ),
+]
+
+
+def command() -> typer.Typer:
+    """The three commands."""
+    made = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+    made.command("list", help="All stages in default order; a plugin that is broken, with its error.")(_list)
+    made.command("show", help="Fields, formula, reference and kin of a stage.")(_show)
+    made.command("check", help="Put a stage of your own through the contract kit, without a model.")(_check)
+    return made
+
+
+def _list(plugins: Plugins = None) -> int:
+    with quiet_libraries():
+        stages = list_stages(plugin_texts(plugins, os.environ))
+    Sink().write(stage_table(stages))
+    return 0
+
+
+def _show(name: _Name, plugins: Plugins = None) -> int:
+    with quiet_libraries():
+        registry = make_registry(plugin_texts(plugins, os.environ))
+        text = page(registry, name)
+    Sink().write(text)
+    return 0
+
+
+def _check(target: _Target, values: _Values = None) -> int:
+    from gencli.cli.commands.check_view import checked
+
+    with quiet_libraries():
+        text, is_sound = checked(PluginRegistry(), target, values or ())
+    Sink().write(text)
+    return 0 if is_sound else 4

@@ -1,0 +1,147 @@
+"""Where a chat's turns come from: a terminal with history and editing, or lines of stdin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gencli.cli.terminal.render import prompt
+from gencli.errors import UsageError
+from gencli.files import MAX_PROMPT
+from gencli.text.escapes import escape_controls
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.key_binding import KeyBindings
+
+__all__ = ["LineReader", "Offer", "Reader", "TerminalReader", "open_reader"]
+
+_PROMPT = "> "
+_EMOJI = "\u2764"
+Offer = Callable[[str], tuple[str, list[str]]]  # from a line to its last word and what may stand for it
+
+
+class Reader(Protocol):
+    """Gives the turns. `is_live` says that a person types them, and goes on after an error."""
+
+    is_live: bool
+
+    def read(self, draft: str = "") -> str | None:
+        """The next turn, None at the end; `draft` is put on the input line."""
+        ...
+
+
+class LineReader:
+    """One turn a line, from a pipe, or typed where the answers do not go to the same terminal."""
+
+    def __init__(self) -> None:
+        if sys.stdin is None:
+            raise UsageError("stdin is closed.", hint="gencli chat reads its turns from it.")
+        self.is_live = sys.stdin.isatty()
+        self._count = 0
+
+    def read(self, draft: str = "") -> str | None:
+        """The next line, without its end."""
+        if draft and not self.is_live:
+            raise UsageError("/edit needs the new words after it where there is no terminal.")
+        if self.is_live:
+            prompt(_PROMPT)
+        self._count += 1
+        data = sys.stdin.buffer.readline(MAX_PROMPT + 1)
+        if len(data) > MAX_PROMPT:
+            raise UsageError(f"Line {self._count} of stdin has more than {MAX_PROMPT:,} bytes.")
+        try:
+            return data.decode("utf-8-sig").rstrip("\r\n") if data else None
+        except UnicodeDecodeError:
+            raise UsageError(f"Line {self._count} of stdin is not UTF-8 text.") from None
+
+
+class TerminalReader:
+    """A line that can be edited, with the history of earlier chats."""
+
+    is_live = True
+
+    def __init__(self, offer: Offer) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.layout.screen import Char
+
+        Char.display_mappings = _Shown(Char.display_mappings)
+        path = _history_file()
+        self._session: PromptSession[str] = PromptSession(
+            history=FileHistory(str(path)) if path else InMemoryHistory(),
+            completer=_completer(offer),
+            complete_while_typing=False,
+            key_bindings=_new_line_keys(),
+            prompt_continuation=" " * len(_PROMPT),
+        )
+
+    def read(self, draft: str = "") -> str | None:
+        """What was typed; Ctrl-C empties the line, Ctrl-D ends."""
+        while True:
+            try:
+                return self._session.prompt(_PROMPT, default=draft)
+            except KeyboardInterrupt:
+                draft = ""
+            except EOFError:
+                return None
+
+
+class _Shown(dict[str, str]):
+    """How prompt_toolkit shows a character that it must not send to the terminal: its own table, and Cf."""
+
+    def __contains__(self, char: object) -> bool:
+        return super().__contains__(char) or self[str(char)] != char
+
+    def __missing__(self, char: str) -> str:
+        return escape_controls(char, before=_EMOJI)  # a joiner stays, for it comes here without its letter
+
+
+def _completer(offer: Offer) -> Completer:
+    from prompt_toolkit.completion import Completer, Completion
+    from prompt_toolkit.document import Document
+
+    class Words(Completer):
+        """Offers what may stand in the place of the last word."""
+
+        def get_completions(self, document: Document, _: object) -> Iterator[Completion]:
+            word, found = offer(document.text_before_cursor)
+            yield from (Completion(text, start_position=-len(word)) for text in found)
+
+    return Words()
+
+
+def _new_line_keys() -> KeyBindings:
+    """Alt-Enter and Ctrl-J put a new line into the turn."""
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def open_reader(offer: Offer) -> Reader:
+    """The reader that suits stdin and stdout."""
+    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    return TerminalReader(offer) if is_terminal else LineReader()
+
+
+def _history_file() -> Path | None:
+    """The user's history; None where it cannot be written."""
+    from platformdirs import user_state_path
+
+    path = user_state_path("gencli") / "chat-history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a", encoding="utf-8").close()
+    except OSError:
+        return None
+    return path

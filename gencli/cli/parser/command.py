@@ -1,0 +1,94 @@
+"""A typer command whose parameters are made from the table of options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from gencli.cli.parser.help import command_help, describe_option
+from gencli.cli.parser.page import RUN, Page
+from gencli.cli.terminal.render import Sink
+from gencli.config.options.run import Option
+from gencli.config.tab_words import drafters, models, presets, stage_order, stage_values
+
+__all__ = ["Plugins", "make_command"]
+
+_OFFERS: dict[str, Callable[[str], list[str]]] = {
+    "preset": presets,
+    "model": models,
+    "contrast": models,
+    "draft": drafters,
+    "stage": stage_values,
+    "chain": stage_order,
+}
+_KIND = inspect.Parameter.KEYWORD_ONLY
+_Run = Callable[[list[str], Mapping[str, Any]], int]
+# --plugin in commands that are no run.
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option("--plugin", metavar="PLUGIN", help="A stage from path.py[:Class] or module:Class."),
+]
+
+
+def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
+    """A function that typer can read; it hands on the arguments and the options that were given.
+
+    Its attribute `page` is the page.
+    """
+
+    def command(*, arguments: list[str] | None = None, show_help: bool, **values: Any) -> int:
+        given = {key: value for key, value in values.items() if value is not None and value != []}
+        return run(arguments or [], given)
+
+    parameters = [_arguments(page)] if page.argument else []
+    parameters += [*map(_parameter, page.options), _help(page)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.page = page  # type: ignore[attr-defined]
+    command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+    return command
+
+
+def _arguments(page: Page) -> inspect.Parameter:
+    def offer(ctx: typer.Context, incomplete: str) -> list[str]:
+        first, *others = ctx.params.get("arguments") or [None]
+        if first is None:
+            return [word for word in page.words if word.startswith(incomplete)]
+        return page.after[first](incomplete) if first in page.after and not others else []
+
+    info = typer.Argument(None, metavar=page.argument, autocompletion=offer if page.words else None)
+    return inspect.Parameter("arguments", _KIND, default=info, annotation=list[str] | None)
+
+
+def _parameter(entry: Option) -> inspect.Parameter:
+    # Every default is None, "not given": the settings' layers decide, and know who said what. Values
+    # stay the text that was typed, so that one place says what is wrong with them.
+    info = typer.Option(
+        None,
+        *entry.names,
+        help=describe_option(entry),
+        metavar=entry.metavar,
+        autocompletion=_completion(entry),
+    )
+    kind = bool if entry.type is bool else str
+    annotation: Any = list[str] if entry.many else kind
+    return inspect.Parameter(entry.key, _KIND, default=info, annotation=annotation | None)
+
+
+def _completion(entry: Option) -> Callable[[str], list[str]] | None:
+    def choices(incomplete: str) -> list[str]:
+        return [choice for choice in entry.choices if choice.startswith(incomplete)]
+
+    return _OFFERS.get(entry.key) or (choices if entry.choices else None)
+
+
+def _help(page: Page) -> inspect.Parameter:
+    def show(value: bool) -> None:
+        if value:
+            Sink().write(command_help(page=page))
+            raise typer.Exit
+
+    info = typer.Option(False, "--help", "-h", is_eager=True, callback=show)
+    return inspect.Parameter("show_help", _KIND, default=info, annotation=bool)

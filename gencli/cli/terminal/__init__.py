@@ -1,0 +1,1 @@
+"""All writing to stdout and stderr: escaped text, bars, live views, tables."""

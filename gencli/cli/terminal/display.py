@@ -1,0 +1,116 @@
+"""What a run shows, as its flags, stdout and stderr have it: writers of the result, bars beside it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from rich.filesize import decimal
+
+from gencli.cli.report import RunInfo
+from gencli.cli.terminal.render import Sink, Voice
+from gencli.cli.terminal.thinking import LiveThinking, ThinkingSummary
+from gencli.cli.terminal.writers import BlockWriter, JsonWriter, LineWriter, RecordWriter, TextWriter, Writer
+from gencli.config.settings import Settings
+from gencli.config.structure import Structure
+from gencli.models.watch import OnBytes
+from gencli.results.results import Results
+
+__all__ = ["load_progress", "open_writers", "reading_line"]
+
+_LARGE = 256 * 10**6  # bytes of weights that take long enough to be spoken of off a terminal
+
+
+@contextmanager
+def load_progress(name: str, voice: Voice, verb: str = "Loading") -> Iterator[OnBytes]:
+    """Show how much of a model is loaded, or hashed; what is given wants the bytes done and all bytes.
+
+    A bar on a terminal; elsewhere one line, where there is much to load.
+    """
+    if voice.has_drawing:
+        from gencli.cli.terminal.drawing import Drawing
+        from gencli.cli.terminal.progress import LoadBar
+
+        with Drawing(sys.stderr) as drawing:
+            yield LoadBar(name, drawing, verb)
+        return
+
+    def on_bytes(done: int, total: int) -> None:
+        if done == 0 and total >= _LARGE:
+            voice.say(f"{verb} {name}, {decimal(total)} ...")
+
+    yield on_bytes
+
+
+def open_writers(
+    settings: Settings, sink: Sink, results: Results, info: RunInfo, voice: Voice, stack: ExitStack
+) -> list[Writer]:
+    """The writer of the result, and a bar where the result does not show by itself how far it is."""
+    structure, is_text = info.job.structure, settings["format"] == "text"
+    is_one = len(results.rows) == info.job.n == 1
+    is_data = structure is not None and structure.is_data
+    is_shown = is_text and settings["stream"] is not False
+    is_streaming = is_shown and structure is None  # a text is a result only when it is known to be valid
+    told = [_thinking(structure, results, voice)] if structure and structure.after and is_text else []
+    if is_shown and not is_one and not is_data and sink.has_control:
+        return [_live(sink, results, info, voice, stack), *told]
+    form = "lines" if is_data and not is_one else settings["format"]
+    writers = [_writer(form, sink, results, info, is_streaming=is_streaming)]
+    is_seen = is_text and is_streaming and not sink.is_file
+    if voice.has_drawing and not is_seen and not any(isinstance(one, LiveThinking) for one in told):
+        writers.append(_bar(sink, results, info, stack))
+    elif voice.has_drawing:
+        writers.append(reading_line(sink, stack))
+    return [*writers, *told]
+
+
+def _writer(form: str, sink: Sink, results: Results, info: RunInfo, *, is_streaming: bool) -> Writer:
+    if form in ("jsonl", "yaml"):
+        return RecordWriter(sink, results, info, form)
+    if form == "json":
+        return JsonWriter(sink, results, info)
+    if form == "lines":
+        return LineWriter(sink, results)
+    if len(results.rows) == info.job.n == 1:
+        return TextWriter(sink, results, is_streaming=is_streaming)
+    return BlockWriter(sink, results, is_streaming=is_streaming)
+
+
+def _thinking(structure: Structure, results: Results, voice: Voice) -> LiveThinking | ThinkingSummary:
+    is_one = sum(len(row.outcomes) for row in results.rows) == 1
+    if is_one and voice.has_drawing and not structure.retries:  # of several attempts the last one counts
+        return LiveThinking(structure.after)
+    return ThinkingSummary(results, voice)
+
+
+def _live(sink: Sink, results: Results, info: RunInfo, voice: Voice, stack: ExitStack) -> Writer:
+    from gencli.cli.terminal.drawing import Drawing
+    from gencli.cli.terminal.live import LiveWriter
+    from gencli.cli.terminal.rate import Meter
+
+    drawing = stack.enter_context(Drawing(sys.stdout))
+    sink.before_write = drawing.erase
+    limits = info.job.limits
+    meter = None if voice.is_quiet else Meter(len(results.rows) * info.job.n, limits.max_tokens)
+    return LiveWriter(sink, results, drawing, meter)
+
+
+def reading_line(sink: Sink, stack: ExitStack) -> Writer:
+    """What shows on stderr that a long prompt is being read; it makes room for the result."""
+    from gencli.cli.terminal.drawing import Drawing
+    from gencli.cli.terminal.progress import ReadingLine
+
+    drawing = stack.enter_context(Drawing(sys.stderr))
+    sink.before_write = drawing.erase  # the two may be one terminal
+    return ReadingLine(drawing)
+
+
+def _bar(sink: Sink, results: Results, info: RunInfo, stack: ExitStack) -> Writer:
+    from gencli.cli.terminal.drawing import Drawing
+    from gencli.cli.terminal.progress import RunBar
+    from gencli.cli.terminal.rate import Meter
+
+    drawing = stack.enter_context(Drawing(sys.stderr))
+    sink.before_write = drawing.erase  # the two may be one terminal
+    return RunBar(Meter(len(results.rows) * info.job.n, info.job.limits.max_tokens), drawing)

@@ -1,0 +1,79 @@
+"""Several texts on a terminal: a line for each that runs, finished ones in full above, in their order."""
+
+from __future__ import annotations
+
+import time
+
+from rich.text import Text
+
+from gencli.cli.terminal.drawing import Drawing
+from gencli.cli.terminal.progress import run_bar
+from gencli.cli.terminal.rate import Meter
+from gencli.cli.terminal.render import Sink
+from gencli.cli.terminal.writers import BlockWriter
+from gencli.core.events import Error, Event, Finish
+from gencli.results.results import Results, Row
+from gencli.text.escapes import escape_controls
+
+__all__ = ["LiveWriter"]
+
+
+class LiveWriter:
+    """Shows the newest words of every text that is not written yet, and the texts as blocks in their order.
+
+    A text that is complete before its turn keeps its line until then. Lines that there is no room for, and
+    texts that have not begun, are counted. A meter adds a line with the pace of the run.
+    """
+
+    def __init__(self, sink: Sink, results: Results, drawing: Drawing, meter: Meter | None) -> None:
+        self._results, self._blocks = results, BlockWriter(sink, results, is_streaming=False)
+        self._drawing, self._meter = drawing, meter
+        self._held: dict[int, tuple[Row, int]] = {}  # texts that wait for their turn, by their place in it
+
+    def add(self, event: Event) -> None:
+        """Draw the lines anew, not too often; write the texts whose turn has come."""
+        if self._meter:
+            self._meter.add(event, time.monotonic())
+        if isinstance(event, Finish | Error):
+            self._end(self._results.row(event.request), event)
+        elif not self._drawing.is_due:
+            return
+        bar = [run_bar(self._meter.pace(time.monotonic()))] if self._meter else []
+        self._drawing.show(*self._lines(self._drawing.size[1] - len(bar)), *bar)
+
+    def close(self) -> None:
+        """Take the lines away; the texts are written by then."""
+        self._drawing.erase()
+
+    def _end(self, row: Row, event: Finish | Error) -> None:
+        """Write the texts whose turn has come."""
+        self._held[_place(row, event.sample)] = row, event.sample
+        self._blocks.add(event)
+        self._held = {at: held for at, held in self._held.items() if at >= self._blocks.num_written}
+
+    def _lines(self, room: int) -> list[Text]:
+        """A line for each text that has begun, as many as there is room for, and how many more there are."""
+        running = {
+            _place(row, sample): (row, sample)
+            for row in self._results.rows
+            for sample in row.running
+            if row.texts[sample]
+        }
+        begun = sorted({**running, **self._held})
+        missing = sum(len(row.texts) for row in self._results.rows) - self._blocks.num_written
+        if missing > room or missing > len(begun):
+            begun = sorted(begun, key=lambda at: at in self._held)[: max(0, room - 1)]  # those that run first
+        texts = [self._line(*(running.get(at) or self._held[at])) for at in begun]
+        rest = missing - len(begun)
+        return [*texts, *([Text(f"{rest} more")] if rest else [])][:room]
+
+    def _line(self, row: Row, sample: int) -> Text:
+        width, _ = self._drawing.size
+        number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
+        tail = escape_controls(" ".join(row.texts[sample][-2 * width :].split()))
+        return Text(f"[{number}] {tail[-max(1, width - len(number) - 4) :]}")
+
+
+def _place(row: Row, sample: int) -> int:
+    """The place of a text among all that are written."""
+    return (int(row.id) - 1) * len(row.texts) + sample

@@ -1,0 +1,153 @@
+"""The chain of a run, put together from its settings, with the origin of every value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
+from gencli.config.options.structure import KINDS
+from gencli.config.settings import Assigned, Layer, Settings
+from gencli.errors import UsageError
+from processors.chain import Chain, parse_fields
+from processors.errors import ChainError, ParamError
+from processors.order import check_order, reorder, temperature_last
+from processors.registry import Registry, builtin_registry
+
+__all__ = ["Assembly", "Assigned", "assemble"]
+
+_Chosen = dict[tuple[str, str], Assigned]  # by stage and field
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The chain and where its values came from."""
+
+    chain: Chain
+    values: tuple[Assigned, ...] = ()
+
+    def of_stage(self, name: str) -> tuple[Assigned, ...]:
+        """What was said about a stage."""
+        return tuple(entry for entry in self.values if entry.stage == name)
+
+
+def assemble(
+    settings: Settings, registry: Registry | None = None, *, grammar: Mapping[str, Any] | None = None
+) -> Assembly:
+    """The chain that the settings describe; `grammar` holds the fields of that stage, if an option sets it.
+
+    A field that several layers set has the strongest one's value; set twice in one layer it is an error
+    that names both places.
+    """
+    registry = registry or builtin_registry()
+    chosen: _Chosen = {}
+    for rank, layer in enumerate(settings.layers):
+        for entry in (*_from_options(layer, registry), *_from_stages(layer, registry), *layer.stages):
+            _choose(chosen, replace(entry, rank=rank), registry)
+    for entry in list(_from_penalty_options(settings, chosen)):
+        _choose(chosen, entry, registry)
+    values = tuple(chosen.values())
+    # A bare name, as in --stage top_k, puts a stage in with its defaults.
+    named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
+    fields: dict[str, dict[str, Any]] = {parse_fields(text, registry)[0]: {} for text in named}
+    for entry in values:
+        fields.setdefault(entry.stage, {})[entry.field] = entry.value
+    if grammar is not None:
+        _refuse_two_grammars(settings, values, named="grammar" in fields)
+        fields["grammar"] = dict(grammar)
+    return Assembly(_arranged(Chain.of(fields, registry), settings, values, registry), values)
+
+
+def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
+    """One grammar comes from an option; a second one from the stage would take its place."""
+    if not named:
+        return
+    kind = next(kind for kind in KINDS if settings[kind])
+    said = next((entry.said for entry in values if entry.stage == "grammar"), settings.name("stage"))
+    raise UsageError(
+        f"{settings.name(kind)} and {said} both give the output a grammar.", hint="Leave one of them out."
+    )
+
+
+def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
+    """Let the entry have its field, unless a stronger layer has it."""
+    before = chosen.get((entry.stage, entry.field))
+    if before and before.rank == entry.rank:
+        params = registry.spec(entry.stage).params
+        is_list = entry.field == params.main() and params.is_list()
+        raise UsageError(
+            f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}.",
+            hint="Put them into one list." if is_list else "Leave one of them out.",
+        )
+    if not before or before.rank < entry.rank:
+        chosen[entry.stage, entry.field] = entry
+
+
+def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], registry: Registry) -> Chain:
+    """The chain in the order that was asked for; UsageError for an order that is unsound."""
+    if settings["chain"] and settings["temperature_last"]:
+        raise UsageError(
+            f"{settings.name('chain')} and {settings.name('temperature_last')} both say where the "
+            "temperature goes.",
+            hint="Leave one of them out.",
+        )
+    if settings["temperature_last"]:
+        return temperature_last(chain, registry)
+    if settings["chain"]:
+        try:
+            chain = reorder(chain, settings["chain"], registry)
+            check_order(chain, registry)
+        except ChainError as error:
+            said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
+            raise UsageError(f"{' and '.join([settings.name('chain'), *said])}: {error}") from None
+    return chain
+
+
+def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:
+    """Let a value that the stage refuses be named as it was typed."""
+    try:
+        registry.spec(stage).params.from_mapping(fields, stage=stage)
+    except ParamError as error:
+        raise UsageError(f"{said}: {str(error).removeprefix(f'{stage}: ')}") from None
+
+
+def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
+    for entry in OPTIONS:
+        if entry.stage and entry.key in layer.values:
+            value, said = layer.values[entry.key], layer.said(entry.key)
+            _check(entry.stage, {entry.field: value}, said, registry)
+            yield Assigned(entry.stage, entry.field, value, layer.origin, said)
+
+
+def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
+    for text in layer.values.get("stage", ()):
+        name, fields = parse_fields(text, registry)
+        said = f"{layer.said('stage')} {text!r}"
+        if name == "tail":
+            raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
+        _check(name, fields, said, registry)
+        for field, value in fields.items():
+            yield Assigned(name, field, value, layer.origin, said)
+
+
+def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:
+    """--penalty-scope and --penalty-window, once for each penalty that is on."""
+    given = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
+    active = [name for name in PENALTY_STAGES if _is_on(name, chosen)]
+    if given and not active:
+        raise UsageError(
+            f"{settings.name(given[0])} is given, but no penalty is on.",
+            hint="Add --repetition-penalty, --frequency-penalty or --presence-penalty, or leave it out.",
+        )
+    for key in given:
+        origin, said, rank = settings.origin(key), settings.said(key), settings.rank(key)
+        for stage in active:
+            yield Assigned(stage, option(key).field, settings[key], origin, said, rank)
+
+
+def _is_on(penalty: str, chosen: _Chosen) -> bool:
+    if (penalty, "penalty") not in chosen:
+        return False
+    value = chosen[penalty, "penalty"].value
+    return bool(value != builtin_registry().spec(penalty).params.default("penalty"))

@@ -1,0 +1,129 @@
+"""Options that cannot stand together. Nothing is ignored in silence: a rule refuses, naming both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gencli.config.chain import Assembly
+from gencli.config.guidance import refuse_guidance
+from gencli.config.options.drafts import NO_DRAFTER
+from gencli.config.search_conflicts import refuse_search
+from gencli.config.settings import DEFAULT, Settings
+from gencli.errors import UsageError
+
+__all__ = ["refuse_conflicts"]
+
+
+def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
+    """Raise UsageError for the first pair of options that does not work."""
+    _refuse_pairs(settings)
+    refuse_search(settings, assembly)
+    if not settings["beams"]:
+        _refuse_greedy(settings, assembly)
+    _refuse_lengths(settings, assembly)
+    _refuse_drafts(settings)
+    refuse_guidance(settings)
+    _refuse_output(settings)
+
+
+def _refuse_pairs(settings: Settings) -> None:
+    said = settings.name
+    for one, other in (
+        ("chat", "raw"),
+        ("system", "raw"),
+        ("quiet", "stats"),
+        ("offline", "download"),
+        ("show_chain", "show_prompt"),
+    ):
+        if settings[one] and settings[other]:
+            raise UsageError(
+                f"{said(one)} and {said(other)} contradict each other.", hint="Leave one of them out."
+            )
+    if settings["system"] is not None and not settings["chat"]:
+        raise UsageError(
+            f"{said('system')} needs --chat: a raw prompt has no system message.", hint="Add --chat."
+        )
+    if settings["vars"] and settings["template"] is None:
+        raise UsageError(
+            f"{said('vars')} is given, but there is no template with variables.",
+            hint="Add --template, as in --template 'Say {{ word }}' --var word=hi.",
+        )
+    if settings["include_stop"] and not any(settings[key] for key in ("stop", "stop_id", "stop_regex")):
+        raise UsageError(
+            f"{said('include_stop')} is given, but there is nothing to stop at.",
+            hint="Add --stop, --stop-id or --stop-regex.",
+        )
+    if "" in settings["stop"]:
+        raise UsageError(f"{said('stop')} is an empty text, which would end every output at once.")
+    if settings["seed"] is not None and settings["seed"] >= 2**64:
+        raise UsageError(f"{said('seed')} is {settings['seed']}, but has to be below 2**64.")
+    if settings["loop"] == 1:
+        raise UsageError(
+            f"{said('loop')} is 1, and everything occurs once.", hint="Give 2 or more; 0 is off."
+        )
+
+
+def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
+    said = next((entry.said for entry in assembly.of_stage("temperature")), "--temperature")
+    is_sampler = settings["sampler"] == "greedy"
+    sampler = f"{settings.name('sampler')} greedy"
+    asked = [entry for entry in assembly.of_stage("temperature") if entry.rank >= settings.rank("sampler")]
+    if is_sampler and not assembly.chain.is_greedy and asked:
+        raise UsageError(
+            f"{sampler} takes the most likely token, so {said} would do nothing.",
+            hint="Leave one of them out.",
+        )
+    greedy = sampler if is_sampler else f"a temperature of 0 ({said})"
+    if settings["retries"] and (is_sampler or assembly.chain.is_greedy):
+        raise UsageError(
+            f"{settings.name('retries')} draws again, but with {greedy} the text would be the same.",
+            hint=f"Leave {settings.name('retries')} out, or draw with a temperature above 0.",
+        )
+    if settings["n"] > 1 and (is_sampler or assembly.chain.is_greedy):
+        raise UsageError(
+            f"{settings.name('n')} {settings['n']} with {greedy} would give {settings['n']} equal texts.",
+            hint="Leave out -n, or draw with a temperature above 0.",
+        )
+
+
+def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
+    for entry in assembly.of_stage("min_tokens"):
+        if entry.value > settings["max_tokens"]:
+            raise UsageError(
+                f"{entry.said} asks for {entry.value} tokens, {settings.name('max_tokens')} allows "
+                f"{settings['max_tokens']}."
+            )
+
+
+def _refuse_drafts(settings: Settings) -> None:
+    """What is said of drafts needs a drafter; a row may choose only among those that the run has."""
+    said, name = settings.name("draft"), settings["draft"]
+    given = [
+        key for key in ("draft_tokens", "draft_min_p", "verify", "verify_threshold") if settings.is_given(key)
+    ]
+    if name == NO_DRAFTER and given and settings.origin("draft") == DEFAULT:
+        raise UsageError(f"{settings.name(given[0])} is given, but nothing drafts.", hint="Add --draft NAME.")
+    if not name:
+        raise UsageError(f"{said} is empty.", hint="Leave it out, or give the name of a drafter.")
+    is_asked = settings.is_given("verify_threshold")
+    is_newer = settings.rank("verify_threshold") >= settings.rank("verify")
+    if is_asked and is_newer and settings["verify"] != "lossy-threshold":
+        raise UsageError(
+            f"{settings.name('verify_threshold')} is for lossy-threshold, but {settings.name('verify')} is "
+            f"{settings['verify']}.",
+            hint="Add --verify lossy-threshold.",
+        )
+
+
+def _refuse_output(settings: Settings) -> None:
+    if settings["stream"] and settings["format"] != "text":
+        is_told = settings["format"] in ("jsonl", "yaml")
+        hint = f"{settings['format']} writes each prompt's record as it finishes." if is_told else ""
+        raise UsageError(
+            f"{settings.name('stream')} shows text as it is made, which {settings.name('format')} "
+            f"{settings['format']} cannot.",
+            hint=hint or "Leave out --stream, or use --format jsonl.",
+        )
+    output = settings["output"]
+    if output is not None and Path(output).resolve() in [Path(path).resolve() for path in settings["file"]]:
+        raise UsageError(f"--output and --file are both {output!r}; the prompt would be lost.")

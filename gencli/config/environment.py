@@ -1,0 +1,64 @@
+"""Options from environment variables: GENCLI_ and the option's key, as in GENCLI_TOP_P=0.9.
+
+The value is what the flag would take. A switch takes 1, true, yes, on or 0, false, no, off. An option
+that may be repeated takes one value, or a JSON list of them: GENCLI_STOP='["END", "\\\\n\\\\n"]'. An
+empty variable is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gencli.config.options.run import OPTIONS, Option
+from gencli.config.peers import meant_option
+from gencli.config.settings import ENVIRONMENT, Layer
+from gencli.errors import UsageError
+
+__all__ = ["OTHER_VARIABLES", "environment_layer"]
+
+OTHER_VARIABLES = ("GENCLI_NO_PLUGINS",)  # read elsewhere
+_SWITCH = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """The options that variables set. Raises UsageError that names the variable."""
+    known = {entry.variable: entry for entry in OPTIONS}
+    given: dict[str, Any] = {}
+    for name, text in environ.items():
+        if not name.startswith("GENCLI_") or name in OTHER_VARIABLES or not text:
+            continue
+        if name not in known:
+            spelled = {entry.key: entry.variable for entry in OPTIONS}
+            hint = (
+                meant_option(name.removeprefix("GENCLI_"), spelled) or "gencli run --help lists the options."
+            )
+            raise UsageError(f"The environment variable {name} belongs to no option.", hint=hint)
+        given[known[name].key] = _typed(known[name], text)
+    return Layer.of(ENVIRONMENT, given, {key: f"GENCLI_{key.upper()}" for key in given})
+
+
+def _typed(entry: Option, text: str) -> Any:
+    """The value as the command line would hand it over."""
+    if entry.type is bool:
+        if text.lower() not in _SWITCH:
+            raise UsageError(f"{entry.variable} is {text!r}, but has to be true or false.")
+        return _SWITCH[text.lower()]
+    return _listed(entry, text) if entry.many else text
+
+
+def _listed(entry: Option, text: str) -> list[str]:
+    if not text.startswith("["):
+        return [text]
+    hint = 'A value that begins with [ is a JSON list, as in ["one", "two"].'
+    try:
+        items = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{entry.variable} is no JSON list: {error}.", hint=hint) from None
+    if not all(isinstance(item, str | int | float) for item in items):
+        raise UsageError(f"{entry.variable} is a list of other things than texts and numbers.", hint=hint)
+    return [item if isinstance(item, str) else json.dumps(item) for item in items]

@@ -1,0 +1,48 @@
+"""From settings to the guidance of requests, and what is refused on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gencli.config.options.guidance import CONTRASTS, GUIDES, NO_AMATEUR
+from gencli.config.settings import DEFAULT, Settings
+from gencli.core.request import Guidance
+from gencli.errors import UsageError
+
+__all__ = ["refuse_guidance", "wanted_guidance"]
+
+
+def wanted_guidance(settings: Settings) -> Guidance:
+    """What every prompt has in common: all but the tokens of the negative prompt."""
+    if settings["contrast"] == NO_AMATEUR:
+        return Guidance(settings["guidance"])
+    scale, cutoff = 1 + settings["contrast_beta"], settings["contrast_alpha"]
+    return Guidance(scale, cutoff=cutoff, amateur=settings["contrast"])
+
+
+def refuse_guidance(settings: Settings) -> None:
+    """Raise UsageError for options that do not go together: a text has one companion or none."""
+    is_contrast = settings["contrast"] != NO_AMATEUR
+    if not settings["contrast"]:
+        raise UsageError(
+            f"{settings.name('contrast')} is empty.", hint="Leave it out, or give the name of a model."
+        )
+    if is_contrast and (settings["guidance"] != 1 or settings["negative"] is not None):
+        raise UsageError(
+            f"{_given(settings, GUIDES)} and {_given(settings, CONTRASTS)} want two companions of one text.",
+            hint="Leave one of them out.",
+        )
+    if settings["negative"] is not None and settings.origin("guidance") == DEFAULT:
+        raise UsageError(
+            f"{settings.name('negative')} is given, but nothing is guided.", hint="Add --guidance 1.5."
+        )
+    strengths = [key for key in CONTRASTS[1:] if settings.is_given(key)]
+    if strengths and settings.origin("contrast") == DEFAULT:
+        raise UsageError(
+            f"{settings.name(strengths[0])} is given, but there is no contrast.", hint="Add --contrast NAME."
+        )
+
+
+def _given(settings: Settings, keys: Iterable[str]) -> str:
+    """Those of the options that were given."""
+    return ", ".join(settings.name(key) for key in keys if settings.is_given(key))

@@ -1,0 +1,255 @@
+"""A run as one value: settings checked against each other, and the requests made of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gencli.config.chain import Assembly, assemble
+from gencli.config.conflicts import refuse_conflicts
+from gencli.config.guidance import wanted_guidance
+from gencli.config.options.drafts import NO_DRAFTER
+from gencli.config.settings import Settings
+from gencli.config.structure import Structure, wanted
+from gencli.core.request import Beams, Drafting, Guidance, Limits, Request, Stops
+from gencli.plugins.notices import plugin_notices
+from gencli.plugins.registry import make_registry
+from gencli.structured.strict import plan_notices
+from gencli.text.patterns import check_pattern
+from processors.catalog import Draw, Phase
+from processors.chain import Chain
+from processors.constraint import Constraint
+from processors.order import doubts
+from processors.policy import MATCH, Verification
+from processors.registry import Registry, builtin_registry
+
+if TYPE_CHECKING:
+    from gencli.text.tokenizer import Tokenizer
+
+__all__ = ["Job", "chat_ids", "encode_prompt", "make_job", "make_request", "make_requests", "notices"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every prompt of a run has in common."""
+
+    assembly: Assembly
+    draw: Draw
+    draw_origin: str
+    seed: int
+    n: int
+    stops: Stops
+    limits: Limits
+    is_chat: bool = False
+    system: str | None = None
+    structure: Structure | None = None
+    beams: Beams | None = None
+    best_of: int | None = None
+    drafting: Drafting = field(default_factory=Drafting)
+    guidance: Guidance = field(default_factory=Guidance)
+    negative: str | None = None
+    registry: Registry = field(default_factory=builtin_registry, compare=False)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is taken, without a draw."""
+        return self.draw == "greedy" or self.assembly.chain.is_greedy
+
+    @property
+    def num_drawn(self) -> int:
+        """Texts that are made for each prompt, those included that are not chosen."""
+        return self.beams.width if self.beams else self.best_of or self.n
+
+    @property
+    def untold_tools(self) -> tuple[str, ...]:
+        """The names of tools that no chat template tells the model of: it knows those that a prompt names."""
+        tools = self.structure.tools if self.structure and not self.is_chat else ()
+        return tuple(str(tool.get("function", tool)["name"]) for tool in tools)
+
+    @property
+    def is_drafted(self) -> bool:
+        """Whether drafts that change no text may be made: of a drafter, or of what a grammar forces."""
+        is_exact = self.drafting.verification.policy == MATCH.policy
+        has_jumps = self.structure is not None and self.structure.jump != "off"
+        return is_exact and (self.drafting.drafter != NO_DRAFTER or has_jumps)
+
+    @property
+    def method(self) -> str:
+        """How tokens are chosen: beams, greedy, or the method of the draw."""
+        if self.beams is not None:
+            return "beams"
+        return "greedy" if self.is_greedy else self.draw
+
+    def on(self, constraint: Constraint) -> Job:
+        """The same job, held inside this grammar."""
+        after = self.structure.after if self.structure else ""
+        chain = self.assembly.chain.with_stage("grammar", self.registry, **_grammar_fields(constraint, after))
+        return replace(self, assembly=replace(self.assembly, chain=chain))
+
+    @property
+    def chain(self) -> Chain:
+        """The stages that run."""
+        return self.assembly.chain.resolved(greedy=self.is_greedy, registry=self.registry)
+
+
+def make_job(settings: Settings) -> Job:
+    """The job that the settings describe. Raises UsageError, or ProcessorsError for a stage's values."""
+    registry = settings.registry or make_registry(settings["plugin"])
+    structure = wanted(settings)
+    assembly = assemble(settings, registry, grammar=_first_grammar(structure))
+    refuse_conflicts(settings, assembly)
+    for pattern in settings["stop_regex"]:
+        check_pattern(pattern)
+    seed = settings["seed"]
+    return Job(
+        assembly=assembly,
+        draw="greedy" if settings["beams"] else settings["sampler"],
+        draw_origin=settings.where("beams" if settings["beams"] else "sampler"),
+        seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
+        n=settings["n"],
+        stops=Stops(
+            ids=tuple(settings["stop_id"]),
+            strings=tuple(settings["stop"]),
+            patterns=tuple(settings["stop_regex"]),
+            include=settings["include_stop"],
+            loop=settings["loop"],
+        ),
+        limits=Limits(settings["max_tokens"], settings["max_time"]),
+        is_chat=settings["chat"],
+        system=settings["system"],
+        structure=structure,
+        beams=_beams(settings),
+        best_of=settings["best_of"] or None,
+        drafting=_drafting(settings),
+        guidance=wanted_guidance(settings),
+        negative=settings["negative"],
+        registry=registry,
+    )
+
+
+def _beams(settings: Settings) -> Beams | None:
+    width = settings["beams"]
+    return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
+
+
+def _drafting(settings: Settings) -> Drafting:
+    tokens = settings["draft_tokens"]
+    return Drafting(
+        settings["draft"],
+        None if tokens == "auto" else tokens,
+        settings["draft_min_p"],
+        Verification(settings["verify"], settings["verify_threshold"] or MATCH.threshold),
+    )
+
+
+def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
+    """What the stage `grammar` is told."""
+    return {
+        "text": constraint.text,
+        "kind": constraint.kind,
+        "backend": constraint.backend,
+        "whitespace": constraint.whitespace,
+        "after": after,
+    }
+
+
+def _first_grammar(structure: Structure | None) -> dict[str, Any] | None:
+    if structure is None:
+        return None
+    return _grammar_fields(structure.plan.variants[0].constraint, structure.after)
+
+
+def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
+    """One request for each prompt; its index is the key of its seed, its number (from 1) the id."""
+    from processors.rng import derive
+
+    for index, prompt in enumerate(prompts):
+        ids, seed = encode_prompt(job, prompt, tokenizer), derive(job.seed, index)
+        yield make_request(job, str(index + 1), ids, seed, tokenizer)
+
+
+def make_request(
+    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, tokenizer: Tokenizer, *, session: str = ""
+) -> Request:
+    """A request with all that the job says."""
+    return Request(
+        id=name,
+        prompt_ids=prompt_ids,
+        chain=job.assembly.chain,
+        seed=seed,
+        draw=job.draw,
+        n=job.n,
+        stops=job.stops,
+        limits=job.limits,
+        session=session,
+        jump=job.structure.jump if job.structure else "auto",
+        finish_open=job.structure is not None and job.structure.finish_open,
+        beams=job.beams,
+        best_of=job.best_of,
+        drafting=job.drafting,
+        guidance=_guidance(job, tokenizer),
+    )
+
+
+def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
+    """The guidance with its negative prompt, which is put into a template as prompts are."""
+    if job.negative is None:
+        return job.guidance
+    return replace(job.guidance, negative=encode_prompt(job, job.negative, tokenizer))
+
+
+def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iterator[str]:
+    """What deserves a word before the run. With rows, which may use more plug-ins, not of these."""
+    if not job.is_chat and any(prompt.endswith(" ") for prompt in prompts):
+        yield (
+            "The prompt ends with a space. Most tokenizers put the space before the next word, "
+            "so models seldom saw one there; the text is often better without it."
+        )
+    if job.structure is not None:
+        if job.structure.kind != "json":  # which has no schema that could be another
+            yield from plan_notices(job.structure.plan)
+        if job.structure.notice:
+            yield job.structure.notice
+        yield from _idle_stops(job)
+    if not has_rows:
+        active = [name for name, _ in job.assembly.chain.active()]
+        yield from plugin_notices(active, job.registry, drafters=[job.drafting.drafter])
+    yield from doubts(job.chain, job.registry)
+    phase = job.registry.phase
+    idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
+    if job.is_greedy and idle:
+        how = "A search draws nothing" if job.beams else "The draw is greedy"
+        yield f"{how}, so these stages change nothing: {', '.join(idle)}."
+
+
+def _idle_stops(job: Job) -> Iterator[str]:
+    """Stop texts are not looked for inside a document, and nothing follows one."""
+    if job.structure is None or not job.structure.is_document:
+        return
+    stops = job.stops
+    asked = {"--stop": stops.strings, "--stop-id": stops.ids, "--stop-regex": stops.patterns}
+    named = [
+        *(flag for flag, found in asked.items() if found),
+        *(["--include-stop"] if stops.include else []),
+    ]
+    if named:
+        yield f"A document ends by itself, and nothing in it stops it: {', '.join(named)} hardly matters."
+
+
+def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids of a prompt, which a chat's template is put around."""
+    if not job.is_chat:
+        return tuple(tokenizer.encode(prompt))
+    return chat_ids(prompt, tokenizer, job.system, job.structure.tools if job.structure else ())
+
+
+def chat_ids(
+    prompt: str, tokenizer: Tokenizer, system: str | None = None, tools: Sequence[Any] = ()
+) -> tuple[int, ...]:
+    """The ids of a prompt as the user's message in the chat template. Raises ModelError if there is none."""
+    before = [{"role": "system", "content": system}] if system is not None else []
+    told = {"tools": list(tools)} if tools else {}
+    text = tokenizer.render_chat([*before, {"role": "user", "content": prompt}], **told)
+    return tuple(tokenizer.encode(text, special=False))

@@ -1,0 +1,53 @@
+"""All layers of a run, the weakest first: model, user defaults, presets, environment, flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gencli.config.environment import environment_layer
+from gencli.config.model_defaults import model_layer
+from gencli.config.presets.find import defaults_file
+from gencli.config.settings import FLAG, PRESET, USER, Layer, Settings, resolve
+from gencli.plugins.registry import make_registry
+from processors.registry import Registry
+
+__all__ = ["gather", "gather_presets", "plugin_texts"]
+
+
+def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    """The settings of a command line. `given` holds the flags, by key."""
+    environment, flags = environment_layer(environ), Layer.of(FLAG, given)
+    names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
+    registry = make_registry(plugins)
+    layers = (*_user_defaults(registry), *_presets(names, registry), environment, flags)
+    return _with_model(layers, registry)
+
+
+def gather_presets(*names: str, registry: Registry | None = None) -> Settings:
+    """The settings of presets alone, whatever the environment says."""
+    registry = registry or make_registry()
+    return _with_model(tuple(_presets(names, registry)), registry)
+
+
+def plugin_texts(given: Iterable[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What --plugin was given in a command that is no run; without the flag, what GENCLI_PLUGIN says."""
+    return tuple(given or environment_layer(environ).values.get("plugin", ()))
+
+
+def _presets(names: tuple[str, ...], registry: Registry, origin: str = PRESET) -> list[Layer]:
+    if not names:
+        return []
+    from gencli.config.presets.stack import load_presets  # YAML is read by those who use it
+
+    return load_presets(names, registry, origin=origin)
+
+
+def _user_defaults(registry: Registry) -> list[Layer]:
+    path = defaults_file()
+    return _presets((str(path),), registry, origin=USER) if path.is_file() else []
+
+
+def _with_model(layers: tuple[Layer, ...], registry: Registry) -> Settings:
+    model = model_layer(resolve(*layers)["model"])
+    return resolve(*((model,) if model else ()), *layers, registry=registry)

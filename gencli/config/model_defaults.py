@@ -1,0 +1,86 @@
+"""What a model's generation_config.json asks for: the weakest layer above gencli's own defaults.
+
+Only values that are written in the file count. `do_sample: false` is temperature 0, and the other values
+of the draw then mean nothing, as in transformers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gencli.config.settings import Layer
+from gencli.errors import ModelError
+from gencli.models.files.json_files import read_object
+from gencli.models.files.locate import find_local
+from processors.errors import ParamError
+
+__all__ = ["GENERATION_CONFIG", "model_layer"]
+
+GENERATION_CONFIG = "generation_config"
+_FILE = "generation_config.json"
+_DRAW = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
+_REST = {
+    "repetition_penalty": "repetition_penalty",
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "suppress_tokens": "suppress_ids",
+    "stop_strings": "stop",
+}
+# What transformers would do and gencli does not, or only if asked; with the value that asks for nothing.
+_LACKING: dict[str, Any] = {
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "top_h": None,
+    "num_beams": 1,
+    "penalty_alpha": None,
+    "diversity_penalty": 0.0,
+    "encoder_repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "bad_words_ids": None,
+    "sequence_bias": None,
+    "exponential_decay_length_penalty": None,
+    "begin_suppress_tokens": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "guidance_scale": None,
+}
+
+
+def model_layer(name: str) -> Layer | None:
+    """The layer of a model by name or folder; None where it has no such file."""
+    path = _config_file(name)
+    if path is None:
+        return None
+    found = read_object(path)
+    is_greedy = found.get("do_sample") is False
+    names = _REST if is_greedy else {**_DRAW, **_REST}
+    given = {key: found[said] for said, key in names.items() if found.get(said) is not None}
+    places = {key: said for said, key in names.items()}
+    if is_greedy:
+        given["temperature"], places["temperature"] = 0.0, "do_sample=false"
+    lacking = [k for k, neutral in _LACKING.items() if found.get(k) not in (None, neutral)]
+    notices = tuple(f"{path} asks for {key}={found[key]}, {_not_taken(key)}." for key in lacking)
+    return Layer(GENERATION_CONFIG, _checked(path, given), places, notices=notices)
+
+
+def _not_taken(key: str) -> str:
+    return "for which there is --beams" if key == "num_beams" else "which gencli does not have"
+
+
+def _config_file(name: str) -> Path | None:
+    folder = find_local(name)
+    return folder / _FILE if folder is not None and (folder / _FILE).is_file() else None
+
+
+def _checked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
+    from gencli.config.presets.keys import checked  # what is typed in YAML and in JSON is typed alike
+
+    values = {}
+    for key, value in given.items():
+        try:
+            values[key] = checked(key, value)
+        except ParamError as error:
+            raise ModelError(f"{path}: {error}") from None
+    return values

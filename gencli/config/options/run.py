@@ -1,0 +1,233 @@
+"""Every option of a run, declared once: names, type, help, bounds, default, and the stage it sets.
+
+The command line, its help, docs/cli.md, environment variables and presets are made from this table. An
+option that sets a field of a stage takes help, bounds and default from the stage's own declaration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from gencli.config.options.drafts import DRAFTS
+from gencli.config.options.guidance import GUIDANCE
+from gencli.config.options.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, SECTIONS, Option, Section
+from gencli.config.options.search import SEARCH
+from gencli.config.options.structure import STRUCTURE
+from gencli.errors import UsageError
+from gencli.text.escapes import unescape
+from processors.catalog import Draw
+from processors.params import MOST, Bounds, describe, whole
+from processors.registry import builtin_registry
+
+__all__ = [
+    "OPTIONS",
+    "PENALTY_OPTIONS",
+    "PENALTY_STAGES",
+    "SECTIONS",
+    "Option",
+    "option",
+    "read_ids",
+]
+
+PENALTY_STAGES = ("repetition", "frequency", "presence")
+_LIMITS: Section = "Limits and stops"
+
+
+def read_ids(given: Sequence[str]) -> tuple[int, ...]:
+    """Ids from "1,2,3", repeated or not."""
+    found = []
+    for part in (part.strip() for text in given for part in text.split(",")):
+        if (number := whole(part)) is None:
+            raise UsageError(f"{part[:60]!r} is not a token id.", hint="Ids are written 3,14,15.")
+        found.append(number)
+    return tuple(found)
+
+
+def _read_texts(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(unescape(text) for text in given)
+
+
+def _read_order(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Names from "penalties,temperature", or from a list."""
+    parts = given.split(",") if isinstance(given, str) else given
+    names = tuple(part.strip() for part in parts)
+    for name in names:
+        if not name.replace("_", "").isalnum():
+            raise UsageError(f"{name!r} is not a stage.", hint="It is the order alone; values go to --stage.")
+    return names
+
+
+def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
+    """Pairs from "42=1.5" and " word=-2"; digits alone are an id."""
+    pairs: list[tuple[int | str, float]] = []
+    for text in given:
+        token, equals, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not token:
+            raise UsageError(f"{text!r} is not of the form ID=NUMBER or TEXT=NUMBER.")
+        token_id = whole(token)
+        pairs.append((unescape(token) if token_id is None else token_id, value))
+    return tuple(pairs)
+
+
+def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Option:
+    """An option that sets a field of a stage, declared as the field is."""
+    params = builtin_registry().spec(stage).params
+    field = field or params.main()
+    about = describe(params)[field]
+    kind = about["type"] if about["type"] in (int, float, bool) else str
+    hint = params.__dataclass_fields__[field].metadata["hint"]
+    declared = Option(
+        names, kind, about["doc"], "Chain", about["default"], about["bounds"],
+        stage=stage, field=field, hint=hint,
+    )  # fmt: skip
+    return dataclasses.replace(declared, **changes)
+
+
+def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option:
+    """An option for whichever penalties are on; each keeps its own default otherwise."""
+    about = describe(builtin_registry().spec("frequency").params)[field]
+    about["doc"] = about["doc"].replace("; null is all", "")  # which is not to give it
+    text = f"For all penalties that are on: {about['doc'][0].lower()}{about['doc'][1:]}"
+    return Option(names, kind, text, "Chain", bounds=about["bounds"], field=field, **changes)
+
+
+def _read_variables(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Pairs from "name=text"."""
+    pairs: dict[str, str] = {}
+    for item in given:
+        name, equals, text = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"{item[:60]!r} is not of the form NAME=TEXT.")
+        if name in pairs:
+            raise UsageError(f"{name[:60]!r} is given two values.", hint="Leave one of them out.")
+        pairs[name] = text
+    return tuple(pairs.items())
+
+
+_PROMPT: tuple[Option, ...] = (
+    Option(("--file", "-f"), str, "Read the prompt from this file; one newline at its end is dropped.",
+           "Prompt", (), many=True, metavar="FILE", flag_only="a prompt belongs to one run"),
+    Option(("--chat",), bool, "Put the prompt into the model's chat template.", "Prompt", False),
+    Option(("--raw",), bool, "Give the model the prompt as it is (the default).", "Prompt", False),
+    Option(("--system",), str, "System message of the chat template.", "Prompt", metavar="TEXT"),
+    Option(("--template",), str, "Make the prompt with a Jinja template: a name in a folder of templates, a "
+           "file, or the text. Its variables are prompt, stdin and those of --var; in a batch, the columns.",
+           "Prompt", metavar="NAME|FILE|TEXT"),
+    Option(("--var",), tuple[str, str], "Give a variable of the template its value.", "Prompt", (),
+           many=True, read=_read_variables, metavar="NAME=TEXT", key_name="vars"),
+)  # fmt: skip
+
+_PRESETS: tuple[Option, ...] = (
+    Option(("--preset",), str, "Values from a preset: a name (see gencli config list) or a file, as in "
+           "./mine.yaml. A later one wins.", "Presets", (), many=True, metavar="NAME",
+           flag_only="a preset builds on others with extends"),
+)  # fmt: skip
+
+_MODEL: tuple[Option, ...] = (
+    Option(("--model", "-m"), str, "tiny, tiny-draft or fake, which come with gencli; a Hugging Face model "
+           "folder; an alias; or a name of the hub, as in org/name or org/name@revision.", "Model", "tiny",
+           metavar="NAME"),
+    Option(("--download",), bool, "Fetch a model of the hub that is not here, without a question. On a "
+           "terminal it is fetched anyway, and from 10 GB on asked about.", "Model", False,
+           flag_only="a file must not be able to use the network"),
+    Option(("--offline",), bool, "Fetch nothing.", "Model", False,
+           flag_only="it is about the machine, not about a run"),
+    Option(("--dtype",), Literal["auto", "float32", "bfloat16", "float16"],
+           "Number format of the weights.", "Model", "auto"),
+    Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
+    Option(("--device-map",), Literal["auto"], "Put the layers on all devices there are, for a model that "
+           "one cannot hold; needs accelerate.", "Model"),
+    Option(("--tp",), int, "Split each layer over so many processes, which torchrun --nproc-per-node N -m "
+           "gencli starts.", "Model", bounds=Bounds(ge=2, le=1024)),
+    Option(("--threads",), int, "CPU threads; PyTorch decides if not given.", "Model",
+           bounds=Bounds(ge=1, le=1024)),
+    Option(("--max-batch",), int, "Samples that run side by side.", "Model", 8,
+           Bounds(ge=1, le=MAX_BATCH)),
+    Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False,
+           flag_only="a file must not be able to run code"),
+)  # fmt: skip
+
+_STAGES: tuple[Option, ...] = (
+    _for_stage("--temperature", "-t", stage="temperature"),
+    _for_stage("--top-k", stage="top_k"),
+    _for_stage("--top-p", stage="top_p"),
+    _for_stage("--min-p", stage="min_p"),
+    _for_stage("--repetition-penalty", stage="repetition"),
+    _for_stage("--frequency-penalty", stage="frequency"),
+    _for_stage("--presence-penalty", stage="presence"),
+    _for_penalties("--penalty-scope", field="scope", kind=Literal["prompt", "output", "both"]),
+    _for_penalties("--penalty-window", field="window", kind=int),
+    _for_stage("--logit-bias", stage="bias", many=True, read=_read_bias, metavar="TOKEN=NUMBER"),
+    _for_stage("--allow-ids", stage="allowed", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--suppress-ids", stage="suppress", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--ban", stage="ban", many=True, read=_read_texts, metavar="TEXT"),
+    _for_stage("--min-tokens", stage="min_tokens"),
+    _for_stage("--ignore-eos", stage="ignore_eos"),
+    Option(("--stage",), str, "Any stage: name, name=value or name:key=value,key=value.", "Chain", (),
+           many=True, metavar="STAGE", flag_only="stages go under stages: or chain:"),
+    Option(("--plugin",), str, "Add a stage of your own: path.py, path.py:Class or module:Class.",
+           "Chain", (), many=True, metavar="PLUGIN",
+           flag_only="a file must not be able to run code"),
+    Option(("--chain",), str, "Order of the stages, as in penalties,temperature,min_p,top_k: stages, "
+           "phases, or penalties for all three.", "Chain", (), read=_read_order, metavar="STAGES"),
+    Option(("--temperature-last",), bool, "Scale by the temperature just before the draw.", "Chain", False),
+)  # fmt: skip
+
+_DRAW: tuple[Option, ...] = (
+    Option(("--sampler",), Draw, "How a token is drawn.", "Draw", "gumbel"),
+    Option(("--seed",), int, "Same seed, same text; one is chosen and printed if not given.", "Draw",
+           bounds=Bounds(ge=0, le=2**64 - 1)),
+    Option(("-n",), int, "Samples for each prompt.", "Draw", 1, Bounds(ge=1, le=MAX_SAMPLES)),
+)  # fmt: skip
+
+_STOPS: tuple[Option, ...] = (
+    Option(("--max-tokens",), int, "At most this many output tokens.", _LIMITS, 512,
+           Bounds(ge=1, le=MOST)),
+    Option(("--max-time",), float, "At most this many seconds for each prompt.", _LIMITS,
+           bounds=Bounds(gt=0, le=MAX_SECONDS)),
+    Option(("--stop",), str, r"End before this text. C escapes are read: \n is a newline, \\n is \n itself.",
+           _LIMITS, (), many=True, read=_read_texts, metavar="TEXT"),
+    Option(("--stop-id",), int, "End at this token id.", _LIMITS, (), Bounds(ge=0, le=MOST),
+           many=True),
+    Option(("--stop-regex",), str, "End before a match of this regular expression.", _LIMITS, (),
+           many=True, metavar="REGEX"),
+    Option(("--include-stop",), bool, "Keep in the text what stopped it.", _LIMITS, False),
+    Option(("--loop",), int, "End when the text repeats itself this many times in a row; 0 is off.",
+           _LIMITS, 0, Bounds(ge=0, le=MOST)),
+)  # fmt: skip
+
+_OUTPUT: tuple[Option, ...] = (
+    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Form of the result.", "Output", "text"),
+    Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE",
+           flag_only="a preset must not be able to write over a file"),
+    Option(("--stream/--no-stream",), bool, "Show text as it is made, or when it is complete; text streams "
+           "if neither is given.", "Output"),
+    Option(("--quiet", "-q"), bool, "Nothing on stderr but errors.", "Output", False),
+    Option(("--stats",), bool, "Say more on stderr: model, number format, times.", "Output", False),
+    Option(("--log/--no-log",), bool, "Keep the run in your log, which gencli log lists; or not, the "
+           "default.", "Output", False),
+    Option(("--show-chain",), bool, "Print each stage, its values and their origin; generate nothing.",
+           "Output", False, flag_only="it asks a question and is no part of a run"),
+    Option(("--show-prompt",), bool, "Print the prompt as the model gets it, special tokens included; "
+           "generate nothing.", "Output", False, flag_only="it asks a question and is no part of a run"),
+    Option(("--debug",), bool, "Show the traceback of an error, and what the libraries say.",
+           "Output", False, flag_only="it is for finding a fault in one run"),
+)  # fmt: skip
+
+OPTIONS: tuple[Option, ...] = (
+    *_PROMPT, *_PRESETS, *_MODEL, *_STAGES, *GUIDANCE, *_DRAW, *SEARCH, *_STOPS, *STRUCTURE, *DRAFTS,
+    *_OUTPUT,
+)  # fmt: skip
+PENALTY_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.field and not o.stage)
+_BY_KEY = {entry.key: entry for entry in OPTIONS}
+
+
+def option(key: str) -> Option:
+    """The option with this key."""
+    return _BY_KEY[key]

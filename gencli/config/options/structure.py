@@ -1,0 +1,63 @@
+"""The options that give an output its structure; a part of the table in gencli.config.options.run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gencli.config.options.option import MAX_SAMPLES, MAX_SECONDS, Option, Section
+from processors.catalog import WHITESPACE_LIMIT
+from processors.params import Bounds
+
+__all__ = ["DOCUMENTS", "KINDS", "STRUCTURE"]
+
+# Keys of the options that say what an output has to be; a request has one of them at most.
+KINDS = ("json", "json_schema", "pydantic", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
+DOCUMENTS = ("json", "json_schema", "pydantic")  # the kinds whose outputs are JSON and nothing else
+
+_HERE: Section = "Structure"
+
+STRUCTURE: tuple[Option, ...] = (
+    Option(("--json",), bool, "The output is a JSON object.", _HERE, False),
+    Option(("--json-schema",), str, "The output is a JSON document of this schema: a file, the schema "
+           "itself, or names as in 'name, age int, tags[]'.", _HERE, metavar="SCHEMA"),
+    Option(("--pydantic",), str, "The output is a JSON document of this pydantic model.", _HERE,
+           metavar="MODULE:MODEL", flag_only="a file must not be able to run code"),
+    Option(("--regex",), str, "The whole output matches this regular expression.", _HERE, metavar="REGEX"),
+    Option(("--grammar",), str, "The output follows this grammar, a file or the text: GBNF, or xgrammar's "
+           "EBNF; it begins at root.", _HERE, metavar="GRAMMAR"),
+    Option(("--lark",), str, "The output follows this grammar in llguidance's Lark, a file or the text; it "
+           "begins at start.", _HERE, metavar="GRAMMAR"),
+    Option(("--choice",), str, "The output is one of the choices.", _HERE, (), many=True, metavar="TEXT"),
+    Option(("--structural-tag",), str, "The output is free but for the tags that this file describes, in "
+           "xgrammar's JSON.", _HERE, metavar="FILE"),
+    Option(("--tools",), str, "The output may call these functions, a file of OpenAI tool definitions, in "
+           "the form that the model knows.", _HERE, metavar="FILE"),
+    Option(("--tool-choice",), str, "auto lets the model call or not, required has it call, a name is the "
+           "function to call.", _HERE, "auto", metavar="CHOICE"),
+    Option(("--constrain-after",), str, "The output is free up to the end of this text, as in '</think>'; "
+           "what follows it is the result.", _HERE, metavar="MARKER"),
+    Option(("--grammar-backend",), Literal["auto", "xgrammar", "llguidance"],
+           "What compiles grammars; auto takes the one that enforces more.", _HERE, "auto"),
+    Option(("--grammar-timeout",), float, "At most this many seconds for compiling a grammar.", _HERE, 30.0,
+           Bounds(gt=0, le=MAX_SECONDS)),
+    Option(("--schema-strict",), bool, "Refuse a schema of which the mask leaves anything to the check at "
+           "the end.", _HERE, False),
+    Option(("--extra-properties",), bool, "Let objects have properties that the schema does not name, where "
+           "it does not forbid them.", _HERE, False),
+    Option(("--property-order",), Literal["schema", "any"], "The order of properties: the schema's, or any "
+           "one.", _HERE, "schema"),
+    Option(("--json-whitespace",), int, "At most this many characters of white space in one place of a "
+           "document.", _HERE, 8, Bounds(ge=0, le=WHITESPACE_LIMIT)),
+    Option(("--formats",), bool, "A document that breaks a format of the schema is not valid.", _HERE, False),
+    Option(("--partial",), bool, "Write an output that is cut or not valid, too; the exit code stays 6.",
+           _HERE, False),
+    Option(("--retries",), int, "Draw an output that is not valid again, up to this many times.", _HERE, 0,
+           Bounds(ge=0, le=MAX_SAMPLES)),
+    Option(("--finish-open",), bool, "Complete a document that --max-tokens cuts, by a short text that "
+           "does; the reason is then closed.", _HERE, False),
+    Option(("--jump-forward",), Literal["auto", "off"], "Whether text without a choice is drafted, to take "
+           "fewer forwards; the text is the same.", _HERE, "auto"),
+    Option(("--parsed",), bool, "Write the document as compact JSON, in one line.", _HERE, False),
+    Option(("--select",), str, "Write a part of the document: a string as its text, anything else as compact "
+           "JSON.", _HERE, metavar="POINTER"),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""YAML presets: found, read, checked, stacked and written."""

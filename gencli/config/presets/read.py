@@ -1,0 +1,230 @@
+"""One preset file, checked: its values, what it extends, and everything that is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gencli.config.presets.find import describe, is_path
+from gencli.config.presets.keys import KEYS, checked, unknown_key
+from gencli.config.presets.values import placed
+from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo
+from gencli.errors import ConfigError, UsageError
+from gencli.files import open_regular
+from gencli.text.patterns import check_pattern
+from gencli.yaml_tree import PRESET_BOUNDS, Bounds, Fault, Node, node_of, parse
+from processors.chain import fields_of
+from processors.errors import ParamError, ProcessorsError, UnknownStage
+from processors.order import expand
+from processors.registry import Registry
+
+__all__ = ["Preset", "read_preset", "read_text", "read_values", "shown"]
+
+_MAX_SHOWN = 40  # characters of a wrong value
+_PLUGIN = "If it belongs to a plug-in, that has to be given as well."
+
+
+@dataclass(slots=True)
+class Preset:
+    """What a file says. It is usable only without faults."""
+
+    path: Path
+    description: str = ""
+    extends: list[tuple[str, Node]] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    stages: list[Assigned] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+    def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
+        """The values as a layer of settings; `is_inherited` says that another preset extends this one.
+
+        What is written into an exported preset is the values of other origins, and never a way to their file.
+        """
+        here = self.path.parent
+        extends = tuple(os.path.abspath(here / name) if is_path(name) else name for name, _ in self.extends)
+        info = PresetInfo(self.description, extends, is_inherited)
+        stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
+        return Layer(origin, self.values, self.places, stages, preset=info if origin == PRESET else None)
+
+    def messages(self) -> list[str]:
+        """The faults in the order of the lines, each with file, line and column."""
+        found = sorted(self.faults, key=lambda fault: (fault.line, fault.column))
+        return [f"{shown(self.path)}:{fault.line}:{fault.column}: {fault.text}" for fault in found]
+
+
+def shown(path: Path) -> str:
+    """The path as a person would type it: relative to here, if it lies below."""
+    here = Path.cwd()
+    return os.fspath(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def read_preset(path: Path, registry: Registry) -> Preset:
+    """Read and check a file. Faults are in the result; ConfigError only for a file that cannot be read."""
+    try:
+        with open_regular(path) as file:
+            content = file.read(PRESET_BOUNDS.max_bytes + 1)
+    except OSError as error:
+        raise ConfigError(f"The preset {shown(path)} cannot be read: {error.strerror or error}.") from None
+    return read_text(content, path, registry)
+
+
+def read_text(content: bytes, path: Path, registry: Registry, bounds: Bounds = PRESET_BOUNDS) -> Preset:
+    """Check a preset's text; `path` is what faults call it, and files that it names lie beside it."""
+    preset = Preset(path, describe(content))
+    root = parse(content, preset.faults, bounds)
+    if root is not None and root.value is not None:
+        _Reader(preset, registry).read(root)
+    return preset
+
+
+def read_values(values: Mapping[str, Any], registry: Registry) -> Preset:
+    """Check keys and values that stand in no file, by a preset's rules. The faults have no lines."""
+    preset = Preset(Path())
+    _Reader(preset, registry).read(node_of(values))
+    return preset
+
+
+class _Reader:
+    """Goes through the keys; a fault in one of them does not hide those of the others."""
+
+    def __init__(self, preset: Preset, registry: Registry) -> None:
+        self._preset = preset
+        self._registry = registry
+        self._set_by: dict[tuple[str, str], int] = {}
+
+    def read(self, root: Node) -> None:
+        if not isinstance(root.value, Mapping):
+            kind = _kind(root) if isinstance(root.value, tuple) else "a single value"  # maybe a whole file
+            self._note(root.fault(f"A preset is a mapping of keys to values, not {kind}."))
+            return
+        for key, (key_node, value) in root.value.items():
+            try:
+                self._key(str(key), key_node, value)
+            except Fault as fault:
+                self._note(fault)
+
+    def _note(self, fault: Fault) -> None:
+        self._preset.faults.append(fault)
+
+    def _key(self, key: str, key_node: Node, value: Node) -> None:
+        if key == "extends":
+            self._extends(value)
+        elif key == "chain":
+            self._chain(key_node, value)
+        elif key == "stages":
+            self._stages(value)
+        elif key in KEYS:
+            self._option(key, key_node, value)
+        else:
+            raise key_node.fault(unknown_key(key))
+
+    def _extends(self, node: Node) -> None:
+        for item in node.value if isinstance(node.value, tuple) else (node,):
+            if not isinstance(item.value, str) or not item.value:
+                raise item.fault(f"extends is {_kind(item)}, but has to be the name of a preset, or a list.")
+            self._preset.extends.append((item.value, item))
+
+    def _option(self, key: str, key_node: Node, node: Node) -> None:
+        try:
+            value = checked(key, node.plain())
+        except ParamError as error:
+            raise node.fault(str(error), error.path) from None
+        for index, pattern in enumerate(value if key == "stop_regex" else ()):
+            try:
+                check_pattern(pattern)
+            except UsageError as error:
+                raise node.fault(error.message, (index,)) from None
+        folder = self._preset.path.parent
+        self._preset.values[key] = placed(key, value, folder) if self._preset.path.name else value
+        self._preset.places[key] = self._place(key_node)
+        if KEYS[key].stage:
+            self._claim(KEYS[key].stage, KEYS[key].field, key_node)
+
+    def _stages(self, node: Node) -> None:
+        if not isinstance(node.value, Mapping):
+            raise node.fault(f"stages is {_kind(node)}, but has to be a mapping of stages to values.")
+        self._each(self._stage(str(name), *nodes) for name, nodes in node.value.items())
+
+    def _chain(self, key_node: Node, node: Node) -> None:
+        if not isinstance(node.value, tuple) or not node.value:
+            raise node.fault(f"chain is {_kind(node)}, but has to be a list of stages.")
+        order: list[str] = []
+        self._each(self._place_of(item, order) for item in node.value)
+        self._preset.values["chain"] = tuple(order)
+        self._preset.places["chain"] = self._place(key_node)
+
+    def _place_of(self, item: Node, order: list[str]) -> list[Fault]:
+        """Read one item of the chain's list: its name goes to the order, its values to the stages."""
+        if isinstance(item.value, Mapping) and len(item.value) == 1:
+            ((name, (name_node, value)),) = item.value.items()
+            faults = self._stage(str(name), name_node, value)
+        elif isinstance(item.value, str):
+            name, name_node, faults = item.value, item, []
+        else:
+            return [item.fault(f"An item of chain is {_kind(item)}, but has to be a name, or name: value.")]
+        try:
+            expand((*order, str(name)), self._registry)
+        except ProcessorsError as error:
+            return faults or [name_node.fault(str(error))]
+        order.append(str(name))
+        return faults
+
+    def _each(self, found: Iterator[list[Fault]]) -> None:
+        for faults in found:
+            self._preset.faults.extend(faults)
+
+    def _stage(self, name: str, name_node: Node, node: Node) -> list[Fault]:
+        """Read the values of a stage; what is wrong with them."""
+        try:
+            params = self._registry.spec(name).params
+        except UnknownStage as error:
+            return [name_node.fault(str(error) if error.is_near else f"{error} {_PLUGIN}")]
+        if name == "tail":
+            return [name_node.fault("The stage tail is set from the model's tokenizer.")]
+        if node.value == {}:
+            return [node.fault(f"The stage {name} is given no value. Give one, or leave the stage out.")]
+        faults = []
+        for key, value in fields_of(name, node.plain(), self._registry).items():
+            key_node, value_node = _nodes_of(key, node, name_node)
+            try:
+                made = params.from_mapping({key: value}, stage=name)
+                self._claim(name, key, key_node)
+            except ParamError as error:
+                at = value_node if key in params.__dataclass_fields__ else key_node
+                faults.append(at.fault(str(error), error.path))
+            except Fault as fault:
+                faults.append(fault)
+            else:
+                place = self._place(key_node)
+                self._preset.stages.append(Assigned(name, key, getattr(made, key), PRESET, place))
+        return faults
+
+    def _claim(self, stage: str, key: str, node: Node) -> None:
+        first = self._set_by.setdefault((stage, key), node.line)
+        if first != node.line:
+            raise node.fault(f"{key} of the stage {stage} is set here and in line {first}. Leave one out.")
+
+    def _place(self, node: Node) -> str:
+        return f"{shown(self._preset.path)}:{node.line}"
+
+
+def _nodes_of(field_name: str, node: Node, name_node: Node) -> tuple[Node, Node]:
+    """Where a field of a stage and its value stand; a main value stands for both."""
+    if isinstance(node.value, Mapping) and field_name in node.value:
+        return node.value[field_name]
+    return name_node, node
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node.value, tuple):
+        return "a list" if node.value else "an empty list"
+    if isinstance(node.value, Mapping):
+        return "a mapping"
+    if node.value in (None, ""):
+        return "empty"
+    text = repr(node.value)
+    return text if len(text) <= _MAX_SHOWN else "a long text"

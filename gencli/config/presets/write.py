@@ -1,0 +1,120 @@
+"""Settings as the text of a preset: what reading it back gives is the same run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gencli.config.job import Job
+from gencli.config.options.run import PENALTY_OPTIONS
+from gencli.config.presets.keys import KEYS
+from gencli.config.presets.values import placed
+from gencli.config.settings import Settings
+from processors.params import Params
+
+__all__ = ["needs", "preset_text", "scalar"]
+
+_IN_STAGES = {entry.key for entry in PENALTY_OPTIONS}  # their values stand with each penalty that is on
+
+
+def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> str:
+    """The run as a preset. `is_complete` adds the defaults, and every origin.
+
+    Without it, the description and `extends` of the presets in it are kept, and what those extend is left
+    to them.
+    """
+    inherited = set() if is_complete else _inherited(settings)
+    head = () if is_complete else _head(settings)  # of an exported preset it may say what it needs
+    lines = list(dict.fromkeys([*head, *(f"# {text}" for text in needs(settings, job))]))
+    for key, entry in KEYS.items():
+        if entry.stage or key in _IN_STAGES or settings.rank(key) in inherited:
+            continue
+        if settings[key] is None:
+            lines += [f"# {key} is not set"] if is_complete else []
+        elif is_complete or settings.is_given(key):
+            lines.append(
+                _noted(
+                    f"{key}: {scalar(placed(key, settings[key], Path()))}", settings.where(key), is_complete
+                )
+            )
+    if settings["chain"] and settings.rank("chain") not in inherited:
+        order = f"chain: {scalar(settings['chain'])}"
+        lines.append(_noted(order, settings.where("chain"), is_complete))
+    stages = list(_stages(job, inherited, is_complete))
+    return "\n".join([*lines, *(["stages:"] if stages else []), *stages]) + "\n"
+
+
+def _inherited(settings: Settings) -> set[int]:
+    """The ranks of the presets that others extend."""
+    return {rank for rank, layer in enumerate(settings.layers) if layer.preset and layer.preset.is_inherited}
+
+
+def _head(settings: Settings) -> Iterator[str]:
+    """The description of the last preset that was named, and what all of those extend."""
+    named = [layer.preset for layer in settings.layers if layer.preset and not layer.preset.is_inherited]
+    if named and named[-1].description:
+        yield f"# {named[-1].description}"
+    if extends := tuple(dict.fromkeys(name for preset in named for name in preset.extends)):
+        yield f"extends: {scalar(extends if extends[1:] else extends[0])}"
+
+
+def needs(settings: Settings, job: Job) -> Iterator[str]:
+    """What the run has and a preset cannot have, in sentences."""
+    if settings["trust_remote_code"]:
+        yield "The run had --trust-remote-code, which only a flag can give."
+    for name, _ in job.assembly.chain:
+        spec = job.registry.spec(name)
+        if spec.source in settings["plugin"]:
+            yield f"The stage {name} needs --plugin {shlex.quote(spec.source)}, which only a flag can give."
+        elif not job.registry.is_builtin(name):
+            yield f"The stage {name} needs the package {spec.source}."
+
+
+def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
+    for name, params in job.assembly.chain:
+        if name == "grammar" and job.structure is not None:  # which makes it
+            continue
+        said = job.assembly.of_stage(name)
+        values = [
+            (entry.field, entry.value, f"{entry.origin} {entry.said}")
+            for entry in said
+            if entry.rank not in inherited
+        ]
+        if not said:
+            values = [(field, value, f"flag --stage {name}") for field, value in _switched_on(params)]
+        if values:
+            yield f"  {name}:"
+        for field, value, origin in values:
+            yield _noted(f"    {field}: {scalar(value)}", origin, is_complete)
+
+
+def _switched_on(params: Params) -> Iterator[tuple[str, Any]]:
+    """What a bare --stage name sets: nothing, but for an adapted stage, which is on once it is named."""
+    for field in dataclasses.fields(params):
+        value = getattr(params, field.name)
+        if value != field.default:
+            yield field.name, value
+
+
+def _noted(line: str, origin: str, is_complete: bool) -> str:
+    return f"{line}  # {origin}" if is_complete else line
+
+
+def scalar(value: Any) -> str:
+    """A value in one line of YAML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(scalar, value))}]"
+    if isinstance(value, float):
+        return ("-.inf" if value < 0 else ".inf") if math.isinf(value) else repr(value)
+    if isinstance(value, str):
+        text = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=math.inf)
+        return str(text).rstrip("\n")
+    return "null" if value is None else str(value)

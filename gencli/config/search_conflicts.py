@@ -1,0 +1,123 @@
+"""What cannot stand beside a search, or beside a choice among samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gencli.config.chain import Assembly
+from gencli.config.options.drafts import NO_DRAFTER
+from gencli.config.options.guidance import CONTRASTS, GUIDES
+from gencli.config.settings import Settings
+from gencli.errors import UsageError
+from processors.catalog import Phase
+from processors.registry import Registry, builtin_registry
+
+__all__ = ["refuse_search", "search_notices"]
+
+_DETAILS = ("length_penalty", "early_stopping")
+_DRAFTS = ("draft", "draft_tokens", "draft_min_p", "verify", "verify_threshold")
+_LEAVE_OUT = "Leave one of them out."
+
+
+def refuse_search(settings: Settings, assembly: Assembly) -> None:
+    """Raise UsageError for options that do not work together, naming them."""
+    if settings["beams"]:
+        _refuse_beside_beams(settings, assembly)
+    elif not settings.is_given("beams"):
+        _refuse_idle(settings)
+    if settings["best_of"]:
+        _refuse_beside_best_of(settings, assembly)
+
+
+def search_notices(settings: Settings) -> Iterator[str]:
+    """What deserves a word before the run."""
+    for key in ("beams", "best_of"):
+        if settings[key] and settings["stream"]:
+            yield f"With {settings.name(key)} nothing is known before the end: the text is shown then."
+
+
+def _refuse_idle(settings: Settings) -> None:
+    for key in _DETAILS:
+        if settings.is_given(key):
+            raise UsageError(f"{settings.name(key)} is given, but nothing searches.", hint="Add --beams.")
+
+
+def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
+    said, width = settings.name, settings["beams"]
+    search = _listed([f"{said('beams')} {width}", *(said(key) for key in _DETAILS if settings.is_given(key))])
+    if drawing := [*_drawing(settings, assembly)]:
+        raise UsageError(
+            f"With {search} the most likely text is searched and none is drawn: {_listed(drawing)} would "
+            "do nothing.",
+            hint=_LEAVE_OUT,
+        )
+    if settings["draft"] != NO_DRAFTER:
+        drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
+        raise UsageError(
+            f"A draft ({drafting}) guesses at one text, with {search} there are {width} at once.",
+            hint=f"Leave one of them out; {said('draft')} {NO_DRAFTER} drafts nothing.",
+        )
+    if companions := [said(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
+        raise UsageError(
+            f"{_listed(companions)} and {search} do not go together: beams are not guided.", hint=_LEAVE_OUT
+        )
+    if settings["best_of"]:
+        raise UsageError(f"{said('best_of')} draws texts, with {search} one is searched.", hint=_LEAVE_OUT)
+    if settings["n"] > width:
+        raise UsageError(
+            f"{said('n')} is {settings['n']}, but with {search} there are {width} texts at the most."
+        )
+    if settings.is_given("max_batch") and width > settings["max_batch"]:
+        raise UsageError(
+            f"{said('max_batch')} is {settings['max_batch']}, with {search} there are {width} texts at once.",
+            hint=f"Raise {said('max_batch')} to {width}, or take fewer beams.",
+        )
+
+
+def _drawing(settings: Settings, assembly: Assembly) -> Iterator[str]:
+    """What was said about the draw, in the words in which it was said.
+
+    What a weaker layer says of it is replaced by the search, as a greedy draw replaces it.
+    """
+    registry, rank = settings.registry or builtin_registry(), settings.rank("beams")
+    for name, _ in assembly.chain.active():
+        if registry.phase(name) >= Phase.SCALE:
+            entries = assembly.of_stage(name)
+            yield from (entry.said for entry in entries if entry.rank >= rank)
+            if not entries:
+                yield f"the stage {name}"
+    keys = [key for key in ("sampler", "retries", "temperature_last") if settings[key]]
+    if any(_is_drawing(name, registry) for name in settings["chain"]):
+        keys.append("chain")
+    for key in keys:
+        if settings.is_given(key) and settings.rank(key) >= rank:
+            yield settings.name(key)
+
+
+def _is_drawing(name: str, registry: Registry) -> bool:
+    """Whether a stage, or a phase, is of no use without a draw."""
+    if name in registry.names():
+        return registry.phase(name) >= Phase.SCALE
+    return name.upper() in Phase.__members__ and Phase[name.upper()] >= Phase.SCALE
+
+
+def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
+    said, wanted = settings.name, f"{settings.name('best_of')} {settings['best_of']}"
+    if settings["sampler"] == "greedy" or assembly.chain.is_greedy:
+        temperature = next((entry.said for entry in assembly.of_stage("temperature")), "--temperature")
+        is_sampler = settings["sampler"] == "greedy"
+        greedy = f"{said('sampler')} greedy" if is_sampler else f"a temperature of 0 ({temperature})"
+        raise UsageError(
+            f"{wanted} with {greedy} would choose among equal texts.",
+            hint="Leave one of them out, or draw with a temperature above 0.",
+        )
+    if settings["retries"]:
+        raise UsageError(
+            f"{said('retries')} draws again what is not valid, {wanted} draws all at once.", hint=_LEAVE_OUT
+        )
+    if settings["n"] > settings["best_of"]:
+        raise UsageError(f"{said('n')} is {settings['n']}, more texts than {wanted} draws.")
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

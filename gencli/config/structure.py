@@ -1,0 +1,171 @@
+"""What structure a run's settings ask for: one kind at most, read, checked and planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gencli.config.options.option import Option
+from gencli.config.options.run import option
+from gencli.config.options.structure import DOCUMENTS, KINDS
+from gencli.config.settings import FLAG, Settings
+from gencli.core.request import Jump
+from gencli.errors import UsageError
+from gencli.structured.deadline import Deadline
+from gencli.structured.plan import Plan
+from gencli.structured.planning import Asked, make_plan
+from gencli.structured.strict import refuse_open
+
+__all__ = ["Structure", "wanted"]
+
+_VALUES = (*DOCUMENTS, "tools")
+_SCHEMAS = ("json_schema", "pydantic")
+# Options that mean something with some kinds only, and which these are.
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "constrain_after": KINDS,
+    "grammar_backend": tuple(kind for kind in KINDS if kind != "choice"),
+    "grammar_timeout": KINDS,
+    "schema_strict": _SCHEMAS,
+    "extra_properties": _SCHEMAS,
+    "property_order": _SCHEMAS,
+    "json_whitespace": DOCUMENTS,
+    "formats": _SCHEMAS,
+    "partial": KINDS,
+    "retries": KINDS,
+    "finish_open": KINDS,
+    "jump_forward": KINDS,
+    "parsed": _VALUES,
+    "select": _VALUES,
+    "tool_choice": ("tools",),
+}
+_NUM_SHOWN = 60  # characters of a source
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What every output has to be, the plan that sees to it, and what is made of the text.
+
+    `kind` is the key of the option that asked for it, `source` what that said, in short. `read` gives the
+    value of a text; `tools` are told to the chat template. Up to the end of `after` the output is free.
+    `retries` more draws are made of what is not valid. `is_document` says that nothing in the output is free.
+    """
+
+    kind: str
+    source: str
+    origin: str
+    plan: Plan
+    read: Callable[[str], Any] | None = None
+    notice: str = ""
+    tools: tuple[Any, ...] = ()
+    after: str = ""
+    is_document: bool = False
+    has_formats: bool = False
+    retries: int = 0
+    is_partial: bool = False
+    finish_open: bool = False
+    jump: Jump = "auto"
+    is_parsed: bool = False
+    select: str | None = None
+
+    @property
+    def is_data(self) -> bool:
+        """Whether results are for programs: written one after the other, without labels."""
+        return self.is_parsed or self.select is not None
+
+
+def wanted(settings: Settings) -> Structure | None:
+    """The structure, or None if the text is free.
+
+    UsageError for options that do not stand together, ConfigError for a schema or grammar that is wrong.
+    """
+    kinds = [kind for kind in KINDS if settings[kind]]
+    if kinds[1:]:
+        raise UsageError(
+            f"{settings.name(kinds[0])} and {settings.name(kinds[1])} each say what the output has to be.",
+            hint="Leave one of them out.",
+        )
+    kind = kinds[0] if kinds else ""
+    _refuse_idle(settings, kind)
+    if not kind:
+        return None
+    _refuse_pairs(settings, kind)
+    asked = Asked(
+        backend=settings["grammar_backend"],
+        whitespace=settings["json_whitespace"],
+        extra=settings["extra_properties"] or kind == "json",
+        any_order=settings["property_order"] == "any",
+        model=settings["model"],
+        tool_choice=settings["tool_choice"],
+        has_formats=settings["formats"],
+        pipes=settings.origin(kind) == FLAG,
+        deadline=Deadline.after(settings["grammar_timeout"]),
+    )
+    planned = make_plan(kind, settings[kind], asked, said=settings.name(kind))
+    if settings["schema_strict"]:
+        refuse_open(planned.plan, said=settings.name("schema_strict"))
+    return Structure(
+        kind=kind,
+        source=_short(option(kind), settings[kind]),
+        origin=settings.where(kind),
+        plan=planned.plan,
+        read=planned.read,
+        notice=planned.notice,
+        tools=planned.tools,
+        after=settings["constrain_after"] or "",
+        is_document=kind in DOCUMENTS or (kind == "tools" and settings["tool_choice"] != "auto"),
+        has_formats=settings["formats"],
+        retries=settings["retries"],
+        is_partial=settings["partial"],
+        finish_open=settings["finish_open"],
+        jump=settings["jump_forward"],
+        is_parsed=settings["parsed"],
+        select=settings["select"],
+    )
+
+
+def _refuse_idle(settings: Settings, kind: str) -> None:
+    """Refuse options that would do nothing for this kind of structure."""
+    for key, kinds in _NEEDS.items():
+        if not settings.is_given(key) or settings[key] == option(key).default or kind in kinds:
+            continue
+        flags = [option(needed).flag for needed in kinds]
+        some = "one of " if flags[1:] else ""
+        if not kind:
+            raise UsageError(f"{settings.name(key)} needs {some}{', '.join(flags)}.", hint="Leave it out.")
+        raise UsageError(
+            f"{settings.name(key)} does nothing for {settings.name(kind)}.",
+            hint=f"It goes with {', '.join(flags)}.",
+        )
+
+
+def _refuse_pairs(settings: Settings, kind: str) -> None:
+    name = settings.name
+    if settings["constrain_after"] == "":
+        raise UsageError(f"{name('constrain_after')} is empty.", hint="Give a text, such as </think>.")
+    if settings["stream"]:
+        raise UsageError(
+            f"{name('stream')} shows text as it is made, but with {name(kind)} it is written when it is "
+            "known to be valid.",
+            hint=f"Leave {name('stream')} out.",
+        )
+    if settings["parsed"] and settings["select"] is not None:
+        raise UsageError(
+            f"{name('parsed')} writes the whole document, {name('select')} a part.", hint="Leave one out."
+        )
+    for key in ("parsed", "select"):
+        if settings[key] not in (None, False) and settings["format"] != "text":
+            raise UsageError(
+                f"{name(key)} is a form of text, but {name('format')} is {settings['format']}.",
+                hint=f"A record has the document under parsed; leave {name(key)} out.",
+            )
+    if settings["select"] is not None:
+        from gencli.structured.schema.select import check_pointer
+
+        check_pointer(settings["select"])
+
+
+def _short(entry: Option, value: Any) -> str:
+    """What was asked for, in a few words."""
+    text = "" if entry.type is bool else " | ".join(value) if entry.many else " ".join(str(value).split())
+    return text if len(text) <= _NUM_SHOWN else text[: _NUM_SHOWN - 3] + "..."

@@ -1,0 +1,92 @@
+"""From a request to what the parts of the engine want to know of it, and what is refused on the way."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import cast
+
+from gencli.config.options.drafts import NO_DRAFTER
+from gencli.core.request import Request
+from gencli.errors import UsageError
+from gencli.models.base import ModelSpec
+from gencli.text.stream import StopRules, TextStream
+from gencli.text.tokenizer import Tokenizer
+from processors.base import Admission
+from processors.catalog import IgnoreEosParams, MinTokensParams
+from processors.registry import Registry
+
+__all__ = ["admission", "check_request", "effective", "text_stream"]
+
+
+def effective(request: Request, *, known: int, width: int, registry: Registry) -> Request:
+    """The request as it runs: off stages dropped, greedy resolved, ids beyond the tokenizer masked.
+
+    `known` is the number of ids the tokenizer has, `width` the number of logits a row.
+    """
+    draw = "greedy" if request.chain.is_greedy else request.draw
+    chain = request.chain.resolved(greedy=draw == "greedy", registry=registry)
+    chain = chain.with_stage("tail", registry, size=known) if known < width else chain
+    return replace(request, draw=draw, chain=chain)
+
+
+def admission(request: Request, context: int) -> Admission:
+    """What the stages are told; `context` is the most tokens that prompt and output may have."""
+    size = len(request.prompt_ids)
+    most = min(request.limits.max_tokens, context - size)
+    return Admission(prompt=request.prompt_ids, stop_ids=request.stops.ids, max_tokens=most)
+
+
+def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
+    """What the text layer is told."""
+    stops = request.stops
+    at_least = cast(MinTokensParams | None, request.chain.get("min_tokens"))
+    ignore = cast(IgnoreEosParams | None, request.chain.get("ignore_eos"))
+    return StopRules(
+        eos_ids=frozenset(eos_ids),
+        stop_ids=frozenset(stops.ids),
+        strings=stops.strings,
+        patterns=stops.patterns,
+        include_stop=stops.include,
+        min_tokens=at_least.count if at_least else 0,
+        # A document that is to be completed beyond the limit is cut by the sequence, not by its text.
+        max_tokens=sys.maxsize if request.finish_open else request.limits.max_tokens,
+        ignore_eos=bool(ignore and ignore.enabled),
+        loop=stops.loop,
+    )
+
+
+def text_stream(request: Request, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> TextStream:
+    """The text of a sample of the request, which is empty yet."""
+    return TextStream(tokenizer.stream(request.prompt_ids), _stop_rules(request, eos_ids))
+
+
+def check_request(request: Request, spec: ModelSpec) -> None:
+    """Refuse what cannot run on this model, or what cannot end a text."""
+    _stop_rules(request, spec.eos_ids)  # for its checks: samples are made later
+    size = len(request.prompt_ids)
+    if size == 0:
+        raise UsageError("The prompt is empty: it has no tokens.", hint="Give at least one word.")
+    if size >= spec.context:
+        raise UsageError(
+            f"The prompt has {size} tokens, but {spec.name} takes {spec.context} with the output.",
+            hint=f"Shorten it to {spec.context - 1} tokens or fewer.",
+        )
+    for token in (*request.prompt_ids, *request.stops.ids):
+        if not 0 <= token < spec.vocab_size:
+            raise UsageError(f"Token id {token} is outside the model's vocabulary of {spec.vocab_size}.")
+    if request.n > 1 and request.draw == "greedy" and request.beams is None:
+        raise UsageError(
+            f"n = {request.n} with a greedy draw would give {request.n} times the same text.",
+            hint="Raise the temperature above 0, or leave n at 1.",
+        )
+    if request.n > 1 and request.session:
+        raise UsageError(f"A session goes on from one answer, but n is {request.n}.", hint="Leave n at 1.")
+    if request.drafting.drafter not in ("", NO_DRAFTER) and not spec.can_rollback:
+        raise UsageError(
+            f"{spec.name} takes no drafts ({request.drafting.drafter}): its layers keep a running state, so "
+            "it cannot forget those that are rejected.",
+            hint="Leave out --draft.",
+        )
+    if request.n < 1 or request.limits.max_tokens < 1:
+        raise UsageError("n and max-tokens have to be at least 1.")

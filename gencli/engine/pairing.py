@@ -1,0 +1,84 @@
+"""A step with its companions: fed together, and their logits folded into those of the guided samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gencli.core.step import Feed, StepPlan
+from gencli.engine.scheduler import Step
+from gencli.engine.sequence import Sequence
+from gencli.models.base import ModelRunner
+from gencli.models.width import as_wide
+from processors.guidance import fold
+from processors.upload import upload
+
+__all__ = ["Pairing", "Part"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a sample's companion is fed, by which model; `held` are the tokens of its lane."""
+
+    sequence: Sequence
+    runner: ModelRunner
+    feed: Feed
+    held: list[int] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """The feeds of a step and of the companions beside them; those on the same model share its forward."""
+
+    step: Step
+    runner: ModelRunner
+    parts: tuple[Part, ...]
+
+    @property
+    def has_feeds(self) -> bool:
+        """Whether anything is fed at all."""
+        return bool(self.step.plan.feeds or self.parts)
+
+    def forward(self) -> tuple[Tensor, dict[int, Tensor]]:
+        """Feed all: the samples' own logits [R, V] in feed order, and the companions' [K + 1, W] by slot."""
+        own, companions = torch.empty(0, self.runner.spec.vocab_size), dict[int, Tensor]()
+        for runner in dict.fromkeys((self.runner, *(part.runner for part in self.parts))):
+            feeds = self.step.plan.feeds if runner is self.runner else ()
+            parts = [part for part in self.parts if part.runner is runner]
+            if not feeds and not parts:
+                continue
+            plan = StepPlan((*feeds, *(part.feed for part in parts)))
+            counts = [self.step.plan.num_rows if feeds else 0, *(part.feed.wanted for part in parts)]
+            first, *rest = torch.split(runner.forward(plan), counts)
+            own = first if feeds else own
+            companions |= {part.sequence.slot: rows for part, rows in zip(parts, rest, strict=True)}
+        for part in self.parts:
+            part.held.extend(part.feed.tokens)
+        for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
+            sequence.fed += len(feed.tokens)
+        return own, companions
+
+    def guided(self, own: Tensor, companions: dict[int, Tensor]) -> Tensor:
+        """The logits [R, V] with the rows of guided samples folded; without any, they are the ones given."""
+        rows, others = list[int](), list[Tensor]()
+        scales, cutoffs = list[float](), list[float]()
+        place = 0
+        for sequence, drafts in self.step.choosing:
+            count, other = 1 + len(drafts), companions.get(sequence.slot)
+            if other is not None:
+                guidance = sequence.request.guidance
+                rows += range(place, place + count)
+                others.append(as_wide(other, own.shape[1], own.device))
+                scales += [guidance.scale] * count
+                cutoffs += [guidance.cutoff] * count
+            place += count
+        if not rows:
+            return own
+        levels = upload([scales, cutoffs], own.device)
+        if len(rows) == place:
+            return fold(own, torch.cat(others), *levels)
+        at = upload(rows, own.device)
+        folded = fold(own.index_select(0, at), torch.cat(others), *levels)
+        return own.to(torch.float32, copy=True).index_copy_(0, at, folded)

@@ -1,0 +1,107 @@
+"""Slots that no sequence has, and what their KV lanes still hold."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from gencli.core.prefixes import Prefixes, Tokens, shared_length
+from gencli.engine.sequence import Sequence
+
+__all__ = ["Slots"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parked:
+    """A session's lane between two requests: it holds `held` tokens, which begin with `tokens`.
+
+    They were read with the rotary factors `rope`.
+    """
+
+    slot: int
+    tokens: Tokens
+    held: int
+    rope: int
+
+
+class Slots:
+    """Owns the idle slots. A lane stays warm when its sequence ends: its text is there until it is taken.
+
+    The lane of a session is parked for the session's next request. Slots are taken in this order: the
+    session's own; a warm one that begins as the prompt does; an empty one; the one that has been warm or
+    parked for the longest time.
+
+    `stays_warm` is false where nothing is shared, and for models that cannot forget: what another text
+    left in a lane is of no use to them.
+    """
+
+    def __init__(self, count: int, *, can_rollback: bool, stays_warm: bool) -> None:
+        self.warm = Prefixes()
+        self._empty = list(range(count))
+        self._age: dict[int, None] = {}  # the warm slots, the oldest first
+        self._parked: dict[str, _Parked] = {}  # by session, the oldest first
+        self._can_rollback, self._stays_warm = can_rollback, stays_warm
+
+    def __bool__(self) -> bool:
+        return bool(self._empty or self._age or self._parked)
+
+    def take(self, sequence: Sequence, *, at_least: int) -> tuple[int, int]:
+        """A slot, and how many tokens of its lane the prompt begins with.
+
+        Fewer than `at_least` are not worth it; the prompt's last token is always fed.
+        """
+        beginning = sequence.prompt[:-1]
+        parked = self._parked.pop(sequence.request.session, None)
+        if parked is not None:
+            return parked.slot, self._kept(parked, beginning) if parked.rope == sequence.rope else 0
+        match = self.warm.nearest(beginning, sequence.rope)
+        if match.length >= max(1, at_least):
+            self._cool(match.lane)
+            return match.lane, match.length
+        return self._unused(), 0
+
+    def put(self, sequence: Sequence) -> list[int]:
+        """Take the slot of a sequence back; the slots whose lanes are to be emptied."""
+        slot, session = sequence.slot, sequence.request.session
+        # Beyond the last token but one there may be rejected drafts.
+        tokens = sequence.tokens(0, min(sequence.fed, len(sequence) - 1))
+        freed = []
+        if session:
+            if (parked := self._parked.pop(session, None)) is not None:
+                freed = [parked.slot]
+            self._parked[session] = _Parked(slot, tokens, sequence.fed, sequence.rope)
+        elif self._stays_warm and tokens:
+            self.warm.add(slot, tokens, sequence.rope)
+            self._age[slot] = None
+        else:
+            freed = [slot]
+        for one in freed:
+            heapq.heappush(self._empty, one)
+        return freed
+
+    def clear(self, more: list[int]) -> list[int]:
+        """Make all idle slots and these ones empty; the slots whose lanes are to be emptied."""
+        freed = [*more, *self._age, *(parked.slot for parked in self._parked.values())]
+        self._parked.clear()
+        self._age.clear()
+        self.warm.clear()
+        for slot in freed:
+            heapq.heappush(self._empty, slot)
+        return freed
+
+    def _kept(self, parked: _Parked, beginning: Tokens) -> int:
+        kept = shared_length(parked.tokens, beginning)
+        return kept if self._can_rollback or kept == parked.held else 0
+
+    def _unused(self) -> int:
+        if self._empty:
+            return heapq.heappop(self._empty)
+        if self._age:
+            slot = next(iter(self._age))
+            self._cool(slot)
+            return slot
+        return self._parked.pop(next(iter(self._parked))).slot
+
+    def _cool(self, slot: int) -> None:
+        del self._age[slot]
+        self.warm.remove(slot)

@@ -1,0 +1,186 @@
+"""Drafts in the engine: who is asked, what limits leave of the answers, and what became of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from gencli.config.options.drafts import NO_DRAFTER
+from gencli.core.events import Drafted
+from gencli.core.request import Request
+from gencli.core.step import StepPlan
+from gencli.engine.scheduler import Choosing
+from gencli.engine.sequence import Sequence
+from gencli.errors import UsageError
+from gencli.models.base import ModelSpec
+from gencli.plugins.safety import DraftGuard
+from gencli.speculative.base import DraftAsk, Drafter, Drawn, Measured, Text
+from gencli.speculative.work_clock import Clock, work_clock
+from processors.pipeline import Pipeline
+from processors.registry import Registry
+from processors.rejection import Proposal
+from processors.upload import upload
+
+__all__ = ["Clock", "Speculation"]
+
+
+@dataclass(slots=True)
+class _Running:
+    """The step that is under way: what drafting took, for how many, and what was drawn, by slot; what all
+    of it came to."""
+
+    drawn: dict[int, Drawn] = field(default_factory=dict)
+    asked: frozenset[int] = frozenset()
+    draft_seconds: float = 0.0
+    began: float = 0.0
+    seconds: float = 0.0
+    work: float = 0.0  # as work_clock counts: when it began, then what it took
+    lanes: int = 0
+    is_measured: bool = False  # it reads no prompt
+    is_plain: bool = False
+    drafted: int = 0
+    accepted: int = 0
+
+
+class Speculation:
+    """Asks a drafter once a step, for the slots where drafts are welcome.
+
+    The clock is read for statistics, and the one of work (see work_clock) for drafters that weigh costs, if
+    none is given that is both. It never decides a text: where the number of drafts would, it is a fixed one.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        pipeline: Pipeline,
+        registry: Registry,
+        spec: ModelSpec,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self._drafter, self._pipeline, self._spec = drafter, pipeline, spec
+        self._clock, self._work = clock or time.perf_counter, clock or work_clock(spec.device)
+        self._guard = DraftGuard(registry)
+        self._slots: set[int] = set()  # those that the drafter knows
+        self._said: set[str] = set()
+        self._step = _Running()
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that names a drafter which is not here."""
+        name = request.drafting.drafter
+        if name not in ("", NO_DRAFTER) and not self._drafter.handles(replace(request, jump="off")):
+            raise UsageError(
+                f"The drafter {name!r} is not among those of this run.",
+                hint="A model drafts where the whole run names it: --draft NAME.",
+            )
+
+    def guard(self, request: Request) -> Iterator[str]:
+        """No drafts for a plugin that would give other text with them; what is to be said of that, once."""
+        if not self._drafter.handles(request):
+            return
+        fresh = [text for text in _said(request) if text not in self._said]
+        self._said.update(fresh)
+        yield from fresh
+        for name, fault in self._guard.faults(request.chain):
+            self._pipeline.run_stepwise(name)
+            yield f"The stage {name} runs without drafts, as it fails with them: {fault}"
+
+    def admit(self, sequence: Sequence) -> None:
+        """A sequence has a slot."""
+        if self._drafter.handles(sequence.request):
+            self._drafter.admit(sequence.slot, sequence.request)
+            self._slots.add(sequence.slot)
+            sequence.drafted = Drafted()
+
+    def release(self, slot: int) -> None:
+        """The slot is free."""
+        if slot in self._slots:
+            self._slots.remove(slot)
+            self._drafter.release(slot)
+
+    def trim(self) -> None:
+        """The memory is full, and no slot is taken."""
+        self._drafter.trim()
+
+    def propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
+        """Drafts by slot for those whose next token is about to be chosen."""
+        asks = [ask for sequence in sequences if (ask := self._ask(sequence))]
+        start = self._clock()
+        runs = self._drafter.propose(asks) if asks else ()
+        drafts = {ask.slot: tuple(run)[: ask.most] for ask, run in zip(asks, runs, strict=True) if run}
+        now = self._clock()
+        drawn = {ask.slot: run for ask, run in zip(asks, runs, strict=True) if isinstance(run, Drawn)}
+        asked = frozenset(ask.slot for ask in asks)
+        self._step = _Running(drawn, asked, now - start, now, work=self._work())
+        return drafts
+
+    def proposal(self, choosing: Choosing) -> Proposal | None:
+        """What the drafts of the step were drawn from; None if all were certain, or none has to know."""
+        drawn = [self._step.drawn.get(sequence.slot) for sequence, _ in choosing]
+        sizes = [len(run) for _, run in choosing]
+        known = [(run, size) for run, size in zip(drawn, sizes, strict=True) if run and size]
+        if not known:
+            return None
+        logits = torch.stack([row for run, size in known for row in run.logits[:size]])
+        chances = [chance for run, size in known for chance in run.probabilities[:size]]
+        flags = tuple(run is not None for run, size in zip(drawn, sizes, strict=True) for _ in range(size))
+        return Proposal(logits, flags, upload(chances, logits.device))
+
+    def verified(self, plan: StepPlan) -> None:
+        """The tokens of the step are chosen and known."""
+        step = self._step
+        step.seconds, step.work = self._clock() - step.began, self._work() - step.work
+        step.lanes = sum(feed.wanted > 0 for feed in plan.feeds)
+        step.is_measured = all(feed.wanted == len(feed.tokens) for feed in plan.feeds)
+        step.is_plain = step.is_measured and not any(feed.drafts for feed in plan.feeds)
+
+    def observe(self, sequence: Sequence, *, proposed: int, accepted: int) -> None:
+        """So many of the sequence's drafts stand."""
+        step = self._step
+        step.drafted, step.accepted = step.drafted + proposed, step.accepted + accepted
+        if proposed:
+            self._drafter.observe(sequence.slot, proposed=proposed, accepted=accepted)
+        if sequence.drafted is not None:
+            sequence.drafted += self._share(sequence.slot, proposed, accepted)
+
+    def conclude(self) -> None:
+        """All has been observed."""
+        step = self._step
+        if step.is_measured:
+            self._drafter.measure(Measured(step.lanes, step.drafted, step.accepted, step.work))
+
+    def _ask(self, sequence: Sequence) -> DraftAsk | None:
+        if sequence.slot not in self._slots or not self._spec.can_rollback:
+            return None
+        if held := self._pipeline.sequential(sequence.slot):
+            sequence.drafted = replace(sequence.drafted or Drafted(), held=held)
+            return None
+        most = self._room(sequence)
+        text = Text(sequence.prompt, sequence.output)
+        return DraftAsk(sequence.slot, text, most) if most > 0 else None
+
+    def _room(self, sequence: Sequence) -> int:
+        """What the limits leave beside the token that is chosen anyway."""
+        left = sequence.request.limits.max_tokens - len(sequence.output)
+        # Drafts never reach over a rope switch: the lane would be read anew for them.
+        return min(left, min(sequence.context, self._spec.limit(len(sequence))) - len(sequence)) - 1
+
+    def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
+        step = self._step
+        drafting = step.draft_seconds / len(step.asked) if slot in step.asked else 0.0
+        rest = step.seconds / step.lanes if step.is_measured else 0.0
+        marks = tuple(int(place < accepted) for place in range(proposed))
+        timed, plain = (1 + accepted if step.is_measured else 0), int(step.is_plain)
+        return Drafted(1, (1,) * proposed, marks, drafting, rest, timed, plain, plain * rest)
+
+
+def _said(request: Request) -> Iterator[str]:
+    """What deserves a word where drafts have a say in the text."""
+    policy = f"--verify {request.verification.policy}"
+    if request.verification.is_lossy:
+        yield f"{policy} lets drafts stand that the model would not have chosen: the text is another one."
+    if request.drafting.tokens is None and request.num_drafts:
+        yield f"With {policy} the number of drafts decides the text: it is {request.num_drafts} at a time."

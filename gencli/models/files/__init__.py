@@ -1,0 +1,1 @@
+"""Model folders: found, read, checked and identified, before weights are loaded."""

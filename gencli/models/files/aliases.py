@@ -1,0 +1,88 @@
+"""Names that a user gives to models: `aliases.json` in the user's configuration folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gencli.config.options.drafts import BUILT_IN, NO_DRAFTER
+from gencli.errors import ConfigError, UsageError
+from gencli.files import read_file, replaced
+from gencli.hub.names import read_hub_name
+
+__all__ = ["add_alias", "alias_file", "read_aliases", "remove_alias"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MOST = 2**20  # bytes of the file
+
+
+def alias_file() -> Path:
+    """Where the aliases are kept."""
+    from platformdirs import user_config_path
+
+    return user_config_path("gencli") / "aliases.json"
+
+
+def read_aliases() -> dict[str, str]:
+    """Targets by alias. Raises ConfigError for a file that does not hold them."""
+    path = alias_file()
+    if not path.is_file():
+        return {}
+    try:
+        found: Any = json.loads(read_file(path, _MOST))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(target, str) for target in found.values()):
+        raise ConfigError(
+            f"{path} holds no aliases.", hint='It is a JSON object of texts, as in {"small": "org/name"}.'
+        )
+    return {name: target for name, target in found.items() if _NAME.fullmatch(name)}
+
+
+def add_alias(name: str, target: str, bundled: tuple[str, ...]) -> str:
+    """Let a name stand for a hub name or a folder, and return which. `bundled` names stay what they are.
+
+    Raises UsageError for a name that means something else, and for a target that is no model's name.
+    """
+    aliases = read_aliases()
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot be an alias.", hint="Letters, digits, dots, dashes, underscores.")
+    if name in (*bundled, *BUILT_IN, NO_DRAFTER):
+        raise UsageError(f"{name} means something else already.", hint="Take another name.")
+    if target in bundled:
+        raise UsageError(f"{target} comes with gencli and needs no other name.")
+    if target in aliases:
+        raise UsageError(f"{target} is itself an alias.", hint=f"Give what it stands for: {aliases[target]}")
+    if found := next((other for other, what in aliases.items() if what == name), None):
+        raise UsageError(f"The alias {found} stands for {name}.", hint="Take another name.")
+    path = Path(os.path.expanduser(target))
+    if path.is_dir():
+        target = str(path.resolve())
+    elif read_hub_name(target) is None:
+        raise UsageError(f"{target!r} is neither a folder nor the name of a model.")
+    _write({**aliases, name: target})
+    return target
+
+
+def remove_alias(name: str) -> str:
+    """Forget an alias; what it stood for. Raises UsageError if there is none."""
+    aliases = read_aliases()
+    if name not in aliases:
+        raise UsageError(f"There is no alias {name!r}.", hint="gencli models alias lists them.")
+    target = aliases.pop(name)
+    _write(aliases)
+    return target
+
+
+def _write(aliases: Mapping[str, str]) -> None:
+    path = alias_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replaced(path) as file:
+            file.write(json.dumps(dict(sorted(aliases.items())), indent=2).encode() + b"\n")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error

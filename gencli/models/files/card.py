@@ -1,0 +1,189 @@
+"""What a model's files say of it, without loading weights: config.json and the heads of safetensors files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gencli.errors import ModelError
+from gencli.files import open_regular
+from gencli.models.files.json_files import read_object
+
+__all__ = [
+    "ALONE_KINDS",
+    "CONTEXT_KEYS",
+    "Card",
+    "Weights",
+    "kv_bytes",
+    "read_card",
+    "read_head",
+    "read_weights",
+    "text_part",
+]
+
+# What models call the most tokens that they reach, the most usual first.
+CONTEXT_KEYS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_sequence_length",
+    "max_seq_len",
+    "seq_length",
+    "context_length",
+)
+_MOST = 100_000_000  # bytes of a head, as the format says
+# Layers that keep a running state, as models name them in layer_types, and the keys of their settings.
+_PLAIN_LAYERS = {"full_attention", "sliding_attention", "attention", "global", "local"}
+_STATE_KEYS = (
+    "state_size",
+    "ssm_state_size",
+    "mamba_d_state",
+    "linear_conv_kernel_dim",
+    "lru_width",
+    "conv_L_cache",
+)
+# Decoders whose attention takes no mask or no positions of ours: the library's older code.
+ALONE_KINDS = frozenset(
+    """
+    bart bigbird_pegasus biogpt blenderbot blenderbot-small bloom codegen falcon gpt_neo
+    gpt_neox_japanese gptj marian mbart mpt mvp pegasus plbart stablelm trocr whisper xglm
+    """.split()
+)
+_STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What the weight files hold: bytes, numbers, and the format most of the numbers are in."""
+
+    bytes: int = 0
+    parameters: int = 0
+    stored: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One model. `lanes` is shared (requests run in one pass) or own (each on a cache of its own).
+
+    `layers` is None where the model does not say; `kv_values`, the count of numbers that a token adds to the
+    cache, where that is not plain.
+    """
+
+    folder: Path
+    model_type: str
+    architecture: str
+    context: int | None
+    vocabulary: int | None
+    has_chat_template: bool
+    weights: Weights
+    lanes: str
+    can_rollback: bool
+    layers: int | None
+    kv_values: int | None
+
+
+def read_card(folder: Path) -> Card:
+    """The card of a model folder; ModelError for a folder that is none."""
+    config = read_object(folder / "config.json")
+    try:
+        return _card(folder, config)
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise ModelError(f"{folder / 'config.json'} has a value of the wrong kind: {error}.") from None
+
+
+def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a configuration that is about text: all of it, or one key of a model that sees more."""
+    parts = (config.get(key) for key in ("text_config", "llm_config"))
+    return next((part for part in parts if isinstance(part, dict)), config)
+
+
+def _card(folder: Path, config: Mapping[str, Any]) -> Card:
+    text = text_part(config)
+    is_plain = _is_plain(text)
+    sizes = (text.get(key) for key in CONTEXT_KEYS)
+    return Card(
+        folder=folder,
+        model_type=str(config.get("model_type", "?")),
+        architecture=", ".join(map(str, config.get("architectures") or ["?"])),
+        context=next((size for size in sizes if isinstance(size, int) and size > 0), None),
+        vocabulary=text.get("vocab_size"),
+        has_chat_template=_has_template(folder),
+        weights=read_weights(folder),
+        lanes="shared" if is_plain and config.get("model_type") not in ALONE_KINDS else "own",
+        can_rollback=is_plain and config.get("model_type") != "rwkv",  # whose state is in no cache
+        layers=text.get("num_hidden_layers") or text.get("n_layer"),
+        kv_values=_kv_values(text) if is_plain else None,
+    )
+
+
+def read_weights(folder: Path) -> Weights:
+    """The sum over the folder's safetensors files; a damaged file is a ModelError."""
+    formats: Counter[str] = Counter()
+    size = 0
+    for file in sorted(folder.glob("*.safetensors")):
+        size += file.stat().st_size
+        for tensor in read_head(file).values():
+            formats[tensor["dtype"]] += math.prod(tensor["shape"])
+    stored = formats.most_common(1)[0][0] if formats else ""
+    return Weights(size, sum(formats.values()), stored)
+
+
+def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int | None:
+    """The memory that the keys and values of full lanes take."""
+    return None if card.kv_values is None else card.kv_values * number_bytes * batch * context
+
+
+def read_head(file: Path) -> Mapping[str, Any]:
+    """The names, formats, shapes and places at the start of a file: eight bytes of length, then JSON."""
+    try:
+        with open_regular(file) as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if not 0 < length <= _MOST:
+                raise ValueError("its head has no length")
+            head = json.loads(stream.read(length))
+        head.pop("__metadata__", None)
+        if not all(map(_is_tensor, head.values())):
+            raise ValueError("its head is no table of tensors")
+        return dict(head)
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{file} is damaged: {error}.", hint="Download it again.") from None
+
+
+def _is_tensor(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
+        return False
+    shape = entry.get("shape")
+    return isinstance(shape, list) and all(isinstance(side, int) and side >= 0 for side in shape)
+
+
+def _has_template(folder: Path) -> bool:
+    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+        return True
+    path = folder / "tokenizer_config.json"
+    return path.is_file() and bool(read_object(path).get("chat_template"))
+
+
+def _is_plain(text: Mapping[str, Any]) -> bool:
+    """Whether every layer keeps keys and values, and nothing else."""
+    kinds = set(text.get("layer_types") or text.get("layers_block_type") or ())
+    is_state = any(text.get(key) is not None for key in _STATE_KEYS)
+    is_named = str(text.get("model_type", "")).startswith(_STATE_KINDS)
+    return kinds <= _PLAIN_LAYERS and not is_state and not is_named
+
+
+def _kv_values(text: Mapping[str, Any]) -> int | None:
+    """Numbers a token adds to the cache, over all layers: keys and values of every key-value head."""
+    layers = text.get("num_hidden_layers") or text.get("n_layer")
+    heads = text.get("num_attention_heads") or text.get("n_head")
+    width = text.get("hidden_size") or text.get("n_embd")
+    if not (isinstance(layers, int) and isinstance(heads, int) and isinstance(width, int)):
+        return None
+    if "kv_lora_rank" in text:  # compressed attention, whose cache is kept unfolded
+        each = text.get("qk_nope_head_dim", 0) + text.get("qk_rope_head_dim", 0) + text.get("v_head_dim", 0)
+        return layers * heads * int(each)
+    groups = text.get("num_key_value_heads") or (1 if text.get("multi_query") else heads)
+    return 2 * layers * int(groups) * int(text.get("head_dim") or width // heads)

@@ -1,0 +1,134 @@
+"""A model folder, checked before anything is loaded: every fault here has one clear message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gencli.errors import ModelError
+from gencli.hub.names import INDEX, WEIGHTS
+from gencli.models.files.fit import check_config, check_files, check_shapes, read_heads
+from gencli.models.files.json_files import read_object
+from gencli.models.files.locate import absent, find_local, is_bundled
+
+__all__ = ["Checkpoint", "check_architecture", "open_checkpoint", "weight_files"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder whose config and weight files are there and can be read.
+
+    `stored` names the number format most weights are stored in, as safetensors does: F32, BF16, F16...
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    files: tuple[Path, ...]
+    stored: str
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the weights are packed by a quantization method the config names."""
+        return "quantization_config" in self.config
+
+
+def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint:
+    """Find the folder and check its config and weights; ModelError says what is wrong with it."""
+    folder = _find_folder(name_or_path)
+    config = read_object(folder / "config.json")
+    check_files(folder)
+    check_architecture(folder, config, trust_remote_code=trust_remote_code)
+    check_config(folder, config)
+    files = weight_files(folder)
+    found = Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
+    made = _made_config(folder, trust_remote_code=trust_remote_code)
+    if not (found.is_quantized or trust_remote_code or is_bundled(str(folder))):
+        check_shapes(folder, config, read_heads(files), made)
+    return found
+
+
+def _made_config(folder: Path, *, trust_remote_code: bool) -> Any:
+    """The configuration as transformers reads it."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    except Exception as error:  # the library raises whatever the value at fault makes it raise
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        raise ModelError(f"{folder / 'config.json'} describes no model: {reason}") from error
+
+
+def _find_folder(name_or_path: str) -> Path:
+    """The folder of a model by name or path; nothing is downloaded."""
+    folder = find_local(name_or_path)
+    if folder is not None:
+        return folder
+    if Path(name_or_path).is_file():
+        raise ModelError(
+            f"{name_or_path} is a file", hint="Give the folder that holds config.json and *.safetensors"
+        )
+    raise absent(name_or_path)
+
+
+def check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> None:
+    """Raise ModelError where the installed library has no causal language model for a configuration."""
+    from transformers import __version__
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    kind = config.get("model_type")
+    is_known = kind in CONFIG_MAPPING
+    needs_encoder = is_known and config.get("is_encoder_decoder", CONFIG_MAPPING[kind].is_encoder_decoder)
+    if is_known and kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not needs_encoder:
+        return
+    if "AutoModelForCausalLM" in config.get("auto_map", {}):
+        if trust_remote_code:
+            return
+        raise ModelError(
+            f"{folder} brings its own Python code, which is not run unless you say so",
+            hint="--trust-remote-code runs it; read it first",
+        )
+    if is_known:
+        raise ModelError(f"A model of type {kind} does not continue text token by token: {folder}")
+    raise ModelError(
+        f"transformers {__version__} knows no model type {kind!r}: {folder}",
+        hint="a newer transformers may: pip install -U transformers",
+    )
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of the checkpoint, all present; ModelError names what is missing."""
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).is_file():
+        shards = read_object(folder / INDEX).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            raise ModelError(f"{folder / INDEX} has no weight_map of files", hint="Download it again")
+        files = [folder / name for name in sorted(set(shards.values()))]
+        if absent := [file.name for file in files if not file.is_file()]:
+            raise ModelError(
+                f"{folder} lacks {len(absent)} of {len(files)} weight files, such as {absent[0]}"
+            )
+        return files
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
+        raise ModelError(
+            f"{folder} has its weights as pickle files only; loading those can run code, so it is not done",
+            hint="convert them to safetensors once, or take a revision that has model.safetensors",
+        )
+    raise ModelError(f"{folder} has a config.json and no weights ({WEIGHTS})")
+
+
+def _check_weights(files: list[Path]) -> str:
+    """Open every file, so that a damaged one is named; return the format most weights are stored in."""
+    from safetensors import SafetensorError, safe_open
+
+    formats: Counter[str] = Counter()
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as weights:
+                formats.update(weights.get_slice(key).get_dtype() for key in weights.keys())  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{file} is damaged: {error}", hint="Download it again") from None
+    return formats.most_common(1)[0][0] if formats else "F32"

@@ -1,0 +1,180 @@
+"""Whether a model folder can be loaded, judged by its small files and the heads of its weight files.
+
+The library would find most of this out later: after reading the weights, or never, or in terms of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gencli.errors import ModelError
+from gencli.files import open_regular
+from gencli.models.files.card import CONTEXT_KEYS, read_head, text_part
+from gencli.models.files.json_files import read_object
+
+__all__ = ["check_config", "check_files", "check_shapes", "read_heads"]
+
+_SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
+_LAYERS = ("num_hidden_layers", "n_layer")
+_AT_LEAST_1 = (*_LAYERS, "hidden_size", "n_embd", "vocab_size", *CONTEXT_KEYS)
+_AT_LEAST_0 = ("num_attention_heads", "n_head")  # there are layers without attention
+_MOST = 2**31 - 1
+_INDEX = re.compile(r"(?:^|\.)(\d+)\.")  # the first number in a tensor's name is its layer's
+_MODULES = 64  # of the model that is built, for each tensor in the weight files
+_HINT = "It is damaged, or not made for this; download it again."
+
+
+def check_files(folder: Path) -> None:
+    """Refuse what is neither a file nor a folder, which could be read without end, and small files that
+    are no JSON objects. Raises ModelError."""
+    for path in (*folder.iterdir(), *folder.glob("*/*.jinja")):
+        if not path.is_dir() and path.exists():  # a link that leads nowhere is for its reader to miss
+            try:
+                open_regular(path).close()
+            except OSError as error:
+                raise ModelError(f"{path} cannot be read: {error.strerror}.", hint=_HINT) from None
+    for name in _SMALL:
+        if (folder / name).exists():
+            read_object(folder / name)
+
+
+def check_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse values in config.json that no model can have. Raises ModelError."""
+    place = folder / "config.json"
+    if not isinstance(config.get("text_config"), Mapping | None):
+        shown = _shown(config["text_config"])
+        raise ModelError(f"{place}: text_config is {shown}, but has to be an object.", hint=_HINT)
+    text = text_part(config)
+    for part in (config, text):
+        for least, keys in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
+            for key in keys:
+                _check_number(place, key, part.get(key), least)
+        _check_end(place, part)
+    made = folder / "generation_config.json"
+    if made.exists():
+        _check_end(made, read_object(made))
+    _check_dtype(place, config)
+    _check_quantization(place, config)
+
+
+def _check_number(place: Path, key: str, value: Any, least: int) -> None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (is_number and least <= value <= _MOST):
+        raise ModelError(
+            f"{place}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MOST}.",
+            hint=_HINT,
+        )
+
+
+def _check_end(place: Path, config: Mapping[str, Any]) -> None:
+    """Ids that no token has are another matter: they end no text (see end_ids)."""
+    found = config.get("eos_token_id")
+    for token in found if isinstance(found, list) else [found]:
+        if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
+            raise ModelError(
+                f"{place}: eos_token_id has {_shown(token)}, but has to name token ids, which are numbers.",
+                hint=_HINT,
+            )
+
+
+def _check_dtype(place: Path, config: Mapping[str, Any]) -> None:
+    import torch
+
+    for key in ("dtype", "torch_dtype"):
+        name = config.get(key)
+        if not isinstance(name, str) or name == "auto":
+            continue
+        if not isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype):
+            raise ModelError(f"{place}: {key} is {_shown(name)}, no format of PyTorch's.", hint=_HINT)
+
+
+def _check_quantization(place: Path, config: Mapping[str, Any]) -> None:
+    if config.get("quantization_config") is None:
+        return
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
+
+    found = config["quantization_config"]
+    if isinstance(found, Mapping) and (found.get("load_in_4bit") or found.get("load_in_8bit")):
+        return  # as files were written before there was quant_method
+    method = found.get("quant_method") if isinstance(found, Mapping) else found
+    if method not in KNOWN:
+        raise ModelError(
+            f"{place}: quantization_config has the method {_shown(method)}, unknown to transformers.",
+            hint=f"It knows {', '.join(sorted(KNOWN))}.",
+        )
+
+
+def read_heads(files: Sequence[Path]) -> dict[str, Mapping[str, Any]]:
+    """Format and shape of each tensor, by name. Raises ModelError for a damaged file."""
+    return {name: tensor for file in files for name, tensor in read_head(file).items()}
+
+
+def check_shapes(
+    folder: Path, config: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]], made: Any
+) -> None:
+    """Refuse weights that are not those of the configuration, before they are read. Raises ModelError.
+
+    `made` is the configuration as transformers has it. Names that only one of the two has are left to the
+    library, which translates some.
+    """
+    text = text_part(config)
+    layers = next((text[key] for key in _LAYERS if text.get(key) is not None), 0)
+    numbers = [int(found[1]) for found in map(_INDEX.search, heads) if found]
+    if numbers and layers > max(numbers) + 1:
+        raise _misfit(folder, f"{layers} layers", f"{max(numbers) + 1}")
+    for name, shape in _shapes(folder, made, most=1000 + _MODULES * len(heads)).items():
+        held = tuple(heads[name]["shape"]) if name in heads else shape
+        if held != shape and sorted(held) != sorted(shape):  # some layers are turned when they are loaded
+            raise _misfit(folder, f"{name} of the shape {list(shape)}", str(list(held)))
+
+
+def _misfit(folder: Path, asked: str, held: str) -> ModelError:
+    return ModelError(f"{folder}: config.json asks for {asked}, the weights hold {held}.", hint=_HINT)
+
+
+class _TooLarge(Exception):
+    """More modules than there can be weights for."""
+
+
+def _shapes(folder: Path, made: Any, *, most: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of a model of this configuration, which takes no memory; {} if it cannot be made so."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"), _limited(most):
+            model = AutoModelForCausalLM.from_config(made)
+    except _TooLarge:
+        raise _misfit(folder, f"more than {most} modules", "far fewer tensors") from None
+    except Exception:  # loading says what it is
+        return {}
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+@contextmanager
+def _limited(most: int) -> Iterator[None]:
+    """Let no more than so many modules be made inside the block."""
+    from torch.nn.modules.module import register_module_module_registration_hook
+
+    count = 0
+
+    def note(*_: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > most:
+            raise _TooLarge
+
+    handle = register_module_module_registration_hook(note)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

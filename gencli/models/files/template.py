@@ -1,0 +1,41 @@
+"""What a model's files say of its chat template, before its tokenizer is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gencli.models.files.json_files import read_object_if_any, read_text
+from gencli.models.files.locate import find_local
+
+__all__ = ["declared_template"]
+
+
+def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
+    """The chat template of a model on this machine, and the texts of its special tokens."""
+    folder = find_local(name)
+    if folder is None:
+        return None, frozenset()
+    config = read_object_if_any(folder / "tokenizer_config.json")
+    decoded = config.get("added_tokens_decoder")
+    tokens = (*_added(folder), *(decoded.values() if isinstance(decoded, dict) else ()))
+    special = [
+        str(token.get("content")) for token in tokens if isinstance(token, dict) and token.get("special")
+    ]
+    return _template(folder, config), frozenset(special)
+
+
+def _template(folder: Path, config: dict[str, Any]) -> str | None:
+    if (folder / "chat_template.jinja").is_file():
+        return read_text(folder / "chat_template.jinja")
+    alone = read_object_if_any(folder / "chat_template.json")
+    found = alone.get("chat_template") or config.get("chat_template")
+    if isinstance(found, list):  # several by name
+        named = {str(entry.get("name")): entry.get("template") for entry in found if isinstance(entry, dict)}
+        found = named.get("tool_use") or named.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _added(folder: Path) -> list[dict[str, Any]]:
+    found = read_object_if_any(folder / "tokenizer.json").get("added_tokens", [])
+    return found if isinstance(found, list) else []

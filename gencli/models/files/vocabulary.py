@@ -1,0 +1,57 @@
+"""What a model's files say of its vocabulary, before its weights are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from gencli.models.files.json_files import read_object_if_any
+from gencli.text.pieces import read_rules
+
+if TYPE_CHECKING:
+    from gencli.text.tokenizer import Tokenizer
+
+__all__ = ["OnTokenizer", "declared_vocabulary", "end_ids", "grammar_support", "idle_ends"]
+
+# Called with the tokenizer, the width of the logits, and the ids that end a text.
+OnTokenizer = Callable[["Tokenizer", int, tuple[int, ...]], None]
+
+
+def declared_vocabulary(folder: Path, tokenizer: Tokenizer) -> tuple[int, tuple[int, ...]]:
+    """The width of the logits and the ids that end a text; the loaded model may know better."""
+    config = read_object_if_any(folder / "config.json")
+    generation = read_object_if_any(folder / "generation_config.json")
+    inner = config.get("text_config")
+    text = inner if isinstance(inner, dict) else config
+    width = text.get("vocab_size")
+    ends = generation.get("eos_token_id") if generation else text.get("eos_token_id")
+    ids = [ends] if isinstance(ends, int) else ends or []
+    width = width if isinstance(width, int) else tokenizer.vocab_size
+    return width, end_ids(ids, tokenizer, width)
+
+
+def end_ids(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> tuple[int, ...]:
+    """The ids that end a text: the model's and the tokenizer's, of those that a token can have.
+
+    `width` is that of the logits. Configurations name ids beyond it, or -1: such an end is never drawn.
+    """
+    most = min(width, tokenizer.vocab_size)
+    return tuple(sorted(token for token in {*declared, *tokenizer.eos_ids} if 0 <= token < most))
+
+
+def idle_ends(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> Iterator[str]:
+    """What is said of ids that end no text, as no token has them."""
+    usable = end_ids(declared, tokenizer, width)
+    for token in declared:
+        if token not in usable:
+            yield f"Token id {token} is to end a text, but no token of the model has it: it ends none."
+
+
+def grammar_support(folder: Path) -> Literal["exact", "decoded", "unknown"]:
+    """Whether grammars know the bytes of each token: by its own rules, or by decoding it among others."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return "unknown"
+    decoder = read_object_if_any(path).get("decoder")
+    return "exact" if decoder and read_rules(decoder) else "decoded"

@@ -1,0 +1,1 @@
+"""KV caches: how lanes are laid out in memory, and attention over them."""

@@ -1,0 +1,111 @@
+"""How many tokens each lane holds, and the rules every runner enforces on its caller."""
+
+from __future__ import annotations
+
+from gencli.core.step import Feed, StepPlan
+from gencli.errors import ModelError
+
+__all__ = ["STEP", "ContractError", "LaneLengths"]
+
+STEP = 256  # tokens by which the room of lanes grows
+
+
+class ContractError(AssertionError):
+    """The caller broke the runner's contract: a mistake in gencli, never in its input."""
+
+
+class LaneLengths:
+    """The one owner of lane lengths (tokens); refuses feeds that do not fit them.
+
+    `num_ids` is the number of token ids the model can read, `context` the most tokens in a lane.
+    """
+
+    def __init__(self, *, max_lanes: int, context: int, num_ids: int) -> None:
+        self._lengths = [0] * max_lanes
+        self._context = context
+        self._num_ids = num_ids
+
+    def like(self) -> LaneLengths:
+        """Lengths of as many lanes, all empty, under the same rules."""
+        return LaneLengths(max_lanes=len(self), context=self._context, num_ids=self._num_ids)
+
+    def __getitem__(self, lane: int) -> int:
+        self._require_lane(lane)
+        return self._lengths[lane]
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def held(self) -> list[tuple[int, int]]:
+        """(lane, tokens) of every lane that is not empty."""
+        return [(lane, length) for lane, length in enumerate(self._lengths) if length]
+
+    def check(self, plan: StepPlan) -> None:
+        """Raise ContractError for a plan that does not fit the lanes, ModelError for an unknown token id."""
+        self._require(bool(plan.feeds), "a plan needs at least one feed")
+        lanes = [feed.lane for feed in plan.feeds]
+        self._require(len(set(lanes)) == len(lanes), f"a lane is fed twice in one step: {sorted(lanes)}")
+        for feed in plan.feeds:
+            self._check_feed(feed)
+
+    def advance(self, plan: StepPlan) -> None:
+        """Count the tokens of a plan that has been fed."""
+        for feed in plan.feeds:
+            self._lengths[feed.lane] = feed.start + len(feed.tokens)
+
+    def check_keep(self, lane: int, length: int) -> None:
+        """Raise ContractError unless the lane holds `length` tokens or more."""
+        held = self[lane]
+        self._require(0 <= length <= held, f"lane {lane} holds {held} tokens and cannot keep {length}")
+
+    def keep(self, lane: int, length: int) -> None:
+        """Shorten the lane to `length` tokens."""
+        self.check_keep(lane, length)
+        self._lengths[lane] = length
+
+    def check_fork(self, source: int, target: int) -> None:
+        """Raise ContractError unless these are two lanes."""
+        self._require(source != target, f"lane {source} cannot be forked onto itself")
+        for lane in (source, target):
+            self._require_lane(lane)
+
+    def fork(self, source: int, target: int) -> None:
+        """Give `target` the length of `source`, whatever it held."""
+        self.check_fork(source, target)
+        self._lengths[target] = self[source]
+
+    def release(self, lane: int) -> None:
+        """Empty the lane; releasing an empty lane is allowed."""
+        self.keep(lane, 0)
+
+    def _check_feed(self, feed: Feed) -> None:
+        held, count = self[feed.lane], len(feed.tokens)
+        self._require(count > 0, f"lane {feed.lane} is fed no token")
+        self._require(
+            feed.start == held, f"lane {feed.lane} holds {held} tokens, the feed starts at {feed.start}"
+        )
+        self._require(
+            0 <= feed.wanted <= count,
+            f"lane {feed.lane}: {feed.wanted} rows wanted of {count} fed tokens",
+        )
+        self._require(
+            held + count <= self._context,
+            f"lane {feed.lane}: {held} + {count} tokens exceed the context of {self._context}",
+        )
+        low, high = min(feed.tokens), max(feed.tokens)
+        if low < 0 or high >= self._num_ids:
+            stranger = low if low < 0 else high
+            raise ModelError(
+                f"Token id {stranger} is unknown to the model, which reads 0..{self._num_ids - 1}",
+                hint="does the tokenizer belong to this model?",
+            )
+
+    def _require_lane(self, lane: int) -> None:
+        self._require(
+            0 <= lane < len(self._lengths), f"lane {lane} is not one of 0..{len(self._lengths) - 1}"
+        )
+
+    @staticmethod
+    def _require(condition: bool, message: str) -> None:
+        if not condition:
+            raise ContractError(message)

@@ -1,0 +1,69 @@
+"""Attention masks for lanes of different length, in the models' own words.
+
+transformers lets a model say *what* a token may see (causal, sliding window, chunks: its mask function
+over positions) and a registered function say *how* the mask is built. The functions here build it over
+per-lane positions, so each architecture keeps its own pattern and none is written down twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
+from transformers.modeling_utils import AttentionInterface
+
+from gencli.models.kv.lane_attention import lane_attention, mark_spans
+from gencli.models.kv.packed_attention import attend
+
+__all__ = ["use_lane_masks"]
+
+_SDPA, _EAGER = "gencli_sdpa", "gencli_eager"
+
+
+def use_lane_masks(model: Any) -> bool:
+    """Switch the model to lane masks, keeping its attention kernel; False where it cannot be switched."""
+    names = {"sdpa": _SDPA, _SDPA: _SDPA, "eager": _EAGER, _EAGER: _EAGER}
+    name = names.get(model.config._attn_implementation)
+    if name is None or not getattr(model, "_supports_attention_backend", False):
+        return False
+    AttentionInterface.register(_SDPA, partial(attend, lane_attention))
+    AttentionInterface.register(_EAGER, partial(attend, _own_eager_attention))
+    AttentionMaskInterface.register(_SDPA, _lane_mask)
+    AttentionMaskInterface.register(_EAGER, _additive_lane_mask)
+    model.set_attn_implementation(name)
+    return bool(model.config.get_text_config(decoder=True)._attn_implementation == name)
+
+
+def _own_eager_attention(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Call the eager attention of the module's own file: architectures differ there (sinks, softcaps)."""
+    return sys.modules[type(module).__module__].__dict__["eager_attention_forward"](module, *args, **kwargs)
+
+
+def _lane_mask(
+    *, q_offset: int | Tensor, mask_function: Callable[..., Tensor], **kwargs: Any
+) -> Tensor | None:
+    """Boolean mask [B, 1, Q, K], or None where attention needs none.
+
+    `q_offset` is what LaneCache.get_query_offset gave: the common first position, or all positions [B, Q].
+    """
+    if isinstance(q_offset, int):
+        return cast("Tensor | None", sdpa_mask(q_offset=q_offset, mask_function=mask_function, **kwargs))
+    batch, device = q_offset.shape[0], q_offset.device
+    rows = torch.arange(batch, device=device)[:, None, None, None]
+    head = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=device)
+    keys = torch.arange(kwargs["kv_length"], device=device)[None, None, None, :]
+    mask = mask_function(rows, head, q_offset[:, None, :, None], keys)
+    return mark_spans(mask.expand(batch, 1, q_offset.shape[1], -1))
+
+
+def _additive_lane_mask(*, q_offset: int | Tensor, dtype: torch.dtype, **kwargs: Any) -> Tensor | None:
+    """The same mask as numbers to add: 0, or the least finite value of `dtype`."""
+    if isinstance(q_offset, int):
+        return cast("Tensor | None", eager_mask(q_offset=q_offset, dtype=dtype, **kwargs))
+    mask = cast(Tensor, _lane_mask(q_offset=q_offset, **kwargs))
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)

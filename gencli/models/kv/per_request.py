@@ -1,0 +1,105 @@
+"""Models whose lanes cannot share a cache: each lane is run alone, on the model's own cache."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gencli.core.step import Feed
+from gencli.errors import ModelError
+from gencli.models.kv.calls import LogitsCall
+from gencli.models.longrope import factors_of, taking_factors
+from processors.upload import upload
+
+__all__ = ["OwnCacheLanes"]
+
+_CACHE_NAMES = ("past_key_values", "cache_params", "state")
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The model's cache by its argument name, the tokens in it, and prompt tokens not read yet.
+
+    `factors` are the rotary factors of its text (see LongRopeLanes).
+    """
+
+    cache: dict[str, Any] = field(default_factory=dict)
+    length: int = 0
+    unread: tuple[int, ...] = ()
+    factors: int = 0
+
+
+class OwnCacheLanes:
+    """Recurrent, hybrid and older models: slower than shared lanes, and right by construction.
+
+    Some recurrent models lose their state when several tokens follow what they have read (Mamba). So
+    `is_recurrent` models read a prompt that comes in chunks at once, with its last chunk, and every
+    later token by itself.
+    """
+
+    def __init__(
+        self, model: Any, *, is_recurrent: bool, can_rollback: bool, rope_switches: tuple[int, ...] = ()
+    ) -> None:
+        self.can_rollback = can_rollback
+        self._rope_switches = rope_switches
+        self._is_recurrent = is_recurrent
+        self._call = LogitsCall(model)
+        self._device: torch.device = model.device
+        self._lanes: dict[int, _Lane] = {}
+
+    def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
+        """Feed the lanes one after another; return the wanted rows [R, V] in feed order."""
+        rows = [row for feed in feeds for row in self._read(feed)]
+        return torch.cat(rows) if rows else self._call.no_rows()
+
+    def shorten(self, lane: int, length: int) -> None:
+        """Drop the last tokens of an attention model's cache."""
+        state = self._lanes[lane]
+        state.cache["past_key_values"].crop(length - state.length)
+        state.length = length
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the whole cache."""
+        if source in self._lanes:
+            self._lanes[target] = copy.deepcopy(self._lanes[source])
+
+    def release(self, lane: int) -> None:
+        """Drop the lane's cache."""
+        self._lanes.pop(lane, None)
+
+    def trim(self) -> None:
+        """Nothing to do: a lane's cache goes with it."""
+
+    def _read(self, feed: Feed) -> list[Tensor]:
+        """Rows [1, V] or [wanted, V] of the wanted positions, in order."""
+        lane = self._lanes.setdefault(feed.lane, _Lane())
+        tokens = lane.unread + feed.tokens
+        lane.unread = ()
+        lane.factors = factors_of(feed, self._rope_switches)
+        if not self._is_recurrent:
+            return [self._run(lane, tokens, feed.wanted)]
+        if lane.cache:
+            skipped = len(tokens) - feed.wanted
+            return [self._run(lane, (token,), int(i >= skipped)) for i, token in enumerate(tokens)]
+        if feed.wanted == 0:
+            lane.unread = tokens
+            return []
+        return [self._run(lane, tokens, feed.wanted)]
+
+    def _run(self, lane: _Lane, tokens: tuple[int, ...], wanted: int) -> Tensor:
+        start, lane.length = lane.length, lane.length + len(tokens)
+        inputs = {"input_ids": upload([tokens], self._device)}
+        if self._call.takes_positions:  # some count from 0 at every call unless told
+            inputs["position_ids"] = torch.arange(start, lane.length, device=self._device)[None]
+        switches, device = self._rope_switches, self._device
+        with taking_factors([lane.factors], switches, length=lane.length, device=device):
+            outputs = self._call(wanted, **inputs, **lane.cache)
+        lane.cache = {name: outputs[name] for name in _CACHE_NAMES if outputs.get(name) is not None}
+        if not lane.cache:
+            raise ModelError("This model hands back no cache, so it cannot go on from what it has read")
+        logits: Tensor = outputs.logits[0]
+        return logits

@@ -1,0 +1,1 @@
+"""What a run has produced: results, candidates, reports of drafts, progress of prompts."""

@@ -1,0 +1,151 @@
+"""What a run has produced so far, gathered from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gencli.core.events import Error, Event, Finish, Reading, Token
+from processors.errors import StageFailure
+
+__all__ = ["Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
+
+Outcome = Finish | Error
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a sample has no result."""
+
+    request: str
+    sample: int
+    type: str
+    message: str
+
+
+@dataclass(slots=True)
+class Row:
+    """A prompt, and for each of its samples the text so far and how it ended.
+
+    `is_partial` shows texts that are not what was asked for as well. `running` are the samples that have a
+    text and no end yet, `num_open` counts all without one.
+    """
+
+    id: str
+    prompt: str
+    texts: list[str]
+    outcomes: list[Outcome | None]
+    is_partial: bool = True
+    running: set[int] = field(default_factory=set)
+    num_open: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.num_open = len(self.outcomes)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every sample has ended."""
+        return not self.num_open
+
+    def add(self, event: Event) -> None:
+        """Take note of an event of one of the samples."""
+        if isinstance(event, Token):
+            self.texts[event.sample] += event.text
+            self.running.add(event.sample)
+            return
+        if isinstance(event, Reading):
+            return
+        self.texts[event.sample] = event.text
+        self.outcomes[event.sample] = event
+        self.running.discard(event.sample)
+        self.num_open -= 1
+
+    @property
+    def ended(self) -> list[Outcome]:
+        """The outcomes that there are."""
+        return [outcome for outcome in self.outcomes if outcome is not None]
+
+    @property
+    def finishes(self) -> list[Finish]:
+        """The samples that did not fail."""
+        return [outcome for outcome in self.outcomes if isinstance(outcome, Finish)]
+
+    def shown(self, sample: int) -> str | None:
+        """What a finished sample writes; None if its text is not to be taken for a result, or never began."""
+        outcome = self.outcomes[sample]
+        if isinstance(outcome, Finish) and outcome.reason == "interrupted" and not outcome.completion_tokens:
+            return None
+        verdict = outcome.verdict if isinstance(outcome, Finish) else None
+        is_result = verdict.is_valid if verdict else isinstance(outcome, Finish)
+        if not is_result and not self.is_partial:
+            return None
+        return verdict.written if verdict else self.texts[sample]
+
+
+class Results:
+    """The rows of a run, in the order of the prompts.
+
+    `is_partial` says whether texts of samples that failed are shown.
+    """
+
+    def __init__(self, prompts: Sequence[str], num_samples: int, *, is_partial: bool = True) -> None:
+        self.rows = [
+            Row(str(number), prompt, [""] * num_samples, [None] * num_samples, is_partial)
+            for number, prompt in enumerate(prompts, start=1)
+        ]
+        self._by_id = {row.id: row for row in self.rows}
+
+    def row(self, request: str) -> Row:
+        """The row of a request."""
+        return self._by_id[request]
+
+    def add(self, event: Event) -> Row:
+        """Take note of an event; the row it belongs to."""
+        row = self._by_id[event.request]
+        row.add(event)
+        return row
+
+    @property
+    def finishes(self) -> list[Finish]:
+        """All samples that did not fail."""
+        return [finish for row in self.rows for finish in row.finishes]
+
+    @property
+    def failures(self) -> list[Failure]:
+        """All samples without a result."""
+        return [found for row in self.rows for outcome in row.ended if (found := failure(outcome))]
+
+    @property
+    def exit_code(self) -> int:
+        """130 if interrupted, 6 if all failed (4 if all by a plug-in), 7 if some did, else 0."""
+        if any(finish.reason == "interrupted" for finish in self.finishes):
+            return 130
+        if not self.failures:
+            return 0
+        if len(self.failures) < sum(len(row.outcomes) for row in self.rows):
+            return 7
+        return 4 if all(failed.type == StageFailure.__name__ for failed in self.failures) else 6
+
+
+def failure(outcome: Outcome) -> Failure | None:
+    """Why a sample has no result; None if it has one."""
+    if isinstance(outcome, Error):
+        return Failure(outcome.request, outcome.sample, outcome.type, outcome.message)
+    if outcome.verdict is None or outcome.verdict.is_valid:
+        return None
+    tried = f" ({outcome.verdict.attempts} attempts)" if outcome.verdict.attempts > 1 else ""
+    message = f"The output is not valid{tried}: {'; '.join(outcome.verdict.faults).rstrip('.')}."
+    return Failure(outcome.request, outcome.sample, "InvalidOutput", message)
+
+
+def tokens_per_second(finishes: Sequence[Finish]) -> float | None:
+    """Decoding speed of samples that were submitted together.
+
+    Tokens after the first of each, over the time from the first token of all to the last.
+    """
+    tokens = sum(max(0, finish.completion_tokens - 1) for finish in finishes)
+    if not tokens:
+        return None
+    times = [finish.timings for finish in finishes]
+    seconds = max(t.first_token + t.decode for t in times) - min(t.first_token for t in times)
+    return tokens / seconds if seconds > 0 else None

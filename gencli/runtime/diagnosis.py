@@ -1,0 +1,166 @@
+"""What can be found out about the installation and the machine; each finding with a line of advice."""
+
+from __future__ import annotations
+
+import locale
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gencli.hub.cache import cached_models, disk_bytes, endpoint, hub_cache, is_offline
+
+__all__ = ["Finding", "examine"]
+
+_PACKAGES = {
+    "gencli": "Install it: pip install -e .",
+    "torch": "Nothing runs without it: pip install torch",
+    "transformers": "No model but fake loads without it: pip install transformers",
+    "tokenizers": "No model but fake loads without it: pip install tokenizers",
+    "xgrammar": "Grammars need it: pip install xgrammar",
+    "prompt_toolkit": "gencli chat on a terminal needs it: pip install prompt_toolkit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `advice` says what to do about it, or what it means."""
+
+    area: str
+    name: str
+    value: str
+    advice: str
+    is_good: bool = True
+
+
+def examine() -> Iterator[Finding]:
+    """All findings. What fails while it is looked at is a finding, too."""
+    for area, look in _AREAS.items():
+        try:
+            yield from look()
+        except Exception as error:  # whatever is broken here is what the user wants to know
+            yield Finding(
+                area, "failed", f"{type(error).__name__}: {error}", "See the message.", is_good=False
+            )
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("version", "python", platform.python_version(), f"It is {sys.executable}.")
+    for name, missing in _PACKAGES.items():
+        try:
+            yield Finding("version", name, metadata.version(name), "Installed.")
+        except metadata.PackageNotFoundError:
+            yield Finding("version", name, "missing", missing, is_good=False)
+
+
+def _devices() -> Iterator[Finding]:
+    import torch
+
+    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
+    yield Finding("device", "cpu", f"{cores} cores, {threads} threads", "--threads N takes fewer.")
+    features = _cpu_features()
+    shown = ", ".join(features) or "none known"
+    if any(name in features for name in ("amx_bf16", "avx512_bf16", "bf16")):
+        yield Finding("device", "bfloat16", f"native ({shown})", "--dtype auto takes it for such weights.")
+    else:
+        advice = "--dtype auto takes float32 here, which is faster and needs twice the memory."
+        yield Finding("device", "bfloat16", f"emulated ({shown})", advice)
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        value = f"{about.name}, {about.total_memory / 2**30:.0f} GiB"
+        yield Finding("device", f"cuda:{index}", value, f"--device cuda:{index} takes it.")
+    if torch.backends.mps.is_available():
+        yield Finding("device", "mps", "Apple GPU", "--device mps takes it.")
+    elif not torch.cuda.is_available():
+        from gencli.models.device import no_gpu_reason
+
+        has_driver = shutil.which("nvidia-smi") is not None
+        advice = f"{no_gpu_reason()}. Models run on the CPU; small ones are fine there."
+        yield Finding("device", "gpu", "not used" if has_driver else "none", advice, is_good=not has_driver)
+
+
+def _cpu_features() -> list[str]:
+    import torch
+
+    found: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    wanted = ("avx2", "avx512_f", "avx512_bf16", "amx_bf16", "bf16", "sve")
+    return [name for name in wanted if found.get(name)]
+
+
+def _caches() -> Iterator[Finding]:
+    cache = hub_cache()
+    there = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
+    free = f"{shutil.disk_usage(there).free / 2**30:.0f} GiB free"
+    if cache.is_dir():
+        found = list(cached_models())
+        partial = sum(one.is_partial for one in found)
+        count = f"{len(found) - partial} models" + (f", {partial} more in part" if partial else "")
+        value = f"{cache}: {count}, {disk_bytes(cache) / 2**30:.1f} GiB, {free}"
+        yield Finding("cache", "hub", value, "HF_HOME moves it; gencli models list shows what is in it.")
+    else:
+        advice = "gencli models pull NAME puts a model there."
+        yield Finding("cache", "hub", f"{cache} (none), {free}", advice)
+    if variable := is_offline():
+        yield Finding("cache", "network", f"off ({variable})", "No model is fetched. Unset it to fetch some.")
+    else:
+        host = urlsplit(endpoint()).hostname or "?"
+        yield Finding("cache", "network", f"models come from {host}", "HF_HUB_OFFLINE=1 keeps it off.")
+
+
+def _plugins() -> Iterator[Finding]:
+    found = list(metadata.entry_points(group="gencli.processors"))
+    for point in found:
+        yield Finding("plug-in", point.name, point.value, "Its stage can be named with --stage.")
+    if not found:
+        advice = "A package with the entry point gencli.processors adds stages."
+        yield Finding("plug-in", "entry points", "none", advice)
+    if os.environ.get("GENCLI_NO_PLUGINS"):
+        yield Finding("plug-in", "GENCLI_NO_PLUGINS", "set", "Unset it to load them.", is_good=False)
+
+
+def _terminal() -> Iterator[Finding]:
+    streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
+    on = [name for name, stream in streams.items() if stream is not None and stream.isatty()]
+    yield Finding(
+        "terminal", "streams", ", ".join(on) or "none", "The others are pipes or files: plain text."
+    )
+    width = shutil.get_terminal_size().columns
+    advice = "Help and tables are as wide." if width >= 60 else "Tables want 60 columns or more."
+    yield Finding("terminal", "width", str(width), advice, is_good=width >= 60)
+    plain = [name for name in ("NO_COLOR",) if os.environ.get(name)]
+    plain += ["TERM=dumb"] if os.environ.get("TERM") == "dumb" else []
+    advice = "Nothing is drawn, only written." if plain else "NO_COLOR=1 turns colour and drawing off."
+    yield Finding("terminal", "colour", f"off ({', '.join(plain)})" if plain else "on", advice)
+    encoding = (sys.stdout.encoding if sys.stdout else None) or locale.getpreferredencoding(False)
+    is_good = encoding.lower().replace("-", "") == "utf8"
+    advice = "Every character can be shown." if is_good else "Others are escaped; PYTHONUTF8=1 gives UTF-8."
+    yield Finding("terminal", "encoding", encoding, advice, is_good=is_good)
+
+
+def _folders() -> Iterator[Finding]:
+    from platformdirs import user_config_path, user_state_path
+
+    for name, path, use in (
+        ("config", user_config_path("gencli"), "Your presets."),
+        ("state", user_state_path("gencli"), "The history of chats."),
+    ):
+        yield Finding("folder", name, f"{path}{_note(path)}", use)
+
+
+def _note(path: Path) -> str:
+    return "" if path.is_dir() else " (not there yet)"
+
+
+_AREAS: dict[str, Callable[[], Iterator[Finding]]] = {
+    "version": _versions,
+    "device": _devices,
+    "cache": _caches,
+    "plug-in": _plugins,
+    "folder": _folders,
+    "terminal": _terminal,
+}

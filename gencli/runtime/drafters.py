@@ -1,0 +1,113 @@
+"""The drafters of a run, by the names that requests know them by."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from gencli.config.options.drafts import EARLY_EXIT, NO_DRAFTER
+from gencli.errors import ModelError, UsageError
+from gencli.models.base import ModelRunner
+from gencli.models.files.same_vocabulary import first_difference
+from gencli.models.side_stream import aside
+from gencli.models.spread import ONE_DEVICE
+from gencli.plugins.registry import PluginRegistry
+from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.auto import AutoDrafter
+from gencli.speculative.base import Drafter
+from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.fallback import FirstDrafter
+from gencli.speculative.foreign import ForeignDrafter
+from gencli.speculative.ngram import NgramDrafter
+from gencli.speculative.suffix import SuffixDrafter
+from gencli.speculative.tail_first import GlancingDrafter
+from gencli.speculative.through_text import TextModelDrafter
+from gencli.speculative.translation import Translation
+from gencli.speculative.work_clock import Clock, work_clock
+from processors.params import whole
+from processors.registry import Registry
+
+__all__ = ["bare_drafter", "make_drafter", "model_drafter"]
+
+_FREE: dict[str, Callable[[], Drafter]] = {
+    "ngram": NgramDrafter,
+    "suffix": SuffixDrafter,
+    "auto": lambda: AutoDrafter([SuffixDrafter(), NgramDrafter()]),
+}
+
+
+def make_drafter(
+    name: str,
+    target: Loaded,
+    choice: ModelChoice,
+    *,
+    registry: Registry | None = None,
+    clock: Clock | None = None,
+) -> Drafter:
+    """The drafters that cost nothing until they are asked, and the one that is named.
+
+    A name is that of a drafter here or in a plugin of the registry, else that of a model. `choice` says how
+    the target was loaded; a draft model is loaded in the same way. Raises ModelError for a model that cannot
+    draft for the target.
+    """
+    work = clock or work_clock(target.runner.spec.device)
+    made = [AdaptiveDrafter(make(), name=key, clock=work) for key, make in _FREE.items()]
+    if name not in _FREE and name != NO_DRAFTER:
+        drafter, on = bare_drafter(name, target, choice, registry=registry), clock or time.perf_counter
+        # Those of plugins may wait for another process.
+        if isinstance(drafter, ModelDrafter | TextModelDrafter):
+            drafter, on = GlancingDrafter(drafter), work
+        made.append(AdaptiveDrafter(drafter, name=name, clock=on))
+    return FirstDrafter(made)
+
+
+def bare_drafter(
+    name: str, target: Loaded, choice: ModelChoice, *, registry: Registry | None = None
+) -> Drafter:
+    """The one that is named, which drafts as many tokens as it is asked for."""
+    if name in _FREE:
+        return _FREE[name]()
+    plugin = registry.drafter(name) if isinstance(registry, PluginRegistry) else None
+    return ForeignDrafter(plugin) if plugin else model_drafter(name, target, choice)
+
+
+def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
+    """A model as the drafter of another, or the target's own first layers (early-exit, early-exit:N)."""
+    if name.partition(":")[0] == EARLY_EXIT:
+        if choice.spread.is_on:
+            raise UsageError(f"--draft {name} does not go together with --tp or --device-map.")
+        return ModelDrafter(_first_layers(name, target, choice.max_batch))
+    # With --tp the first process alone has an engine, and so a draft.
+    draft = load(replace(choice, name=name, spread=ONE_DEVICE))
+    if not draft.runner.spec.can_rollback:
+        raise ModelError(
+            f"{name} cannot draft: its layers keep a running state, so it cannot forget what is rejected.",
+            hint="Draft with ngram, suffix or an attention model.",
+        )
+    runner = aside(draft.runner)
+    found = first_difference(target.tokenizer, draft.tokenizer)
+    if found is None:
+        return ModelDrafter(runner)
+    token, here, there = found
+    return TextModelDrafter(
+        runner,
+        Translation(
+            target.tokenizer, draft.tokenizer, ends=draft.runner.spec.eos_ids, names=(choice.name, name)
+        ),
+        f"{name} has another vocabulary than {choice.name}, and drafts through text: token {token} is "
+        f"{there!r} to {name} and {here!r} to {choice.name}.",
+    )
+
+
+def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
+    from gencli.models.hf import HFRunner
+
+    text = name.partition(":")[2]
+    count = whole(text)
+    if text and count is None:
+        raise UsageError(f"--draft {name[:60]}: {text[:60]!r} is no number of layers.")
+    if not isinstance(target.runner, HFRunner):
+        raise UsageError(f"--draft {name}: the model {target.runner.spec.name} has no layers.")
+    return target.runner.first_layers(count, max_lanes=max_lanes)

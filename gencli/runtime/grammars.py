@@ -1,0 +1,173 @@
+"""From a plan to a compiled grammar: its variants compile side by side, and the best that is ready runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gencli.config.structure import Structure
+from gencli.errors import ConfigError
+from gencli.models.files.vocabulary import end_ids
+from gencli.runtime.models import Loaded
+from gencli.structured.plan import Plan, Variant
+from gencli.text.tokenizer import Tokenizer
+from processors.base import Compiler, Env
+from processors.errors import GrammarError
+from processors.grammar.compile.compiler import GrammarCompiler
+
+__all__ = ["Compiled", "Compiling", "compile_plan", "grammar_env", "make_compiler"]
+
+
+_HEAD_START = 1.0  # seconds for the first variant alone; most are ready by then
+_PATIENCE = (
+    0.2  # of the time, and at most so many seconds, in which a variant that is ready waits for a better one
+)
+_MOST_PATIENCE = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The variant that runs, the seconds that compiling took, and why others before it do not run.
+
+    `warnings` are the back end's own.
+    """
+
+    variant: Variant
+    seconds: float
+    passed_over: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:
+    """Compile the variants side by side. ConfigError with all reasons if none compiles.
+
+    The first one runs if it is ready within a fifth of the plan's seconds (at most 6 s); after that the best
+    one that is ready, and those that still compile are ended.
+    """
+    return _Race(plan, compiler).winner()
+
+
+class _Race:
+    """The variants of a plan that may still run, best first; `futures` are those of the first of them."""
+
+    def __init__(self, plan: Plan, compiler: Compiler) -> None:
+        self._compiler, self._seconds = compiler, plan.seconds
+        self._variants = list(plan.variants)
+        self._futures: list[Future[Any]] = []
+        self._reasons: list[str] = []
+        self._begin = time.monotonic()
+
+    def winner(self) -> Compiled:
+        patience = min(_PATIENCE * self._seconds, _MOST_PATIENCE)
+        while self._variants:
+            if not self._futures and self._reasons and self._elapsed >= self._seconds:
+                self._reasons += [
+                    f"{one.constraint.backend}: no time was left for it." for one in self._variants
+                ]
+                break
+            if not self._futures:
+                self._start(1)
+            elif self._elapsed >= _HEAD_START:
+                self._start(len(self._variants))
+            self._drop_failed()
+            ready = next((n for n, future in enumerate(self._futures) if future.done()), None)
+            if ready is not None and (ready == 0 or self._elapsed >= patience):
+                return self._taken(ready)
+            if self._futures:
+                is_whole = len(self._futures) == len(self._variants)
+                self._wait(patience if ready is not None else math.inf if is_whole else _HEAD_START)
+        raise ConfigError(
+            f"No back end compiles the grammar. {' '.join(self._reasons)}",
+            hint="Make it smaller, or give it more time with --grammar-timeout.",
+        )
+
+    @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._begin
+
+    def _start(self, count: int) -> None:
+        """Let the first `count` variants compile."""
+        for variant in self._variants[len(self._futures) : count]:
+            left = max(0.0, self._seconds - self._elapsed)
+            self._futures.append(self._compiler.start(variant.constraint, left))
+
+    def _drop_failed(self) -> None:
+        for index, future in reversed(list(enumerate(self._futures))):
+            if future.done() and (error := future.exception()) is not None:
+                if not isinstance(error, GrammarError):
+                    raise error
+                variant = self._variants.pop(index)
+                del self._futures[index]
+                self._reasons.append(f"{variant.constraint.backend}: {error}")
+
+    def _wait(self, until: float) -> None:
+        """Until one more is done, or so many seconds after the begin."""
+        open_ = [future for future in self._futures if not future.done()]
+        timeout = None if math.isinf(until) else max(0.0, until - self._elapsed)
+        wait(open_, timeout, return_when=FIRST_COMPLETED)
+
+    def _taken(self, index: int) -> Compiled:
+        seconds, variant = self._elapsed, self._variants[index]
+        for one, future in zip(self._variants, self._futures, strict=False):
+            if not future.done():
+                self._compiler.abandon(one.constraint)
+        late = f"it was not ready after {seconds:.2g} s, as the next one was."
+        self._reasons += [f"{one.constraint.backend}: {late}" for one in self._variants[:index]]
+        warnings = self._futures[index].result().warnings
+        return Compiled(variant, seconds, tuple(self._reasons), warnings)
+
+
+def grammar_env(loaded: Loaded) -> Env:
+    """The vocabulary of a loaded model, as grammars are compiled for it."""
+    spec, tokenizer = loaded.runner.spec, loaded.tokenizer
+    return Env(spec.vocab_size, tokenizer, end_ids(spec.eos_ids, tokenizer, spec.vocab_size))
+
+
+def make_compiler(env: Env, timeout: float) -> GrammarCompiler:
+    """What compiles the grammars of a run, with the user's cache of grammars."""
+    from platformdirs import user_cache_path
+
+    return GrammarCompiler(env, timeout=timeout, cache_dir=Path(user_cache_path("gencli")) / "grammars")
+
+
+class Compiling:
+    """Compiles a run's grammar on a thread while the model loads.
+
+    `begin` is told what the tokenizer and the model's configuration say of the vocabulary; what the
+    loaded model says decides. Where that is something else, the grammar is compiled anew.
+    """
+
+    def __init__(self, structure: Structure | None, timeout: float) -> None:
+        self._structure, self._timeout = structure, timeout
+        self._compiler: GrammarCompiler | None = None
+        self._found: Future[Compiled] | None = None
+
+    def begin(self, tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
+        """Start compiling, if there is anything to compile."""
+        if self._structure is None:
+            return
+        self._compiler = make_compiler(Env(width, tokenizer, eos_ids), self._timeout)
+        thread = ThreadPoolExecutor(1, "grammar")
+        self._found = thread.submit(compile_plan, self._structure.plan, self._compiler)
+        thread.shutdown(wait=False)
+
+    def finish(self, loaded: Loaded) -> tuple[GrammarCompiler, Compiled | None]:
+        """The compiler for the loaded model, and the run's grammar. ConfigError if there is none."""
+        early, env = self._compiler, grammar_env(loaded)
+        if early is None or (early.env.width, early.env.eos_ids) != (env.width, env.eos_ids):
+            self._compiler, self._found = make_compiler(env, self._timeout), None
+        assert self._compiler is not None
+        if self._structure is None:
+            return self._compiler, None
+        if self._found is not None:
+            return self._compiler, self._found.result()
+        return self._compiler, compile_plan(self._structure.plan, self._compiler)
+
+    def close(self) -> None:
+        """End what still runs for it."""
+        if self._compiler is not None:
+            self._compiler.close()

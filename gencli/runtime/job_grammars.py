@@ -1,0 +1,38 @@
+"""The grammars that rows ask for, each compiled once."""
+
+from __future__ import annotations
+
+from gencli.config.job import Job
+from gencli.config.structure import Structure
+from gencli.errors import ConfigError
+from gencli.runtime.grammars import Compiled, compile_plan
+from gencli.runtime.structure_cache import PerStructure
+from processors.base import Compiler
+
+__all__ = ["Grammars"]
+
+
+class Grammars:
+    """Compiles what rows ask for when the first of them comes. What does not compile fails its rows."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._found = PerStructure(self._compile)
+
+    def ready(self, job: Job) -> Job:
+        """The job, held inside its grammar if it has one. Raises ConfigError."""
+        compiled = self.compiled(job)
+        return job if compiled is None else job.on(compiled.variant.constraint)
+
+    def compiled(self, job: Job) -> Compiled | None:
+        """The grammar of a job; None without a structure. Raises ConfigError."""
+        found = self._found(job.structure)
+        if isinstance(found, ConfigError):
+            raise found
+        return found
+
+    def _compile(self, structure: Structure | None) -> Compiled | ConfigError | None:
+        try:
+            return None if structure is None else compile_plan(structure.plan, self._compiler)
+        except ConfigError as error:
+            return error

@@ -1,0 +1,123 @@
+"""From the name of a model to its runner and tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gencli.errors import UsageError
+from gencli.models.files.locate import find_local
+from gencli.models.spread import ONE_DEVICE, Spread, rank
+
+if TYPE_CHECKING:
+    from gencli.models.base import ModelRunner
+    from gencli.models.files.vocabulary import OnTokenizer
+    from gencli.models.watch import OnBytes
+    from gencli.text.tokenizer import Tokenizer
+
+__all__ = ["Loaded", "ModelChoice", "load", "load_tokenizer"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Which model, and how it is to be loaded; `companions` says that samples may need a second lane."""
+
+    name: str = "tiny"
+    dtype: str = "auto"
+    device: str = "auto"
+    max_batch: int = 8
+    trust_remote_code: bool = False
+    spread: Spread = ONE_DEVICE
+    companions: bool = False
+
+    @property
+    def max_lanes(self) -> int:
+        """The number of lanes that samples and their companions need."""
+        return self.max_batch * (2 if self.companions else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that is ready to run."""
+
+    runner: ModelRunner
+    tokenizer: Tokenizer
+
+
+def load(
+    choice: ModelChoice, *, on_bytes: OnBytes | None = None, on_tokenizer: OnTokenizer | None = None
+) -> Loaded:
+    """Load a bundled model, a folder, or a hub name from the local cache.
+
+    `on_bytes` is called with the bytes of weights that are loaded and all bytes, `on_tokenizer` once,
+    before the weights are read.
+    """
+    choice.spread.check(choice.device)
+    if choice.name == "fake":
+        return _load_fake(choice)
+    from gencli.models.files.vocabulary import declared_vocabulary
+    from gencli.models.hf import HFRunner
+    from gencli.text.tokenizer import HFTokenizer
+
+    # Weights take the longest, so what is wrong with the folder or the tokenizer is said before.
+    folder = _checked(choice)
+    tokenizer = HFTokenizer.load(folder, trust_remote_code=choice.trust_remote_code)
+    if on_tokenizer is not None:
+        on_tokenizer(tokenizer, *declared_vocabulary(folder, tokenizer))
+    runner = HFRunner.load(
+        folder,
+        dtype=choice.dtype,
+        device=choice.device,
+        max_lanes=choice.max_lanes,
+        trust_remote_code=choice.trust_remote_code,
+        spread=choice.spread,
+        on_bytes=on_bytes,
+    )
+    return Loaded(_led(runner) if choice.spread.tp is not None else runner, tokenizer)
+
+
+def _led(runner: ModelRunner) -> ModelRunner:
+    """In the first of several processes: the runner that tells the others what to do."""
+    from gencli.models.parallel import Leader
+
+    return runner if rank() else Leader(runner)
+
+
+def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Tokenizer:
+    """The tokenizer of a model that is named as for `load`; the weights need not be there."""
+    from gencli.text.tokenizer import ByteTokenizer, HFTokenizer
+
+    if name == "fake":
+        return ByteTokenizer()
+    folder = find_local(name)
+    if folder is None:
+        folder = _checked(ModelChoice(name, trust_remote_code=trust_remote_code))
+    return HFTokenizer.load(folder, trust_remote_code=trust_remote_code)
+
+
+def _checked(choice: ModelChoice) -> Path:
+    from gencli.models.files.checkpoint import open_checkpoint
+
+    return open_checkpoint(choice.name, trust_remote_code=choice.trust_remote_code).folder
+
+
+def _load_fake(choice: ModelChoice) -> Loaded:
+    from gencli.models.fake import FakeRunner
+    from gencli.text.tokenizer import ByteTokenizer
+
+    fixed: Mapping[str, tuple[object, tuple[str | None, ...]]] = {
+        "--dtype": (choice.dtype, ("auto", "float32")),
+        "--device": (choice.device, ("auto", "cpu")),
+        "--tp": (choice.spread.tp, (None,)),
+    }
+    for flag, (value, possible) in fixed.items():
+        if value not in possible:
+            known = " and ".join(name for name in possible if name)
+            raise UsageError(
+                f"{flag} is {value}, but the fake model knows {f'only {known}' if known else 'none'}."
+            )
+    tokenizer = ByteTokenizer()
+    runner = FakeRunner(tokenizer.vocab_size, max_lanes=choice.max_lanes, eos_ids=tokenizer.eos_ids)
+    return Loaded(runner, tokenizer)

@@ -1,0 +1,1 @@
+"""Speculative decoding: drafters, what drafts cost, and how many of them pay."""

@@ -1,0 +1,280 @@
+"""Tokenizers: text to ids and ids to text, for the models and for the tests' fake model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from gencli.errors import ModelError, UsageError, is_panic
+from gencli.models.files.fit import check_files
+from gencli.models.files.locate import is_bundled
+from gencli.templates.messages import MAX_CHAT, Order, Rendered
+from gencli.templates.renderer import renderer
+from gencli.text.detok import ByteDecoder, TokenDecoder, WindowDecoder
+from gencli.text.pieces import PieceRules, Pieces, byte_alphabet, read_rules
+
+__all__ = ["ByteTokenizer", "HFTokenizer", "Tokenizer", "no_template"]
+
+_RESERVED = {"conversation", "tokenize", "continue_final_message", "messages"}
+
+
+class Tokenizer(Protocol):
+    """What the engine and the command line need of a tokenizer.
+
+    `vocab_size` counts the ids the tokenizer knows, added tokens included: ids from there on are the
+    unused tail of a model's logits. `special_ids` are those that are not text.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it was loaded from."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the highest id."""
+        ...
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The ids that end a text; a model's generation_config may name more."""
+        ...
+
+    @property
+    def bos_id(self) -> int | None:
+        """The id that begins a text."""
+        ...
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of control tokens."""
+        ...
+
+    @property
+    def token_bytes(self) -> Sequence[bytes]:
+        """For each id what it adds in the middle of a text; b"" for a special token."""
+        ...
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `render_chat` works."""
+        ...
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """The ids of `text`; `special` adds what the tokenizer puts around a text, one BOS at most."""
+        ...
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text of `ids`, spaces as they are; bytes that form no character become U+FFFD."""
+        ...
+
+    def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> TokenDecoder:
+        """A new decoder for the text that follows the prompt."""
+        ...
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
+        """The prompt text of a conversation; encode it with special=False."""
+        ...
+
+
+class ByteTokenizer:
+    """Ids 0-255 are bytes, 256 is <bos>, 257 is <eos>. It adds no BOS; its chat template is plain lines."""
+
+    name = "bytes"
+    vocab_size = 258
+    eos_ids = (257,)
+    bos_id = 256
+    special_ids = frozenset({256, 257})
+    has_chat_template = True
+    token_bytes: Sequence[bytes] = (*(bytes([byte]) for byte in range(256)), b"", b"")
+
+    def __init__(self) -> None:
+        names = [*byte_alphabet().items(), (256, "<bos>"), (257, "<eos>")]
+        self._pieces = Pieces(PieceRules(byte_level=True), dict(names).get, self.special_ids)
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """The UTF-8 bytes of `text`, with or without `special`."""
+        return list(text.encode())
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text of `ids`; bytes that form no character become U+FFFD."""
+        return _decode(self.stream(skip_special=skip_special), ids)
+
+    def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> TokenDecoder:
+        """A new decoder for the text that follows the prompt."""
+        return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
+        """A line for each message, as in "user: hi", and a last one that begins the answer.
+
+        `add_generation_prompt=False` leaves the last line out; other arguments mean nothing here.
+        """
+        lines = [f"{message['role']}: {message['content']}" for message in messages]
+        begun = ["assistant:"] if kwargs.get("add_generation_prompt", True) else []
+        return "\n".join([*lines, *begun])
+
+
+class HFTokenizer:
+    """A transformers tokenizer."""
+
+    def __init__(self, hf: Any, name: str) -> None:
+        self.name = name
+        self._hf = hf
+        self._is_bundled = is_bundled(name)
+        added = hf.added_tokens_decoder
+        # Not len(hf), which counts tokens: some vocabularies leave ids out.
+        self.vocab_size = 1 + max(hf.get_vocab().values(), default=-1)
+        self.bos_id: int | None = hf.bos_token_id
+        self.eos_ids: tuple[int, ...] = () if hf.eos_token_id is None else (hf.eos_token_id,)
+        marked = {token_id for token_id, token in added.items() if token.special}
+        self.special_ids = frozenset(marked | set(hf.all_special_ids))
+        self._pieces = _pieces(hf, self.special_ids)
+
+    @classmethod
+    def load(
+        cls, name: str | Path, *, trust_remote_code: bool = False, local_files_only: bool = True
+    ) -> HFTokenizer:
+        """Load the tokenizer of a folder or of a model in the hub's cache.
+
+        Code that comes with a model runs only with `trust_remote_code`. Raises ModelError.
+        """
+        from transformers import AutoTokenizer
+
+        if Path(name).is_dir():
+            check_files(Path(name))
+        try:
+            hf = AutoTokenizer.from_pretrained(
+                str(name), trust_remote_code=trust_remote_code, local_files_only=local_files_only
+            )
+            tokenizer = cls(hf, str(name))
+            # Without its files, transformers makes some tokenizers with a vocabulary of specials only.
+            is_empty = not set(tokenizer.encode("a b", special=False)) - tokenizer.special_ids
+        except BaseException as error:  # a dozen types, the back end's bare Exception among them
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            raise _load_error(name, error) from error
+        if is_empty:
+            raise _load_error(name, None)
+        return tokenizer
+
+    @cached_property
+    def token_bytes(self) -> Sequence[bytes]:
+        """For each id what it adds in the middle of a text; b"" for a special token."""
+        ids = range(self.vocab_size)
+        add = self._pieces.__getitem__ if self._pieces else self._bytes_behind_a_letter
+        return tuple(b"" if token_id in self.special_ids else add(token_id) for token_id in ids)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the tokenizer came with a chat template."""
+        return bool(self._hf.chat_template)
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """The ids of `text`; `special` adds what the tokenizer puts around a text, one BOS at most."""
+        with self._blamed("a text"):
+            ids = list(self._hf.encode(text, add_special_tokens=special, verbose=False))
+        if special and self.bos_id is not None:
+            while ids[:2] == [self.bos_id, self.bos_id]:
+                del ids[0]
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text of `ids`, spaces as they are; bytes that form no character become U+FFFD.
+
+        Unlike transformers, a complete character beside a broken `<0xNN>` run stays itself.
+        """
+        return _decode(self.stream(skip_special=skip_special), ids)
+
+    def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> TokenDecoder:
+        """A new decoder for the text that follows the prompt."""
+        if self._pieces:
+            return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
+        hidden = self.special_ids if skip_special else frozenset[int]()
+        return WindowDecoder(self._window_text, self._hf.convert_ids_to_tokens, hidden, prompt_ids)
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
+        """The prompt text of a conversation; encode it with special=False.
+
+        It is rendered in jinja2's sandbox; that of a model which does not come with gencli, in a process
+        with bounded time and memory. `kwargs` are the template's own, and add_generation_prompt (true).
+        Raises ModelError for a template that is missing or fails.
+        """
+        if not self.has_chat_template:
+            raise no_template(self.name)
+        if reserved := _RESERVED & kwargs.keys():
+            raise UsageError(f"{', '.join(sorted(reserved))} cannot be an argument of a chat template")
+        kwargs.setdefault("add_generation_prompt", True)
+        conversation = [dict(message) for message in messages]
+        try:
+            if self._is_bundled:
+                return str(self._hf.apply_chat_template(conversation, tokenize=False, **kwargs))
+            found = self._rendered(conversation, kwargs)
+        except Exception as error:  # of several templates none may fit
+            raise self._template_error(str(error) or type(error).__name__) from error
+        if found.error:
+            raise self._template_error(found.error)
+        return found.text
+
+    def _rendered(self, conversation: list[dict[str, str]], kwargs: dict[str, Any]) -> Rendered:
+        """The template with the variables that transformers gives it."""
+        if not conversation:
+            raise ValueError("there is no message")
+        tokens = {name: str(token) for name, token in self._hf.special_tokens_map.items()}
+        variables = {"tools": None, "documents": None, **tokens, **kwargs, "messages": conversation}
+        template = self._hf.get_chat_template(None, kwargs.get("tools"))
+        return renderer.render(Order(template, variables, is_chat=True, limit=MAX_CHAT))
+
+    def _template_error(self, reason: str) -> ModelError:
+        return ModelError(
+            f"The chat template of {self.name} failed: {reason}",
+            hint="Templates may refuse roles or their order; a raw prompt needs none.",
+        )
+
+    def _window_text(self, ids: list[int]) -> str:
+        with self._blamed("its own tokens"):
+            return str(self._hf.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    @contextmanager
+    def _blamed(self, what: str) -> Iterator[None]:
+        """ModelError where the library gives up: its patterns come with the model."""
+        try:
+            yield
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise ModelError(f"The tokenizer of {self.name} failed on {what}: {error}") from None
+
+    def _bytes_behind_a_letter(self, token_id: int) -> bytes:
+        letter = self.encode("a", special=False)
+        return self.stream(letter).push(token_id).encode()
+
+
+def _pieces(hf: Any, special_ids: frozenset[int]) -> Pieces | None:
+    """The pieces of a tokenizer whose decoder works token by token."""
+    decoder = getattr(getattr(hf, "backend_tokenizer", None), "decoder", None)
+    rules = read_rules(json.loads(decoder.__getstate__())) if decoder else None
+    return Pieces(rules, hf.backend_tokenizer.id_to_token, special_ids) if rules else None
+
+
+def _decode(decoder: TokenDecoder, ids: Sequence[int]) -> str:
+    return "".join(map(decoder.push, ids)) + decoder.flush()
+
+
+def no_template(name: str) -> ModelError:
+    """The error of a prompt that needs a chat template, for a tokenizer without one."""
+    return ModelError(
+        f"{name} has no chat template, so it does not know what a turn is",
+        hint="Give it a raw prompt or a raw chat, or put a chat_template.jinja into its folder.",
+    )
+
+
+def _load_error(name: str | Path, error: BaseException | None) -> ModelError:
+    reason = str(error).strip().partition("\n")[0] if error else "it has no vocabulary"
+    hint = "A model folder needs its tokenizer files: tokenizer.json, tokenizer_config.json."
+    if "trust_remote_code" in str(error):
+        hint = "Its tokenizer is code that would run here; allow that with --trust-remote-code."
+    return ModelError(f"No tokenizer could be loaded from {name}: {reason}", hint=hint)

@@ -1,0 +1,1 @@
+"""Grammar back ends, and what they share: bit masks, filling, byte vocabularies."""

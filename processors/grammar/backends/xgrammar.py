@@ -1,0 +1,180 @@
+"""xgrammar: a back end for JSON schemas, regular expressions, EBNF and structural tags.
+
+Source: https://github.com/mlc-ai/xgrammar
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from processors.base import Env
+from processors.constraint import Constraint
+from processors.errors import GrammarError
+from processors.grammar.backends.base import Ask, Matcher
+from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
+from processors.grammar.backends.capture import caught_lines
+from processors.grammar.backends.fill import allows_text, fill_by_position
+from processors.grammar.backends.slow_tokens import Pace
+
+__all__ = ["XGrammarBackend", "XGrammarGrammar", "XGrammarMatcher"]
+
+# "[07:50:57] /project/cpp/x.cc:1161: Warning: " and "... Check failed: (x) is false: "
+_PLACE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: (?:Check failed: .*? is (?:true|false): )?")
+_WARNING = re.compile(_PLACE.pattern + "Warning: ")
+
+
+class XGrammarBackend:
+    """The compiler and the vocabulary as xgrammar wants it."""
+
+    name = "xgrammar"
+    version = version("xgrammar")
+    kinds = frozenset({"json_schema", "regex", "ebnf", "structural_tag"})
+
+    def __init__(self, env: Env) -> None:
+        import xgrammar
+
+        self.vocabulary = GrammarVocabulary(env)
+        self._xgrammar = xgrammar
+        self._tokens = xgrammar.TokenizerInfo(
+            list(self.vocabulary.token_bytes),
+            xgrammar.VocabType.RAW,
+            vocab_size=env.width,
+            stop_token_ids=list(env.eos_ids),
+        )
+        self._compiler = xgrammar.GrammarCompiler(self._tokens, cache_enabled=False)
+        self._batch = xgrammar.BatchGrammarMatcher()
+
+    def compile(self, constraint: Constraint) -> XGrammarGrammar:
+        """See Backend.compile. Nothing can interrupt it: GrammarCompiler does it in a process of its own."""
+        if constraint.kind not in self.kinds:
+            raise GrammarError(f"xgrammar knows no grammars of the kind {constraint.kind!r}.")
+        try:
+            with caught_lines(lambda line: bool(_WARNING.match(line))) as lines:
+                compiled = self._compile(constraint)
+        except Exception as error:  # RuntimeError, ValueError and several of its own
+            reason = _PLACE.sub("", str(error)).strip() or "it does not say why"
+            raise GrammarError(f"xgrammar cannot compile this {constraint.kind}: {reason}") from error
+        warnings = dict.fromkeys(_WARNING.sub("", line) for line in lines)  # one is often said twice
+        grammar = XGrammarGrammar(compiled, self, tuple(warnings))
+        if not allows_text(self, grammar, self.vocabulary.text_mask):
+            raise GrammarError(f"No text satisfies this {constraint.kind} (as xgrammar understands it).")
+        return grammar
+
+    def _compile(self, constraint: Constraint) -> Any:
+        compiler, text = self._compiler, constraint.text
+        methods: dict[str, Callable[[str], Any]] = {
+            "regex": compiler.compile_regex,
+            "ebnf": compiler.compile_grammar,
+            "structural_tag": compiler.compile_structural_tag,
+        }
+        if constraint.kind in methods:
+            return methods[constraint.kind](text)
+        if constraint.whitespace == 0:  # which max_whitespace_cnt cannot say
+            return compiler.compile_json_schema(
+                text, any_whitespace=False, separators=(",", ":"), strict_mode=False
+            )
+        return compiler.compile_json_schema(
+            text, any_whitespace=True, max_whitespace_cnt=constraint.whitespace, strict_mode=False
+        )
+
+    def dump(self, grammar: XGrammarGrammar) -> bytes:
+        """The grammar and its warnings as bytes, for `load` with the same vocabulary."""
+        return f"{json.dumps(grammar.warnings)}\n{grammar.compiled.serialize_json()}".encode()
+
+    def load(self, data: bytes) -> XGrammarGrammar:
+        """A grammar from its bytes. GrammarError if they are none, or are for another vocabulary."""
+        try:
+            warnings, _, text = data.decode().partition("\n")
+            compiled = self._xgrammar.CompiledGrammar.deserialize_json(text, self._tokens)
+            return XGrammarGrammar(compiled, self, tuple(json.loads(warnings)))
+        except Exception as error:
+            raise GrammarError(f"This is no compiled grammar for this vocabulary: {error}") from error
+
+    def start(self, compiled: Any) -> Any:
+        """A matcher of xgrammar's."""
+        return self._xgrammar.GrammarMatcher(compiled)
+
+    def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
+        """See Backend.fill. Where a grammar has become too slow, no token is left."""
+        return fill_by_position(asks, lambda places: self._fill(places, masks))
+
+    def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
+        ours = [(cast(XGrammarMatcher, matcher), row) for matcher, row in places]
+        states = [matcher.state for matcher, _ in ours if not matcher.pace.is_slow]
+        rows = [row for matcher, row in ours if not matcher.pace.is_slow]
+        if rows:
+            self._batch.batch_fill_next_token_bitmask(states, masks, rows)
+        for matcher, row in ours:
+            if matcher.pace.is_slow:
+                masks[row] = 0
+
+
+class XGrammarGrammar:
+    """A compiled grammar, and what xgrammar had to say of it."""
+
+    def __init__(self, compiled: Any, backend: XGrammarBackend, warnings: tuple[str, ...]) -> None:
+        self.compiled, self.backend, self.warnings = compiled, backend, warnings
+
+    def matcher(self) -> XGrammarMatcher:
+        """See Grammar."""
+        return XGrammarMatcher(self.backend.start(self.compiled), self.backend.vocabulary, Pace())
+
+
+class XGrammarMatcher(Matcher):
+    """A matcher of xgrammar's that is never given the end of a text."""
+
+    def __init__(self, state: Any, vocabulary: GrammarVocabulary, pace: Pace) -> None:
+        self.state, self._vocabulary, self.pace = state, vocabulary, pace
+
+    def accept(self, token: int) -> bool:
+        """See Matcher."""
+        return self.accept_first((token,)) is not None
+
+    def accept_first(self, tokens: Iterable[int]) -> int | None:
+        """See Matcher. All tries are one step of the pace: asking for the time takes longer than most."""
+        accept, is_text = self.state.accept_token, self._vocabulary.is_text
+        return self.pace.step(
+            lambda: next((token for token in tokens if is_text(token) and accept(token)), None)
+        )
+
+    def rollback(self, count: int) -> None:
+        """See Matcher."""
+        if count:
+            self.state.rollback(count)
+            self.pace.rollback(count)
+
+    def is_complete(self) -> bool:
+        """See Matcher."""
+        return bool(self.state.is_completed())
+
+    def is_over(self) -> bool:
+        """See Matcher. xgrammar knows only by a mask."""
+        if self.pace.is_slow or not self.is_complete():
+            return self.is_complete()
+        mask = torch.zeros(1, self._vocabulary.words, dtype=torch.int32)
+        self.state.fill_next_token_bitmask(mask)
+        return not (mask & self._vocabulary.text_mask).any()
+
+    def forced(self) -> bytes:
+        """See Matcher."""
+        if self.pace.is_slow:
+            return b""
+        try:
+            return cast(bytes, self.state.find_jump_forward_string().encode())
+        except UnicodeDecodeError as error:  # it begins or ends inside a character
+            return error.object
+
+    def limit(self) -> str:
+        """See Matcher."""
+        return self.pace.limit and f"in xgrammar {self.pace.limit}"
+
+    def fork(self) -> XGrammarMatcher:
+        """See Matcher."""
+        return XGrammarMatcher(self.state.fork(), self._vocabulary, self.pace.fork())

@@ -1,0 +1,1 @@
+"""Compiling grammars within limits of time, memory and size, beside other work."""

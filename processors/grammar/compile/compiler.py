@@ -1,0 +1,185 @@
+"""Compiling grammars: each once, beside other work, within limits of time and memory."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from concurrent.futures import Future
+from dataclasses import astuple
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from processors.base import Env
+from processors.constraint import Constraint
+from processors.errors import GrammarError
+from processors.grammar.backends.base import Backend, Grammar, load_backend
+from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
+from processors.grammar.compile.limits import check_size, is_small
+from processors.grammar.compile.messages import Portable, Reply, Setup
+from processors.grammar.compile.process import CompileProcess, Patience
+from processors.grammar.compile.store import GrammarStore
+from processors.grammar.compile.threads import Lane
+from processors.grammar.compile.trial import TRIAL
+
+__all__ = ["GrammarCompiler"]
+
+_REMEMBERED = 256  # grammars in memory
+_CHEAP = 1.0  # seconds that may be spent a second time, to save dumping and loading
+
+
+class GrammarCompiler:
+    """Compiles constraints for one vocabulary.
+
+    What may take long, much memory or the whole stack is tried in a process of its own: it has
+    `timeout` seconds and `memory` bytes. Only what went well there is done here too, or brought over.
+    With `cache_dir` that trial is made once for all runs. Any thread may call it.
+    """
+
+    def __init__(
+        self, env: Env, *, timeout: float = 30.0, memory: int = 3 << 29, cache_dir: Path | None = None
+    ) -> None:
+        self.env, self.timeout, self.memory = env, timeout, memory
+        self.timings: dict[Constraint, float] = {}  # seconds that each took to compile, if it did
+        self._store = GrammarStore(cache_dir) if cache_dir else None
+        self._lock = threading.Lock()
+        self._loading = threading.Lock()
+        self._backends: dict[str, Backend] = {}
+        self._known: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
+        self._idle: dict[str, list[CompileProcess]] = {}
+        self._trying: dict[Constraint, CompileProcess] = {}
+        self._vocabulary_digest = ""
+        # What is small never waits behind what may take its whole time.
+        self._lanes = {small: Lane(threads=2) for small in (True, False)}
+        weakref.finalize(self, _close, self._idle, list(self._lanes.values()))
+
+    def backend(self, name: str) -> Backend:
+        """The one instance of a back end for this vocabulary."""
+        with self._loading:
+            if name not in self._backends:
+                self._backends[name] = load_backend(name, self.env)
+            return self._backends[name]
+
+    def compile(self, constraint: Constraint, seconds: float = math.inf) -> Grammar:
+        """The grammar. GrammarError if it is wrong or over a limit, GrammarTimeout if it takes too long.
+
+        Of the time limit there may be fewer `seconds` left.
+        """
+        return self.start(constraint, seconds).result()
+
+    def start(self, constraint: Constraint, seconds: float = math.inf) -> Future[Grammar]:
+        """Compile beside other work. Equal constraints share one grammar, or one error."""
+        with self._lock:
+            future = self._known.get(constraint)
+            if future is None:
+                future = self._known[constraint] = Future()
+                self._lanes[is_small(constraint)].put(partial(self._fulfil, future, constraint, seconds))
+            self._known.move_to_end(constraint)
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+            return future
+
+    def abandon(self, constraint: Constraint) -> None:
+        """Forget a constraint that is not compiled yet, and end the process that tries it.
+
+        Who waits for it gets a GrammarError; who asks again begins anew. A compile in this process, which is
+        a small one, goes on to its end.
+        """
+        with self._lock:
+            future = self._known.get(constraint)
+            if future is None or future.done():
+                return
+            del self._known[constraint]
+            process = self._trying.pop(constraint, None)
+        if not future.cancel() and process is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End idle threads and processes; those at work end with their task, or with the program."""
+        with self._lock:
+            _close(self._idle, list(self._lanes.values()))
+
+    def _fulfil(self, future: Future[Grammar], constraint: Constraint, seconds: float) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        begin = time.perf_counter()
+        try:
+            grammar = self._compile(constraint, seconds)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            self.timings[constraint] = time.perf_counter() - begin
+            future.set_result(grammar)
+
+    def _compile(self, constraint: Constraint, seconds: float) -> Grammar:
+        check_size(constraint)
+        if is_small(constraint):
+            return self.backend(constraint.backend).compile(constraint)
+        key = self._key(constraint)
+        stored = self._store.get(key) if self._store else None
+        if stored is not None:
+            try:
+                return self._grammar(constraint, stored)
+            except GrammarError:
+                pass  # it is tried again, and what was stored is replaced
+        reply = self._try(constraint, Patience(self.timeout, seconds))
+        if self._store:
+            self._store.put(key, reply.data)
+        return self._grammar(constraint, reply.data)
+
+    def _grammar(self, constraint: Constraint, data: bytes) -> Grammar:
+        """From what a process sent: the grammar itself, or nothing where it is cheap to compile again."""
+        backend = self.backend(constraint.backend)
+        if data and isinstance(backend, Portable):
+            return backend.load(data)
+        return backend.compile(constraint)
+
+    def _try(self, constraint: Constraint, patience: Patience) -> Reply:
+        process = self._take(constraint)
+        try:
+            backend = self.backend(constraint.backend)  # while the process starts
+            return process.compile(constraint, patience, twice=not isinstance(backend, Portable))
+        finally:
+            with self._lock:
+                is_wanted = self._trying.get(constraint) is process
+                if is_wanted:
+                    del self._trying[constraint]
+                if is_wanted and process.is_alive:
+                    self._idle.setdefault(constraint.backend, []).append(process)
+                else:
+                    process.close()
+
+    def _take(self, constraint: Constraint) -> CompileProcess:
+        """A process of the constraint's back end, known as the one that tries it."""
+        name = constraint.backend
+        with self._lock:
+            process = self._idle[name].pop() if self._idle.get(name) else None
+        if process is None:
+            tokens = GrammarVocabulary(self.env).token_bytes
+            process = CompileProcess(
+                Setup(name, self.env.width, tokens, self.env.eos_ids, self.memory, _CHEAP)
+            )
+        with self._lock:
+            self._trying[constraint] = process
+        return process
+
+    def _key(self, constraint: Constraint) -> str:
+        """Names all that a compiled grammar depends on."""
+        if not self._vocabulary_digest:
+            tokens = (GrammarVocabulary(self.env).token_bytes, self.env.eos_ids)
+            self._vocabulary_digest = hashlib.sha256(repr(tokens).encode()).hexdigest()
+        version = self.backend(constraint.backend).version
+        parts = (astuple(constraint), version, TRIAL, self._vocabulary_digest)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _close(idle: dict[str, list[CompileProcess]], lanes: list[Lane]) -> None:
+    for lane in lanes:
+        lane.close()
+    for process in chain.from_iterable(idle.values()):
+        process.close()
+    idle.clear()

@@ -1,0 +1,92 @@
+"""The other end of a worker: starting it, asking it, ending it in time."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field
+
+from processors.child import OUT_OF_MEMORY, Child, ChildDied, ChildLate
+from processors.constraint import Constraint
+from processors.errors import GrammarError, GrammarTimeout
+from processors.grammar.compile.messages import Reply, Setup
+
+__all__ = ["CompileProcess", "Patience"]
+
+_GRACE = 1.5  # seconds more than the limit, for the start of the process; half a second is for its result
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long is waited for one grammar, from now on: `left` seconds of a limit of `limit`."""
+
+    limit: float
+    left: float
+    begin: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        """What it may take."""
+        return min(self.limit, self.left)
+
+    @property
+    def rest(self) -> float:
+        """Until it is killed."""
+        return max(0.0, self.seconds + _GRACE - (time.perf_counter() - self.begin))
+
+    def __str__(self) -> str:
+        is_part = self.left < 0.95 * self.limit
+        return f"the time limit of {self.limit:g} s" + f", of which it had {self.left:.2g}" * is_part
+
+
+class CompileProcess:
+    """A process that compiles one constraint after the other, until one takes too much of anything."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._is_ready = False
+        self._child = Child("processors.grammar.compile.worker")
+
+    def compile(self, constraint: Constraint, patience: Patience, *, twice: bool = False) -> Reply:
+        """Let it compile. GrammarTimeout after that time, GrammarError if it dies; it is then gone.
+
+        Of the time that the process takes to start, a second and a half do not count. `twice`: what compiles
+        is compiled again elsewhere, so that it has half the time.
+        """
+        purpose = f"compile this {constraint.kind} within {patience}"
+        if not self._is_ready:
+            self._answer(self._setup, patience.rest, purpose)
+            self._is_ready = True
+        most = min(patience.seconds, patience.rest) / (1 + twice)
+        return self._answer(constraint, most, purpose)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be asked again."""
+        return self._child.is_alive
+
+    def kill(self) -> None:
+        """End it from another thread than the one that waits for its answer, which gets a GrammarError."""
+        self._child.kill()
+
+    def close(self) -> None:
+        """End it."""
+        self._child.close()
+
+    def _answer(self, question: Setup | Constraint, timeout: float, purpose: str) -> Reply:
+        try:
+            reply: Reply = self._child.ask(question, timeout)
+        except ChildLate as error:
+            raise GrammarTimeout(f"{self._setup.backend} did not {purpose}.") from error
+        except ChildDied as error:
+            raise GrammarError(self._obituary(purpose, error.code)) from error
+        if reply.error:
+            raise GrammarError(reply.error)
+        return reply
+
+    def _obituary(self, purpose: str, code: int) -> str:
+        memory = f"the memory limit of {self._setup.memory >> 20} MiB"
+        if code == OUT_OF_MEMORY:
+            return f"{self._setup.backend} could not {purpose} and {memory}."
+        died = f" ({signal.Signals(-code).name})" if code < 0 else ""
+        return f"{self._setup.backend} could not {purpose}, {memory} and the depth of its stack{died}."

@@ -1,0 +1,49 @@
+"""Some steps in a grammar, to see what they cost."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import torch
+
+from processors.errors import GrammarError
+from processors.grammar.backends.base import Ask, Backend, Grammar
+from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
+from processors.grammar.backends.slow_tokens import MAX_STEP_SECONDS
+
+__all__ = ["TRIAL", "try_steps"]
+
+TRIAL = "2"  # its version: what went well in another one is tried again
+_WALKS, _STEPS = 4, 16
+
+
+def try_steps(backend: Backend, grammar: Grammar, vocabulary: GrammarVocabulary) -> None:
+    """Raise GrammarError if a step of a few random texts takes longer than a step may.
+
+    xgrammar compiles ((a{0,100}){0,100}){0,100} at once, and then needs twice the time for each letter; and
+    of (a?){5000}a{5000} it takes seconds to tell what text is forced.
+    """
+    rng = random.Random(0)
+    mask = torch.zeros(1, vocabulary.words, dtype=torch.int32)
+    for _ in range(_WALKS):
+        matcher = grammar.matcher()
+        for step in range(_STEPS):
+            begin = time.perf_counter()
+            backend.fill([Ask(matcher, (), 0)], mask)
+            matcher.forced()
+            seconds = time.perf_counter() - begin
+            words = (mask[0] & vocabulary.text_mask).nonzero().view(-1).tolist()
+            if not words:
+                break
+            word = rng.choice(words)
+            bits = int(mask[0, word]) & int(vocabulary.text_mask[word])
+            token = rng.choice([32 * word + bit for bit in range(32) if bits >> bit & 1])
+            begin = time.perf_counter()
+            matcher.accept(token)
+            seconds += time.perf_counter() - begin
+            if seconds > MAX_STEP_SECONDS:
+                raise GrammarError(
+                    f"{backend.name} takes {seconds:.1f} s for token {step + 1} of a text in this grammar; "
+                    f"the limit is {MAX_STEP_SECONDS:g} s."
+                )

@@ -1,0 +1,1 @@
+"""Where a request stands in its grammar: forced tokens, completions, narrowed masks."""

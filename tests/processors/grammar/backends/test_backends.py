@@ -1,0 +1,249 @@
+"""The contract of a grammar back end, on random walks: accept, refuse, take back, copy, look ahead."""
+
+import json
+import random
+
+import pytest
+import torch
+
+from processors.constraint import Constraint
+from processors.errors import GrammarError
+from processors.grammar.backends import llguidance
+from processors.grammar.backends.base import Ask
+from tests.processors.grammar.kit import (
+    GRAMMARS,
+    TEXTS,
+    VALUES,
+    backend_of,
+    compiled,
+    env_of,
+    ids_of,
+    legal,
+    replay,
+    same_language,
+    state_of,
+    vocabulary_of,
+)
+
+BACKENDS = tuple(GRAMMARS)
+UNTOUCHED = 7
+WALKS = [(name, "toy", 1000) for name in BACKENDS] + [(name, "no end", 100) for name in BACKENDS]
+WALKS += [(name, "qwen2", 30) for name in BACKENDS]
+
+
+def walk(rng, name, grammar, vocabulary):
+    """Ten random steps; afterwards the matcher has to be what a fresh one is after the same tokens."""
+    matcher, tokens = grammar.matcher(), []
+    for _ in range(10):
+        step = rng.random()
+        if step < 0.5:
+            choices = legal(name, matcher, vocabulary)
+            if choices:
+                tokens.append(rng.choice(choices))
+                assert matcher.accept(tokens[-1])
+        elif step < 0.6:
+            token = rng.randrange(-1, env_of(vocabulary).width + 2)
+            may = token in legal(name, matcher, vocabulary)
+            assert matcher.accept(token) is may
+            tokens += [token] * may
+        elif step < 0.75:
+            count = rng.randint(0, len(tokens))
+            matcher.rollback(count)
+            del tokens[len(tokens) - count :]
+        elif step < 0.85:
+            matcher, left = matcher.fork(), matcher
+            for token in legal(name, left, vocabulary)[:1]:
+                left.accept(token)
+        else:
+            check_drafts(rng, name, matcher, vocabulary)
+    assert state_of(name, matcher, vocabulary) == state_of(name, replay(grammar, tokens), vocabulary)
+
+
+def check_drafts(rng, name, matcher, vocabulary):
+    """The masks of drafts are the masks of the steps one by one, up to the first illegal draft."""
+    steps, drafts = [matcher.fork()], []
+    for _ in range(rng.randint(0, 4)):
+        choices = legal(name, steps[-1], vocabulary)
+        draft = (
+            rng.choice(choices) if choices and rng.random() < 0.8 else rng.randrange(env_of(vocabulary).width)
+        )
+        drafts.append(draft)
+        following = steps[-1].fork()
+        if not following.accept(draft):
+            break
+        steps.append(following)
+    drafts += [rng.randrange(env_of(vocabulary).width)] * (len(steps) == len(drafts))
+    words = vocabulary_of(vocabulary)
+    masks = torch.full((len(drafts) + 3, words.words), UNTOUCHED, dtype=torch.int32)
+    before = state_of(name, matcher, vocabulary)
+    (complete,) = backend_of(name, vocabulary).fill([Ask(matcher, tuple(drafts), 1)], masks)
+    rows = len(complete)
+    assert complete[: len(steps)] == [step.is_complete() for step in steps]
+    for row, step in zip(masks[1:], steps, strict=False):
+        assert ids_of(row & words.text_mask) == legal(name, step, vocabulary)
+    assert (masks[0] == UNTOUCHED).all()
+    assert (masks[1 + rows :] == UNTOUCHED).all()
+    assert state_of(name, matcher, vocabulary) == before
+
+
+@pytest.mark.parametrize(("name", "vocabulary", "walks"), WALKS, ids=lambda value: str(value))
+def test_a_walk_ends_where_a_fresh_replay_ends(name, vocabulary, walks):
+    rng = random.Random(f"{name} {vocabulary}")
+    grammars = [compiled(name, *grammar, vocabulary=vocabulary) for grammar in GRAMMARS[name]]
+    for number in range(walks):
+        walk(rng, name, grammars[number % len(grammars)], vocabulary)
+
+
+@pytest.mark.parametrize("vocabulary", ["toy", "qwen2"])
+@pytest.mark.parametrize("name", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize("language", ["texts", "values"])
+def test_finite_languages_have_the_masks_of_the_plain_back_end(language, name, vocabulary):
+    texts = (
+        list(TEXTS) if language == "texts" else [json.dumps(value, ensure_ascii=False) for value in VALUES]
+    )
+    plain = compiled("trie", *same_language("trie", texts), vocabulary=vocabulary)
+    ours = compiled(name, *same_language(name, texts), vocabulary=vocabulary)
+    rng = random.Random(language + vocabulary)
+    for _ in range(60):
+        twin, matcher = plain.matcher(), ours.matcher()
+        while choices := legal("trie", twin, vocabulary):
+            assert legal(name, matcher, vocabulary) == choices
+            assert (matcher.is_complete(), matcher.is_over()) == (twin.is_complete(), False)
+            assert twin.forced().startswith(matcher.forced())
+            token = rng.choice(choices)
+            assert twin.accept(token)
+            assert matcher.accept(token)
+        assert matcher.is_over() == twin.is_over() == matcher.is_complete() is True
+        assert legal(name, matcher, vocabulary) == []
+        assert matcher.forced() == b""
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "llguidance"])
+def test_an_enum_of_json_values_has_the_masks_of_the_plain_back_end(name):
+    texts = [json.dumps(value, separators=(",", ":"), ensure_ascii=False) for value in VALUES[:6]]
+    plain = compiled("trie", "choice", json.dumps(texts))
+    ours = compiled(name, "json_schema", json.dumps({"enum": VALUES[:6]}), 0)
+    rng = random.Random(name)
+    for _ in range(60):
+        twin, matcher = plain.matcher(), ours.matcher()
+        while choices := legal("trie", twin):
+            assert legal(name, matcher) == choices
+            token = rng.choice(choices)
+            assert twin.accept(token)
+            assert matcher.accept(token)
+        assert matcher.is_over()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_one_call_fills_many_asks_of_mixed_length(name):
+    grammar = compiled(name, *GRAMMARS[name][0])
+    matchers = [replay(grammar, legal(name, grammar.matcher())[:n]) for n in (0, 1, 0)]
+    token = legal(name, matchers[0])[0]
+    masks = torch.full((6, vocabulary_of().words), UNTOUCHED, dtype=torch.int32)
+    asks = [Ask(matchers[0], (token,), 0), Ask(matchers[1], (), 2), Ask(matchers[2], (2, token), 3)]
+    assert [len(flags) for flags in backend_of(name).fill(asks, masks)] == [2, 1, 1]
+    text = vocabulary_of().text_mask
+    assert torch.equal(masks[0] & text, masks[3] & text)
+    assert torch.equal(masks[1] & text, masks[2] & text)
+    assert (masks[4:] == UNTOUCHED).all()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_end_of_a_text_is_refused_and_changes_nothing(name):
+    matcher = compiled(name, *same_language(name, ["ab"])).matcher()
+    assert matcher.accept(env_of("toy").vocabulary.encode("ab", special=False)[0])
+    assert matcher.is_over()
+    assert not matcher.accept(1)
+    assert (matcher.is_over(), matcher.is_complete()) == (True, True)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_kind_that_a_back_end_does_not_know_is_an_error(name):
+    if name != "trie":
+        with pytest.raises(GrammarError, match="choice"):
+            backend_of(name).compile(Constraint("choice", '["a"]', name))
+
+
+WRONG = [
+    ("xgrammar", "json_schema", "{", "JSON"),
+    ("xgrammar", "ebnf", "root ::= other", "other"),
+    ("xgrammar", "regex", "(a", "Parenthesis|parenthesis|unclosed"),
+    ("xgrammar", "json_schema", '{"$ref": "#"}', "No text"),
+    ("xgrammar", "structural_tag", "{}", "structural|Structural"),
+    ("llguidance", "json_schema", "{", "json_schema"),
+    ("llguidance", "json_schema", "false", "json_schema"),
+    ("llguidance", "json_schema", '{"type": "array", "uniqueItems": true}', "uniqueItems"),
+    ("llguidance", "json_schema", '{"uniqueItems": true, "x-guidance": {"lenient": true}}', "uniqueItems"),
+    ("llguidance", "json_schema", '{"type": "string", "format": "colour"}', "colour"),
+    ("llguidance", "json_schema", '{"$ref": "#"}', "No text"),
+    ("llguidance", "lark", "start: other", "other"),
+    ("llguidance", "lark", 'start: <|user|> "a"', "user"),
+    ("llguidance", "regex", "(a", "regex"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "text", "said"), WRONG)
+def test_a_wrong_grammar_is_an_error_that_says_what_is_wrong(name, kind, text, said, capfd):
+    with pytest.raises(GrammarError, match=said):
+        backend_of(name).compile(Constraint(kind, text, name))
+    assert capfd.readouterr().err == ""
+
+
+def test_the_warnings_of_xgrammar_belong_to_the_grammar_and_are_not_printed(capfd):
+    schema = json.dumps({"type": "string", "pattern": "^a(?=b)", "maxLength": 3})
+    grammar = backend_of("xgrammar").compile(Constraint("json_schema", schema, "xgrammar"))
+    assert any("maxLength" in warning for warning in grammar.warnings)
+    assert any("Lookahead" in warning for warning in grammar.warnings)
+    assert not any("cc:" in warning for warning in grammar.warnings)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize("most", [0, 2])
+def test_white_space_is_capped(name, most):
+    grammar = compiled(name, "json_schema", '{"type": "array", "items": {"type": "null"}}', most)
+    encode = env_of("toy").vocabulary.encode
+    for count in range(4):
+        matcher = grammar.matcher()
+        tokens = encode("[null," + " " * count + "null]", special=False)
+        assert all(map(matcher.accept, tokens)) is (count <= most)
+
+
+@pytest.mark.parametrize("schema", ["true", "{}"])
+@pytest.mark.parametrize("name", ["xgrammar", "llguidance"])
+def test_a_schema_without_conditions_takes_any_json(name, schema):
+    matcher = compiled(name, "json_schema", schema).matcher()
+    assert all(map(matcher.accept, env_of("toy").vocabulary.encode('{"a":[1,null]}', special=False)))
+    assert matcher.is_complete()
+
+
+def test_a_step_over_a_limit_has_no_next_token_and_can_be_taken_back(monkeypatch):
+    monkeypatch.setitem(llguidance.LIMITS, "step_max_items", 220)
+    backend = llguidance.LLGuidanceBackend(env_of("toy"))
+    rules = "\n".join(f'r{n}: "y" r{n} | "z" r{n} "w"' for n in range(60))
+    lark = f'start: "x" ({" | ".join(f"r{n}" for n in range(60))})\n{rules}'
+    matcher = backend.compile(Constraint("lark", lark, "llguidance")).matcher()
+    (x,) = env_of("toy").vocabulary.encode("x", special=False)
+    masks = torch.full((2, vocabulary_of().words), UNTOUCHED, dtype=torch.int32)
+
+    def fill():
+        masks.fill_(UNTOUCHED)
+        return backend.fill([Ask(matcher, (), 0)], masks)
+
+    assert fill() == [[False]]
+    assert matcher.limit() == ""
+    before = masks.clone()
+    assert matcher.accept(x)
+    assert fill() == [[False]]
+    assert not masks[0].any()
+    assert "step_max_items: 220" in matcher.limit()
+    matcher.rollback(1)
+    assert fill() == [[False]]
+    assert torch.equal(masks, before)
+
+
+def test_a_first_step_over_a_limit_is_not_taken_for_an_empty_grammar(monkeypatch):
+    monkeypatch.setitem(llguidance.LIMITS, "step_max_items", 1)
+    backend = llguidance.LLGuidanceBackend(env_of("toy"))
+    with pytest.raises(GrammarError, match="step_max_items"):
+        backend.compile(Constraint("lark", 'start: start start | "a" | "b" start', "llguidance"))

@@ -1,0 +1,196 @@
+"""The compiler: each grammar once, beside other work, kept on disk."""
+
+import json
+import math
+import os
+import threading
+import time
+
+import pytest
+
+from processors.constraint import Constraint
+from processors.errors import GrammarError, GrammarTimeout
+from processors.grammar.compile import compiler as compiler_module
+from processors.grammar.compile.compiler import GrammarCompiler
+from processors.grammar.compile.limits import is_small
+from processors.grammar.compile.process import Patience
+from processors.grammar.compile.store import GrammarStore
+from processors.testing.grammars import HOSTILE
+from tests.processors.grammar.kit import PERSON, TREE, env_of, state_of
+
+SMALL_SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer"}}}'
+BOUNDED = json.dumps({"type": "string", "maxLength": 9})
+
+
+@pytest.fixture
+def compilers():
+    """Makes compilers and ends them."""
+    made = []
+
+    def make(**options):
+        made.append(GrammarCompiler(env_of("toy"), **options))
+        return made[-1]
+
+    yield make
+    for compiler in made:
+        compiler.close()
+
+
+def schema(text, backend="xgrammar"):
+    return Constraint("json_schema", text, backend)
+
+
+@pytest.mark.parametrize("backend", ["trie", "xgrammar", "llguidance"])
+def test_equal_constraints_share_a_grammar_and_different_ones_do_not(compilers, backend):
+    compiler, kind = compilers(), "choice" if backend == "trie" else "json_schema"
+    texts = ['["a"]', '["b"]'] if backend == "trie" else [SMALL_SCHEMA, "{}"]
+    one, same, other = (compiler.start(Constraint(kind, text, backend)) for text in (texts[0], *texts))
+    assert one.result() is same.result()
+    assert one.result() is not other.result()
+    assert set(compiler.timings) == {Constraint(kind, text, backend) for text in texts}
+
+
+def test_an_error_is_that_of_every_equal_constraint_and_has_no_time(compilers):
+    compiler = compilers()
+    for _ in range(2):
+        with pytest.raises(GrammarError, match="colour"):
+            compiler.compile(schema('{"type": "colour"}'))
+    assert compiler.timings == {}
+
+
+def test_threads_that_ask_at_once_get_the_same_grammar(compilers):
+    compiler, found = compilers(), []
+    threads = [
+        threading.Thread(target=lambda: found.append(compiler.compile(schema(SMALL_SCHEMA))))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(map(id, found))) == 1
+
+
+def test_what_a_process_has_tried_needs_no_process_again(compilers, tmp_path, monkeypatch):
+    warned = schema(json.dumps({"type": "string", "pattern": "^a(?=b)", "maxLength": 3}))
+    here = compilers().backend("xgrammar").compile(warned)
+
+    def check():
+        """A grammar from the process, and one without any."""
+        first = compilers(cache_dir=tmp_path).compile(warned)
+        with monkeypatch.context() as patch:
+            patch.setattr(compiler_module, "CompileProcess", None)
+            second = compilers(cache_dir=tmp_path).compile(warned)
+        assert first.warnings == second.warnings == here.warnings != ()
+        for grammar in (first, second):
+            assert state_of("xgrammar", grammar.matcher()) == state_of("xgrammar", here.matcher())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler_module, "_CHEAP", 0.0)  # it comes over as bytes
+        check()
+    (path,) = tmp_path.iterdir()
+    assert GrammarStore(tmp_path).get(path.stem).endswith(b"}")
+    GrammarStore(tmp_path).put(path.stem, b"not what xgrammar wrote")
+    check()  # it is compiled again, and what was stored is replaced
+    assert GrammarStore(tmp_path).get(path.stem) == b""
+
+
+def test_the_error_names_the_limit_and_what_was_left_of_it(compilers):
+    hours = HOSTILE["json_schema", "hours to compile"]()
+    with pytest.raises(GrammarTimeout, match=r"the time limit of 0\.5 s\.$"):
+        compilers(timeout=0.5).compile(schema(hours))
+    with pytest.raises(GrammarTimeout, match=r"of 0\.5 s, of which it had 0\.1\.$"):
+        compilers(timeout=0.5).compile(schema(hours), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "left", "waited", "rest"),
+    [(5.0, math.inf, 2.0, 4.5), (5.0, 1.0, 0.0, 2.5), (1.0, 1.0, 9.0, 0.0)],
+)
+def test_a_process_is_killed_within_two_seconds_of_the_limit_wherever_they_went(
+    limit, left, waited, rest, monkeypatch
+):
+    monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
+    assert Patience(limit, left, 100.0 - waited).rest == rest
+
+
+@pytest.mark.parametrize("broken", [b"", b"short", b"\0" * 50])
+def test_a_broken_file_is_no_content(tmp_path, broken):
+    store = GrammarStore(tmp_path)
+    store.put("a", b"content")
+    assert store.get("a") == b"content"
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(broken)
+    assert store.get("a") is None
+
+
+def test_the_store_drops_what_was_used_longest_ago(tmp_path):
+    store = GrammarStore(tmp_path, limit=400)
+    for number, name in enumerate("abc"):
+        store.put(name, bytes(100))
+        os.utime(tmp_path / f"{name}.grammar", (number, number))
+    assert store.get("a") == bytes(100)  # used just now
+    store.put("d", bytes(100))
+    assert [name for name in "abcd" if store.get(name) is None] == ["b"]
+
+
+def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    store = GrammarStore(tmp_path / "file" / "folder")
+    store.put("a", b"x")
+    assert store.get("a") is None
+
+
+SMALL = [
+    (Constraint("choice", "[]", "trie"), True),
+    (schema(PERSON), False),  # minItems
+    (schema(SMALL_SCHEMA), True),
+    (schema(TREE), False),
+    (schema(BOUNDED), False),
+    (schema(BOUNDED, "llguidance"), True),
+    (schema(json.dumps({"const": "a" * 5000}), "llguidance"), False),
+    (schema("{"), False),
+    (schema('{"properties": 3}'), False),
+    (schema('["type"]'), False),
+    (Constraint("regex", r"\d+-[a-z]*|cat", "xgrammar"), True),
+    (Constraint("regex", r"[^x]*", "xgrammar"), False),
+    (Constraint("regex", r"(a*)*", "xgrammar"), False),
+    (Constraint("regex", r"a{1000000000}", "xgrammar"), False),
+    (Constraint("ebnf", 'root ::= "a"', "xgrammar"), False),
+    (Constraint("structural_tag", "{}", "xgrammar"), False),
+]
+
+
+@pytest.mark.parametrize(("constraint", "small"), SMALL)
+def test_only_what_is_surely_cheap_is_compiled_without_a_trial(constraint, small):
+    assert is_small(constraint) is small
+
+
+def test_a_closed_compiler_opens_again(compilers):
+    compiler = compilers()
+    compiler.compile(schema(SMALL_SCHEMA))
+    compiler.close()
+    assert compiler.compile(schema("{}")).matcher()
+
+
+def test_a_constraint_that_is_abandoned_ends_with_its_process_and_may_be_asked_for_again(compilers):
+    compiler = compilers()
+    slow = schema(json.dumps({"type": "string", "maxLength": 3_000_000}))
+    future = compiler.start(slow)
+    while slow not in compiler._trying:
+        time.sleep(0.01)
+    process = compiler._trying[slow]
+    compiler.abandon(slow)
+    with pytest.raises(GrammarError):
+        future.result(timeout=60)
+    assert not process.is_alive
+    assert slow not in compiler._known
+
+
+def test_what_is_compiled_already_is_not_abandoned(compilers):
+    compiler, small = compilers(), schema(SMALL_SCHEMA)
+    grammar = compiler.compile(small)
+    compiler.abandon(small)
+    compiler.abandon(schema("{}"))
+    assert compiler.compile(small) is grammar

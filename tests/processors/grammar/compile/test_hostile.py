@@ -1,0 +1,119 @@
+"""Hostile grammars: each compiles or is refused by name, and the process goes on."""
+
+import random
+import resource
+
+import pytest
+
+from processors.constraint import Constraint
+from processors.errors import GrammarError, GrammarTimeout
+from processors.grammar.backends import slow_tokens as pace
+from processors.grammar.compile import trial
+from processors.grammar.compile.compiler import GrammarCompiler
+from processors.testing.grammars import HOSTILE
+from tests.processors.grammar.kit import backend_of, compiled, env_of, legal, vocabulary_of
+
+ALONE = {("xgrammar", "hours to compile"), ("xgrammar", "nested repeats")}  # have tests of their own
+CASES = [
+    (backend, kind, name)
+    for backend, kinds in (
+        ("xgrammar", ("json_schema", "regex", "ebnf")),
+        ("llguidance", ("json_schema", "regex", "lark")),
+    )
+    for kind, name in HOSTILE
+    if kind in kinds and (backend, name.removeprefix("pattern: ")) not in ALONE
+]
+# What has to be refused, and by what words. The rest has to compile, as it is merely unusual.
+REFUSED = {
+    "20 MB": "characters; the limit is",
+    "a million choices": "characters; the limit is",
+    "deep schema": "levels deep; the limit is",
+    "deep constant": "levels deep; the limit is",
+    "deep groups": "Nest|nest",
+    "huge number": "cannot compile",
+    "itself": "No text",
+    "cycle of references": "No text",
+    "only itself": "No text",
+    "no text": "No text",
+    "empty": "not found|no start rule",
+    "no such rule": "other",
+    "long chain": "the time limit of 4 s|depth of its stack",
+    **{("xgrammar", name): "the time limit of 4 s" for name in ("huge repeat", "pattern: huge repeat")},
+    ("xgrammar", "never ends"): "the time limit of 4 s",  # all of it is forced
+    ("xgrammar", "long forced text"): "for token 1 of|the time limit of 4 s",
+    ("xgrammar", "pattern: long forced text"): "for token . of|the time limit of 4 s",
+    ("llguidance", "many unions"): "max_grammar_size: 500,000",
+    ("llguidance", "tiny multipleOf"): "digits",
+    ("llguidance", "pattern: deep groups"): "nest",
+    ("llguidance", "pattern: no text"): "empty",
+}
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    compiler = GrammarCompiler(env_of("toy"), timeout=4.0)
+    yield compiler
+    compiler.close()
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 << 20  # KiB
+
+
+@pytest.mark.parametrize(("backend", "kind", "name"), CASES)
+def test_a_hostile_grammar_compiles_or_is_refused_by_name(compiler, backend, kind, name, capfd):
+    constraint = Constraint(kind, HOSTILE[kind, name](), backend)
+    said = REFUSED.get(name) or REFUSED.get((backend, name))
+    if said:
+        with pytest.raises(GrammarError, match=said):
+            compiler.compile(constraint)
+    else:
+        walk(compiler.compile(constraint).matcher(), backend)
+    assert capfd.readouterr().err == ""
+
+
+def walk(matcher, backend):
+    """Some steps, any of which may find that it has nowhere to go."""
+    rng = random.Random(0)
+    for _ in range(8):
+        if not (choices := legal(backend, matcher)):
+            return
+        assert matcher.accept(rng.choice(choices))
+
+
+def test_a_grammar_that_takes_too_long_holds_up_no_other(compiler):
+    slow = Constraint("json_schema", HOSTILE["json_schema", "hours to compile"](), "xgrammar")
+    waiting = compiler.start(slow)
+    assert compiler.compile(Constraint("json_schema", "{}", "xgrammar")).matcher()
+    assert not waiting.done()
+    with pytest.raises(GrammarTimeout, match="the time limit of 4 s"):
+        waiting.result()
+
+
+def test_a_grammar_that_takes_too_much_memory_is_refused():
+    compiler = GrammarCompiler(env_of("toy"), memory=4 << 20)
+    schema = HOSTILE["json_schema", "huge maxLength"]()
+    with pytest.raises(GrammarError, match="memory limit of 4 MiB"):
+        compiler.compile(Constraint("json_schema", schema, "xgrammar"))
+    compiler.close()
+
+
+def test_a_grammar_whose_steps_take_too_long_is_refused(monkeypatch):
+    monkeypatch.setattr(trial, "MAX_STEP_SECONDS", 0.01)
+    constraint = Constraint("regex", HOSTILE["regex", "nested repeats"](), "xgrammar")
+    grammar = backend_of("xgrammar").compile(constraint)
+    with pytest.raises(GrammarError, match="the limit is 0.01 s"):
+        trial.try_steps(backend_of("xgrammar"), grammar, vocabulary_of())
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_a_matcher_that_became_too_slow_stops_there_until_it_is_taken_back(backend, monkeypatch):
+    monkeypatch.setattr(pace, "MAX_STEP_SECONDS", -1.0)
+    monkeypatch.setattr(pace, "WATCHED_SECONDS", -1.0)
+    matcher = compiled(backend, "regex", "ab*").matcher()
+    a, b = (env_of("toy").vocabulary.encode(text, special=False)[0] for text in "ab")
+    assert matcher.accept(a)
+    assert legal(backend, matcher)  # by the clock alone nothing stops
+    matcher.rollback(1)
+    assert matcher.accept(a)
+    assert (legal(backend, matcher), matcher.is_complete(), matcher.is_over()) == ([], True, True)
+    assert (matcher.accept(b), matcher.fork().accept(b), matcher.forced()) == (False, False, b"")
+    matcher.rollback(1)
+    assert a in legal(backend, matcher)

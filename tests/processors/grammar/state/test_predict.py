@@ -1,0 +1,87 @@
+"""What comes next in a document whose white space is not decided yet: a good guess, and always legal."""
+
+import json
+
+import pytest
+
+from processors.base import Env
+from processors.constraint import Constraint
+from processors.grammar.backends.base import load_backend
+from processors.grammar.state.forced_tokens import Speller
+from processors.grammar.state.json_statistics import Habits, Signs
+from processors.grammar.state.predict import look_ahead
+from processors.testing import ToyVocabulary
+
+TOY = ToyVocabulary()
+ENV = Env(TOY.vocab_size, TOY, TOY.eos_ids)
+SCHEMA = {
+    "type": "object",
+    "properties": {key: {"type": "boolean"} for key in ("a", "b", "c")} | {"d": {"type": "string"}},
+    "required": ["a", "b", "c", "d"],
+    "additionalProperties": False,
+}
+
+
+def ahead(backend, begun, whitespace=8, noise=None):
+    constraint = Constraint("json_schema", json.dumps(SCHEMA), backend, whitespace)
+    matcher = load_backend(backend, ENV).compile(constraint).matcher()
+    speller, habits = Speller(TOY), Habits.usual(TOY)
+    for token in TOY.encode(begun, special=False):
+        assert matcher.accept(token)
+        habits.add(token, TOY.token_bytes[token])
+    found = [token for token, _ in look_ahead(matcher, speller, begun.encode(), habits, noise)]
+    assert all(map(matcher.accept, found))
+    return b"".join(TOY.token_bytes[token] for token in found).decode()
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize(
+    ("begun", "next_one"),
+    [
+        ('{"a": t', 'rue, "b": '),
+        ('{"a": true,', ' "b": '),
+        ('{"a":true,"b":true,', '"c":'),
+        ('{"a": true, "b": true,', ' "c": '),
+        ('{"a": true,\n  "b": true,', '\n  "c": '),
+        ('{"a": true,\n  "b": true,\n', '  "c": '),
+        ('{\n\t"a": true,\n\t"b": true,', '\n\t"c": '),
+        ('{"a": true, "b": true, "c": true, "d": "a"', '}'),
+    ],
+)  # fmt: skip
+def test_parts_follow_each_other_as_before_or_as_usual(backend, begun, next_one):
+    assert ahead(backend, begun).startswith(next_one)
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_inside_a_string_nothing_is_guessed(backend):
+    assert not ahead(backend, '{"a": true, "b": true, "c": true, "d": "a')
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_without_white_space_keys_are_forced(backend):
+    assert ahead(backend, '{"a":true,', whitespace=0).startswith('"b":')
+
+
+@pytest.mark.parametrize("sign", [" ", "\n", "\t"])
+def test_noise_chooses_between_what_has_come_as_often(sign):
+    """The draw will choose the token with the most noise, if the model finds them as likely."""
+    begun, (token,) = '{"a": true,\n"b":\ttrue', TOY.encode(sign, special=False)
+
+    def noise(place, ids):
+        return [9.0 * (place == 0 and known == token) for known in ids]
+
+    assert ahead("xgrammar", begun, noise=noise)[:1] == sign
+
+
+@pytest.mark.parametrize(
+    ("text", "signs"),
+    [
+        ('{"a": -1.5e3,', Signs(b": a,")),
+        ('["x\\\\"', Signs(b'[""')),
+        ('["x\\"', Signs(b'["', in_string=True)),
+        ('["x\\', Signs(b'["', in_string=True, is_escaped=True)),
+    ],
+)
+def test_of_a_text_its_signs_are_known(text, signs):
+    assert Signs().after(text.encode()) == signs
+    assert Signs().after(text[:3].encode()).after(text[3:].encode()) == signs

@@ -1,0 +1,144 @@
+"""As many drafts as pay, none included; the clock is reckoned, so each figure is exact."""
+
+import pytest
+
+from gencli.core.request import Drafting
+from gencli.engine.engine import Engine
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.base import DraftAsk, Measured
+from gencli.speculative.costs import Costs
+from gencli.speculative.gain import speedup, tokens_per_step
+from tests.engine.harness import TOKENIZER, Token, request
+from tests.speculative.timed import Ticking, TimedDrafter, TimedRunner
+
+PROMPT = tuple(TOKENIZER.encode("abc"))
+
+
+def timed(num_tokens, *, right=None, cost=0.1, row=0.05, rows=1, tokens=None, known=()):
+    """Tokens by request, what the clock says at the end, and the drafter."""
+    clock = Ticking()
+    inner = TimedDrafter(known, clock, right=right or 0.0, cost=cost)
+    drafter = None if right is None else AdaptiveDrafter(inner, clock=clock)
+    runner = TimedRunner(clock, row=row)
+    on = Engine(runner, TOKENIZER, drafter=drafter, clock=clock, max_batch=rows)
+    for i in range(rows):
+        drafting = Drafting(tokens=tokens)
+        on.submit(request("abc", key=i, chain="ignore_eos=true", max_tokens=num_tokens, drafting=drafting))
+    ids = {}
+    for event in on.run():
+        if isinstance(event, Token):
+            ids[event.request] = ids.get(event.request, ()) + event.ids
+    return ids, clock.now, inner
+
+
+def gain(num_tokens, **options):
+    """How much faster it is with the drafts, and the drafter."""
+    rows = options.get("rows", 1)
+    plain_ids, plain, _ = timed(num_tokens, rows=rows)
+    ids, seconds, inner = timed(num_tokens, known=[PROMPT + run for run in plain_ids.values()], **options)
+    assert ids == plain_ids
+    return plain / seconds, inner
+
+
+def warm():
+    """A drafter that has seen four plain steps of a second, and what it is asked."""
+    clock = Ticking()
+    one = AdaptiveDrafter(TimedDrafter([], clock, cost=0.01), clock=clock)
+    one.admit(0, request("abc"))
+    for _ in range(4):
+        one.measure(Measured(1, 0, 0, 1.0))
+    return one, DraftAsk(0, PROMPT, 8)
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("cost", [0.01, 0.1, 0.3, 1.0])
+def test_useless_drafts_cost_3_percent_at_most_and_end_within_64_tokens(cost, rows):
+    ratio, inner = gain(128, right=0.0, cost=cost, rows=rows)
+    assert ratio >= 0.97
+    asked = sorted({length - len(PROMPT) for length, _ in inner.asked})
+    assert [length for length in asked if 16 < length < 64] == []
+
+
+@pytest.mark.parametrize(
+    ("right", "cost", "least"), [(0.6, 0.1, 0.85), (0.8, 0.1, 0.8), (0.95, 0.1, 0.75), (0.95, 0.3, 0.85)]
+)
+def test_good_drafts_come_near_to_the_best_length(right, cost, least):
+    best = max(speedup(right, length, draft=cost * length, verify=0.05 * length) for length in range(17))
+    ratio, _ = gain(300, right=right, cost=cost)
+    assert ratio >= least * best
+
+
+def test_drafts_that_become_good_are_taken_up_again():
+    plain_ids, _, _ = timed(600)
+    clock = Ticking()
+    inner = TimedDrafter([PROMPT + plain_ids["0"]], clock, right=0.0, cost=0.05)
+    on = Engine(TimedRunner(clock), TOKENIZER, drafter=AdaptiveDrafter(inner, clock=clock), clock=clock)
+    on.submit(request("abc", key=0, chain="ignore_eos=true", max_tokens=600))
+    tokens = 0
+    for event in on.run():
+        tokens += len(event.ids) if isinstance(event, Token) else 0
+        inner.right = float(tokens > 100)
+    assert max(most for length, most in inner.asked if length > 300) >= 8
+
+
+def test_steps_with_the_drafts_of_others_are_not_held_against_it():
+    one, ask = warm()
+    for _ in range(3):
+        assert one.propose([ask]) != [()]
+        one.observe(0, proposed=1, accepted=1)
+        one.measure(Measured(1, 1, 1, 1.0))
+    for _ in range(20):
+        one.measure(Measured(1, 4, 0, 50.0))
+    assert one.propose([ask]) != [()]
+
+
+@pytest.mark.parametrize("slow", range(6))
+def test_a_single_slow_step_does_not_end_drafting(slow):
+    one, ask = warm()
+    for step in range(8):
+        (run,) = one.propose([ask])
+        assert run
+        one.observe(0, proposed=len(run), accepted=len(run))
+        one.measure(Measured(1, len(run), len(run), 30.0 if step == slow else 1.0))
+
+
+def test_what_a_step_takes_beyond_its_drafts_one_by_one_is_not_believed():
+    costs = Costs()
+    costs.add_verify(2, 40.0, longest=2)
+    assert costs.verify(2) == 2
+    costs.add_verify(6, 0.5, longest=6)
+    assert costs.verify(2) == 0.5  # more drafts take no less
+
+
+@pytest.mark.parametrize("slow", [1, 2, 3])
+def test_a_cost_is_the_lower_quartile(slow):
+    costs = Costs()
+    for step in range(7):
+        costs.add_draft(30.0 if step < slow else 0.1)
+        costs.add_plain(1, 30.0 if step < slow else 2.0)
+    assert (costs.draft, costs.plain(1)) == (0.1, 2.0)
+
+
+def test_passes_that_propose_nothing_are_held_against_it():
+    clock = Ticking()
+
+    class Doubting(TimedDrafter):
+        def propose(self, asks):
+            super().propose(asks)
+            return [[] for _ in asks]
+
+    inner = Doubting([], clock, cost=0.5)
+    on = Engine(TimedRunner(clock), TOKENIZER, drafter=AdaptiveDrafter(inner, clock=clock), clock=clock)
+    on.submit(request("abc", chain="ignore_eos=true", max_tokens=200))
+    list(on.run())
+    assert clock.now < 200 / 0.97
+
+
+def test_a_number_is_a_number_whatever_it_costs():
+    _, inner = gain(40, right=0.0, cost=3.0, tokens=3)
+    assert {most for length, most in inner.asked if length < 30} == {3}
+
+
+@pytest.mark.parametrize(("acceptance", "length", "tokens"), [(0.0, 4, 1.0), (1.0, 4, 5.0), (0.5, 2, 1.75)])
+def test_tokens_of_a_step(acceptance, length, tokens):
+    assert tokens_per_step(acceptance, length) == pytest.approx(tokens)

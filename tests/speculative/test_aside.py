@@ -1,0 +1,106 @@
+"""A draft model in a queue of its own: what it reads, nobody waits for; what it draws, the next one does."""
+
+from contextlib import contextmanager
+from itertools import pairwise
+
+from gencli.models.fake import FakeRunner
+from gencli.models.side_stream import AsideRunner, aside
+from gencli.speculative.draft_model import ModelDrafter
+from tests.engine.harness import request
+from tests.speculative.cases import WIDTH, drafting, outcomes
+
+
+class Noted(FakeRunner):
+    """Writes down what is asked of it."""
+
+    def __init__(self, name, notes):
+        super().__init__(WIDTH, context=4096)
+        self.name, self.notes = name, notes
+
+    def _note(self, what):
+        self.notes.append((self.name, what))
+
+    def forward(self, plan):
+        self._note("choose" if plan.num_rows else "read")
+        return super().forward(plan)
+
+    def keep(self, lane, length):
+        self._note("keep")
+        super().keep(lane, length)
+
+    def fork(self, source, target):
+        self._note("fork")
+        super().fork(source, target)
+
+    def release(self, lane):
+        self._note("release")
+        super().release(lane)
+
+    def trim(self):
+        self._note("trim")
+        super().trim()
+
+
+class NotedQueue:
+    """A queue that does all at once, and writes down what would be in it."""
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    @contextmanager
+    def begin(self):
+        self.notes.append(("queue", "begin"))
+        yield
+        self.notes.append(("queue", "end"))
+
+    def hand_over(self, result):
+        assert len(result)
+        self.notes.append(("queue", "hand over"))
+
+
+def run():
+    """Four samples of a long prompt beside a text that drafts already; what was asked for, in order."""
+    notes = []
+    long = request("a long text " * 60, key="long", chain="ignore_eos=true", n=3)
+    requests = drafting([request("abc", key="short", chain="ignore_eos=true"), long], "", 4)
+    drafter = ModelDrafter(AsideRunner(Noted("draft", notes), NotedQueue(notes)))
+    found, stood = outcomes(requests, drafter=drafter, runner=Noted("target", notes), max_batch=4)
+    assert stood
+    assert found == outcomes(requests, runner=FakeRunner(WIDTH, context=4096), max_batch=4)[0]
+    drafter.trim()
+    return notes
+
+
+def test_all_work_on_the_lanes_of_the_draft_is_in_its_queue():
+    is_open, seen = False, set()
+    for name, what in run():
+        if name == "queue":
+            is_open = {"begin": True, "end": False}.get(what, is_open)
+        elif name == "draft":
+            assert is_open, what
+            seen.add(what)
+        else:
+            assert not is_open, what
+    assert seen == {"choose", "read", "keep", "fork", "release", "trim"}
+
+
+def test_logits_are_handed_over_and_what_is_read_is_not():
+    notes = run()
+
+    def behind(what):
+        """What comes after the end of the part of the queue in which the draft did this."""
+        return {after for note, after in zip(notes, notes[2:], strict=False) if note == ("draft", what)}
+
+    assert behind("choose") == {("queue", "hand over")}
+    assert ("queue", "hand over") not in behind("read")
+
+
+def test_the_target_computes_next_after_the_draft_has_read():
+    notes = [note for note in run() if note[0] != "queue"]
+    behind = {after for note, after in pairwise(notes) if note == ("draft", "read")}
+    assert behind <= {("target", "choose"), ("target", "read"), ("target", "fork"), ("target", "keep")}
+
+
+def test_a_device_without_queues_has_none():
+    runner = FakeRunner()
+    assert aside(runner) is runner

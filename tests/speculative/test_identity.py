@@ -1,0 +1,157 @@
+"""With drafts and without: the same tokens, texts and ends, for each drafter, stage and number of drafts."""
+
+import time
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+
+from gencli.core.request import Drafting, Limits, Request
+from gencli.models.fake import FakeRunner
+from gencli.runtime.drafters import make_drafter
+from gencli.runtime.models import ModelChoice, load
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.auto import AutoDrafter
+from gencli.speculative.base import Drafter
+from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.fallback import FirstDrafter
+from gencli.speculative.ngram import NgramDrafter
+from gencli.speculative.suffix import SuffixDrafter
+from processors.chain import Chain
+from tests.engine.harness import request
+from tests.speculative.cases import WIDTH, drafting, everything, outcomes
+from tests.speculative.turned import turned
+
+
+def half_right():
+    """The target's own table, but for every other token that was chosen last."""
+    runner, other = FakeRunner(WIDTH), FakeRunner(WIDTH, seed=1)
+    runner.table = runner.table.clone()
+    runner.table[1::2] = other.table[1::2]
+    return runner
+
+
+class Known(Drafter):
+    """Proposes what it was told that comes, with every third run wrong at its end."""
+
+    def __init__(self, texts):
+        self._texts = texts
+
+    def propose(self, asks):
+        return [self._run(tuple(ask.tokens), ask.most) for ask in asks]
+
+    def _run(self, tokens, most):
+        for text in self._texts:
+            if text[: len(tokens)] == tokens and len(text) > len(tokens):
+                run = text[len(tokens) :][:most]
+                return run if len(tokens) % 3 else (*run[:-1], (run[-1] + 1) % 250)
+        return ()
+
+
+def known():
+    texts = {key: ids for key, (ids, _) in plain().items()}
+    return Known([one.prompt_ids + texts[one.id, j] for one in everything() for j in range(one.n)])
+
+
+DRAFTERS = {
+    "ngram": NgramDrafter,
+    "suffix": SuffixDrafter,
+    "auto": lambda: AutoDrafter([SuffixDrafter(), NgramDrafter()]),
+    "model": lambda: ModelDrafter(FakeRunner(WIDTH)),
+    "half": lambda: ModelDrafter(half_right()),
+    "text": lambda: turned(half_right()),
+    "known": known,
+}
+
+
+@lru_cache
+def plain():
+    """The outcomes without drafts."""
+    return outcomes([replace(one, jump="off") for one in everything()], max_batch=64)[0]
+
+
+def named(name):
+    return AdaptiveDrafter(DRAFTERS[name](), name=name, clock=time.perf_counter)
+
+
+@pytest.mark.parametrize("tokens", range(1, 9))
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_stage_gives_the_text_that_it_gives_without(name, tokens):
+    requests = drafting(everything(), name, tokens)
+    found, stood = outcomes(requests, drafter=named(name), max_batch=64)
+    assert found == plain()
+    assert stood > 20
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_rows_with_drafts_and_without_stand_side_by_side(name):
+    requests = drafting(everything(), name, 3, every=2)
+    found, stood = outcomes(requests, drafter=named(name), max_batch=7, step_tokens=32)
+    assert found == plain()
+    assert stood > 10
+
+
+def test_each_row_has_the_drafter_that_it_names():
+    requests = everything()
+    for i, name in enumerate(DRAFTERS):
+        part = drafting(requests[i :: len(DRAFTERS)], name, 1 + i)
+        requests[i :: len(DRAFTERS)] = part
+    every = FirstDrafter([named(name) for name in DRAFTERS])
+    assert outcomes(requests, drafter=every, max_batch=32)[0] == plain()
+
+
+@pytest.mark.parametrize("name", ["suffix", "half", "text"])
+def test_what_the_clock_says_changes_no_text(name):
+    ticks = iter(range(10**6))
+    found, _ = outcomes(
+        drafting(everything(), name, None),
+        drafter=AdaptiveDrafter(DRAFTERS[name](), name=name, clock=lambda: next(ticks) ** 2 % 97 / 10),
+        max_batch=16,
+    )
+    assert found == plain()
+
+
+@pytest.mark.parametrize("context", [11, 12, 14, 17, 30])
+@pytest.mark.parametrize("name", ["ngram", "half", "model", "text"])
+def test_the_context_may_end_inside_a_draft(name, context):
+    one = request("abcabcdabc", key="k", chain="allowed=[97,98,99,100]", max_tokens=200)
+    expected, _ = outcomes([one], runner=FakeRunner(WIDTH, context=context))
+    found, _ = outcomes(
+        drafting([one], name, 5), runner=FakeRunner(WIDTH, context=context), drafter=named(name)
+    )
+    assert found == expected
+    assert [end[1] for _, end in found.values()] == ["length"]
+
+
+@pytest.mark.parametrize("name", ["suffix", "half", "text"])
+def test_memory_that_runs_out_changes_no_text(name):
+    requests = drafting(everything(), name, 4)
+    found, _ = outcomes(requests, drafter=named(name), runner=FakeRunner(WIDTH, memory_lanes=5), max_batch=16)
+    assert found == plain()
+
+
+CHAINS = ["temperature=0", "temperature=0.8", "repetition=1.2 | temperature=1 | min_p=0.05 | top_p=0.95"]
+PROMPTS = ["Once upon a time", "The little dog ran to the red house. The little dog", "Tom said:", "A"]
+
+
+@pytest.mark.parametrize("name", ["ngram", "suffix", "auto", "tiny-draft", "tiny", "early-exit"])
+def test_on_a_model_no_token_changes(name):
+    choice = ModelChoice("tiny", dtype="float32", max_batch=12)
+    loaded = load(choice)
+
+    def requests(drafter):
+        for i, (text, chain) in enumerate((text, chain) for text in PROMPTS for chain in CHAINS):
+            yield Request(
+                str(i),
+                tuple(loaded.tokenizer.encode(text)),
+                Chain.parse(chain),
+                seed=i,
+                limits=Limits(40),
+                drafting=Drafting(drafter, 1 + i % 8),
+            )
+
+    options = {"runner": loaded.runner, "tokenizer": loaded.tokenizer, "max_batch": 12}
+    expected, _ = outcomes(requests("none"), drafter=make_drafter("none", loaded, choice), **options)
+    found, stood = outcomes(requests(name), drafter=make_drafter(name, loaded, choice), **options)
+    assert found == expected
+    assert stood > 0

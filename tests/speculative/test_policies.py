@@ -1,0 +1,114 @@
+"""Where drafts have a say in a text, nothing else has: not the neighbours, not the batch, not the clock."""
+
+from dataclasses import replace
+
+import pytest
+
+from gencli.core.request import FIXED_DRAFTS, Drafting
+from gencli.models.fake import FakeRunner
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.auto import AutoDrafter
+from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.fallback import FirstDrafter
+from gencli.speculative.ngram import NgramDrafter
+from gencli.speculative.suffix import SuffixDrafter
+from processors.policy import Verification
+from tests.engine.harness import engine, generate, request
+from tests.speculative.cases import WIDTH, everything, outcomes
+from tests.speculative.test_identity import half_right, plain
+from tests.speculative.turned import turned
+
+OTHERS = ("rejection", "lossy-typical", "lossy-threshold")
+DRAFTERS = {
+    "ngram": NgramDrafter,
+    "suffix": SuffixDrafter,
+    "auto": lambda: AutoDrafter([SuffixDrafter(), NgramDrafter()]),
+    "model": lambda: ModelDrafter(half_right()),
+    "text": lambda: turned(half_right()),
+}
+
+
+def drafters(*, step=0.001):
+    """All of them by name, on a clock of its own."""
+    ticks = iter(range(10**7))
+    made = {name: make() for name, make in DRAFTERS.items()}
+    return FirstDrafter(
+        [AdaptiveDrafter(one, name=name, clock=lambda: next(ticks) * step) for name, one in made.items()]
+    )
+
+
+def mixed(policies=OTHERS, *, tokens=None, least=0.0):
+    """Requests of every kind, each with another drafter and policy, and some that match."""
+    names, kinds = list(DRAFTERS), ["match", *policies]
+    for i, one in enumerate(everything()):
+        verification = Verification(kinds[i // len(names) % len(kinds)], 0.2)
+        yield replace(one, drafting=Drafting(names[i % len(names)], tokens, least, verification))
+
+
+@pytest.mark.parametrize("least", [0.0, 0.2])
+def test_neighbours_batches_order_and_clock_change_no_text(least):
+    requests = list(mixed(least=least))
+    expected, stood = outcomes(requests, drafter=drafters(), max_batch=64)
+    assert stood > 100
+    other, _ = outcomes(requests[::-1], drafter=drafters(step=3.0), max_batch=5, step_tokens=16)
+    assert other == expected
+    for part in (requests[::7], requests[3::5]):
+        found, _ = outcomes(part, drafter=drafters(), max_batch=2)
+        assert found == {key: expected[key] for key in found}
+
+
+def test_a_full_memory_changes_no_text():
+    requests = list(mixed())[::3]
+    expected, _ = outcomes(requests, drafter=drafters(), max_batch=16)
+    runner = FakeRunner(WIDTH, memory_lanes=5)
+    assert outcomes(requests, drafter=drafters(), runner=runner, max_batch=16)[0] == expected
+
+
+def test_a_long_prompt_is_read_at_once_where_drafts_decide():
+    long = "a long text with some words, " * 40
+    one = request(
+        long, key="one", max_tokens=30, drafting=Drafting("model", 3, 0.0, Verification("rejection"))
+    )
+    others = [replace(one, id=str(i), prompt_ids=one.prompt_ids[i:]) for i in range(4)]
+    options = {"drafter": drafters(), "max_batch": 5}
+    alone, _ = outcomes([one], runner=FakeRunner(WIDTH, context=2048), **options)
+    together, _ = outcomes([*others, one], runner=FakeRunner(WIDTH, context=2048), **options)
+    assert together["one", 0] == alone["one", 0]
+
+
+def test_requests_that_match_keep_their_text_beside_others():
+    requests = list(mixed(tokens=3))
+    found, _ = outcomes(requests, drafter=drafters(), max_batch=32)
+    kept = [one for one in requests if not one.drafts_decide]
+    keys = [(one.id, sample) for one in kept for sample in range(one.n)]
+    assert len(keys) > 10
+    assert {key: found[key] for key in keys} == {key: plain()[key] for key in keys}
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_greedy_texts_are_the_same_under_rejection(name):
+    greedy = [one for one in everything() if one.chain.is_greedy or one.draw == "greedy"]
+    drafting = Drafting(name, 3, 0.0, Verification("rejection"))
+    found, stood = outcomes([replace(one, drafting=drafting) for one in greedy], drafter=drafters())
+    assert found == {key: plain()[key] for key in found}
+    assert stood > 0
+
+
+@pytest.mark.parametrize("policy", OTHERS)
+def test_texts_are_counted_as_any(policy):
+    drafting = Drafting("model", None, 0.0, Verification(policy, 0.05))
+    one = request("abcabc", key="k", chain="ignore_eos=true", max_tokens=40, drafting=drafting)
+    drafted = generate([one], drafter=drafters(), runner=FakeRunner(WIDTH))["k", 0].drafted
+    assert len(drafted.proposed) == FIXED_DRAFTS
+    assert drafted.forwards + sum(drafted.accepted) >= 40
+    assert drafted.forwards < 40
+
+
+def test_what_changes_texts_is_said_once():
+    on = engine(drafter=drafters(), runner=FakeRunner(WIDTH))
+    for one in mixed():
+        on.submit(one)
+    said = [text for text in on.notices if "--verify" in text]
+    assert len(said) == len(set(said)) == 5
+    assert sum("the text is another one" in text for text in said) == 2
+    assert sum("4 at a time" in text for text in said) == 3

@@ -1,0 +1,228 @@
+"""A draft model of another vocabulary: no text changes, what it says alike stands, nothing is read twice."""
+
+from functools import lru_cache
+
+import pytest
+
+from gencli.core.events import Finish
+from gencli.core.request import Drafting, Guidance, Limits, Request
+from gencli.runtime.drafters import bare_drafter, make_drafter
+from gencli.runtime.models import ModelChoice, load
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.through_text import TextModelDrafter
+from gencli.speculative.translation import Translation
+from gencli.text.tokenizer import ByteTokenizer
+from processors.chain import Chain
+from processors.policy import Verification
+from tests.engine.harness import engine
+from tests.speculative.cases import outcomes
+from tests.speculative.timed import Ticking
+from tests.speculative.vocabularies import Reciter, permuted, random_model, trained
+
+CHOICE = ModelChoice("tiny", dtype="float32", max_batch=12, companions=True)
+PROMPTS = (
+    "Once upon a time Tom lived",
+    'One day the fox said: "',
+    "In the morning, a girl fou",
+    "Ivy was happy when it began to rain. Ivy was",
+)
+DRAWN = "repetition=1.2 | temperature=0.9 | min_p=0.05 | top_p=0.95"
+
+
+@lru_cache
+def tiny():
+    return load(CHOICE)
+
+
+def asked(prompts=PROMPTS, *, chain="temperature=0", tokens=None, least=0.0, max_tokens=40, **rest):
+    """A request for each prompt, with so many drafts at a time; none without a number."""
+    drafting = (
+        Drafting("", tokens, least, rest.pop("verification", Verification())) if tokens else Drafting("none")
+    )
+    for i, text in enumerate(prompts):
+        ids = tuple(tiny().tokenizer.encode(text)) if isinstance(text, str) else text
+        yield Request(
+            str(i), ids, Chain.parse(chain), seed=i, limits=Limits(max_tokens), drafting=drafting, **rest
+        )
+
+
+def told(requests, drafter=None, **options):
+    """The outcomes on tiny, and how many drafts stood."""
+    drafter = AdaptiveDrafter(drafter, clock=Ticking()) if drafter else None
+    loaded = tiny()
+    return outcomes(
+        requests, runner=loaded.runner, tokenizer=loaded.tokenizer, drafter=drafter, max_batch=12, **options
+    )
+
+
+def counted(requests, drafter):
+    """Over all texts: forwards, tokens, first drafts proposed and accepted."""
+    loaded = tiny()
+    on = engine(
+        runner=loaded.runner,
+        tokenizer=loaded.tokenizer,
+        drafter=AdaptiveDrafter(drafter, clock=Ticking()),
+        max_batch=12,
+    )
+    for one in requests:
+        on.submit(one)
+    ends = [event for event in on.run() if isinstance(event, Finish)]
+    drafted = [end.drafted for end in ends]
+    return (
+        sum(one.forwards for one in drafted),
+        sum(end.completion_tokens for end in ends),
+        sum(one.proposed[0] for one in drafted),
+        sum(one.accepted[0] for one in drafted),
+    )
+
+
+@lru_cache
+def stories():
+    """The prompts and what tiny says behind them."""
+    found, _ = told(asked())
+    return tuple(PROMPTS[int(key)] + end[0] for (key, _), (_, end) in found.items())
+
+
+def reciting(tokenizer, **options):
+    """A draft that says what tiny will say, in other tokens; and its runner."""
+    runner = Reciter(tokenizer, stories(), **options)
+    names = ("tiny", "reciter")
+    return TextModelDrafter(runner, Translation(tiny().tokenizer, tokenizer, names=names)), runner
+
+
+@pytest.fixture(scope="module")
+def other_ids(tmp_path_factory):
+    """A model that says what tiny says, through other ids."""
+    return permuted(tmp_path_factory.mktemp("models") / "permuted")
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 8])
+def test_what_says_the_same_in_other_ids_is_nearly_always_right(other_ids, tokens):
+    drafter = bare_drafter(other_ids, tiny(), CHOICE)
+    assert isinstance(drafter, TextModelDrafter)
+    forwards, made, proposed, accepted = counted(asked(tokens=tokens), drafter)
+    assert accepted > 0.9 * proposed
+    assert forwards < 1.2 * made / (tokens + 1) + len(PROMPTS)
+
+
+@pytest.mark.parametrize("chain", ["temperature=0", "temperature=0.8", DRAWN])
+@pytest.mark.parametrize("tokens", [1, 3, 8])
+def test_no_token_of_tiny_changes(other_ids, chain, tokens):
+    expected, _ = told(asked(chain=chain))
+    found, stood = told(asked(chain=chain, tokens=tokens), bare_drafter(other_ids, tiny(), CHOICE))
+    assert found == expected
+    assert stood > 20
+
+
+@pytest.mark.parametrize("tokenizer", [trained(280), trained(330, split=False)], ids=["words", "anywhere"])
+def test_a_useless_model_changes_no_token_either(tmp_path, tokenizer):
+    name = random_model(tmp_path / "random", tokenizer)
+    drafter = make_drafter(name, tiny(), CHOICE)
+    [notice] = drafter.notices
+    assert notice.startswith(f"{name} has another vocabulary than tiny, and drafts through text: token 0 is")
+    found = told(asked(chain=DRAWN, tokens=3), bare_drafter(name, tiny(), CHOICE))[0]
+    assert found == told(asked(chain=DRAWN))[0]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "least"),
+    [(ByteTokenizer(), 3), (trained(300), 3.5), (trained(330, split=False), 3.5)],
+    ids=["bytes", "words", "anywhere"],
+)
+def test_what_says_the_same_in_other_tokens_is_mostly_right(tokenizer, least):
+    drafter, runner = reciting(tokenizer)
+    forwards, made, proposed, accepted = counted(asked(tokens=4), drafter)
+    assert accepted > 0.9 * proposed
+    assert made > least * forwards
+    assert told(asked(tokens=4), reciting(tokenizer)[0])[0] == told(asked())[0]
+    assert len(runner.feeds) < made
+
+
+def test_ids_that_are_the_same_need_no_text():
+    assert isinstance(bare_drafter("tiny-draft", tiny(), CHOICE), ModelDrafter)
+
+
+class Checked(TextModelDrafter):
+    """Looks whether its lanes hold the texts as they are spelled now."""
+
+    def propose(self, asks):
+        runs = super().propose(asks)
+        for ask in asks:
+            held, text = self._lanes[ask.slot].tokens, [*self._transcripts[ask.slot].tokens]
+            assert held[: len(text)] == text[: len(held)]
+        return runs
+
+
+@pytest.mark.parametrize("tokenizer", [trained(300), trained(330, split=False)], ids=["words", "anywhere"])
+def test_a_lane_holds_the_text_as_it_is_spelled_now(tokenizer):
+    """Other texts than the draft would write, whose last tokens are spelled anew as they grow."""
+    between = Translation(tiny().tokenizer, tokenizer, names=("tiny", "reciter"))
+    told(asked(chain=DRAWN, tokens=2), Checked(Reciter(tokenizer, stories()), between))
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_what_is_rejected_costs_no_reading_of_what_stands(tokens):
+    drafter, runner = reciting(ByteTokenizer())
+    runner._texts = [text[: len(text) // 2] + b"?" for text in runner._texts]
+    found, _ = told(asked(tokens=tokens), drafter)
+    read = sum(len(feed.tokens) for feeds in runner.feeds for feed in feeds)
+    drawn = sum(feed.wanted for feeds in runner.feeds for feed in feeds)
+    written = sum(len((PROMPTS[int(key)] + end[0]).encode()) for (key, _), (_, end) in found.items())
+    assert read <= written + drawn
+
+
+def test_a_long_prompt_is_read_in_chunks_and_once_for_all_samples():
+    drafter, runner = reciting(ByteTokenizer(), context=4096)
+    prompt = "The little dog ran to the red house. " * 40
+    told(asked([prompt], chain="temperature=0.8", tokens=2, n=4, max_tokens=20), drafter)
+    sizes = [sum(len(feed.tokens) for feed in feeds) for feeds in runner.feeds]
+    assert sizes[:2] == [512, 512]
+    assert sum(sizes) < 2.5 * len(prompt)
+
+
+@pytest.mark.parametrize("context", [20, 40, 80])
+def test_where_the_draft_has_no_room_it_drafts_no_more(context):
+    found, stood = told(asked(tokens=4), reciting(ByteTokenizer(), context=context)[0])
+    assert found == told(asked())[0]
+    assert (stood > 0) == (context > 26)
+
+
+def test_an_improbable_token_ends_the_draft(other_ids):
+    def stood(least):
+        drafter = bare_drafter(other_ids, tiny(), CHOICE)
+        return told(asked(tokens=4, least=least), drafter)[1]
+
+    assert stood(0.0) > stood(0.6) > stood(1.0)
+
+
+@pytest.mark.parametrize("prompt", ["né 日本語 🙂", [0, *"🙂".encode()[:2]], [1999, 6, 1, 0, 3]], ids=str)
+def test_any_prompt_may_be_drafted_for(other_ids, prompt):
+    prompt = prompt if isinstance(prompt, str) else tuple(prompt)
+    expected = told(asked([prompt], chain=DRAWN))[0]
+    assert (
+        told(asked([prompt], chain=DRAWN, tokens=4), bare_drafter(other_ids, tiny(), CHOICE))[0] == expected
+    )
+
+
+def test_markers_of_a_chat_are_known_by_their_names(other_ids):
+    ids = tiny().tokenizer.render_chat([{"role": "user", "content": "Tell me a story about a dog."}])
+    prompts = [tuple(tiny().tokenizer.encode(ids, special=False))]
+    _, _, proposed, accepted = counted(asked(prompts, tokens=4), bare_drafter(other_ids, tiny(), CHOICE))
+    assert accepted == proposed > 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chain": "temperature=0.9", "n": 3},
+        {"chain": "temperature=0.9", "guidance": Guidance(1.5)},
+        {"chain": 'ban=[" the", "ing"] | min_tokens=20 | temperature=0.9'},
+    ],
+    ids=["samples", "guidance", "masks"],
+)
+def test_everything_else_goes_beside(other_ids, options):
+    expected = told(asked(PROMPTS[:2], **options))[0]
+    found, stood = told(asked(PROMPTS[:2], **options, tokens=4), bare_drafter(other_ids, tiny(), CHOICE))
+    assert found == expected
+    assert stood > 0

@@ -1,0 +1,40 @@
+"""Costs are weighed by what the thread computes where that is what a step takes."""
+
+import time
+
+import pytest
+import torch
+
+from gencli.engine.engine import Engine
+from gencli.models.fake import FakeRunner
+from gencli.speculative.work_clock import work_clock
+from tests.engine.harness import TOKENIZER, request
+from tests.speculative.timed import Ticking, TimedDrafter
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
+def test_beside_an_accelerator_it_is_the_clock_on_the_wall(kind):
+    assert work_clock(torch.device(kind)) is time.perf_counter
+
+
+def test_on_a_cpu_waiting_costs_nothing():
+    clock = work_clock(torch.device("cpu"))
+    if clock is time.perf_counter:
+        pytest.skip("this system counts the time of threads too coarsely")
+    assert clock is time.thread_time
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_clock_that_is_given_times_all(given):
+    seen = []
+
+    class Noting(TimedDrafter):
+        def measure(self, step):
+            seen.append(step.seconds)
+
+    clock = Ticking()
+    drafter = Noting([], clock)
+    on = Engine(FakeRunner(), TOKENIZER, drafter=drafter, clock=clock if given else None)
+    on.submit(request("abc", chain="ignore_eos=true", max_tokens=4))
+    list(on.run())
+    assert all(seconds == 0 for seconds in seen) == given
