@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from gencli.batch.engines.base import OnTokens
 from gencli.batch.feed import row_request
-from gencli.batch.overrides import RowJobs
 from gencli.batch.records import Failure, Outcome, Row
 from gencli.config.job import Job
+from gencli.config.jobs import Jobs
 from gencli.core.events import Error, Event, Finish, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.results.prompt_progress import PromptProgress
@@ -44,7 +44,7 @@ class Loop:
         self,
         engine: Engine,
         tokenizer: Tokenizer,
-        jobs: RowJobs,
+        jobs: Jobs,
         grammars: Grammars,
         judge: Judge,
         *,

@@ -1,4 +1,4 @@
-"""The grammars that rows ask for, each compiled once."""
+"""The grammars that the requests of an engine ask for, each compiled once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Grammars"]
 
 
 class Grammars:
-    """Compiles what rows ask for when the first of them comes. What does not compile fails its rows."""
+    """Compiles a grammar when the first request asks for it. What does not compile fails all that do."""
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler

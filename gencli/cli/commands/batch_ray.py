@@ -11,7 +11,7 @@ from functools import partial
 from gencli import __version__
 from gencli.batch.engines.base import RowEngine
 from gencli.batch.engines.cluster import connected, fair_share
-from gencli.batch.overrides import RowJobs
+from gencli.batch.overrides import row_jobs
 from gencli.batch.prepare import Batch
 from gencli.cli.commands.batch_loop import open_loop
 from gencli.cli.terminal.quiet import quiet_libraries
@@ -85,7 +85,7 @@ def _open(orders: _Orders) -> Iterator[RowEngine]:
         settings = resolve(*orders.layers, registry=make_registry(plugins))
         voice = _Recorder()
         with open_loop(
-            RowJobs(settings),
+            row_jobs(settings),
             settings,
             is_chat=orders.is_chat,
             are_guided=orders.are_guided,

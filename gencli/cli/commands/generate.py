@@ -24,17 +24,15 @@ from gencli.core.request import Request
 from gencli.errors import GencliError
 from gencli.models.files.identity import ModelIdentity, identify_model
 from gencli.models.files.vocabulary import OnTokenizer, idle_ends
-from gencli.models.spread import Spread
 from gencli.results.results import Results
 from gencli.runtime.attempts import Attempts
-from gencli.runtime.contrast import load_amateurs
-from gencli.runtime.drafters import make_drafter
 from gencli.runtime.grammars import Compiled, Compiling
-from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.runtime.models import Loaded, load
+from gencli.runtime.wiring import make_engine, model_choice
 from gencli.text.tokenizer import Tokenizer, no_template
 from processors.errors import ProcessorsError
 
-__all__ = ["Beside", "generate", "load_model", "model_choice", "model_identity"]
+__all__ = ["Beside", "generate", "load_model", "model_identity"]
 
 Beside = Callable[[Results, RunInfo], Writer]
 _COMPANY = (
@@ -108,15 +106,7 @@ def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Voice, stack
         job = job.on(compiled.variant.constraint)
         for text in compiled.passed_over:
             voice.say(f"Notice: {text} {compiled.variant.constraint.backend} takes its place.")
-    engine = ChoosingEngine(
-        loaded.runner,
-        loaded.tokenizer,
-        max_batch=settings["max_batch"],
-        registry=job.registry,
-        drafter=make_drafter(settings["draft"], loaded, model_choice(settings), registry=job.registry),
-        grammars=compiler,
-        amateurs=load_amateurs(settings["contrast"], loaded, model_choice(settings)),
-    )
+    engine = make_engine(loaded, settings, compiler, registry=job.registry)
     return _Ready(job, loaded, seconds, engine, compiled)
 
 
@@ -136,18 +126,6 @@ def _say_notices(engine: ChoosingEngine, voice: Voice, num_said: int = 0) -> int
     for text in engine.notices[num_said:]:
         voice.say(f"Notice: {text}")
     return len(engine.notices)
-
-
-def model_choice(settings: Settings) -> ModelChoice:
-    """Which model the settings name, and how it is to be loaded."""
-    return ModelChoice(
-        name=settings["model"],
-        dtype=settings["dtype"],
-        device=settings["device"],
-        max_batch=settings["max_batch"],
-        trust_remote_code=settings["trust_remote_code"],
-        spread=Spread(settings["device_map"], settings["tp"]),
-    )
 
 
 def load_model(

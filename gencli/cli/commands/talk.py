@@ -11,7 +11,7 @@ from gencli.chat.complete import complete
 from gencli.chat.conversation import draw_seed, prompt_ids
 from gencli.chat.state import Chat
 from gencli.cli.commands.chain_view import chain_table
-from gencli.cli.commands.generate import load_model, model_choice
+from gencli.cli.commands.generate import load_model
 from gencli.cli.commands.turns import Reader, open_reader
 from gencli.cli.terminal.display import reading_line
 from gencli.cli.terminal.interrupts import Interrupts
@@ -27,6 +27,7 @@ from gencli.runtime.contrast import load_amateurs
 from gencli.runtime.drafters import make_drafter
 from gencli.runtime.grammars import compile_plan, grammar_env, make_compiler
 from gencli.runtime.models import Loaded
+from gencli.runtime.wiring import make_engine, model_choice
 from gencli.structured.thinking import Pieces, ThinkingSplitter
 from gencli.structured.verdict import Judge
 from processors.errors import ProcessorsError
@@ -163,16 +164,14 @@ class _Talker:
         return chat.with_conversation(chat.conversation.answered(end.text, end.reason)), end
 
     def _new_engine(self) -> Engine:
-        registry, compiler = self._chat.settings.registry, self._compiler
-        runner, tokenizer = self._loaded.runner, self._loaded.tokenizer
         self._drafter.trim()  # of what an earlier engine may have left
-        return Engine(
-            runner,
-            tokenizer,
+        return make_engine(
+            self._loaded,
+            self._chat.settings,
+            self._compiler,
+            registry=self._chat.settings.registry,
             max_batch=1,
-            registry=registry,
             drafter=self._drafter,
-            grammars=compiler,
             amateurs=self._amateurs,
         )
 
