@@ -65,8 +65,9 @@ def choose(
     """The variants of a schema in the order in which they are tried, and why.
 
     `extra` allows additional properties where the schema is silent, `any_order` properties in any order;
-    `rewrite=False` gives the schema to the back ends as it stands, without what they refuse. So does a rewriting
-    that takes too long. SchemaError if nothing satisfies the schema, OutOfTime when the deadline is over.
+    `rewrite=False` gives the schema to the back ends as it stands, without what they refuse. So does a
+    rewriting that takes too long. SchemaError if nothing satisfies the schema, OutOfTime when the deadline is
+    over.
     """
     names = _BACKENDS if backend == "auto" else (backend,)
     found = [

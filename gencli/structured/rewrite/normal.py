@@ -118,6 +118,9 @@ class _Normal:
         try:
             flats = self.whole_numbers(alternatives(schema, self.scope))
         except GiveUp:
+            if self.scope.any_order:
+                objects = (place for place in origins(schema) if place.endswith("/properties"))
+                self.scope.narrow(objects, "in the schema's order, for it stands as it was given")
             kept: Schema = self.kept(schema)
             return kept
         own = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))

@@ -17,7 +17,7 @@ from gencli.structured.rewrite.regex import Anchor, Look, Node, RegexError, Seq,
 from gencli.structured.rewrite.words import refusal
 from gencli.structured.schema.formats import FORMATS
 
-__all__ = ["are_apart", "rewrite_string", "safe_patterns", "single_pattern"]
+__all__ = ["are_apart", "is_exact", "rewrite_string", "safe_patterns", "single_pattern"]
 
 _PLAIN = r'[^"\\\x00-\x1f\x7f]'  # characters that JSON writes as they are
 
@@ -57,7 +57,7 @@ def _format(flat: Flat, scope: Scope) -> Flat:
 
 
 def _pattern(flat: Flat, scope: Scope) -> Flat:
-    if "pattern" not in flat or all(_is_exact(form, scope) for form in pattern_forms(flat["pattern"])):
+    if "pattern" not in flat or is_exact(flat["pattern"], scope):
         return flat
     places = flat[AT].get("pattern", frozenset())
     try:
@@ -82,8 +82,9 @@ def _safe(text: str, scope: Scope) -> list[str]:
     return safe_patterns(text)
 
 
-def _is_exact(form: str, scope: Scope) -> bool:
-    return _grade(f"pattern{form}", scope) == "exact"
+def is_exact(pattern: str, scope: Scope) -> bool:
+    """Whether the back end reads it right."""
+    return all(_grade(f"pattern{form}", scope) == "exact" for form in pattern_forms(pattern))
 
 
 def safe_patterns(text: str) -> list[str]:
