@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import cast
 
 from gencli.drafters.options import NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.models.base import ModelSpec
 from gencli.request import Request
-from gencli.text.stream import StopRules
+from gencli.text.stream import StopRules, TextStream
+from gencli.tokenizer import Tokenizer
 from processors.base import Admission
 from processors.catalog import IgnoreEosParams, MinTokensParams
-from processors.chain import Chain
 from processors.registry import Registry
 
-__all__ = ["admission", "check_request", "effective_chain", "stop_rules"]
+__all__ = ["admission", "check_request", "effective", "text_stream"]
 
 
-def effective_chain(request: Request, *, known: int, width: int, registry: Registry) -> Chain:
-    """The chain as it runs: off stages dropped, greedy resolved, ids beyond the tokenizer masked.
+def effective(request: Request, *, known: int, width: int, registry: Registry) -> Request:
+    """The request as it runs: off stages dropped, greedy resolved, ids beyond the tokenizer masked.
 
     `known` is the number of ids the tokenizer has, `width` the number of logits a row.
     """
-    chain = request.chain.resolved(greedy=request.draw == "greedy", registry=registry)
-    return chain.with_stage("tail", registry, size=known) if known < width else chain
+    draw = "greedy" if request.chain.is_greedy else request.draw
+    chain = request.chain.resolved(greedy=draw == "greedy", registry=registry)
+    chain = chain.with_stage("tail", registry, size=known) if known < width else chain
+    return replace(request, draw=draw, chain=chain)
 
 
 def admission(request: Request, context: int) -> Admission:
@@ -34,7 +37,7 @@ def admission(request: Request, context: int) -> Admission:
     return Admission(prompt=request.prompt_ids, stop_ids=request.stops.ids, max_tokens=most)
 
 
-def stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
+def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
     """What the text layer is told."""
     stops = request.stops
     at_least = cast(MinTokensParams | None, request.chain.get("min_tokens"))
@@ -53,8 +56,14 @@ def stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
     )
 
 
+def text_stream(request: Request, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> TextStream:
+    """The text of a sample of the request, which is empty yet."""
+    return TextStream(tokenizer.stream(request.prompt_ids), _stop_rules(request, eos_ids))
+
+
 def check_request(request: Request, spec: ModelSpec) -> None:
-    """Refuse what cannot run on this model."""
+    """Refuse what cannot run on this model, or what cannot end a text."""
+    _stop_rules(request, spec.eos_ids)  # for its checks: samples are made later
     size = len(request.prompt_ids)
     if size == 0:
         raise UsageError("The prompt is empty: it has no tokens.", hint="Give at least one word.")

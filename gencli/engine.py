@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 
 import torch
 
-from gencli.admission import admission, check_request, effective_chain, stop_rules
+from gencli.admission import admission, check_request, effective, text_stream
 from gencli.chosen import Chosen
 from gencli.drafters.base import Drafter
 from gencli.drafters.every import every_drafter
@@ -17,12 +16,12 @@ from gencli.errors import GenerationError, is_out_of_memory
 from gencli.events import Event
 from gencli.guidance.companions import Companions
 from gencli.models.base import ModelRunner
+from gencli.models.vocabulary import end_ids
 from gencli.request import Request
 from gencli.samples import Samples
 from gencli.scheduler import Choosing, Scheduler
 from gencli.sequence import Sequence, Taken, reading
 from gencli.speculation import Clock, Speculation
-from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.errors import ProcessorsError
@@ -62,7 +61,7 @@ class Engine:
         spec = runner.spec
         # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
         device = torch.device("cpu") if spec.device.type == "mps" else spec.device
-        self.eos_ids = tuple(sorted({*spec.eos_ids, *tokenizer.eos_ids}))
+        self.eos_ids = end_ids(spec.eos_ids, tokenizer, spec.vocab_size)
         self._runner, self._tokenizer, self._registry = runner, tokenizer, registry or builtin_registry()
         self._scheduler = Scheduler(
             max_batch=max_batch,
@@ -87,11 +86,8 @@ class Engine:
 
     def effective(self, request: Request) -> Request:
         """The request as it will run."""
-        if request.chain.is_greedy:
-            request = replace(request, draw="greedy")
         known, width = self._tokenizer.vocab_size, self._runner.spec.vocab_size
-        chain = effective_chain(request, known=known, width=width, registry=self._registry)
-        return replace(request, chain=chain)
+        return effective(request, known=known, width=width, registry=self._registry)
 
     @torch.inference_mode()
     def submit(self, request: Request) -> None:
@@ -108,11 +104,9 @@ class Engine:
         self._scheduler.add(Samples(request, partial(self._sample, request, context, now), submitted=now))
 
     def _sample(self, request: Request, context: int, submitted: float, sample: int) -> Sequence:
-        stream, seed = self._stream(request), derive(request.seed, sample)
+        stream = text_stream(request, self._tokenizer, self.eos_ids)
+        seed = derive(request.seed, sample)
         return Sequence(request, sample, seed, stream, submitted=submitted, context=context)
-
-    def _stream(self, request: Request) -> TextStream:
-        return TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self.eos_ids))
 
     def run(self) -> Iterator[Event]:
         """Generate until every submitted request has ended. More may be submitted between two events."""
@@ -181,7 +175,7 @@ class Engine:
         ran, lanes = self._scheduler.retreat()
         for sequence in ran:
             self._forget(sequence.slot)
-            sequence.restart(self._stream(sequence.request))
+            sequence.restart(text_stream(sequence.request, self._tokenizer, self.eos_ids))
         for lane in lanes:
             self._runner.release(lane)
         self._companions.trim()

@@ -63,6 +63,12 @@ class Job:
         return self.beams.width if self.beams else self.best_of or self.n
 
     @property
+    def untold_tools(self) -> tuple[str, ...]:
+        """The names of tools that no chat template tells the model of: it knows those that a prompt names."""
+        tools = self.structure.tools if self.structure and not self.is_chat else ()
+        return tuple(str(tool.get("function", tool)["name"]) for tool in tools)
+
+    @property
     def is_drafted(self) -> bool:
         """Whether drafts that change no text may be made: of a drafter, or of what a grammar forces."""
         is_exact = self.drafting.verification.policy == MATCH.policy

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -174,12 +175,8 @@ class HFTokenizer:
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The ids of `text`; `special` adds what the tokenizer puts around a text, one BOS at most."""
-        try:
+        with self._blamed("a text"):
             ids = list(self._hf.encode(text, add_special_tokens=special, verbose=False))
-        except BaseException as error:
-            if not is_panic(error):
-                raise
-            raise ModelError(f"The tokenizer of {self.name} failed on a text: {error}") from None
         if special and self.bos_id is not None:
             while ids[:2] == [self.bos_id, self.bos_id]:
                 del ids[0]
@@ -238,7 +235,18 @@ class HFTokenizer:
         )
 
     def _window_text(self, ids: list[int]) -> str:
-        return str(self._hf.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        with self._blamed("its own tokens"):
+            return str(self._hf.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    @contextmanager
+    def _blamed(self, what: str) -> Iterator[None]:
+        """ModelError where the library gives up: its patterns come with the model."""
+        try:
+            yield
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise ModelError(f"The tokenizer of {self.name} failed on {what}: {error}") from None
 
     def _bytes_behind_a_letter(self, token_id: int) -> bytes:
         letter = self.encode("a", special=False)
@@ -259,8 +267,8 @@ def _decode(decoder: TokenDecoder, ids: Sequence[int]) -> str:
 def no_template(name: str) -> ModelError:
     """The error of a prompt that needs a chat template, for a tokenizer without one."""
     return ModelError(
-        f"{name} has no chat template",
-        hint="Give it the whole text as a raw prompt, or put a chat_template.jinja into its folder.",
+        f"{name} has no chat template, so it does not know what a turn is",
+        hint="Give it a raw prompt or a raw chat, or put a chat_template.jinja into its folder.",
     )
 
 

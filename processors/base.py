@@ -134,6 +134,7 @@ class Processor(ABC, Generic[P]):
     def __init__(self, env: Env) -> None:
         self.env = env
         self.columns = Columns(self.Params, env.device)
+        self.notices: list[str] = []  # what users should hear, each once; the pipeline's list if it has one
 
     @property
     def prepares(self) -> bool:

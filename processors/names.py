@@ -10,12 +10,12 @@ _MAX_LENGTH = 64  # of a word that is compared: names are shorter, and a file's 
 _MAX_NAMES = 4  # more than this are no guess
 
 
-def close_names(word: str, known: Iterable[str]) -> list[str]:
+def close_names(word: str, known: Iterable[str], *, more: int = 0) -> list[str]:
     """The known names that `word` may stand for, the nearest first; empty if none is near.
 
     A name that differs by its separators comes before all others, then those of which `word` is the
     beginning or a whole part, then those at the least edit distance: 1 for up to five letters, 2 for up to
-    eight, else 3.
+    eight, else 3; `more` edits are allowed where few names are known.
     """
     names = sorted(set(known))
     wanted = _plain(word)
@@ -32,7 +32,7 @@ def close_names(word: str, known: Iterable[str]) -> list[str]:
         ]
         if within:
             return within if len(within) <= _MAX_NAMES else []
-    limit = 1 if len(wanted) <= 5 else 2 if len(wanted) <= 8 else 3
+    limit = more + (1 if len(wanted) <= 5 else 2 if len(wanted) <= 8 else 3)
     distances = {name: _distance(wanted, _plain(name), limit) for name in names}
     least = min(distances.values(), default=limit + 1)
     near = [name for name in names if distances[name] == least <= limit]

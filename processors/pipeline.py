@@ -39,8 +39,8 @@ class StageCall:
 class Pipeline:
     """The stages of all requests. A stage is built once, and runs only on the rows where it is on.
 
-    A stage that does not ship with the library runs behind a guard (see processors.foreign); `notices` has
-    what that has to say, and grows.
+    A stage that does not ship with the library runs behind a guard (see processors.foreign). `notices` has
+    what stages and guard have to say, and grows.
     """
 
     def __init__(self, env: Env, registry: Registry | None = None) -> None:
@@ -129,7 +129,9 @@ class Pipeline:
         if name not in self._stages:
             found = self.registry.load(name)
             is_ours = self.registry.is_builtin(name)
-            self._stages[name] = found(self.env) if is_ours else ForeignStage(found, self.env, self.notices)
+            built = found(self.env) if is_ours else ForeignStage(found, self.env, self.notices)
+            built.notices = self.notices
+            self._stages[name] = built
         return self._stages[name]
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:

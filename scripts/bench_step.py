@@ -59,6 +59,7 @@ def runner_steps(model: Any, rows: int, *, stagger: int) -> Iterator[None]:
 def engine_steps(model: Any, rows: int) -> Iterator[None]:
     """Decode through the engine: default chain, Gumbel draws, detokenizing, events."""
     from gencli.engine import Engine
+    from gencli.events import Token
     from gencli.models.hf import HFRunner
     from gencli.request import Limits, Request
     from gencli.tokenizer import ByteTokenizer
@@ -68,7 +69,7 @@ def engine_steps(model: Any, rows: int) -> Iterator[None]:
         prompt = tuple(range(row * PROMPT, (row + 1) * PROMPT))
         chain = Chain.parse("ignore_eos=true")
         engine.submit(Request(str(row), prompt, chain, seed=row, limits=Limits(max_tokens=4000)))
-    events = engine.run()
+    events = (event for event in engine.run() if isinstance(event, Token))
     while True:
         for _ in range(rows):
             next(events)

@@ -1,4 +1,6 @@
-"""Make the pictures of the README from real runs of the bundled model: `python scripts/make_pictures.py`.
+"""Make the pictures of the README from real runs of the bundled model.
+
+    PYTHONPATH=. python scripts/make_pictures.py
 
 Each is an SVG for a light and one for a dark page, in docs/pictures, with no font or link from elsewhere.
 tests/test_pictures.py runs the commands again and says when the text in a picture is another.
@@ -20,6 +22,8 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, MONOKAI
 from rich.text import Text
+
+from tests.terminals import begin, until_closed
 
 __all__ = ["FOLDER", "PICTURES", "THEMES", "Picture", "frame", "made", "output", "shown_text"]
 
@@ -73,22 +77,9 @@ def output(picture: Picture) -> str:
 
 def frame(picture: Picture) -> str:
     """The last lines that a terminal shows of a live view with all rows running."""
-    import pty  # which Windows lacks
-
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        _words(picture), stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.DEVNULL, env=_environ()
-    )
-    os.close(follower)
-    chunks = []
-    try:
-        while chunk := os.read(leader, 65536):
-            chunks.append(chunk)
-    except OSError:  # how Linux says that the other side is closed
-        pass
-    os.close(leader)
+    process, leader = begin(_words(picture), ("stdout",), stderr=subprocess.DEVNULL, env=_environ())
+    drawings = until_closed(leader).decode().split(_DRAWING)[1:]
     process.wait()
-    drawings = b"".join(chunks).decode().split(_DRAWING)[1:]
     plain = (_CODES.sub("", drawing.partition("\x1b[J")[0]).rstrip("\n") for drawing in drawings)
     full = [text for text in plain if text.count("\n") == _ROWS - 1 and "more" not in text.split("\n")[-1]]
     return full[-1] + "\n"

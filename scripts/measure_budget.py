@@ -32,9 +32,13 @@ from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.errors import GrammarError
 from processors.grammar.backend import load_backend
+from processors.grammar.bits import words
 from processors.grammar.canonical import Speller
 from processors.grammar.closing import Closer
 from processors.grammar.constraint import Constraint
+from processors.grammar.filling import mask_of
+from processors.grammar.habits import Signs
+from processors.grammar.work import Work
 
 CORPUS = Path(__file__).parent.parent / "tests" / "data" / "schemas.jsonl"
 NAMES = ("xgrammar", "llguidance")
@@ -59,7 +63,7 @@ class Measure:
         self.tokenizer = loaded.tokenizer
         self.engine = Engine(self.runner, self.tokenizer, max_batch=16)
         self.backends = {name: load_backend(name, self.engine.pipeline.env) for name in NAMES}
-        self.closer = Closer(Speller(self.tokenizer), width)
+        self.speller, self.size = Speller(self.tokenizer), words(width)
         self.cases: list[Case] = []
         for line in CORPUS.read_text(encoding="utf-8").splitlines():
             schema = json.loads(line)["schema"]
@@ -70,11 +74,13 @@ class Measure:
 
     def _shortest(self, constraint: Constraint) -> int | None:
         """Tokens of a short document; None if the back end does not take the schema."""
+        backend = self.backends[constraint.backend]
         try:
-            grammar = self.backends[constraint.backend].compile(constraint)
+            grammar = backend.compile(constraint)
         except GrammarError:
             return None
-        path = self.closer.path(grammar.matcher(), b"", 4096, is_json=True)
+        closer = Closer(self.speller, lambda matcher: mask_of(backend, matcher, self.size)[0])
+        path = closer.find(closer.spot(grammar.matcher(), b"", Signs()), 4096, Work(20_000))
         return 4097 if path is None else len(path)
 
     def run(self, tokens: int, in_budget: bool) -> Counter[str]:

@@ -160,7 +160,7 @@ FEATURES = {
     "grammar_timeout": feature({"--grammar-timeout": ("60",)}, BY_REGEX, {}),
     "schema_strict": feature({"--schema-strict": None}, BY_SCHEMA, {}),
     "extra_properties": feature({"--extra-properties": None}, BY_SCHEMA, BY_OBJECT, {}),
-    "property_order": feature({"--property-order": ("any",)}, BY_TWO),
+    "property_order": feature({"--property-order": ("any",)}, BY_TWO, {}),
     "json_whitespace": feature({"--json-whitespace": ("0",)}, BY_SCHEMA, BY_STRINGS, {}),
     "formats": feature(
         {"--formats": None},

@@ -213,6 +213,9 @@ def sham_device() -> Iterator[Record]:
         patch.setattr(torch, "is_inference_mode_enabled", lambda: True)
         patch.setattr(torch, "tensor", _tensor)
         patch.setattr(torch.cuda, "_lazy_init", lambda: None)
+        # What is drawn there is drawn on the CPU, so its generator is the device's too.
+        patch.setattr(torch.cuda, "get_rng_state", lambda device="cuda": torch.get_rng_state())
+        patch.setattr(torch.cuda, "set_rng_state", lambda state, device="cuda": torch.set_rng_state(state))
         for module in ("bitmask", "softmax"):  # Triton's kernels read pointers, of which there are none
             patch.setattr(f"processors.kernels.{module}.has_triton", lambda: False)
         _seen.clear()

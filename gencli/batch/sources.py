@@ -12,7 +12,6 @@ import weakref
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from glob import glob
 from pathlib import Path, PurePosixPath
@@ -25,6 +24,7 @@ from gencli.batch.formats.table import read_table
 from gencli.batch.opening import COMPRESSED, is_damage, open_local, open_url, remote_files, unpacked
 from gencli.batch.records import Failure, Record
 from gencli.errors import UsageError
+from processors.names import close_names, did_you_mean
 
 __all__ = ["Input", "Source", "open_input"]
 
@@ -150,9 +150,8 @@ def _files(text: str) -> list[Path]:
             raise UsageError(f"No file matches {text}.")
         return found
     names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = get_close_matches(path.name, names, n=1)
-    hint = f"Did you mean {path.with_name(close[0])}?" if close else "See where it lies, or name another."
-    raise UsageError(f"There is no file {text}.", hint=hint)
+    guess = did_you_mean([str(path.with_name(name)) for name in close_names(path.name, names)])
+    raise UsageError(f"There is no file {text}.", hint=guess or "See where it lies, or name another.")
 
 
 def _folder(folder: Path, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002

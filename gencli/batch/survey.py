@@ -21,7 +21,8 @@ _INT64 = range(-(2**63), 2**63)
 class Survey:
     """What was found. `columns` are those of all records with the kind that holds all their values.
 
-    Of the records that could be read, `num_misnamed` have columns whose names are wrong.
+    Of the records that could be read, `num_misnamed` have columns whose names are wrong. `num_chats` rows
+    need the chat template by themselves.
 
     `digest` changes with any row's id, prompt, messages or options: two inputs of one digest ask for the
     same. `options` are the keys that any row sets for itself.
@@ -34,6 +35,12 @@ class Survey:
     options: frozenset[str] = frozenset()
     num_read: int = 0
     num_misnamed: int = 0
+    num_chats: int = 0
+
+    @property
+    def has_only_chats(self) -> bool:
+        """Whether no row can run without the chat template."""
+        return 0 < self.num_chats == self.num_rows - self.num_faults
 
 
 def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | None = None) -> Survey:
@@ -44,7 +51,7 @@ def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | 
     ids, digest = IdCheck(), blake2b(digest_size=16)
     kinds: dict[str, Kind | None] = {}
     options: set[str] = set()
-    num_rows = num_faults = num_read = num_misnamed = 0
+    num_rows = num_faults = num_read = num_misnamed = num_chats = 0
     for row in read():
         num_rows += 1
         digest.update(_bytes(row))
@@ -52,6 +59,7 @@ def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | 
         for name, value in row.record.columns.items():
             kinds[name] = _wider(kinds.get(name), value)
         num_read += row.record.failure is None
+        num_chats += not row.failure and bool(row.messages or row.options.get("chat"))
         if row.failure:
             num_faults += 1
             num_misnamed += row.failure.is_of_columns
@@ -62,7 +70,14 @@ def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | 
     ids.refuse_twice((row.id, row.record.place) for row in read() if not row.record.failure)
     columns: dict[str, Kind] = {name: kind or "text" for name, kind in kinds.items()}
     return Survey(
-        num_rows, num_faults, columns, digest.hexdigest(), frozenset(options), num_read, num_misnamed
+        num_rows,
+        num_faults,
+        columns,
+        digest.hexdigest(),
+        frozenset(options),
+        num_read,
+        num_misnamed,
+        num_chats,
     )
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 
-from gencli.admission import admission, stop_rules
+from gencli.admission import admission, text_stream
 from gencli.beams.candidates import Ranked, log_probabilities, ranked
 from gencli.beams.results import chosen_events, interrupted
 from gencli.beams.search import Child, Search
@@ -21,7 +21,6 @@ from gencli.plan import Feed, StepPlan
 from gencli.request import Request
 from gencli.sequence import Sequence as Beam
 from gencli.sequence import reading
-from gencli.text.stream import TextStream
 from gencli.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 from processors.pipeline import Pipeline
@@ -71,7 +70,7 @@ class BeamLoop:
         self._waiting.append(self._search(request, time.monotonic()))
 
     def _search(self, request: Request, submitted: float) -> Search:
-        stream = TextStream(self._tokenizer.stream(request.prompt_ids), stop_rules(request, self._eos_ids))
+        stream = text_stream(request, self._tokenizer, self._eos_ids)
         context = self._runner.spec.context
         root = Beam(request, 0, request.seed, stream, submitted, context=context)
         most = admission(request, context).max_tokens or 1

@@ -14,6 +14,7 @@ import torch
 from gencli.bench.llama import VOCABULARY
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.engine import Engine
+from gencli.events import Token
 from gencli.models.hf import HFRunner
 from gencli.request import Limits, Request
 from processors.base import Env
@@ -116,7 +117,7 @@ def _steps(model: Any, tokenizer: MadeTokenizer, rows: int, chain: Chain) -> tup
         engine.submit(Request(str(row), prompt, chain, seed=row, limits=Limits(4000), jump="off"))
 
     def steps() -> Iterator[None]:
-        events = engine.run()
+        events = (event for event in engine.run() if isinstance(event, Token))
         while True:
             for _ in range(rows):
                 next(events)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gencli.errors import GenerationError, ModelError, UsageError
+from gencli.errors import GenerationError, UsageError
 
 if TYPE_CHECKING:
     from gencli.tokenizer import Tokenizer
 
-__all__ = ["Conversation", "Turn", "draw_seed", "prompt_ids", "require_template"]
+__all__ = ["Conversation", "Turn", "draw_seed", "prompt_ids"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +86,6 @@ def draw_seed(conversation: Conversation) -> int:
     seed = derive(conversation.seed, len(conversation.turns) - 1)
     attempt = conversation.turns[-1].attempt
     return derive(seed, attempt) if attempt else seed
-
-
-def require_template(tokenizer: Tokenizer, *, is_raw: bool) -> None:
-    """Raise ModelError where turns cannot be put into a template."""
-    if not is_raw and not tokenizer.has_chat_template:
-        raise ModelError(
-            f"{tokenizer.name} has no chat template, so it does not know what a turn is.",
-            hint="Put the turns one below the other with --raw, or a chat_template.jinja into its folder.",
-        )
 
 
 def prompt_ids(

@@ -34,13 +34,17 @@ def generate_rows(
     store: Store,
     progress: Progress,
     *,
+    is_chat: bool,
     voice: Voice,
     sink: Sink,
     handler: Interrupts,
 ) -> End:
-    """Make the rows that the store lacks, until they are all there, or a signal or too many errors end it."""
+    """Make the rows that the store lacks, until they are all there, or a signal or too many errors end it.
+
+    Where no row can run without the chat template (`is_chat`), ModelError for a model that has none.
+    """
     with ExitStack() as stack:
-        engine = stack.enter_context(_opened(batch, voice))
+        engine = stack.enter_context(_opened(batch, voice, is_chat=is_chat))
         bar = BatchBar(progress, engine, voice, sink, stack)
         handler.on_first = lambda: engine.stop(batch.plan["drain"])
         is_over = _run(batch, engine, store, progress, bar)
@@ -50,14 +54,20 @@ def generate_rows(
         return End(status, engine.limit)
 
 
-def _opened(batch: Batch, voice: Voice) -> AbstractContextManager[RowEngine]:
+def _opened(batch: Batch, voice: Voice, *, is_chat: bool) -> AbstractContextManager[RowEngine]:
     """What the rows run on."""
     if batch.plan["engine"] == "ray":
         from gencli.cli.batch_ray import open_pool
 
-        return open_pool(batch, voice)
-    jobs, keep_input = batch.jobs, batch.plan["keep_input"]
-    return open_loop(jobs, batch.settings, are_guided=jobs.are_guided, keep_input=keep_input, voice=voice)
+        return open_pool(batch, voice, is_chat=is_chat)
+    return open_loop(
+        batch.jobs,
+        batch.settings,
+        is_chat=is_chat,
+        are_guided=batch.jobs.are_guided,
+        keep_input=batch.plan["keep_input"],
+        voice=voice,
+    )
 
 
 def _run(batch: Batch, engine: RowEngine, store: Store, progress: Progress, bar: BatchBar) -> bool:

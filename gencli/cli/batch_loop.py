@@ -24,12 +24,13 @@ _AHEAD = 4  # times the samples that run at once are in the engine
 
 @contextmanager
 def open_loop(
-    jobs: RowJobs, settings: Settings, *, are_guided: bool, keep_input: bool, voice: Voice
+    jobs: RowJobs, settings: Settings, *, is_chat: bool, are_guided: bool, keep_input: bool, voice: Voice
 ) -> Iterator[Loop]:
-    """The model, and the loop that runs rows on it in this process; `are_guided` says that rows may be."""
-    loaded, _ = load_model(
-        settings, voice, companions=are_guided, has_company=True, is_chat=jobs.base.is_chat
-    )
+    """The model, and the loop that runs rows on it in this process.
+
+    `is_chat` says that all rows need the chat template, `are_guided` that some may be guided.
+    """
+    loaded, _ = load_model(settings, voice, companions=are_guided, has_company=True, is_chat=is_chat)
     with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
         engine = ChoosingEngine(
             loaded.runner,

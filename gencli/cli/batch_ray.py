@@ -32,6 +32,7 @@ class _Orders:
     version: str
     folder: str
     layers: tuple[Layer, ...]
+    is_chat: bool
     keep_input: bool
     are_guided: bool
 
@@ -49,13 +50,13 @@ class _Recorder(Voice):
 
 
 @contextmanager
-def open_pool(batch: Batch, voice: Voice) -> Iterator[RowEngine]:
+def open_pool(batch: Batch, voice: Voice, *, is_chat: bool) -> Iterator[RowEngine]:
     """Workers on Ray that have loaded their models. Raises UsageError where Ray lacks what they need."""
     plan, settings = batch.plan, batch.settings
     workers = plan["workers"] or _WORKERS
     # A seed that was chosen at random is chosen once.
     layers = (*settings.layers, Layer.of(FLAG, {"seed": batch.jobs.base.seed}))
-    orders = _Orders(__version__, os.getcwd(), layers, plan["keep_input"], batch.jobs.are_guided)
+    orders = _Orders(__version__, os.getcwd(), layers, is_chat, plan["keep_input"], batch.jobs.are_guided)
     with connected() as (place, there):
         share = fair_share(
             there, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
@@ -86,6 +87,7 @@ def _open(orders: _Orders) -> Iterator[RowEngine]:
         with open_loop(
             RowJobs(settings),
             settings,
+            is_chat=orders.is_chat,
             are_guided=orders.are_guided,
             keep_input=orders.keep_input,
             voice=voice,

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from gencli.batch.capacity import plan_rows
 from gencli.batch.journal import Journal
-from gencli.batch.lock import locked
 from gencli.batch.places import Places
 from gencli.batch.plan import Plan
 from gencli.batch.prepare import Batch, prepare
@@ -29,6 +28,7 @@ from gencli.errors import UsageError
 from gencli.files import replaced
 from gencli.job import notices
 from gencli.jsontext import to_json
+from gencli.lock import locked
 from gencli.plugins.notices import plugin_notices
 from gencli.settings import Layer, resolve
 
@@ -65,7 +65,7 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
     if batch.places is None:
         survey = _survey(batch, voice)
         return _streamed(_Run(_sized(batch, voice), survey, voice, sink, handler))
-    with locked(batch.places.output):
+    with locked(batch.places.output, hint="Wait until it has ended, or name another --output."):
         batch.places.claim(plan)
         if batch.places.is_complete(plan):
             voice.say(f"{batch.places.output} is complete: there is nothing to go on with.")
@@ -95,9 +95,22 @@ def _survey(batch: Batch, voice: Voice) -> Survey:
             hint="--dry-run lists them all.",
         )
     jobs = batch.jobs
+    if not survey.num_chats and survey.num_faults < survey.num_rows:
+        _refuse_untold_tools(batch)
     for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
         voice.say(f"Notice: {text}")
     return survey
+
+
+def _refuse_untold_tools(batch: Batch) -> None:
+    """Raise UsageError where no prompt names any of the tools, which only a chat template would tell."""
+    names = batch.jobs.base.untold_tools
+    if names and not any(name in (row.prompt or "") for row in batch.rows() for name in names):
+        raise UsageError(
+            f"{batch.settings.name('tools')} is told to the chat template, which no row uses, and no prompt "
+            "names a tool: the model would not know of them.",
+            hint="Add --chat, or name the tools in the prompts.",
+        )
 
 
 def _sized(batch: Batch, voice: Voice) -> Batch:
@@ -177,7 +190,15 @@ def _kept(run: _Run) -> Mapping[str, Kind]:
 def _generated(run: _Run, store: Store, progress: Progress) -> End:
     if progress.done == run.survey.num_rows:  # no model is needed for the rest
         return End("complete", 0)
-    end = generate_rows(run.batch, store, progress, voice=run.voice, sink=run.sink, handler=run.handler)
+    end = generate_rows(
+        run.batch,
+        store,
+        progress,
+        is_chat=run.batch.jobs.base.is_chat or run.survey.has_only_chats,
+        voice=run.voice,
+        sink=run.sink,
+        handler=run.handler,
+    )
     if end.status == "complete" and progress.done != run.survey.num_rows:
         raise UsageError(
             f"The input had {run.survey.num_rows:,} rows at first and {progress.done:,} when it was run.",

@@ -166,8 +166,10 @@ def _numbers(flag: str, given: str, least: int, most: int) -> tuple[int, ...]:
     found = [number for part in parts if (number := whole(part.strip())) is not None]
     if len(found) < len(parts):
         raise UsageError(f"{flag} {given[:60]!r} is no list of numbers.", hint="Write 0..8, or 1,4,16.")
-    if min(found) < least or max(found) > most or (dots and found[0] > found[1]):
+    if min(found) < least or max(found) > most:
         raise UsageError(f"{flag} {given!r} has to name numbers from {least} to {most}.")
+    if dots and found[0] > found[1]:
+        raise UsageError(f"{flag} {given!r} runs backwards.", hint=f"Write {found[1]}..{found[0]}.")
     return tuple(range(found[0], found[1] + 1)) if dots else tuple(found)
 
 

@@ -25,7 +25,7 @@ from gencli.job import Job, make_requests
 from gencli.models.identity import ModelIdentity, identify_model
 from gencli.models.resolve import Loaded, ModelChoice, load
 from gencli.models.spread import Spread
-from gencli.models.vocabulary import OnTokenizer
+from gencli.models.vocabulary import OnTokenizer, idle_ends
 from gencli.request import Request
 from gencli.settings import Settings
 from gencli.structured.attempts import Attempts
@@ -179,7 +179,7 @@ def load_model(
     with load_progress(choice.name, voice) as on_bytes:
         loaded = load(choice, on_bytes=on_bytes, on_tokenizer=begin)
     spec = loaded.runner.spec
-    for notice in spec.notices:
+    for notice in (*spec.notices, *idle_ends(spec.eos_ids, loaded.tokenizer, spec.vocab_size)):
         voice.say(f"Notice: {notice}")
     if has_company and not spec.is_batch_invariant:
         voice.say(f"Notice: {_COMPANY.format(dtype=str(spec.dtype).removeprefix('torch.'))}")

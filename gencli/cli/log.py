@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gencli.cli.command import make_command
-from gencli.cli.page import Page, values_of
+from gencli.cli.page import Page, values_of, word_of
 from gencli.cli.records import FORMAT, array_parts, record_text
 from gencli.cli.render import Sink, Voice, confirm, say
 from gencli.errors import UsageError
@@ -14,7 +14,6 @@ from gencli.log.entry import CODE, Entry, refuse_changed, settings_of
 from gencli.log.store import clear_log, list_runs, log_file, read_run
 from gencli.option import MAX_ROWS, Option
 from gencli.options import option
-from processors.names import close_names, did_you_mean
 from processors.params import Bounds
 
 __all__ = ["PAGE", "command", "run"]
@@ -60,13 +59,7 @@ def command() -> Callable[..., int]:
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Do what the first word says; the exit code."""
     values = values_of(PAGE, given)
-    word, *names = arguments or [""]
-    if word not in _OF_WORD:
-        hint = did_you_mean(close_names(word, _OF_WORD)) or "gencli log list, or gencli log show N."
-        raise UsageError(f"log takes list, search, show, rerun or clear, not {word!r}.", hint=hint)
-    for key in given:
-        if key not in (*_OF_WORD[word], "debug"):
-            raise UsageError(f"--{key.replace('_', '-')} is not for log {word}.", hint="Leave it out.")
+    word, names = word_of("gencli log", _OF_WORD, arguments, given)
     if word == "clear":
         return _clear(names, values)
     if len(names) != (0 if word == "list" else 1):

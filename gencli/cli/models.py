@@ -9,7 +9,7 @@ from typing import Any
 
 from gencli.cli.command import make_command
 from gencli.cli.models_hub import Shown, alias, cache_line, partial_json, partial_line, pull, remove
-from gencli.cli.page import Page, values_of
+from gencli.cli.page import Page, values_of, word_of
 from gencli.cli.records import FORMAT, record_text
 from gencli.cli.render import Sink
 from gencli.cli.tables import size, table
@@ -21,18 +21,17 @@ from gencli.models.places import BUNDLED, absent, bundled_folder, find_local
 from gencli.models.vocabulary import grammar_support
 from gencli.option import MAX_BATCH, Option
 from gencli.tab_words import folders, models
-from processors.names import close_names, did_you_mean
 from processors.params import MOST, Bounds
 
 __all__ = ["PAGE", "command", "run"]
 
-# The options of each word, beside those of all.
+# The options of each word, beside --debug.
 _OF_WORD = {
-    "list": (),
-    "show": ("batch", "context"),
-    "pull": ("trust_remote_code",),
-    "rm": ("yes",),
-    "alias": ("remove",),
+    "list": ("format",),
+    "show": ("batch", "context", "format"),
+    "pull": ("trust_remote_code", "format"),
+    "rm": ("yes", "format"),
+    "alias": ("remove", "format"),
 }
 PAGE = Page(
     """\
@@ -87,13 +86,7 @@ def command() -> Callable[..., int]:
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Do what the first word says; the exit code."""
     values = values_of(PAGE, given)
-    word, *names = arguments or [""]
-    if word not in _OF_WORD:
-        hint = did_you_mean(close_names(word, _OF_WORD)) or "gencli models list, or gencli models show NAME."
-        raise UsageError(f"models takes list, show, pull, rm or alias, not {word!r}.", hint=hint)
-    for key in given:
-        if key not in (*_OF_WORD[word], "format", "debug"):
-            raise UsageError(f"--{key.replace('_', '-')} is not for models {word}.", hint="Leave it out.")
+    word, names = word_of("gencli models", _OF_WORD, arguments, given)
     does = {"list": _list, "show": _show, "pull": pull, "rm": remove, "alias": alias}
     record, text = does[word](names, values)
     Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))

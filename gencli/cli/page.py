@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gencli.cli.failures import unknown_word
+from gencli.errors import UsageError
 from gencli.options import OPTIONS, Option
 
-__all__ = ["RUN", "Page", "values_of"]
+__all__ = ["RUN", "Page", "values_of", "word_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +48,20 @@ def values_of(page: Page, given: Mapping[str, Any]) -> dict[str, Any]:
         entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default
         for entry in page.options
     }
+
+
+def word_of(
+    command: str, options: Mapping[str, Sequence[str]], arguments: Sequence[str], given: Iterable[str]
+) -> tuple[str, list[str]]:
+    """What the first argument says to do, and the arguments behind it.
+
+    `options` has the keys of those that each word takes, beside --debug. UsageError for another word, or for
+    an option that is given to the wrong one.
+    """
+    word, *rest = arguments or [""]
+    if word not in options:
+        raise unknown_word(command, word, [*options])
+    for key in given:
+        if key not in (*options[word], "debug"):
+            raise UsageError(f"--{key.replace('_', '-')} is not for {command} {word}.", hint="Leave it out.")
+    return word, rest

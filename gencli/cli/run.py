@@ -77,10 +77,8 @@ def carry_out(
 
 
 def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:
-    """Tools are told to the chat template; without it the model knows those that the prompt names."""
-    tools = job.structure.tools if job.structure else ()
-    names = [str(tool.get("function", tool)["name"]) for tool in tools]
-    if names and not job.is_chat and not all(any(name in prompt for name in names) for prompt in prompts):
+    names = job.untold_tools
+    if names and not all(any(name in prompt for name in names) for prompt in prompts):
         yield "The prompt does not name the tools, so the model does not know of them; --chat tells it."
 
 

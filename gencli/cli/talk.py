@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gencli.chat.commands import Scene, obey, same_again
 from gencli.chat.complete import complete
-from gencli.chat.conversation import draw_seed, prompt_ids, require_template
+from gencli.chat.conversation import draw_seed, prompt_ids
 from gencli.chat.state import Chat
 from gencli.cli.chain_view import chain_table
 from gencli.cli.display import reading_line
@@ -29,7 +29,6 @@ from gencli.structured.compiling import compile_plan, grammar_env, make_compiler
 from gencli.structured.thinking import Pieces, ThinkingSplitter
 from gencli.structured.verdict import Judge
 from gencli.structured.wanted import Structure
-from gencli.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 
 __all__ = ["talk"]
@@ -37,13 +36,12 @@ __all__ = ["talk"]
 
 def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
     """Read turns and answer them; the exit code."""
-
-    def on_tokenizer(tokenizer: Tokenizer, *_: object) -> None:
-        require_template(tokenizer, is_raw=chat.settings["raw"])
-
-    is_drafted = chat.job.is_drafted
     loaded, _ = load_model(
-        chat.settings, voice, companions=True, has_company=is_drafted, on_tokenizer=on_tokenizer
+        chat.settings,
+        voice,
+        companions=True,
+        has_company=chat.job.is_drafted,
+        is_chat=not chat.settings["raw"],
     )
     with ExitStack() as stack:
         sink = stack.enter_context(Sink())

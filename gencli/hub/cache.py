@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gencli.batch.lock import locked
 from gencli.hub.names import COMMIT, INDEX, MAIN, WEIGHTS, HubName
+from gencli.lock import locked
 from gencli.models.jsonfiles import read_object_if_any
 
 __all__ = [

@@ -15,6 +15,7 @@ from gencli.files import open_regular
 from gencli.models.jsonfiles import read_object
 
 __all__ = [
+    "ALONE_KINDS",
     "CONTEXT_KEYS",
     "Card",
     "Weights",
@@ -25,7 +26,15 @@ __all__ = [
     "text_part",
 ]
 
-CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
+# What models call the most tokens that they reach, the most usual first.
+CONTEXT_KEYS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_sequence_length",
+    "max_seq_len",
+    "seq_length",
+    "context_length",
+)
 _MOST = 100_000_000  # bytes of a head, as the format says
 # Layers that keep a running state, as models name them in layer_types, and the keys of their settings.
 _PLAIN_LAYERS = {"full_attention", "sliding_attention", "attention", "global", "local"}
@@ -37,7 +46,13 @@ _STATE_KEYS = (
     "lru_width",
     "conv_L_cache",
 )
-_ALONE_KINDS = ("gptj", "codegen")  # which count positions by themselves
+# Decoders whose attention takes no mask or no positions of ours: the library's older code.
+ALONE_KINDS = frozenset(
+    """
+    bart bigbird_pegasus biogpt blenderbot blenderbot-small bloom codegen falcon gpt_neo
+    gpt_neox_japanese gptj marian mbart mpt mvp pegasus plbart stablelm trocr whisper xglm
+    """.split()
+)
 _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
 
 
@@ -98,7 +113,7 @@ def _card(folder: Path, config: Mapping[str, Any]) -> Card:
         vocabulary=text.get("vocab_size"),
         has_chat_template=_has_template(folder),
         weights=read_weights(folder),
-        lanes="shared" if is_plain and config.get("model_type") not in _ALONE_KINDS else "own",
+        lanes="shared" if is_plain and config.get("model_type") not in ALONE_KINDS else "own",
         can_rollback=is_plain and config.get("model_type") != "rwkv",  # whose state is in no cache
         layers=text.get("num_hidden_layers") or text.get("n_layer"),
         kv_values=_kv_values(text) if is_plain else None,

@@ -53,10 +53,10 @@ def check_config(folder: Path, config: Mapping[str, Any]) -> None:
         for least, keys in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
             for key in keys:
                 _check_number(place, key, part.get(key), least)
-        _check_end(place, part, text.get("vocab_size"))
+        _check_end(place, part)
     made = folder / "generation_config.json"
     if made.exists():
-        _check_end(made, read_object(made), text.get("vocab_size"))
+        _check_end(made, read_object(made))
     _check_dtype(place, config)
     _check_quantization(place, config)
 
@@ -70,14 +70,13 @@ def _check_number(place: Path, key: str, value: Any, least: int) -> None:
         )
 
 
-def _check_end(place: Path, config: Mapping[str, Any], vocabulary: int | None) -> None:
+def _check_end(place: Path, config: Mapping[str, Any]) -> None:
+    """Ids that no token has are another matter: they end no text (see end_ids)."""
     found = config.get("eos_token_id")
-    most = _MOST if vocabulary is None else vocabulary - 1
     for token in found if isinstance(found, list) else [found]:
-        is_id = isinstance(token, int) and not isinstance(token, bool)
-        if token is not None and not (is_id and 0 <= token <= most):
+        if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
             raise ModelError(
-                f"{place}: eos_token_id has {_shown(token)}, but the ids of the vocabulary are 0 to {most}.",
+                f"{place}: eos_token_id has {_shown(token)}, but has to name token ids, which are numbers.",
                 hint=_HINT,
             )
 

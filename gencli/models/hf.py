@@ -11,6 +11,7 @@ from torch import Tensor
 from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
 from gencli.models.calls import logits_width, num_ids
+from gencli.models.card import CONTEXT_KEYS
 from gencli.models.lanes import LaneLengths
 from gencli.models.longrope import rope_switches
 from gencli.models.spread import ONE_DEVICE, Spread
@@ -152,8 +153,7 @@ class HFRunner:
 def context_of(config: Any) -> int:
     """The most tokens the model's positions reach."""
     text = config.get_text_config(decoder=True)
-    names = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
-    values = (getattr(text, name, None) for name in names)
+    values = (getattr(text, name, None) for name in CONTEXT_KEYS)
     return next((value for value in values if isinstance(value, int) and value > 0), UNLIMITED)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from gencli.errors import ConfigError, ModelError
 from gencli.hub.cache import find_snapshot, hub_models
 from gencli.hub.names import read_hub_name
 from gencli.models.aliases import read_aliases
-from processors.names import did_you_mean
+from processors.names import close_names, did_you_mean
 
 __all__ = [
     "BUNDLED",
@@ -72,8 +71,8 @@ def absent(name: str) -> ModelError:
 
 
 def near_names(name: str) -> list[str]:
-    """A model on this machine that may be meant; a looser guess than at options, as names are few."""
-    return get_close_matches(name, local_names(), n=1)
+    """Models on this machine that may be meant; a looser guess than at options, as names are few."""
+    return close_names(name, local_names(), more=1)
 
 
 def local_names() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +12,7 @@ from gencli.text.pieces import read_rules
 if TYPE_CHECKING:
     from gencli.tokenizer import Tokenizer
 
-__all__ = ["OnTokenizer", "declared_vocabulary", "grammar_support"]
+__all__ = ["OnTokenizer", "declared_vocabulary", "end_ids", "grammar_support", "idle_ends"]
 
 # Called with the tokenizer, the width of the logits, and the ids that end a text.
 OnTokenizer = Callable[["Tokenizer", int, tuple[int, ...]], None]
@@ -27,8 +27,25 @@ def declared_vocabulary(folder: Path, tokenizer: Tokenizer) -> tuple[int, tuple[
     width = text.get("vocab_size")
     ends = generation.get("eos_token_id") if generation else text.get("eos_token_id")
     ids = [ends] if isinstance(ends, int) else ends or []
-    eos_ids = tuple(sorted({*ids, *tokenizer.eos_ids}))
-    return width if isinstance(width, int) else tokenizer.vocab_size, eos_ids
+    width = width if isinstance(width, int) else tokenizer.vocab_size
+    return width, end_ids(ids, tokenizer, width)
+
+
+def end_ids(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> tuple[int, ...]:
+    """The ids that end a text: the model's and the tokenizer's, of those that a token can have.
+
+    `width` is that of the logits. Configurations name ids beyond it, or -1: such an end is never drawn.
+    """
+    most = min(width, tokenizer.vocab_size)
+    return tuple(sorted(token for token in {*declared, *tokenizer.eos_ids} if 0 <= token < most))
+
+
+def idle_ends(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> Iterator[str]:
+    """What is said of ids that end no text, as no token has them."""
+    usable = end_ids(declared, tokenizer, width)
+    for token in declared:
+        if token not in usable:
+            yield f"Token id {token} is to end a text, but no token of the model has it: it ends none."
 
 
 def grammar_support(folder: Path) -> Literal["exact", "decoded", "unknown"]:

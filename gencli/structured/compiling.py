@@ -11,6 +11,7 @@ from typing import Any
 
 from gencli.errors import ConfigError
 from gencli.models.resolve import Loaded
+from gencli.models.vocabulary import end_ids
 from gencli.structured.plan import Plan, Variant
 from gencli.structured.wanted import Structure
 from gencli.tokenizer import Tokenizer
@@ -122,8 +123,8 @@ class _Race:
 
 def grammar_env(loaded: Loaded) -> Env:
     """The vocabulary of a loaded model, as grammars are compiled for it."""
-    eos_ids = tuple(sorted({*loaded.runner.spec.eos_ids, *loaded.tokenizer.eos_ids}))
-    return Env(loaded.runner.spec.vocab_size, loaded.tokenizer, eos_ids)
+    spec, tokenizer = loaded.runner.spec, loaded.tokenizer
+    return Env(spec.vocab_size, tokenizer, end_ids(spec.eos_ids, tokenizer, spec.vocab_size))
 
 
 def make_compiler(env: Env, timeout: float) -> GrammarCompiler:

@@ -40,7 +40,7 @@ class StopRules:
         for pattern in self.patterns:
             check_pattern(pattern)
         if self.loop < 0 or self.loop == 1:
-            raise UsageError(f"--loop is {self.loop}, but must be 0 (off) or at least 2 repetitions")
+            raise UsageError(f"loop is {self.loop}, but has to be 0 (off) or at least 2 repetitions.")
 
 
 @dataclass(frozen=True, slots=True)

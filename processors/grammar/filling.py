@@ -9,7 +9,7 @@ from torch import Tensor
 
 from processors.grammar.backend import Ask, Backend, Grammar, Matcher
 
-__all__ = ["allows_text", "fill_by_position"]
+__all__ = ["allows_text", "fill_by_position", "mask_of"]
 
 
 def fill_by_position(
@@ -38,8 +38,14 @@ def _step(ask: Ask, position: int) -> bool:
     return position < len(ask.drafts) and ask.matcher.accept(ask.drafts[position])
 
 
+def mask_of(backend: Backend, matcher: Matcher, size: int) -> tuple[Tensor, bool]:
+    """The mask [size] of what may come next, and whether the text may end here."""
+    mask = torch.zeros(1, size, dtype=torch.int32)
+    ((may_end,),) = backend.fill([Ask(matcher, (), 0)], mask)
+    return mask[0], may_end
+
+
 def allows_text(backend: Backend, grammar: Grammar, text_mask: Tensor) -> bool:
     """Whether any text can begin, the empty one among them; `text_mask` has the ids that are text."""
-    mask = torch.zeros(1, len(text_mask), dtype=torch.int32)
-    ((complete,),) = backend.fill([Ask(grammar.matcher(), (), 0)], mask)
-    return complete or bool((mask & text_mask).any())
+    mask, may_end = mask_of(backend, grammar.matcher(), len(text_mask))
+    return may_end or bool((mask & text_mask).any())

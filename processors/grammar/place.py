@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -13,8 +13,9 @@ from processors.grammar.ahead import look_ahead
 from processors.grammar.backend import Ask, Matcher
 from processors.grammar.bits import allow_only, allows
 from processors.grammar.canonical import Speller
-from processors.grammar.closing import SLACK, Closer
+from processors.grammar.closing import Spot
 from processors.grammar.habits import Habits
+from processors.grammar.narrowing import Narrower, Outlook
 
 __all__ = ["Marker", "Place", "Rules"]
 
@@ -45,17 +46,20 @@ class Rules:
     """What holds for one request all along.
 
     `ends` are the ids that end a text. `is_canonical`: forced text is cut into tokens as the tokenizer
-    would. `budget`: the most tokens of the output, if what cannot be ended within them is to be avoided.
-    `usual` are the habits of JSON of which nothing is known.
+    would. `budget`: the most tokens of the output, if what cannot be ended within them is to be avoided;
+    `shortest` then completes the whole document, and its strings may end with one of the `samples`. `usual`
+    are the habits of JSON of which nothing is known.
     """
 
     speller: Speller
-    closer: Closer
+    narrower: Narrower
     ends: frozenset[int]
     marker: Marker | None = None
     is_json: bool = False
     is_canonical: bool = False
     budget: int | None = None
+    shortest: tuple[int, ...] = ()
+    samples: tuple[str, ...] = ()
     usual: Habits = field(default_factory=Habits)
 
 
@@ -63,10 +67,10 @@ class Rules:
 class Place:
     """A slot's state. `tail` is the text so far while the marker is awaited, else None.
 
-    `text` is the document so far, or the end of it, `count` the number of tokens of the whole output, `reach`
-    that of a short document. `is_done` says that the text has ended, or holds a token that the grammar
-    does not allow; nothing that comes then is used. `habits` are how the parts of the document have
-    followed each other, but for the tokens that are `unread`.
+    `text` is the document so far, or the end of it, `count` the number of tokens of the whole output,
+    `outlook` what is known of the document's end, if the limit of tokens is in view. `is_done` says that the
+    text has ended, or holds a token that the grammar does not allow; nothing that comes then is used.
+    `habits` are how the parts of the document have followed each other, but for the tokens that are `unread`.
     """
 
     matcher: Matcher
@@ -74,17 +78,18 @@ class Place:
     tail: bytes | None = None
     text: bytes = b""
     count: int = 0
-    reach: int = 0
+    outlook: Outlook | None = None
     is_done: bool = False
     habits: Habits | None = None
     unread: list[int] = field(default_factory=list)
 
     @classmethod
-    def start(cls, matcher: Matcher, rules: Rules, reach: int | None) -> Place:
-        """At the beginning of the output. If no short document is known, the budget is left out of view."""
-        if reach is None:
-            rules = replace(rules, budget=None)
-        return cls(matcher, rules, b"" if rules.marker else None, reach=reach or 0)
+    def start(cls, matcher: Matcher, rules: Rules) -> Place:
+        """At the beginning of the output."""
+        place = cls(matcher, rules, b"" if rules.marker else None)
+        if place.tail is None:
+            place.outlook = place._first_outlook(0)
+        return place
 
     def fork(self) -> Place:
         """An independent copy."""
@@ -110,53 +115,70 @@ class Place:
     def commit(self, tokens: tuple[int, ...]) -> None:
         """These tokens are final."""
         for token in tokens:
+            self.count += 1
             self._commit(token)
-        self.count += len(tokens)
 
     def _commit(self, token: int) -> None:
         if self.is_done:
             return
         if self.tail is not None and self.rules.marker is not None:
             self.tail = self.rules.marker.step(self.tail, token)
+            if self.tail is None:
+                self.outlook = self._first_outlook(self.count)
         elif token in self.rules.ends or not self.matcher.accept(token):
             self.is_done = True
         else:
             self.text = self.rules.speller.join(self.text, token)
             if self.rules.is_json:
                 self.unread.append(token)
+            self.outlook = self._next_outlook(self.outlook, token, self._spot, self.count)
+
+    def _first_outlook(self, count: int) -> Outlook | None:
+        """The outlook where the document begins."""
+        budget = self.rules.budget
+        return None if budget is None else self.rules.narrower.start(self.rules.shortest, budget - count)
+
+    def _next_outlook(
+        self, before: Outlook | None, token: int, spot: Callable[[], Spot], count: int
+    ) -> Outlook | None:
+        """The outlook after `count` tokens, of which this is the last."""
+        if before is None or self.rules.budget is None:
+            return None
+        return self.rules.narrower.after(before, token, spot, count, self.rules.budget - count)
+
+    def _spot(self) -> Spot:
+        rules, habits = self.rules, self._read()
+        signs = habits.signs if habits else None
+        return rules.narrower.closer.spot(self.matcher, self.text, signs, rules.samples)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
         """Narrow the masks [n, W] inside the document: forced text to its tokens, and to what can be ended.
 
         The masks are those of the prefixes of `drafts`, which come behind `free` tokens before the document.
         """
-        if not self._refines(len(drafts) + free):
+        if not self.rules.is_canonical and self.outlook is None:
             return
-        text, accepted = self.text, 0
-        with self._looking() as walk:
+        spot, accepted = self._spot(), 0
+        outlook = self._first_outlook(self.count + free) if free else self.outlook
+        try:
             for mask in masks:
-                self._refine(mask, text, self.count + free + accepted)
-                if accepted == len(drafts) or not walk(drafts[accepted]):
+                count = self.count + free + accepted
+                self._refine(mask, spot, outlook, count)
+                if accepted == len(drafts) or not spot.accept(token := drafts[accepted]):
                     break
-                text = self.rules.speller.join(text, drafts[accepted])
                 accepted += 1
+                outlook = self._next_outlook(outlook, token, lambda: spot, count + 1)
+        finally:
+            spot.rollback(accepted)
 
-    def _refines(self, ahead: int) -> bool:
-        return self.rules.is_canonical or self._is_near(self.count + ahead)
-
-    def _is_near(self, count: int) -> bool:
-        """Whether the budget may be short after so many tokens."""
-        budget = self.rules.budget
-        return budget is not None and budget - count <= 2 * (self.reach + SLACK)
-
-    def _refine(self, mask: Tensor, text: bytes, count: int) -> None:
+    def _refine(self, mask: Tensor, spot: Spot, outlook: Outlook | None, count: int) -> None:
         rules, matcher = self.rules, self.matcher
         if rules.is_canonical and not matcher.is_complete():
-            run = rules.speller.spell(text, matcher.forced())
+            run = rules.speller.spell(spot.text, matcher.forced())
             if run and allows(mask, run[0]):
                 return allow_only(mask, run[0])
-        if rules.budget is not None and self._is_near(count) and count < rules.budget:
-            rules.closer.narrow(mask, matcher, text, rules.budget - count, is_json=rules.is_json)
+        if rules.budget is not None and outlook is not None and outlook.is_near:
+            rules.narrower.narrow(mask, spot, outlook.path, rules.budget - count)
         return None
 
     def ahead(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:
@@ -182,7 +204,7 @@ class Place:
         later.commit(tokens)
         if later.is_done or later.tail is not None:
             return ()
-        return self.rules.closer.path(later.matcher, later.text, most, is_json=self.rules.is_json) or ()
+        return self.rules.narrower.shortest(later._spot(), most) or ()
 
     def limit(self, drafts: tuple[int, ...]) -> str:
         """The limit of the back end that leaves no token behind these drafts; "" if none does."""

@@ -17,8 +17,12 @@ from processors.grammar.bits import count_allowed, set_ids, words
 from processors.grammar.canonical import Speller
 from processors.grammar.closing import Closer
 from processors.grammar.constraint import Constraint
-from processors.grammar.habits import Habits
+from processors.grammar.filling import mask_of
+from processors.grammar.habits import Habits, Signs
+from processors.grammar.narrowing import Narrower
 from processors.grammar.place import Marker, Place, Rules
+from processors.grammar.samples import samples_of
+from processors.grammar.token_kinds import TokenKinds
 from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
 from processors.upload import upload
@@ -26,6 +30,10 @@ from processors.upload import upload
 __all__ = ["GrammarStage"]
 
 _CLOSING = 4096  # tokens that an open document may be completed with
+_GAVE_UP = (
+    "Near the limit of tokens no end of a document was found within the work that is allowed for one step, "
+    "so the limit may cut it."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,13 +63,16 @@ class GrammarStage(Processor[GrammarParams]):
         self._backend_of: dict[int, Backend] = {}
         self._backends: dict[str, Backend] = {}
         self._ahead: dict[int, _Ahead] = {}
-        self._closer = Closer(Speller(env.vocabulary), env.width) if env.vocabulary else None
+        self._narrowers: dict[str, Narrower] = {}
+        self._speller = Speller(env.vocabulary) if env.vocabulary else None
+        self._kinds = TokenKinds(env.vocabulary.token_bytes, env.width) if env.vocabulary else None
         self._usual = Habits.usual(env.vocabulary) if env.vocabulary else Habits()
-        self._reach = lru_cache(maxsize=64)(self._shortest)
+        self._shortest = lru_cache(maxsize=64)(self._shortest_of)
+        self._samples = lru_cache(maxsize=64)(samples_of)
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
         """Compile the grammar, unless another request had it before."""
-        if self.env.vocabulary is None or self._closer is None:
+        if self.env.vocabulary is None or self._speller is None:
             raise GrammarError("A grammar works on texts, but there is no tokenizer.")
         super().admit(slot, params, request)
         backend = self._backend(params.backend)
@@ -69,25 +80,42 @@ class GrammarStage(Processor[GrammarParams]):
             raise GrammarError(f"The back end {backend.name} does not take a grammar of kind {params.kind}.")
         constraint = Constraint(params.kind, params.text, params.backend, params.whitespace)
         grammar = (self.env.grammars or backend).compile(constraint)
+        budget = request.max_tokens if params.in_budget else None
+        is_json = params.kind == "json_schema"
+        samples = self._samples(constraint)
+        shortest = None if budget is None else self._shortest(grammar, backend.name, budget, samples, is_json)
         rules = Rules(
-            speller=self._closer.speller,
-            closer=self._closer,
+            speller=self._speller,
+            narrower=self._narrower(backend.name),
             ends=frozenset((*self.env.eos_ids, *request.stop_ids)),
             marker=Marker.of(params.after, self.env.vocabulary) if params.after else None,
-            is_json=params.kind == "json_schema",
+            is_json=is_json,
             is_canonical=params.canonical,
-            budget=request.max_tokens if params.in_budget else None,
+            budget=None if shortest is None else budget,
+            shortest=shortest or (),
+            samples=samples,
             usual=self._usual,
         )
-        reach = None if rules.budget is None else self._reach(grammar, rules.budget, rules.is_json)
-        self._places[slot] = Place.start(grammar.matcher(), rules, reach)
+        self._places[slot] = Place.start(grammar.matcher(), rules)
         self._backend_of[slot] = backend
         self._ahead.pop(slot, None)
 
-    def _shortest(self, grammar: Grammar, budget: int, is_json: bool) -> int | None:
-        """The tokens of a short document, if one within the budget is known."""
-        path = self._closer.path(grammar.matcher(), b"", budget, is_json=is_json) if self._closer else None
-        return None if path is None else len(path)
+    def _shortest_of(
+        self, grammar: Grammar, backend: str, budget: int, samples: tuple[str, ...], is_json: bool
+    ) -> tuple[int, ...] | None:
+        """The tokens of a short document; None if none within the budget is found."""
+        narrower = self._narrower(backend)
+        spot = narrower.closer.spot(grammar.matcher(), b"", Signs() if is_json else None, samples)
+        return narrower.shortest(spot, budget)
+
+    def _narrower(self, name: str) -> Narrower:
+        if name not in self._narrowers:
+            assert self._speller is not None
+            assert self._kinds is not None
+            backend, size = self._backend(name), words(self.env.width)
+            closer = Closer(self._speller, lambda matcher: mask_of(backend, matcher, size)[0])
+            self._narrowers[name] = Narrower(closer, self._kinds, self.env.width)
+        return self._narrowers[name]
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Go on in the grammar."""
@@ -184,6 +212,8 @@ class GrammarStage(Processor[GrammarParams]):
             ends = backend.fill([ask for _, ask in mine], masks)
             complete |= {slot: tuple(flags) for (slot, _), flags in zip(mine, ends, strict=True)}
         self._keep(missing, masks, complete)
+        if _GAVE_UP not in self.notices and any(one.has_given_up for one in self._narrowers.values()):
+            self.notices.append(_GAVE_UP)
 
     def _asks(self, longest: dict[int, tuple[int, ...]]) -> Iterator[tuple[int, Ask]]:
         row = 0

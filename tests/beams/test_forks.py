@@ -6,7 +6,7 @@ import pytest
 
 from gencli.admission import admission
 from gencli.beams.candidates import log_probabilities
-from gencli.events import Token
+from gencli.events import Finish, Token
 from gencli.models.fake import FakeRunner
 from gencli.tokenizer import ByteTokenizer
 from processors.base import Env
@@ -56,7 +56,7 @@ def test_every_beam_has_the_score_that_it_has_alone(name):
     on.submit(one)
     events = list(on.run())
     found = [event.ids for event in events if isinstance(event, Token)]
-    (ends, *_) = [event.candidates for event in events if not isinstance(event, Token)]
+    (ends, *_) = [event.candidates for event in events if isinstance(event, Finish)]
     assert len(found) == 3
     for ids, candidate in zip(found, ends, strict=False):
         assert candidate.logprob == pytest.approx(fresh_logprob(runner.table, one, ids), abs=1e-4)

@@ -87,8 +87,7 @@ def ours(model, wanted, chain=""):
         place = int(event.request), event.sample
         if isinstance(event, Token):
             ids[place] = event.ids
-        else:
-            assert isinstance(event, Finish)
+        elif isinstance(event, Finish):
             scores[place] = event.score
     return [[(ids[i, j], scores[i, j]) for j in range(beams.width)] for i, (_, beams) in enumerate(wanted)]
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from gencli.chat.conversation import Conversation, draw_seed, prompt_ids, require_template
-from gencli.errors import GenerationError, ModelError, UsageError
-from gencli.tokenizer import ByteTokenizer
+from gencli.chat.conversation import Conversation, draw_seed, prompt_ids
+from gencli.errors import GenerationError, UsageError
 from processors.rng import derive
 
 
@@ -47,17 +46,6 @@ def test_a_full_context_names_the_ways_out(tokenizer):
         prompt_ids(Conversation(1).asked("x" * 20), tokenizer, is_raw=False, context=10)
     assert "/undo" in caught.value.hint
     assert "/clear" in caught.value.hint
-
-
-class Untaught(ByteTokenizer):
-    has_chat_template = False
-
-
-def test_a_model_without_a_template_is_refused_unless_raw():
-    require_template(Untaught(), is_raw=True)
-    with pytest.raises(ModelError, match="no chat template") as caught:
-        require_template(Untaught(), is_raw=False)
-    assert "--raw" in caught.value.hint
 
 
 @pytest.mark.parametrize("change", ["undone", "again"])

@@ -62,8 +62,8 @@ def test_bench_speculate_names_the_best_number_and_the_break_even(capsys):
     ("options", "said"),
     [
         (["--draft-tokens", "many"], "'many' is no list of numbers"),
-        (["--rows", "0"], "numbers >= 1"),
-        (["--draft-tokens", "8..0"], "numbers >= 0"),
+        (["--rows", "0"], "numbers from 1 to 65536"),
+        (["--draft-tokens", "8..0"], "'8..0' runs backwards.\nHint: Write 0..8."),
         (["--draft", "none"], "nothing to measure"),
         (["--prompts", "nowhere.jsonl"], "cannot be read"),
     ],

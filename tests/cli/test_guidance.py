@@ -32,7 +32,7 @@ def test_drafts_of_a_model_change_nothing(gencli, options):
     ("options", "said"),
     [
         (("--guidance", "-1"), "--guidance is -1, but has to be a number >= 0"),
-        (("--guidance", "inf"), "scale inf"),
+        (("--guidance", "inf"), "--guidance is inf, but has to be a number >= 0 and <= 1e+06."),
         (("--negative", "x"), "--negative is given, but nothing is guided"),
         (("--negative", "", "--guidance", "2"), "negative prompt is empty"),
         (("--guidance", "2", "--contrast", "fake"), "--guidance and --contrast want two companions"),

@@ -9,7 +9,7 @@ from gencli.cli.results import Results
 from gencli.events import Error, Token
 from tests.cli.conftest import command
 from tests.cli.test_drawing import screen  # noqa: F401 - a fixture
-from tests.cli.test_process import on_a_terminal
+from tests.terminals import on_a_terminal
 
 TEXTS = ("--max-tokens", "30", "--allow-ids", "97,98,32,10,256", "--quiet")
 

@@ -1,5 +1,6 @@
 """Model folders on the command line: the bundled model runs, a broken folder is one clear message."""
 
+import json
 import shutil
 import warnings
 from importlib.resources import files
@@ -94,3 +95,17 @@ def test_where_neighbours_or_drafts_may_change_a_text_a_run_says_so(gencli, flag
 def test_a_chat_says_so_where_it_has_drafts(gencli, flags, is_said):
     done = gencli("chat", "--dtype", "bfloat16", "--max-tokens", 2, *flags, stdin=b"Hello\n")
     assert (done.code, COMPANY in done.err) == (0, is_said)
+
+
+@pytest.mark.parametrize("flags", [(), ("--min-tokens", "4"), ("--json",), ("--beams", "2")], ids=str)
+def test_an_end_that_no_token_has_ends_no_text_and_is_said(gencli, tmp_path, flags):
+    folder = tmp_path / "model"
+    shutil.copytree(TINY, folder)
+    made = folder / "generation_config.json"
+    plain = gencli("run", "--model", folder, *SHORT, *flags)
+    given = json.loads(made.read_text())
+    made.write_text(json.dumps(given | {"eos_token_id": [*given["eos_token_id"], 2048, -1]}))
+    result = gencli("run", "--model", folder, *SHORT, *flags)
+    assert (result.code, result.out) == (plain.code, plain.out)
+    assert "Token id 2048 is to end a text, but no token of the model has it" in result.err
+    assert "Token id -1" in result.err

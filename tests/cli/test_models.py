@@ -3,10 +3,13 @@
 import json
 
 import pytest
+import transformers as hf
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS
 
 from gencli.errors import ModelError
 from gencli.hub.cache import hub_models
-from gencli.models.card import kv_bytes, read_card
+from gencli.models.calls import LogitsCall
+from gencli.models.card import ALONE_KINDS, kv_bytes, read_card
 from gencli.models.hf import HFRunner
 from tests.models.tiny_models import CONFIGS, build
 
@@ -62,8 +65,8 @@ def test_a_folder_may_be_shown_and_a_damaged_one_is_listed(gencli, hub, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, "list, show, pull, rm or alias"),
-        (["lits"], 2, "Did you mean list?"),
+        ([], 2, "needs one of: list, show, pull, rm, alias"),
+        (["lits"], 2, "Did you mean 'list'?"),
         (["show"], 2, "takes one model"),
         (["show", "fake"], 2, "table"),
         (["show", "tiyn"], 5, "Did you mean 'tiny'?"),
@@ -78,15 +81,31 @@ def test_what_is_wrong_is_said(gencli, hub, arguments, code, said):
     assert said in result.err
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+_SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+# What no other test needs.
+OLDER = {
+    "bloom": lambda: hf.BloomConfig(vocab_size=99, hidden_size=32, n_layer=2, n_head=4, seq_length=256),
+    "falcon": lambda: hf.FalconConfig(**_SMALL),
+    "mpt": lambda: hf.MptConfig(vocab_size=99, d_model=32, n_layers=2, n_heads=4),
+    "stablelm": lambda: hf.StableLmConfig(**_SMALL, intermediate_size=32, num_key_value_heads=2),
+}
+
+
+@pytest.mark.parametrize("kind", [*CONFIGS, *OLDER])
 def test_the_card_agrees_with_the_loaded_model(kind, tmp_path):
-    model = build(kind)
+    model = hf.AutoModelForCausalLM.from_config(OLDER[kind]()) if kind in OLDER else build(kind)
     model.save_pretrained(tmp_path)
     card, runner = read_card(tmp_path), HFRunner(model)
     assert card.can_rollback == runner.spec.can_rollback
     assert (card.lanes == "own") == any("one request at a time" in text for text in runner.spec.notices)
     assert card.context == (None if kind == "mamba" else runner.spec.context)
     assert card.weights.parameters == sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("kind", sorted(ALONE_KINDS))
+def test_the_library_s_code_of_these_kinds_cannot_share_lanes(kind):
+    code = getattr(hf, DECODERS[kind])
+    assert not (LogitsCall(code).takes_positions and code._supports_attention_backend)
 
 
 def test_the_cache_of_a_model_with_a_running_state_is_not_guessed(tmp_path):

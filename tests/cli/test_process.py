@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import command
+from tests.terminals import on_a_terminal
 
 LONG = ("--seed", "1", "--max-tokens", "1000", "hi")
 MANY = (*LONG, *["hi"] * 63, "--max-batch", "1")  # half a minute, if nobody ends it
@@ -102,30 +103,6 @@ def test_no_escape_sequences_off_a_terminal(start):
     env = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "1"}
     _, out, err = ended(start("--seed", "1", "--max-tokens", "9", "hi", "yo", "--stats", env=env))
     assert b"\x1b" not in out + err
-
-
-def on_a_terminal(command, env, stdout=None):
-    """What a process writes to a terminal that is both stdout and stderr, or stderr alone."""
-    import pty
-
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout or follower,
-        stderr=follower,
-        env={**os.environ, **env},
-    )
-    os.close(follower)
-    chunks = []
-    try:
-        while chunk := os.read(leader, 4096):
-            chunks.append(chunk)
-    except OSError:  # how Linux says that the other side is closed
-        pass
-    os.close(leader)
-    assert process.wait(timeout=60) == 0
-    return b"".join(chunks)
 
 
 def test_interrupted_stands_on_a_line_of_its_own_on_a_terminal():

@@ -9,7 +9,7 @@ from gencli.cli.render import Voice
 from gencli.cli.thinking import LiveThinking
 from gencli.events import Token
 from tests.cli.conftest import LETTERS, command
-from tests.cli.test_process import on_a_terminal
+from tests.terminals import on_a_terminal
 
 COMMAND = command(*LETTERS, "--max-tokens", "9")
 TERMINAL = {"TERM": "xterm", "NO_COLOR": ""}

@@ -1,6 +1,7 @@
 """Where a prompt comes from."""
 
 import io
+import json
 import os
 import socket
 import threading
@@ -192,15 +193,23 @@ def test_a_chat_prompt_ends_where_the_answer_begins(run):
     assert run("--chat", "hi", "--seed", "3").out == run("user: hi\nassistant:", "--seed", "3").out
 
 
-@pytest.mark.parametrize(("command", "said"), [("run", "--chat"), ("chat", "--quiet"), ("batch", "--chat")])
-def test_chat_without_a_template_is_refused_before_weights_are_read(gencli, tmp_path, command, said):
+@pytest.mark.parametrize(
+    ("command", "said", "row"),
+    [
+        ("run", "--chat", {}),
+        ("chat", "--quiet", {}),
+        ("batch", "--chat", {"prompt": "hi"}),
+        ("batch", "--quiet", {"messages": [{"role": "user", "content": "hi"}]}),
+    ],
+)
+def test_chat_without_a_template_is_refused_before_weights_are_read(gencli, tmp_path, command, said, row):
     folder, model = bundled_folder("tiny"), tmp_path / "model"
     model.mkdir()
     for path in folder.iterdir():
         if path.name != "chat_template.jinja" and path.suffix != ".safetensors":
             (model / path.name).symlink_to(path)
     save_file({"none of the weights": torch.zeros(1)}, model / "model.safetensors")
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "hi"}\n')
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(row)}\n{{\n")
     more = {"run": ["hi"], "chat": [], "batch": [tmp_path / "rows.jsonl"]}[command]
     result = gencli(command, "--model", model, said, *more, stdin=b"hi\n")
     assert (result.code, result.out) == (5, "")

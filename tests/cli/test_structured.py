@@ -96,7 +96,7 @@ def test_a_document_that_the_check_refuses_is_no_result(fake):
 
 
 def test_one_sample_of_several_that_is_not_valid_is_exit_7(fake):
-    result = fake("--regex", "[ab]+c", "-n", "8", "--max-tokens", "3", "hi", "--allow-ids", "97,98,99,257")
+    result = fake("--json-schema", LOOSE, "--formats", *LETTERS, "-n", "8", "hi")
     assert result.code == 7
     labels = [line for line in result.out.splitlines() if line.startswith("==>")]
     assert 0 < len(labels) < 8
@@ -116,7 +116,7 @@ def test_a_retry_draws_until_the_text_is_valid(fake):
 
 
 def test_retries_of_samples_do_not_mix(fake):
-    plain = ("--regex", "[ab]+c", "--max-tokens", "3", "--retries", "60", "--allow-ids", "97,98,99,257")
+    plain = ("--json-schema", LOOSE, "--formats", *LETTERS, "--retries", "60")
     both = fake(*plain, "-n", "3", "--format", "json", "hi", "yo")
     assert both.code == 0
     assert max(attempt for record in both.json for attempt in record["attempts"]) > 1

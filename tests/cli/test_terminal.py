@@ -15,9 +15,10 @@ import pytest
 from gencli.cli.app import COMMANDS, make_app
 from gencli.cli.render import Terminal
 from gencli.models.places import bundled_folder
+from tests.terminals import begin, until_closed
 
 ROOT = Path(__file__).parents[2]
-pty = pytest.importorskip("pty")
+pytest.importorskip("pty")
 
 # Clipboard, title, colour, two ways to write CSI, text direction, an invisible character, the start of the
 # line, and rich's markup.
@@ -166,31 +167,17 @@ def commands():
 
 def shown(calls, folder, *, stdin=b""):
     """What these calls of the command line write to a terminal that is their stdout and stderr."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
+    process, leader = begin(
         [sys.executable, "-c", MAIN, json.dumps(calls)],
         stdin=subprocess.PIPE,
-        stdout=follower,
-        stderr=follower,
         cwd=folder,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "PYTHONPATH": str(ROOT), "VISUAL": HOSTILE},
     )
-    os.close(follower)
     process.stdin.write(stdin)
     process.stdin.close()
-    return read_all(leader, process)
-
-
-def read_all(leader, process):
-    chunks = []
-    try:
-        while chunk := os.read(leader, 65536):
-            chunks.append(chunk)
-    except OSError:  # how Linux says that the other side is closed
-        pass
-    os.close(leader)
+    output = until_closed(leader).decode()
     assert process.wait(timeout=60) == 0
-    return b"".join(chunks).decode()
+    return output
 
 
 def obeyed(output):
@@ -234,18 +221,14 @@ def test_no_command_lets_the_terminal_obey_a_foreign_text(words, folder):
 
 
 def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
-    leader, follower = pty.openpty()
     call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200"]
     env = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "XDG_STATE_HOME": str(folder)}
-    process = subprocess.Popen(
+    process, leader = begin(
         [sys.executable, "-c", MAIN, json.dumps([call])],
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
+        ("stdin", "stdout", "stderr"),
         cwd=folder,
         env={**os.environ, **env, "PYTHONPATH": str(ROOT)},
     )
-    os.close(follower)
     paste = HOSTILE.replace("\r", "")
     turns = (f"\x1b[200~{paste}\x1b[201~\r", "/edit\r", "\x15\x04")
     output = ""
@@ -255,7 +238,8 @@ def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
             seen += os.read(leader, 65536).decode(errors="replace")
         output += seen
         os.write(leader, turn.encode())
-    output += read_all(leader, process)
+    output += until_closed(leader).decode()
+    assert process.wait(timeout=60) == 0
     assert output.count("pwn") >= 3  # typed, answered, edited
     for foreign in ("\x1b]52", "\x1b]0;pwn", "\x1b[35;7;53m", "\x9b", "\u202e", "\u2066", "\u200b"):
         assert foreign not in output

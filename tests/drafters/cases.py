@@ -8,7 +8,7 @@ from gencli.request import Drafting, Stops
 from processors.catalog import BUILTIN, GrammarParams
 from processors.chain import Chain
 from processors.testing.examples import EXAMPLES
-from tests.engine.harness import Error, Token, engine, request
+from tests.engine.harness import Error, Finish, Token, engine, request
 
 WIDTH = 300  # of the logits, for the ids that the examples name
 LETTERS = "allowed=[97,98,99,100,257]"  # few, so that texts repeat themselves and drafts stand
@@ -89,7 +89,7 @@ def outcomes(requests, *, runner=None, **options):
             ids[key] = ids.get(key, ()) + event.ids
         elif isinstance(event, Error):
             ends[key] = (event.type, event.message, event.text)
-        else:
+        elif isinstance(event, Finish):
             stood += sum(event.drafted.accepted) if event.drafted else 0
             ends[key] = (event.text, event.reason, event.matched, event.offset, event.completion_tokens)
     return {key: (ids.get(key, ()), end) for key, end in ends.items()}, stood

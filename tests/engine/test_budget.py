@@ -47,6 +47,36 @@ def test_a_document_that_can_be_ended_in_time_is(backend, max_tokens):
     }
 
 
+PATTERNS = (
+    {"format": "email"},
+    {"pattern": "^a.*b$"},
+    {"pattern": "^[a-z]+@[a-z]+[.]com$"},
+    {"minLength": 4},
+)
+
+
+def strings(seed, pattern, max_tokens, **rest):
+    schema = {"type": "array", "items": {"type": "string", **pattern}, "minItems": 1}
+    return record(f"r{seed}", seed=seed, schema=schema, max_tokens=max_tokens, **rest)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_strings_with_a_pattern_are_brought_to_their_end(backend, pattern):
+    limits = (16, 17, 20, 40, 60)
+    ends = generate([strings(seed, pattern, limit, backend=backend) for seed, limit in enumerate(limits * 2)])
+    assert {end.document for end in ends.values()} <= {"over", "complete"}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS[:2], ids=str)
+def test_how_they_end_does_not_depend_on_drafts_or_neighbours(pattern):
+    rows = [strings(seed, pattern, 40) for seed in range(4)]
+    together = tokens_of(rows, max_batch=3)[:2]
+    assert tokens_of(off(rows), max_batch=2)[:2] == together
+    alone = [tokens_of([one])[0] for one in rows]
+    assert {key: ids for found in alone for key, ids in found.items()} == together[0]
+
+
 def test_without_the_budget_in_view_the_same_documents_are_cut():
     rows = [lists(seed, 40, grammar={"in_budget": False}) for seed in range(12)]
     assert sum(end.document == "open" for end in generate(rows).values()) > 6

@@ -179,7 +179,7 @@ def test_interrupt_gives_the_text_so_far_of_all_that_is_open():
         if isinstance(event, Token):
             seen += event.text
             on.interrupt()
-        else:
+        elif isinstance(event, Finish):
             ends[event.request] = event
     assert {end.reason for end in ends.values()} == {"interrupted"}
     assert ends["runs"].text == seen
@@ -229,6 +229,8 @@ def test_a_stop_pattern_that_takes_too_long_ends_its_request_alone():
         (lambda: request(chain='bias=[["two words",1]]'), "two words"),
         (lambda: request(chain="suppress=[4000]"), "4000"),
         (lambda: request(stops=Stops(strings=("",))), "empty"),
+        (lambda: request(stops=Stops(patterns=("a*",))), "empty text"),
+        (lambda: request(stops=Stops(loop=1)), "loop"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_runs(make, message):

@@ -12,7 +12,7 @@ from gencli.models.resolve import ModelChoice, load
 from gencli.request import Limits, Request
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import TOKENIZER, Scripted, Token, generate, request
+from tests.engine.harness import TOKENIZER, Finish, Scripted, Token, generate, request
 
 PERSON = {
     "type": "object",
@@ -55,7 +55,7 @@ def tokens_of(requests, **options):
         key = (event.request, event.sample)
         if isinstance(event, Token):
             ids[key] = (*ids.get(key, ()), *event.ids)
-        else:
+        elif isinstance(event, Finish):
             ends[key] = (event.text, event.reason, event.document)
     return ids, ends, runner.passes
 
@@ -169,7 +169,7 @@ def test_a_drafter_hears_of_every_sample_from_start_to_end():
     for _ in range(40):
         next(stream)
     on.interrupt()
-    assert all(event.reason == "interrupted" for event in stream if not isinstance(event, Token))
+    assert {event.reason for event in stream if isinstance(event, Finish)} == {"interrupted"}
     assert drafter.slots == set()
     assert {proposed for proposed, _ in drafter.log} == {1}
 

@@ -54,7 +54,7 @@ def test_no_piece_of_text_is_told_twice(n):
         key = event.request, event.sample
         if isinstance(event, Token):
             told[key] = told.get(key, "") + event.text
-        else:
+        elif isinstance(event, Finish):
             ends[key] = event.text
     assert told == ends
     assert len(ends) == 4 * n

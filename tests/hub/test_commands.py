@@ -1,8 +1,6 @@
 """The commands with models of the hub: what fetches, what refuses to, and what is said."""
 
 import os
-import pty
-import subprocess
 import sys
 import time
 from hashlib import sha256
@@ -13,6 +11,7 @@ from gencli.hub.cache import cached_models, find_snapshot, place_of
 from gencli.hub.names import HubName
 from tests.hub.conftest import TOKEN
 from tests.hub.server import COMMIT, Fault, Repo
+from tests.terminals import begin, until_closed
 
 NAME = HubName("some/one")
 SHORT = ("--seed", "1", "--max-tokens", "3")
@@ -21,22 +20,12 @@ WEIGHTS = "model.safetensors"
 
 def at_a_terminal(*arguments, answer=b"", env=()):
     """A real process whose three streams are a terminal; its exit code and what it shows."""
-    leader, follower = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "NO_COLOR": "", "COLUMNS": "100", **dict(env)}
     command = [sys.executable, "-m", "gencli", *arguments]
-    process = subprocess.Popen(
-        command, stdin=follower, stdout=follower, stderr=follower,
-        env={**os.environ, "TERM": "xterm", "NO_COLOR": "", "COLUMNS": "100", **dict(env)},
-    )  # fmt: skip
-    os.close(follower)
+    process, leader = begin(command, ("stdin", "stdout", "stderr"), env=env)
     os.write(leader, answer)
-    chunks = []
-    try:
-        while chunk := os.read(leader, 4096):
-            chunks.append(chunk)
-    except OSError:  # how Linux says that the other side is closed
-        pass
-    os.close(leader)
-    return process.wait(timeout=60), b"".join(chunks).decode()
+    shown = until_closed(leader)
+    return process.wait(timeout=60), shown.decode()
 
 
 def test_pull_fetches_shows_the_folder_and_list_knows_it(gencli, hub):
@@ -224,9 +213,9 @@ def test_rm_of_a_revision_leaves_what_another_one_shares(gencli, hub):
         (("rm", "no/where", "--yes"), 5, "is not in"),
         (("pull", "no/where"), 5, "knows no model no/where"),
         (("pull", "some/one@nothing"), 5, "no revision nothing"),
-        (("list", "--yes"), 2, "--yes is not for models list"),
-        (("pull", "some/one", "--batch", "3"), 2, "--batch is not for models pull"),
-        (("lst",), 2, "Did you mean list?"),
+        (("list", "--yes"), 2, "--yes is not for gencli models list"),
+        (("pull", "some/one", "--batch", "3"), 2, "--batch is not for gencli models pull"),
+        (("lst",), 2, "Did you mean 'list'?"),
         *(((word, name), 5, "no name of the hub") for word in ("pull", "rm")
           for name in ("../../etc", "a/b/c", "a/..", "..", "/etc/passwd", "a--b/c", "a/b@../x", "a/b@", "a b",
                        "a/b.git", "-x/y"[1:] + "/", "a/b@x//y", "a/b@x/../../y", "\x1b[31m")),

@@ -159,11 +159,11 @@ def test_chat_and_batch_say_that_the_log_keeps_runs(here, logged, gencli, databa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("lst",), "Did you mean list?"),
+        (("lst",), "Did you mean 'list'?"),
         (("show",), "the number of one run"),
         (("show", "9"), "no run 9"),
         (("show", "x"), "'x' is no run"),
-        (("show", "1", "--limit", "3"), "--limit is not for log show"),
+        (("show", "1", "--limit", "3"), "--limit is not for gencli log show"),
         (("search", "a", "b"), "one text"),
         (("list", "--limit", "0"), "--limit is 0"),
     ],

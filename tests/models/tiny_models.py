@@ -16,6 +16,8 @@ _NOISE = torch.Generator().manual_seed(5)
 # Two of them are longer than the window.
 PROMPTS = [torch.randint(0, VOCAB, (length,), generator=_NOISE).tolist() for length in (3, 7, 21, 40)]
 
+# No text has a special beginning or end.
+_NO_SPECIALS: dict[str, None] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 _BASE: dict[str, Any] = {
     "vocab_size": VOCAB,
     "hidden_size": 32,
@@ -26,9 +28,7 @@ _BASE: dict[str, Any] = {
     "max_position_embeddings": 1024,
     "initializer_range": 0.25,
     "tie_word_embeddings": False,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
+    **_NO_SPECIALS,
 }
 
 
@@ -37,20 +37,20 @@ def base(**changes: Any) -> dict[str, Any]:
     return {**_BASE, **changes}
 
 
+# The sizes of `base`, as GPT-2 and those after it call them.
+_AS_GPT2: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 1024,
+    "initializer_range": 0.25,
+    **_NO_SPECIALS,
+}
 CONFIGS: dict[str, Callable[[], Any]] = {
     "llama": lambda: hf.LlamaConfig(**base()),
     "qwen3": lambda: hf.Qwen3Config(**base(head_dim=16)),
-    "gpt2": lambda: hf.GPT2Config(
-        vocab_size=VOCAB,
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        n_positions=1024,
-        initializer_range=0.25,
-        bos_token_id=None,
-        eos_token_id=None,
-        tie_word_embeddings=False,
-    ),
+    "gpt2": lambda: hf.GPT2Config(**_AS_GPT2, tie_word_embeddings=False),
     "gemma3": lambda: hf.Gemma3TextConfig(
         **base(num_hidden_layers=4, head_dim=8, sliding_window=WINDOW),
         layer_types=["sliding_attention", "full_attention"] * 2,
@@ -67,9 +67,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         word_embed_proj_dim=32,
         max_position_embeddings=1024,
         init_std=0.25,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
+        **_NO_SPECIALS,
     ),
     "gemma2": lambda: hf.Gemma2Config(
         **base(head_dim=8, sliding_window=WINDOW), layer_types=["sliding_attention", "full_attention"]
@@ -86,9 +84,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         state_size=8,
         num_hidden_layers=2,
         initializer_range=0.25,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
+        **_NO_SPECIALS,
     ),
     "rwkv": lambda: hf.RwkvConfig(
         vocab_size=VOCAB,
@@ -115,17 +111,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         mamba_d_state=8,
         mamba_chunk_size=8,
     ),
-    "gptj": lambda: hf.GPTJConfig(
-        vocab_size=VOCAB,
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        n_positions=1024,
-        rotary_dim=8,
-        initializer_range=0.25,
-        bos_token_id=None,
-        eos_token_id=None,
-    ),
+    "gptj": lambda: hf.GPTJConfig(**_AS_GPT2, rotary_dim=8),
     "falcon_h1": lambda: hf.FalconH1Config(
         **base(),
         mamba_d_ssm=32,

@@ -7,10 +7,16 @@ import sys
 
 import pytest
 import tokenizers
-from tokenizers import processors
+from tokenizers import Regex, decoders, models, processors
 
+from gencli.engine import Engine
 from gencli.errors import ModelError, UsageError
+from gencli.events import Error, Finish
+from gencli.models.fake import FakeRunner
+from gencli.request import Limits, Request
 from gencli.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from processors.chain import Chain
+from tests.text.conftest import wrap
 
 NAMES = ["byte-level", "llama-like", "metaspace", "gemma-like", "gpt-2", "qwen2"]
 CHATML = (
@@ -189,3 +195,18 @@ def test_importing_the_module_imports_neither_torch_nor_transformers():
     code = "import sys, gencli.tokenizer, gencli.text.stream; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "transformers", "regex"} & set(done.stdout.split())
+
+
+def test_a_decoder_that_panics_fails_its_text_alone():
+    words = {"[UNK]": 0, "<s>": 1, "</s>": 2, "aaaaaa": 3, "b": 4}
+    slow = decoders.Sequence([decoders.Fuse(), decoders.Replace(Regex("(a+)+$"), "")])
+    backend = tokenizers.Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
+    backend.decoder = slow
+    tokenizer = wrap(backend, "slow")
+    on = Engine(FakeRunner(5), tokenizer)
+    for name, prompt in (("good", (4,)), ("bad", (3,) * 6)):
+        limits = Limits(max_tokens=3)
+        on.submit(Request(name, prompt, Chain.parse("allowed=[4]"), seed=1, limits=limits))
+    ends = {event.request: event for event in on.run() if isinstance(event, Finish | Error)}
+    assert ends["good"].text == "bbb"
+    assert "The tokenizer of slow failed on its own tokens" in ends["bad"].message

@@ -87,7 +87,8 @@ def choose(
     whole += _ONCE * any(one.keyword == UNIQUE_NAMES for one in found[0].variant.audit.findings)
     late = _LATE if any(one.is_late for one in found) else ""
     if backend != "auto":
-        return Plan((found[0].variant,), f"{backend} was asked for.{late}", schema)
+        rest = "" if found[0].is_exact else ", and does not enforce all of this schema"
+        return Plan((found[0].variant,), f"{backend} was asked for{rest}.{late}", schema)
     first, second = found
     if first.is_exact:
         reason = f"xgrammar enforces {whole}."

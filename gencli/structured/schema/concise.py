@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from gencli.structured.errors import SchemaError
+from processors.names import close_names
 
 __all__ = ["TYPES", "parse_concise"]
 
@@ -87,7 +87,7 @@ def _type(field: _Field, found: re.Match[str]) -> str:
         raise field.fault(at, f"a list is written {found['name']}[] {word[:-2]}".rstrip())
     if re.search(r"[\[\](){}<>|=?,]", word):
         raise field.fault(*_no_field(field.line[: found.end("rest")], at))
-    near = _NAMES.get(word.lower()) or next(iter(get_close_matches(word, TYPES, n=1)), None)
+    near = _NAMES.get(word.lower()) or next(iter(close_names(word, TYPES)), None)
     known = f"did you mean {near}?" if near else f"there are {', '.join(TYPES)}"
     raise field.fault(at, f"{word!r} is no type; {known}")
 

@@ -12,7 +12,12 @@ import torch
 from gencli.text.pieces import byte_alphabet
 from processors.base import Env
 from processors.grammar.backend import Ask, load_backend
+from processors.grammar.bits import words
+from processors.grammar.canonical import Speller
+from processors.grammar.closing import Closer
 from processors.grammar.constraint import Constraint
+from processors.grammar.filling import mask_of
+from processors.grammar.habits import Signs
 from processors.grammar.vocabulary import GrammarVocabulary
 from processors.testing import ToyVocabulary
 
@@ -132,3 +137,15 @@ def same_language(name, texts):
     """A finite list of texts for the trie, and for another back end as a regular expression."""
     pattern = "|".join(re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text) for text in texts)
     return ("choice", json.dumps(texts)) if name == "trie" else ("regex", pattern)
+
+
+def closer_of(backend, env):
+    """A closer for a back end that is loaded."""
+    size = words(env.width)
+    return Closer(Speller(env.vocabulary), lambda matcher: mask_of(backend, matcher, size)[0])
+
+
+def json_spot(closer, matcher, text=b""):
+    """The place behind these bytes of JSON, which the matcher is given."""
+    assert all(matcher.accept(closer.speller.byte_ids[byte]) for byte in text)
+    return closer.spot(matcher, text, Signs().after(text))

@@ -1,68 +1,109 @@
-"""Near the limit one token of each kind is tried: the same go as if each were tried, in fewer tries."""
+"""Completions: tokens behind which an open document is complete."""
 
 import json
 
 import pytest
-import torch
 
 from processors.base import Env
-from processors.grammar.backend import Ask, load_backend
-from processors.grammar.bits import allowed_ids
-from processors.grammar.canonical import Speller
-from processors.grammar.closing import Closer
+from processors.grammar.backend import load_backend
 from processors.grammar.constraint import Constraint
-from tests.processors.grammar.kit import Words
+from processors.grammar.samples import samples_of
+from processors.grammar.work import Work
+from processors.testing import ToyVocabulary
+from tests.processors.grammar.kit import closer_of, json_spot
 
-# What code and markup bring into large vocabularies: a string may hold most of it.
-CODE = tuple(f"{sign}w{number}".encode() for sign in ("{", "],", "[:", "}{,") for number in range(100))
-CROSSING = (b'",', b'", "', b'"}', b'a"}', b'\\"', b"\\u", b'a", "b', b'{"', b"\xc3\xa9", b"\xe6\x97")
-WORDS = Words((*(bytes([byte]) for byte in range(256)), *CODE, *CROSSING))
-SCHEMA = {
+TOY = ToyVocabulary()
+ENV = Env(TOY.vocab_size, TOY, TOY.eos_ids)
+BACKENDS = ("xgrammar", "llguidance")
+LISTS = {
     "type": "object",
-    "properties": {"a": {"type": "string"}, "b": {"type": "array", "items": {"type": "string"}}},
-    "required": ["a", "b"],
-    "additionalProperties": False,
+    "properties": {"items": {"type": "array", "items": {"type": "string", "minLength": 2}, "minItems": 1}},
+    "required": ["items"],
 }
 
 
-class Counted:
-    """A matcher that counts what it is tried with."""
-
-    def __init__(self, matcher):
-        self.matcher, self.tries = matcher, 0
-
-    def __getattr__(self, name):
-        return getattr(self.matcher, name)
-
-    def accept(self, token):
-        self.tries += 1
-        return self.matcher.accept(token)
+def opened(schema, backend="xgrammar", begun=b"", whitespace=0):
+    loaded = load_backend(backend, ENV)
+    grammar = loaded.compile(Constraint("json_schema", json.dumps(schema), backend, whitespace))
+    closer = closer_of(loaded, ENV)
+    spot = json_spot(closer, grammar.matcher(), begun)
+    spot.samples = samples_of(Constraint("json_schema", json.dumps(schema), backend))
+    return closer, spot
 
 
-@pytest.mark.parametrize("name", ["xgrammar", "llguidance"])
-@pytest.mark.parametrize("begun", ['{"a":"', '{"a":"some text', '{"a":"", "b":["x"', '{"a":'], ids=str)
-def test_what_goes_is_what_would_go_if_each_token_were_tried(name, begun):
-    env = Env(len(WORDS.token_bytes) + 1, WORDS)
-    backend, closer = load_backend(name, env), Closer(Speller(WORDS), env.width)
-    grammar = backend.compile(Constraint("json_schema", json.dumps(SCHEMA), name, 1))
-    matcher, text = Counted(grammar.matcher()), begun.encode()
-    assert all(map(matcher.accept, text))
-    mask = torch.zeros(1, -(-env.width // 32), dtype=torch.int32)
-    backend.fill([Ask(matcher.matcher, (), 0)], mask)
-    legal = allowed_ids(mask[0], len(WORDS.token_bytes)).tolist()
-    path = closer.path(matcher, text, 64, is_json=True)
-    for left in range(len(path), len(path) + 4):
-        narrowed, before = mask[0].clone(), matcher.tries
-        closer.narrow(narrowed, matcher, text, left, is_json=True)
-        between = matcher.tries
-        fits = [one for one in legal if one == path[0] or fits_alone(closer, matcher, text, one, left)]
-        assert allowed_ids(narrowed, len(WORDS.token_bytes)).tolist() == fits
-        if len(legal) > len(CODE):
-            assert 3 * (between - before) < matcher.tries - between
+def string(**rest):
+    return {"type": "string", **rest}
 
 
-def fits_alone(closer, matcher, text, token, left):
-    assert matcher.accept(token)
-    found = closer.path(matcher, closer.speller.join(text, token), left - 1, is_json=True)
-    matcher.rollback(1)
-    return found is not None
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "begun", ["", "{", '{"items":["', '{"items":["ab', '{"items":["abc","', '{"items":["ab"]']
+)
+def test_a_completion_completes_the_document_and_leaves_the_spot_alone(backend, begun):
+    closer, spot = opened(LISTS, backend, begun.encode())
+    path = closer.find(spot, 100, Work(12_000))
+    items = json.loads(begun.encode() + TOY.decode(path))["items"]
+    assert items
+    assert all(len(item) >= 2 for item in items)
+    assert closer.find(spot, 100, Work(12_000)) == path
+    assert closer.find(spot, len(path) - 1, Work(12_000)) is None
+    assert spot.text == begun.encode()
+
+
+SHORTEST = [
+    (string(format="email"), b'"', 5),
+    (string(pattern="^a.*b$"), b'"a and so on', 2),
+    (string(pattern="^[a-z]+@[a-z]+[.]com$"), b'"ab@c', 5),
+    (string(pattern="^([a-z]{30}@|b)+$"), b'"', 2),
+    (string(pattern="^([a-z]{30}@|b)+$"), b'"bab', 30),
+    (string(pattern="^.*[.]json$"), b'"some text', 6),
+    (string(format="uri"), b'"', 3),
+    (string(), b'"some \\', 2),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("schema", "begun", "most"), SHORTEST, ids=str)
+def test_a_string_with_a_pattern_ends_by_the_fewest_bytes(backend, schema, begun, most):
+    closer, spot = opened(schema, backend, begun)
+    path = closer.find(spot, 400, Work(12_000))
+    assert len(path) <= most
+    assert isinstance(json.loads(begun + TOY.decode(path)), str)
+
+
+ENDLESS = [
+    string(format="email"),
+    string(format="date-time"),
+    string(pattern="^[^@]+@[a-z]+[.]com$"),
+    string(pattern="^[0-9.]+Z$"),
+    {"type": "object", "additionalProperties": {"type": "object", "minProperties": 1}, "minProperties": 1},
+]
+
+
+@pytest.mark.parametrize("whitespace", [0, 8])
+@pytest.mark.parametrize("schema", ENDLESS, ids=str)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_a_search_a_string_that_need_not_end_does(backend, schema, whitespace):
+    closer, spot = opened(schema, backend, b"", whitespace)
+    path = closer.path(spot, 120, Work(12_000))
+    assert path
+    for token in path:
+        assert spot.accept(token)
+    assert spot.matcher.is_complete()
+
+
+def test_the_end_of_a_known_completion_is_taken_where_it_fits():
+    closer, spot = opened(string(pattern="^[a-z]+@[a-z]+[.]com$"), begun=b'"so')
+    hint = tuple(TOY.encode('@here.com"', special=False))
+    assert closer.path(spot, 20, Work(100), hint=hint) == hint
+    spot.accept(TOY.encode("@", special=False)[0])
+    path = closer.path(spot, 20, Work(100), hint=hint)
+    assert path == hint[-len(path) :]
+    assert TOY.decode(path) == b'e.com"'
+
+
+def test_where_the_work_ends_nothing_is_found_and_the_spot_is_left_alone():
+    closer, spot = opened(string(pattern="^[a-z]{30}@x$"), begun=b'"a')
+    assert closer.find(spot, 400, Work(5)) is None
+    assert spot.text == b'"a'
+    assert closer.find(spot, 400, Work(12_000)) is not None

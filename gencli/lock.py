@@ -24,12 +24,10 @@ def lock_path(output: Path) -> Path:
 
 
 @contextmanager
-def locked(
-    output: Path, *, what: str = "", hint: str = "Wait until it has ended, or name another --output."
-) -> Iterator[None]:
+def locked(output: Path, *, what: str = "", hint: str = "Wait until it has ended.") -> Iterator[None]:
     """Hold the output's lock inside the block. Raises UsageError that names the process that has it.
-    `what` and `hint` are the words for that, where it is no output of a batch.
 
+    `what` says what that process does, `hint` what to do about it.
     The lock belongs to an open file, so that of a process that was killed is free; what stays is the file,
     which holds the name of its owner for messages.
     """

@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from gencli.batch.lock import lock_path, locked
 from gencli.errors import UsageError
+from gencli.lock import lock_path, locked
 
 HOLDER = """
 import sys
 from pathlib import Path
-from gencli.batch.lock import locked
+from gencli.lock import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

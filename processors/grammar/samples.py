@@ -1,0 +1,105 @@
+"""Short texts that regular expressions match: where strings of a grammar can end, as a guess to be tried."""
+
+from __future__ import annotations
+
+import json
+import re
+import re._constants as ops  # type: ignore[import-not-found]
+import re._parser as parser  # type: ignore[import-not-found]
+from collections.abc import Iterator
+from typing import Any
+
+from processors.grammar.constraint import Constraint
+
+__all__ = ["sample", "samples_of"]
+
+_MOST = 32  # expressions of one schema
+_LONGEST_PATTERN = 4096  # characters of an expression
+_LONGEST = 64  # characters of a sample
+_TRIED = "a0A-._ @/:b1"  # characters for a set that says what it has not
+_OF_CATEGORY = {ops.CATEGORY_DIGIT: "0", ops.CATEGORY_SPACE: " ", ops.CATEGORY_WORD: "a"}
+
+
+def samples_of(constraint: Constraint) -> tuple[str, ...]:
+    """A text for each expression of a grammar; inside JSON it is written as in a string."""
+    if constraint.kind == "regex":
+        return tuple(filter(None, [sample(constraint.text)]))
+    if constraint.kind != "json_schema":
+        return ()
+    patterns = dict.fromkeys(_patterns(json.loads(constraint.text)))
+    texts = filter(None, map(sample, list(patterns)[:_MOST]))
+    return tuple(json.dumps(text, ensure_ascii=False)[1:-1] for text in texts)
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    """The values of `pattern` anywhere in a schema."""
+    found = [schema]
+    while found:
+        value = found.pop()
+        if isinstance(value, dict):
+            if isinstance(value.get("pattern"), str):
+                yield value["pattern"]
+            found += value.values()
+        elif isinstance(value, list):
+            found += value
+
+
+def sample(pattern: str) -> str | None:
+    """A short text that the expression matches; None if it cannot be read or one of the two is long."""
+    if len(pattern) > _LONGEST_PATTERN:
+        return None
+    try:
+        text = _text(parser.parse(pattern))
+    except (re.error, OverflowError, RecursionError, LookupError):
+        return None
+    return text if text is not None and len(text) <= _LONGEST else None
+
+
+def _text(parts: Any) -> str | None:
+    texts = [_part(kind, value) for kind, value in parts]
+    return None if None in texts else "".join(filter(None, texts))
+
+
+def _part(kind: Any, value: Any) -> str | None:
+    """A text for one part of a parsed expression; None for what is not known."""
+    if kind is ops.LITERAL:
+        return chr(value)
+    if kind is ops.ANY:
+        return "a"
+    if kind in (ops.IN, ops.NOT_LITERAL):
+        items = value if kind is ops.IN else [(ops.NEGATE, None), (ops.LITERAL, value)]
+        return next((sign for sign in (*_named(items), *_TRIED) if _is_in(sign, items)), None)
+    if kind is ops.BRANCH:
+        texts = [text for text in map(_text, value[1]) if text is not None]
+        return min(texts, key=len, default=None)
+    if kind is ops.SUBPATTERN:
+        return _text(value[-1])
+    if kind in (ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT):
+        least, _, inner = value
+        text = _text(inner) if least else ""
+        return None if text is None or len(text) * least > _LONGEST else text * least
+    return "" if kind is ops.AT else None
+
+
+def _named(items: Any) -> Iterator[str]:
+    """Characters that a set names."""
+    for kind, value in items:
+        if kind is ops.LITERAL:
+            yield chr(value)
+        elif kind is ops.RANGE:
+            yield chr(value[0])
+        elif kind is ops.CATEGORY and value in _OF_CATEGORY:
+            yield _OF_CATEGORY[value]
+
+
+def _is_in(sign: str, items: Any) -> bool:
+    is_negated = items[0][0] is ops.NEGATE
+    return any(_has(kind, value, sign) for kind, value in items) != is_negated
+
+
+def _has(kind: Any, value: Any, sign: str) -> bool:
+    if kind is ops.LITERAL:
+        return bool(ord(sign) == value)
+    if kind is ops.RANGE:
+        return bool(value[0] <= ord(sign) <= value[1])
+    return kind is ops.CATEGORY and _OF_CATEGORY.get(value) == sign

@@ -1,0 +1,162 @@
+"""Near the limit of tokens masks keep what leaves room for the document's end, in few tries."""
+
+import json
+
+import pytest
+import torch
+
+from processors.base import Env
+from processors.grammar.backend import load_backend
+from processors.grammar.bits import allowed_ids, words
+from processors.grammar.constraint import Constraint
+from processors.grammar.filling import mask_of
+from processors.grammar.habits import Signs
+from processors.grammar.narrowing import Narrower, Outlook
+from processors.grammar.token_kinds import TokenKinds
+from processors.grammar.work import Work
+from processors.testing import ToyVocabulary
+from tests.processors.grammar.kit import Words, closer_of, json_spot
+
+# What code and markup bring into large vocabularies: a string may hold most of it.
+CODE = tuple(f"{sign}w{number}".encode() for sign in ("{", "],", "[:", "}{,") for number in range(100))
+CROSSING = (b'",', b'", "', b'"}', b'a"}', b'\\"', b"\\u", b'a", "b', b'{"', b"\xc3\xa9", b"\xe6\x97")
+WORDS = Words((*(bytes([byte]) for byte in range(256)), *CODE, *CROSSING))
+TOY = ToyVocabulary()
+BACKENDS = ("xgrammar", "llguidance")
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}, "b": {"type": "array", "items": {"type": "string"}}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+EMAILS = {"type": "array", "items": {"type": "string", "format": "email"}}
+
+
+class Counted:
+    """A matcher that counts what it is tried with."""
+
+    def __init__(self, matcher):
+        self.matcher, self.tries = matcher, 0
+
+    def __getattr__(self, name):
+        return getattr(self.matcher, name)
+
+    def accept(self, token):
+        self.tries += 1
+        return self.matcher.accept(token)
+
+
+class Open:
+    """A document that has begun, near its limit of tokens."""
+
+    def __init__(self, schema, name, begun, vocabulary=WORDS):
+        self.env = Env(len(vocabulary.token_bytes) + 1, vocabulary)
+        backend = load_backend(name, self.env)
+        matcher = backend.compile(Constraint("json_schema", json.dumps(schema), name, 1)).matcher()
+        self.closer = closer_of(backend, self.env)
+        kinds = TokenKinds(vocabulary.token_bytes, self.env.width)
+        self.narrower = Narrower(self.closer, kinds, self.env.width)
+        json_spot(self.closer, matcher, begun)
+        self.mask, _ = mask_of(backend, matcher, words(self.env.width))
+        self.matcher = Counted(matcher)
+        self.spot = self.closer.spot(self.matcher, begun, Signs().after(begun))
+        self.legal = allowed_ids(self.mask, len(vocabulary.token_bytes)).tolist()
+        self.path = self.narrower.shortest(self.spot, 64)
+
+    def narrowed(self, left):
+        mask = self.mask.clone()
+        self.narrower.narrow(mask, self.spot, self.path, left)
+        return allowed_ids(mask, len(self.closer.speller.token_bytes)).tolist()
+
+    def fits_alone(self, token, left):
+        assert self.spot.accept(token)
+        found = self.closer.path(self.spot, left - 1, Work(8000), hint=self.path)
+        self.spot.rollback(1)
+        return found is not None
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("begun", ['{"a":"', '{"a":"some text', '{"a":"", "b":["x"', '{"a":'], ids=str)
+def test_what_goes_is_what_would_go_if_each_token_were_tried(name, begun):
+    on = Open(SCHEMA, name, begun.encode())
+    path = on.path
+    for left in range(len(path), len(path) + 4):
+        before = on.matcher.tries
+        narrowed = on.narrowed(left)
+        between = on.matcher.tries
+        fits = [one for one in on.legal if one == path[0] or on.fits_alone(one, left)]
+        assert narrowed == fits
+        if len(on.legal) > len(CODE):
+            assert 3 * (between - before) < on.matcher.tries - between
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("begun", [b'["', b'["some.b', b'["a@b'], ids=str)
+def test_near_its_end_a_string_with_a_pattern_keeps_only_what_was_tried(name, begun):
+    on = Open(EMAILS, name, begun)
+    path = on.path
+    for left in range(len(path), len(path) + 4):
+        kept = on.narrowed(left)
+        assert path[0] in kept
+        assert all(token == path[0] or on.fits_alone(token, left) for token in kept)
+
+
+def test_far_from_the_end_nothing_goes_and_where_there_is_no_room_neither():
+    on = Open(SCHEMA, "xgrammar", b'{"a":"')
+    assert on.narrowed(200) == on.legal
+    assert on.narrowed(len(on.path) - 1) == on.legal
+
+
+def test_without_a_completion_nothing_goes():
+    on = Open(SCHEMA, "xgrammar", b'{"a":"')
+    on.path = None
+    assert on.narrowed(3) == on.legal
+
+
+def test_a_completion_is_followed_token_by_token():
+    on = Open(EMAILS, "xgrammar", b'["', TOY)
+    outlook, left = on.narrower.start(on.path, 64), 64
+    for number, token in enumerate(on.path):
+        assert on.spot.accept(token)
+        left -= 1
+        outlook = on.narrower.after(outlook, token, lambda: on.spot, 2 + number, left)
+        assert outlook.path == on.path[number + 1 :]
+    assert on.spot.matcher.is_complete()
+
+
+def test_behind_another_token_the_completion_still_fits():
+    on = Open(EMAILS, "xgrammar", b'["a', TOY)
+    (letter,) = TOY.encode("z", special=False)
+    assert on.spot.accept(letter)
+    outlook = on.narrower.after(on.narrower.start(on.path, 60), letter, lambda: on.spot, 3, 59)
+    assert outlook == Outlook(len(on.path), True, on.path)
+    assert not on.narrower.has_given_up
+
+
+def test_far_from_the_limit_the_end_is_looked_at_now_and_then():
+    on = Open(SCHEMA, "xgrammar", b'{"a":"')
+    outlook = on.narrower.start((), 5000)
+    assert outlook == on.narrower.after(outlook, 97, lambda: on.spot, 15, 4985) == Outlook(0)
+    assert on.narrower.after(outlook, 97, lambda: on.spot, 16, 4984) == Outlook(len(on.path))
+
+
+def test_kinds_tell_apart_what_goes_on_differently():
+    kinds = TokenKinds((b"a", b"bc", b'bc"', b'de"', b"7", b"78", b"\xc3", b""), 9)
+    assert groups(kinds.at("string").of) == [{0, 1, 4, 5}, {2, 3}, {6}, {7, 8}]
+    assert groups(kinds.at("pattern").of) == [{0}, {1}, {2, 3}, {4}, {5}, {6}, {7, 8}]
+    assert groups(kinds.at("structure").of) == [{0, 1}, {2, 3}, {4, 5}, {6}, {7, 8}]
+
+
+def groups(of):
+    found = {}
+    for token, kind in enumerate(of.tolist()):
+        found.setdefault(kind, set()).add(token)
+    return list(found.values())
+
+
+def test_the_work_for_a_mask_is_bounded():
+    vocabulary = Words((*(bytes([byte]) for byte in range(256)), *(b"x%dy" % n for n in range(20_000))))
+    on = Open({"type": "string", "pattern": "^[a-z0-9]+x$"}, "xgrammar", b'"a', vocabulary)
+    before = on.matcher.tries
+    assert torch.tensor(on.narrowed(3)).numel() > 0
+    assert on.matcher.tries - before < 10_000
