@@ -65,6 +65,7 @@ class Scope:
     never: set[str] = field(default_factory=set)  # pointers of what nothing satisfies
     left: dict[str, str] = field(default_factory=dict)  # pointer -> why it is left to the final check
     tight: dict[str, str] = field(default_factory=dict)  # pointer -> what is valid, but not generated
+    endless: set[str] = field(default_factory=set)  # pointers of formats that may go on for ever
     any_order: bool = False
     deadline: Deadline = NEVER
     budget: int = 100_000  # nodes that may yet be made

@@ -53,6 +53,7 @@ class Rewritten:
     tight: dict[str, str]
     seen: set[str]
     never: set[str]
+    endless: set[str]
 
 
 def rewrite(
@@ -64,7 +65,7 @@ def rewrite(
         found = _Normal(scope).whole(mark(schema, "", scope))
     except RecursionError:
         raise GiveUp("the schema is too deep") from None
-    return Rewritten(found, scope.notes, scope.left, scope.tight, scope.seen, scope.never)
+    return Rewritten(found, scope.notes, scope.left, scope.tight, scope.seen, scope.never, scope.endless)
 
 
 class _Normal:
