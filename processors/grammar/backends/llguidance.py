@@ -20,8 +20,8 @@ from processors.grammar.backends.base import Ask, Matcher
 from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
 from processors.grammar.backends.capture import caught_lines
 from processors.grammar.backends.fill import allows_text, fill_by_position
+from processors.grammar.backends.json_lark import as_lark, json_options
 from processors.grammar.backends.slow_tokens import Pace
-from processors.grammar.json_lark import as_lark, json_options
 
 __all__ = ["LIMITS", "LLGuidanceBackend", "LLGuidanceGrammar", "LLGuidanceMatcher"]
 
