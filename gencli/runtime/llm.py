@@ -32,8 +32,8 @@ from processors.rng import derive
 
 __all__ = ["LLM"]
 
-Message = Mapping[str, str]
-Params = SamplingParams | Sequence[SamplingParams] | None
+_Message = Mapping[str, str]
+_Params = SamplingParams | Sequence[SamplingParams] | None
 _KEYS = frozenset(
     {entry.key for entry in OPTIONS if entry.section == "Model"} - {"model", "download", "offline"}
 ) | {"draft", "contrast", "grammar_timeout"}  # fmt: skip
@@ -90,11 +90,11 @@ class LLM:
         return (*self._notices, *self._engine.notices)
 
     @overload
-    def generate(self, prompts: str, params: Params = None, **values: Any) -> Completion: ...
+    def generate(self, prompts: str, params: _Params = None, **values: Any) -> Completion: ...
     @overload
-    def generate(self, prompts: Sequence[str], params: Params = None, **values: Any) -> list[Completion]: ...
+    def generate(self, prompts: Sequence[str], params: _Params = None, **values: Any) -> list[Completion]: ...
     def generate(
-        self, prompts: str | Sequence[str], params: Params = None, **values: Any
+        self, prompts: str | Sequence[str], params: _Params = None, **values: Any
     ) -> Completion | list[Completion]:
         """The completions of the prompts, in their order; of one prompt its own.
 
@@ -109,27 +109,27 @@ class LLM:
         return found[0] if isinstance(prompts, str) else found
 
     @overload
-    def chat(self, messages: Sequence[Message], params: Params = None, **values: Any) -> Completion: ...
+    def chat(self, messages: Sequence[_Message], params: _Params = None, **values: Any) -> Completion: ...
     @overload
     def chat(
-        self, messages: Sequence[Sequence[Message]], params: Params = None, **values: Any
+        self, messages: Sequence[Sequence[_Message]], params: _Params = None, **values: Any
     ) -> list[Completion]: ...
     def chat(
-        self, messages: Sequence[Any], params: Params = None, **values: Any
+        self, messages: Sequence[Any], params: _Params = None, **values: Any
     ) -> Completion | list[Completion]:
         """The answers to conversations, or to one: messages with `role` and `content` each.
 
         They are put into the model's chat template; ModelError if it has none.
         """
         is_one = bool(messages) and isinstance(messages[0], Mapping)
-        several: list[Sequence[Message]] = [messages] if is_one else list(messages)
+        several: list[Sequence[_Message]] = [messages] if is_one else list(messages)
         jobs = self._ready([""] * len(several), params, values, is_chat=True)
         texts = [self._rendered(one, job) for one, job in zip(several, jobs, strict=True)]
         ids = [tuple(self.tokenizer.encode(text, special=False)) for text in texts]
         found = self._completions(texts, jobs, ids)
         return found[0] if is_one else found
 
-    def stream(self, prompts: str | Sequence[str], params: Params = None, **values: Any) -> Iterator[Event]:
+    def stream(self, prompts: str | Sequence[str], params: _Params = None, **values: Any) -> Iterator[Event]:
         """The events of generating, as they come: Token, Reading, Finish and Error.
 
         `event.request` is the number of the prompt, from "0" on, `event.sample` that of the sample. A stream
@@ -153,7 +153,7 @@ class LLM:
         self.close()
 
     def _ready(
-        self, texts: Sequence[str], params: Params, values: Mapping[str, Any], *, is_chat: bool = False
+        self, texts: Sequence[str], params: _Params, values: Mapping[str, Any], *, is_chat: bool = False
     ) -> list[Job]:
         """The job of each prompt, with its grammar compiled."""
         is_one = params is None or isinstance(params, SamplingParams)
@@ -168,7 +168,7 @@ class LLM:
             self._notices |= dict.fromkeys(notices(job, [text]))
         return [self._grammars.ready(job) for job in jobs]
 
-    def _rendered(self, messages: Sequence[Message], job: Job) -> str:
+    def _rendered(self, messages: Sequence[_Message], job: Job) -> str:
         has_system = bool(messages) and messages[0].get("role") in ("system", "developer")
         before = [{"role": "system", "content": job.system}] if job.system and not has_system else []
         tools = list(job.structure.tools) if job.structure else []
