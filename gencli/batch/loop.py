@@ -14,7 +14,7 @@ from gencli.config.jobs import Jobs
 from gencli.core.events import Error, Event, Finish, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.results.prompt_progress import PromptProgress
-from gencli.runtime.attempts import Attempts
+from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.job_grammars import Grammars
 from gencli.text.tokenizer import Tokenizer
 
@@ -50,7 +50,7 @@ class Loop:
         *,
         ahead: int,
     ) -> None:
-        self._engine, self._attempts, self._tokenizer = engine, Attempts(engine), tokenizer
+        self._engine, self._attempts, self._tokenizer = engine, RetryingEngine(engine), tokenizer
         self._jobs, self._grammars, self._judge = jobs, grammars, judge
         self._ahead = ahead
         self._open: dict[str, _Open] = {}

@@ -16,12 +16,12 @@ from gencli.engine.samples import Samples
 from gencli.engine.scheduler import Choosing, Scheduler
 from gencli.engine.sequence import Sequence, Taken, reading
 from gencli.engine.speculation import Clock, Speculation
-from gencli.engine.step_result import Chosen
+from gencli.engine.step_result import StepResult
 from gencli.errors import GenerationError, is_out_of_memory
 from gencli.models.base import ModelRunner
 from gencli.models.files.vocabulary import end_ids
 from gencli.speculative.base import Drafter
-from gencli.speculative.engine_drafter import every_drafter
+from gencli.speculative.engine_drafter import make_engine_drafter
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.errors import ProcessorsError
@@ -76,7 +76,7 @@ class Engine:
         self.pipeline = Pipeline(env, self._registry)
         self._sampler = Sampler()
         self._verifier = Verifier(self._sampler)
-        every = every_drafter(drafter, self.pipeline, self._sampler, self._history)
+        every = make_engine_drafter(drafter, self.pipeline, self._sampler, self._history)
         self._speculation = Speculation(every, self.pipeline, self._registry, spec, clock=clock)
         self.notices = self.pipeline.notices  # one list: both add to it
         self.notices += every.notices
@@ -145,10 +145,10 @@ class Engine:
                 raise
             is_full = True
         if is_full:  # out of the block, where no traceback holds tensors any more
-            return events + self._retreat()
+            return events + self._preempt_all()
         return events + (self._decide(chosen) if chosen else [])
 
-    def _choose(self) -> Chosen | None:
+    def _choose(self) -> StepResult | None:
         """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
         self.occupancy = len(self._scheduler.running) / self.limit
         step = self._scheduler.plan(self._speculation.propose, self._companions.is_behind)
@@ -166,13 +166,13 @@ class Engine:
             return None
         proposal = self._speculation.proposal(choosing)
         verified = self._verifier(self.pipeline(logits, rows), rows, proposal)
-        chosen = Chosen.read(choosing, own, logits, rows, verified)
+        chosen = StepResult.read(choosing, own, logits, rows, verified)
         self._speculation.verified(step.plan)
         return chosen
 
-    def _retreat(self) -> list[Event]:
+    def _preempt_all(self) -> list[Event]:
         """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""
-        ran, lanes = self._scheduler.retreat()
+        ran, lanes = self._scheduler.preempt_all()
         for sequence in ran:
             self._forget(sequence.slot)
             sequence.restart(text_stream(sequence.request, self._tokenizer, self.eos_ids))
@@ -221,7 +221,7 @@ class Engine:
             self._companions.admit(sequence)
         return events
 
-    def _decide(self, chosen: Chosen) -> list[Event]:
+    def _decide(self, chosen: StepResult) -> list[Event]:
         """From a step's choices to committed tokens and events."""
         events: list[Event] = []
         kept: list[tuple[Sequence, Taken]] = []
@@ -230,7 +230,7 @@ class Engine:
         for (sequence, run), tokens, logprobs in each:
             self._speculation.observe(sequence, proposed=len(run), accepted=len(tokens) - 1)
             good = [token for token in tokens if token >= 0]
-            followed = self.pipeline.follow(sequence.slot, good)
+            followed = self.pipeline.preview(sequence.slot, good)
             taken, error = sequence.take(good, followed, now=now)
             sequence.logprob += sum(logprobs[: len(taken.ids)])
             if sequence.cut:

@@ -22,7 +22,7 @@ from gencli.engine.engine import Engine
 from gencli.errors import UsageError
 from gencli.plugins.registry import make_registry
 from gencli.results.completion import Completion
-from gencli.runtime.attempts import Attempts
+from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import grammar_env, make_compiler
 from gencli.runtime.job_grammars import Grammars
 from gencli.runtime.models import load
@@ -69,7 +69,7 @@ class LLM:
         self._loaded = load(replace(model_choice(self.settings), companions=True))
         self._compiler = make_compiler(grammar_env(self._loaded), self.settings["grammar_timeout"])
         self._engine = make_engine(self._loaded, self.settings, self._compiler, registry=registry)
-        self._attempts, self._grammars = Attempts(self._engine), Grammars(self._compiler)
+        self._attempts, self._grammars = RetryingEngine(self._engine), Grammars(self._compiler)
         self._jobs = Jobs(self.settings, params_layer)
         self._num_requests, self._is_busy = 0, False
         self._notices: dict[str, None] = {}

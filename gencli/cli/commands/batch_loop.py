@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from gencli.batch.loop import Loop
 from gencli.cli.commands.batch_rows import make_judge
 from gencli.cli.commands.generate import load_model, model_identity
-from gencli.cli.terminal.render import Voice
+from gencli.cli.terminal.render import Stderr
 from gencli.config.jobs import Jobs
 from gencli.config.settings import Settings
 from gencli.runtime.grammars import grammar_env, make_compiler
@@ -22,7 +22,7 @@ _AHEAD = 4  # times the samples that run at once are in the engine
 
 @contextmanager
 def open_loop(
-    jobs: Jobs, settings: Settings, *, is_chat: bool, are_guided: bool, keep_input: bool, voice: Voice
+    jobs: Jobs, settings: Settings, *, is_chat: bool, are_guided: bool, keep_input: bool, voice: Stderr
 ) -> Iterator[Loop]:
     """The model, and the loop that runs rows on it in this process.
 

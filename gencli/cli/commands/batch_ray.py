@@ -15,7 +15,7 @@ from gencli.batch.overrides import row_jobs
 from gencli.batch.prepare import Batch
 from gencli.cli.commands.batch_loop import open_loop
 from gencli.cli.terminal.quiet import quiet_libraries
-from gencli.cli.terminal.render import Voice
+from gencli.cli.terminal.render import Stderr
 from gencli.config.settings import FLAG, Layer, resolve
 from gencli.errors import UsageError
 from gencli.plugins.registry import make_registry
@@ -37,7 +37,7 @@ class _Orders:
     are_guided: bool
 
 
-class _Recorder(Voice):
+class _Recorder(Stderr):
     """Nobody reads the stderr of a worker: what it would say are notices of its engine."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Recorder(Voice):
 
 
 @contextmanager
-def open_pool(batch: Batch, voice: Voice, *, is_chat: bool) -> Iterator[RowEngine]:
+def open_pool(batch: Batch, voice: Stderr, *, is_chat: bool) -> Iterator[RowEngine]:
     """Workers on Ray that have loaded their models. Raises UsageError where Ray lacks what they need."""
     plan, settings = batch.plan, batch.settings
     workers = plan["workers"] or _WORKERS
