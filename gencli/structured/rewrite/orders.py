@@ -14,7 +14,7 @@ from gencli.structured.rewrite.words import listed
 from processors.grammar.backends.bag import MAX_BOUND, MAX_COUNT, MAX_ONCE, MAX_UNCOUNTED
 from processors.grammar.backends.json_lark import MARK
 
-__all__ = ["MAX_BRANCHED", "MAX_PATTERNS", "in_branches", "marked", "names_apart"]
+__all__ = ["MAX_BRANCHED", "in_branches", "marked", "names_apart"]
 
 MAX_BRANCHED = 4  # properties: 24 branches; with 5 a compile takes 30 times as long as in one order
 _MAX_PATTERNS = 8  # of names
