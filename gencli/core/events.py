@@ -104,13 +104,13 @@ def _sums(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 class Finish:
     """A sample is complete. `text` is all of it: the joined Token texts.
 
-    `cached_tokens` of the prompt were in memory, from the session before or from a prompt that begins alike;
-    the rest was read.
-    `document` says where the text stands in its grammar (see processors.base.GrammarStatus); None without one.
-    `verdict` is what the text was found to be, where something was asked of it; `text` is then the result
-    alone, without the thinking before it. `drafted` is None where no drafts were wanted. `candidates` are all
-    texts that it was chosen from, the best first, and `score` is its own; without a choice there are none,
-    and `logprob` is not known.
+    `cached_tokens`: prompt tokens found in the prefix cache or in the session's lane.
+    `document`: position in the grammar (see processors.base.GrammarStatus); None without a grammar.
+    `verdict`: result of validating the text against the requested structure; None if none was requested.
+    With a verdict, `text` is the result alone, without the thinking before it.
+    `drafted`: draft statistics; None without drafts.
+    `candidates`: all texts of a beam search or best-of choice, the best first; `score` is this text's own.
+    Without such a choice `candidates` is empty, `score` is None and `logprob` is not computed.
     """
 
     request: str

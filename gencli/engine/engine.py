@@ -204,8 +204,8 @@ class Engine:
         for sequence in self._scheduler.admit():
             request, slot = sequence.request, sequence.slot
             sequence.started = time.monotonic()
-            if sequence.fed:
-                self._runner.keep(slot, sequence.fed)
+            if sequence.num_computed_tokens:
+                self._runner.keep(slot, sequence.num_computed_tokens)
             else:
                 self._runner.release(slot)  # of what another sequence left there
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
@@ -260,9 +260,9 @@ class Engine:
             self.pipeline.commit(sequence.slot, taken.ids)
             if self._scheduler.rewind(sequence):
                 self._runner.release(sequence.slot)
-            elif sequence.fed > len(sequence) - 1:  # rejected drafts
-                sequence.fed = len(sequence) - 1
-                self._runner.keep(sequence.slot, sequence.fed)
+            elif sequence.num_computed_tokens > len(sequence) - 1:  # rejected drafts
+                sequence.num_computed_tokens = len(sequence) - 1
+                self._runner.keep(sequence.slot, sequence.num_computed_tokens)
 
     def _release(self, sequence: Sequence) -> None:
         for lane in self._scheduler.release(sequence):

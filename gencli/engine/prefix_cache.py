@@ -81,7 +81,7 @@ class PrefixCache:
                 self.begin(sequence)
             elif self._holds(match):
                 forks.append(Fork(match.lane, sequence.slot, match.length))
-                sequence.fed = sequence.cached = match.length
+                sequence.num_computed_tokens = sequence.num_cached_tokens = match.length
                 self.begin(sequence)
             elif not self._can_rollback:
                 self._awaited.add(sequence.prompt[:-1])
@@ -90,15 +90,15 @@ class PrefixCache:
     def prefill_end(self, sequence: Sequence) -> int:
         """How far the sequence may be fed now."""
         if not self.has_begun(sequence):
-            return sequence.fed
+            return sequence.num_computed_tokens
         shared = len(sequence.prompt) - 1
-        is_awaited = sequence.fed < shared and sequence.prompt[:-1] in self._awaited
+        is_awaited = sequence.num_computed_tokens < shared and sequence.prompt[:-1] in self._awaited
         return shared if is_awaited else len(sequence)
 
     def _holds(self, match: Match) -> bool:
         sequence = self._begun.get(match.lane)
-        return sequence is None or sequence.fed >= match.length
+        return sequence is None or sequence.num_computed_tokens >= match.length
 
     def _is_at(self, lane: int, length: int) -> bool:
         """Whether a lane of a model that cannot forget reads just these tokens and no more yet."""
-        return len(self._prompts[lane]) == length and self._begun[lane].fed <= length
+        return len(self._prompts[lane]) == length and self._begun[lane].num_computed_tokens <= length

@@ -40,15 +40,17 @@ class Step:
 class Scheduler:
     """Decides who runs. A sequence keeps its slot, which is also its KV lane, until it is done.
 
-    What slots hold without a sequence is for `Slots`, which prompts are read once for several sequences
-    for `PrefixCache`, who may overtake whom for `LookAhead`. `limit` is how many sequences run at once: as many
-    as there are slots, until the memory said no.
+    `Slots` owns the idle slots, `PrefixCache` shares prompt prefixes, `LookAhead` orders the queue.
+    `limit` is the number of sequences that may run at once: `max_batch`, halved after each out-of-memory.
 
-    Running sequences decode in every step; what is left of the token budget goes to prompt chunks, so
-    that a long prompt does not stall its neighbours, and to drafts. No step feeds more than `step_tokens`
-    but for one token a sequence, and up to 64 that its companion lacks of a prompt when it first chooses:
-    drafts are cut, or where that would change a text, chunks are smaller and sequences wait for a step.
-    `rope_switches` are those of the model's spec.
+    Each step feeds at most `step_tokens` tokens (chunked prefill), in this order:
+    - decoding: one token of every running sequence;
+    - prompt chunks: what decoding and drafts leave, at least a quarter of the budget if decoding leaves it;
+    - draft tokens: cut to the rest. Where cutting would change a text (`Request.drafts_decide`), chunks
+      shrink and sequences take turns instead.
+    Two exceptions may exceed the budget: one token per sequence, and up to 64 prompt tokens that an
+    unconditional sequence still lacks when its sample first chooses a token.
+    `rope_switches` is ModelSpec.rope_switches.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Scheduler:
     def admit(self) -> list[Sequence]:
         """Give slots to waiting sequences.
 
-        The first `fed` tokens in the lane are the sequence's own, and all else there is to be forgotten.
+        The first `num_computed_tokens` tokens of its lane are its own; the caller truncates the rest.
         """
         self._fill()
         if not self._has_room():
@@ -110,9 +112,9 @@ class Scheduler:
             self._fill()
             sequence.rope = self._rope(sequence)
             shared = self._sharing.best(sequence.prompt).length
-            sequence.slot, sequence.fed = self._slots.take(sequence, at_least=shared)
-            sequence.cached = sequence.fed
-            if sequence.fed:
+            sequence.slot, sequence.num_computed_tokens = self._slots.take(sequence, at_least=shared)
+            sequence.num_cached_tokens = sequence.num_computed_tokens
+            if sequence.num_computed_tokens:
                 self._sharing.begin(sequence)
             self.running.append(sequence)
             admitted.append(sequence)
@@ -138,7 +140,7 @@ class Scheduler:
         if sequence.rope == self._rope(sequence):
             return False
         self._sharing.leave(sequence)
-        sequence.rope, sequence.fed = self._rope(sequence), 0
+        sequence.rope, sequence.num_computed_tokens = self._rope(sequence), 0
         self._sharing.begin(sequence)
         return True
 
@@ -184,7 +186,7 @@ class Scheduler:
 
         Those whose drafts must not be cut take turns where they do not all fit: that changes no text.
         """
-        able = [s for s in self.running if len(s) - s.fed == 1 and not is_held(s)]
+        able = [s for s in self.running if len(s) - s.num_computed_tokens == 1 and not is_held(s)]
         spans = [(s, len(s)) for s in able if not s.request.drafts_decide]
         left, late = self._left(spans), list[Sequence]()
         if len(able) < len(self.running):
@@ -206,7 +208,7 @@ class Scheduler:
             budget = max(budget - self.step_tokens // 4, 1)  # for what they wait for
         for sequence in self.running:
             last = len(sequence) - is_held(sequence)
-            start, end = sequence.fed, min(self._sharing.prefill_end(sequence), last)
+            start, end = sequence.num_computed_tokens, min(self._sharing.prefill_end(sequence), last)
             if budget < 1 or start == end or len(sequence) - start == 1:
                 continue
             end = min(end, start + budget)
@@ -228,5 +230,11 @@ class Scheduler:
 def _feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:
     """What is fed up to this token; drafts come behind the last one only."""
     wanted = 1 + len(drafts) if end == len(sequence) else 0
-    tokens = sequence.tokens(sequence.fed, end) + drafts
-    return Feed(sequence.slot, sequence.fed, tokens, wanted, text_length=0 if wanted else len(sequence))
+    tokens = sequence.tokens(sequence.num_computed_tokens, end) + drafts
+    return Feed(
+        sequence.slot,
+        sequence.num_computed_tokens,
+        tokens,
+        wanted,
+        text_length=0 if wanted else len(sequence),
+    )

@@ -30,9 +30,9 @@ class Taken:
 class Sequence:
     """One sample of a request: its place in the engine and what it has produced.
 
-    `fed` counts the tokens that its KV lane holds; the last committed token is always still to be fed. They
-    were read with the rotary factors `rope` (see rope_factors).
-    `context` is the most tokens that prompt and output may have.
+    `num_computed_tokens`: tokens in its KV lane, computed with the rotary factors `rope` (see rope_factors).
+    The last committed token is never among them: the next step feeds it.
+    `context`: maximum number of prompt and output tokens.
     Times are seconds of a monotonic clock.
     """
 
@@ -44,9 +44,9 @@ class Sequence:
     context: int
     number: int = 0  # in the order of submission
     slot: int = -1
-    fed: int = 0
+    num_computed_tokens: int = 0
     rope: int = 0
-    cached: int = 0  # tokens of the prompt that were found in a lane, its own or another
+    num_cached_tokens: int = 0  # prompt tokens whose KV was found in a lane, its own or another
     output: list[int] = field(default_factory=list)
     finish: Reason | None = None
     cut: str = ""  # the limit that was reached, while it is open how the text ends
@@ -138,7 +138,7 @@ class Sequence:
 
     def restart(self, stream: TextStream) -> None:
         """Back to the prompt, without a slot. What events have told of will be made again, not told again."""
-        self.stream, self.slot, self.fed, self.cached = stream, -1, 0, 0
+        self.stream, self.slot, self.num_computed_tokens, self.num_cached_tokens = stream, -1, 0, 0
         self.output, self._texts, self.logprob = [], [], 0.0
         self.finish, self.cut, self.document = None, "", None
 
@@ -170,7 +170,7 @@ class Sequence:
             prompt_tokens=len(self.prompt),
             completion_tokens=len(self.output),
             timings=Timings(prefill=first - started, decode=now - first, first_token=first - self.submitted),
-            cached_tokens=self.cached,
+            cached_tokens=self.num_cached_tokens,
             document=self.document,
             logprob=self.logprob,
             drafted=self.drafted,
@@ -180,7 +180,7 @@ class Sequence:
 def reading(sequences: Iterable[Sequence]) -> list[Event]:
     """How far each of these is with its prompt, as long as much of that is to be read yet."""
     return [
-        Reading(sequence.request.id, sequence.sample, sequence.fed, len(sequence.prompt))
+        Reading(sequence.request.id, sequence.sample, sequence.num_computed_tokens, len(sequence.prompt))
         for sequence in sequences
-        if len(sequence.prompt) - sequence.fed > _LONG
+        if len(sequence.prompt) - sequence.num_computed_tokens > _LONG
     ]

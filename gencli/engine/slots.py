@@ -64,12 +64,12 @@ class Slots:
         """Take the slot of a sequence back; the slots whose lanes are to be emptied."""
         slot, session = sequence.slot, sequence.request.session
         # Beyond the last token but one there may be rejected drafts.
-        tokens = sequence.tokens(0, min(sequence.fed, len(sequence) - 1))
+        tokens = sequence.tokens(0, min(sequence.num_computed_tokens, len(sequence) - 1))
         freed = []
         if session:
             if (parked := self._parked.pop(session, None)) is not None:
                 freed = [parked.slot]
-            self._parked[session] = _Parked(slot, tokens, sequence.fed, sequence.rope)
+            self._parked[session] = _Parked(slot, tokens, sequence.num_computed_tokens, sequence.rope)
         elif self._stays_warm and tokens:
             self.warm.add(slot, tokens, sequence.rope)
             self._age[slot] = None

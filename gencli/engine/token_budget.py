@@ -27,7 +27,7 @@ def span_cost(sequence: Sequence, end: int) -> int:
 
     Those are the drafts that decide their text; others are welcome where there is room.
     """
-    request, count = sequence.request, end - sequence.fed
+    request, count = sequence.request, end - sequence.num_computed_tokens
     if end < len(sequence):
         return count
     drafts = (request.num_drafts or 0) if request.drafts_decide else 0
