@@ -130,7 +130,7 @@ class BeamLoop:
         fed = [(beam, feed) for search in self._running for beam, feed in self._feeds(search)]
         if not fed:
             return
-        slots = [feed.lane for _, feed in fed if feed.wanted]
+        slots = [feed.lane for _, feed in fed if feed.num_logits]
         rows = self._pipeline.prepare(Rows.build(self._slots.history, slots)) if slots else None
         logits = self._runner.forward(StepPlan(tuple(feed for _, feed in fed)))
         for beam, feed in fed:
@@ -155,18 +155,9 @@ class BeamLoop:
         """What each beam feeds: its newest token, or the next chunk of the prompt."""
         for beam in search.running:
             end = min(len(beam), beam.num_computed_tokens + self._step_tokens)
-            wanted = int(end == len(beam))
-            text_length = 0 if wanted else len(beam)
-            yield (
-                beam,
-                Feed(
-                    beam.slot,
-                    beam.num_computed_tokens,
-                    beam.tokens(beam.num_computed_tokens, end),
-                    wanted,
-                    text_length,
-                ),
-            )
+            num_logits = int(end == len(beam))
+            start, text_length = beam.num_computed_tokens, 0 if num_logits else len(beam)
+            yield beam, Feed(beam.slot, start, beam.tokens(start, end), num_logits, text_length)
 
     def _decide(self, search: Search, candidates: Ranked) -> list[Event]:
         """One search's step, from candidates to beams in their slots; its events if it is over."""

@@ -67,13 +67,13 @@ class _Companion:
         """Tokens that are to be fed yet."""
         return len(self) - (len(self.lane.tokens) if self.has_begun else 0)
 
-    def part(self, end: int, drafts: tuple[int, ...] = (), *, wanted: int = 0) -> Part:
-        """What feeds it up to a place, and drafts behind that."""
+    def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> Part:
+        """The feed of its tokens up to `end`, followed by the draft tokens."""
         start, size = len(self.lane.tokens), len(self.prompt)
         output = self.sequence.output[max(0, start - size) : max(0, end - size)]
         tokens = (*self.prompt[start:end], *output, *drafts)
-        text_length = 0 if wanted else len(self)
-        feed = Feed(self.lane.number, start, tokens, wanted, text_length=text_length)
+        text_length = 0 if num_logits else len(self)
+        feed = Feed(self.lane.number, start, tokens, num_logits, text_length=text_length)
         return Part(self.sequence, self.lane.runner, feed, self.lane.tokens)
 
 
@@ -186,7 +186,7 @@ class Companions:
             companion.lane.shorten(len(companion) - 1)  # rejected drafts
             if slot in choosing:
                 self._begin(companion)
-                part = companion.part(len(companion), choosing[slot], wanted=1 + len(choosing[slot]))
+                part = companion.part(len(companion), choosing[slot], num_logits=1 + len(choosing[slot]))
                 left[part.runner] -= len(part.feed.tokens)
                 yield part
         budgets = {runner: max(tokens, 1) for runner, tokens in left.items()}

@@ -50,7 +50,7 @@ class Pairing:
             if not feeds and not parts:
                 continue
             plan = StepPlan((*feeds, *(part.feed for part in parts)))
-            counts = [self.step.plan.num_rows if feeds else 0, *(part.feed.wanted for part in parts)]
+            counts = [self.step.plan.num_rows if feeds else 0, *(part.feed.num_logits for part in parts)]
             first, *rest = torch.split(runner.forward(plan), counts)
             own = first if feeds else own
             companions |= {part.sequence.slot: rows for part, rows in zip(parts, rest, strict=True)}

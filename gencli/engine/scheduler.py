@@ -34,7 +34,7 @@ class Step:
     def choosing(self) -> Choosing:
         """The sequences whose next token this step decides, with their drafts."""
         pairs = zip(self.sequences, self.plan.feeds, strict=True)
-        return [(sequence, feed.drafts) for sequence, feed in pairs if feed.wanted]
+        return [(sequence, feed.drafts) for sequence, feed in pairs if feed.num_logits]
 
 
 class Scheduler:
@@ -228,13 +228,8 @@ class Scheduler:
 
 
 def _feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:
-    """What is fed up to this token; drafts come behind the last one only."""
-    wanted = 1 + len(drafts) if end == len(sequence) else 0
-    tokens = sequence.tokens(sequence.num_computed_tokens, end) + drafts
-    return Feed(
-        sequence.slot,
-        sequence.num_computed_tokens,
-        tokens,
-        wanted,
-        text_length=0 if wanted else len(sequence),
-    )
+    """The feed of the tokens up to `end`; drafts follow only the last committed token."""
+    start, is_prefill = sequence.num_computed_tokens, end < len(sequence)
+    num_logits = 0 if is_prefill else 1 + len(drafts)
+    tokens = sequence.tokens(start, end) + drafts
+    return Feed(sequence.slot, start, tokens, num_logits, text_length=len(sequence) if is_prefill else 0)

@@ -133,8 +133,8 @@ class Speculation:
         """The tokens of the step are chosen and known."""
         step = self._step
         step.seconds, step.work = self._clock() - step.began, self._work() - step.work
-        step.lanes = sum(feed.wanted > 0 for feed in plan.feeds)
-        step.is_measured = all(feed.wanted == len(feed.tokens) for feed in plan.feeds)
+        step.lanes = sum(feed.num_logits > 0 for feed in plan.feeds)
+        step.is_measured = all(feed.num_logits == len(feed.tokens) for feed in plan.feeds)
         step.is_plain = step.is_measured and not any(feed.drafts for feed in plan.feeds)
 
     def observe(self, sequence: Sequence, *, proposed: int, accepted: int) -> None:

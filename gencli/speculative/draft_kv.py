@@ -148,7 +148,7 @@ class DraftLanes:
                 continue
             start = len(lane.tokens)
             part = tuple(ask.tokens[start : min(start + left, len(ask.tokens) - 1)])
-            feeds.append(Feed(ask.slot, start, part, wanted=0, text_length=len(ask.tokens)))
+            feeds.append(Feed(ask.slot, start, part, num_logits=0, text_length=len(ask.tokens)))
             reading.add(id(lane.request))
             left -= len(part)
         if feeds:

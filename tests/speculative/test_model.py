@@ -67,7 +67,7 @@ def test_a_long_prompt_is_read_in_chunks_before_it_drafts():
     sizes = [sum(len(feed.tokens) for feed in feeds) for feeds in runner.feeds]
     assert max(sizes) <= 512
     assert sizes[:2] == [512, 512]
-    assert all(feed.wanted == 0 for feed in runner.feeds[0])
+    assert all(feed.num_logits == 0 for feed in runner.feeds[0])
 
 
 def test_samples_of_one_request_copy_what_one_has_read():
