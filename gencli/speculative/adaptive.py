@@ -49,7 +49,7 @@ class AdaptiveDrafter(Drafter):
 
     def __init__(self, inner: Drafter, *, clock: Clock, name: str = "") -> None:
         self._inner, self._name, self._clock = inner, name, clock
-        self.passes, self.notices = inner.passes, inner.notices
+        self.is_autoregressive, self.notices = inner.is_autoregressive, inner.notices
         self._slots: dict[int, _Slot] = {}
         self._costs, self._acceptance = Costs(), Acceptance(weight=3, fading=0.99)
         self._lanes = 0
@@ -120,7 +120,7 @@ class AdaptiveDrafter(Drafter):
         if plain is None:
             return
         drafts = step.drafted / step.lanes
-        passes = max(self._longest, 1) if self.passes else 1
+        passes = max(self._longest, 1) if self.is_autoregressive else 1
         if step.drafted:
             self._costs.add_verify(drafts, step.seconds / plain - 1, longest=max(self._longest, 1))
         # A pass whose draft is too improbable to be proposed takes as long as any.
@@ -177,7 +177,7 @@ class AdaptiveDrafter(Drafter):
     def _gain(self, lengths: Mapping[int, int], rates: Mapping[int, float], lanes: int) -> float:
         """The speed with so many drafts against a plain step's, texts without drafts included."""
         tokens = sum(tokens_per_step(rates[slot], length) - 1 for slot, length in lengths.items())
-        draft = (self._costs.draft or 0.0) * (max(lengths.values()) if self.passes else 1)
+        draft = (self._costs.draft or 0.0) * (max(lengths.values()) if self.is_autoregressive else 1)
         cost = 1 + draft + self._costs.verify(sum(lengths.values()) / lanes)
         return (1 + tokens / lanes) / cost
 

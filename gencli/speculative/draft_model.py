@@ -22,7 +22,7 @@ class ModelDrafter(Drafter):
     it reads, and when, is for its lanes (see DraftLanes).
     """
 
-    passes = True
+    is_autoregressive = True
 
     def __init__(self, runner: ModelRunner) -> None:
         self._lanes = DraftLanes(runner)

@@ -29,9 +29,9 @@ class FallbackDrafter(Drafter):
         """Whether any of them does."""
         return any(drafter.handles(request) for drafter in self._drafters)
 
-    def passes_for(self, request: Request) -> bool:
+    def is_autoregressive_for(self, request: Request) -> bool:
         """Whether any of them may have such drafts for it."""
-        return any(drafter.passes_for(request) for drafter in self._drafters)
+        return any(drafter.is_autoregressive_for(request) for drafter in self._drafters)
 
     def admit(self, slot: int, request: Request) -> None:
         """Tell those that handle the request."""

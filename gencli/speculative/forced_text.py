@@ -73,7 +73,7 @@ class ForcedTextDrafter(Drafter):
             pairs = self._pipeline.likely(ask.slot)
         else:
             run = self._pipeline.likely(ask.slot, self._chooser.noise(ask.slot))
-            least = 1.0 if self._other.passes_for(request) else price
+            least = 1.0 if self._other.is_autoregressive_for(request) else price
             pairs = tuple(takewhile(lambda pair: pair[1] == 1 or pair[1] >= least, run))
         pairs = pairs[: ask.most]
         self._said[ask.slot] = tuple(chance for _, chance in pairs)

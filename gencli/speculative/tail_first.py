@@ -33,7 +33,7 @@ class TailFirstDrafter(Drafter):
     """
 
     def __init__(self, inner: Drafter) -> None:
-        self._inner, self.passes, self.notices = inner, inner.passes, inner.notices
+        self._inner, self.is_autoregressive, self.notices = inner, inner.is_autoregressive, inner.notices
         self._texts: dict[int, _Text] = {}
         self._acceptance = Acceptance(weight=4, fading=0.98)
 

@@ -46,7 +46,7 @@ class TextModelDrafter(Drafter):
     them.
     """
 
-    passes = True
+    is_autoregressive = True
 
     def __init__(self, runner: ModelRunner, translation: Translation, notice: str = "") -> None:
         self._lanes, self._translation = DraftLanes(runner), translation

@@ -36,7 +36,7 @@ class TimedRunner(FakeRunner):
 class TimedDrafter(Drafter):
     """Knows the texts; of its drafts a share is right, one after the other. Each pass takes `cost`."""
 
-    passes = True
+    is_autoregressive = True
 
     def __init__(self, answers, clock, *, right=1.0, cost=0.1):
         self._answers, self._clock, self.right, self._cost = answers, clock, right, cost
