@@ -103,7 +103,7 @@ def test_texts_with_a_fixed_number_of_drafts_are_read_at_once():
     assert draft.fed[:3] == [512, 512, SIZE - 1024 + 1]
 
 
-def test_a_text_that_was_left_for_long_is_glanced_at_again():
+def test_a_text_that_was_left_for_long_is_drafted_from_its_tail_again():
     _, _, draft = run(Wrong, max_tokens=1500)
     assert draft.fed.count(16) > 1
     assert max(draft.fed) == 16
