@@ -179,20 +179,20 @@ class Companions:
 
     def _parts(self, step: Step) -> Iterator[Part]:
         """Those whose samples choose follow them; others read on while the budget lasts."""
-        choosing = {sequence.slot: drafts for sequence, drafts in step.choosing}
+        sampled = {sequence.slot: drafts for sequence, drafts in step.sampled}
         left = dict.fromkeys(self._runners.values(), self._budget)
         left[self._runner] -= step.plan.num_tokens
         for slot, companion in self._of.items():
             companion.lane.shorten(len(companion) - 1)  # rejected drafts
-            if slot in choosing:
+            if slot in sampled:
                 self._begin(companion)
-                part = companion.part(len(companion), choosing[slot], num_logits=1 + len(choosing[slot]))
+                part = companion.part(len(companion), sampled[slot], num_logits=1 + len(sampled[slot]))
                 left[part.runner] -= len(part.feed.tokens)
                 yield part
         budgets = {runner: max(tokens, 1) for runner, tokens in left.items()}
         for slot, companion in self._of.items():
             runner = companion.lane.runner
-            if slot in choosing or not budgets[runner] or companion.lag < 2:
+            if slot in sampled or not budgets[runner] or companion.lag < 2:
                 continue
             if companion.has_begun or not self._is_read(companion):
                 self._begin(companion)

@@ -13,7 +13,7 @@ from gencli.core.request import Request
 from gencli.engine.admission import admission, check_request, effective, text_stream
 from gencli.engine.companions import Companions
 from gencli.engine.samples import Samples
-from gencli.engine.scheduler import Choosing, Scheduler
+from gencli.engine.scheduler import SampledSequences, Scheduler
 from gencli.engine.sequence import Sequence, Taken, reading
 from gencli.engine.speculation import Clock, Speculation
 from gencli.engine.step_result import StepResult
@@ -158,15 +158,15 @@ class Engine:
         pairing = self._companions.pair(step)
         if not pairing.has_feeds:
             return None
-        choosing = step.choosing
-        rows = self._rows(choosing)
+        sampled = step.sampled
+        rows = self._rows(sampled)
         own, companions = pairing.forward()
         logits = pairing.guided(own, companions).to(self._history.device)
-        if not choosing:
+        if not sampled:
             return None
-        proposal = self._speculation.proposal(choosing)
+        proposal = self._speculation.proposal(sampled)
         verified = self._verifier(self.pipeline(logits, rows), rows, proposal)
-        chosen = StepResult.read(choosing, own, logits, rows, verified)
+        chosen = StepResult.read(sampled, own, logits, rows, verified)
         self._speculation.verified(step.plan)
         return chosen
 
@@ -193,9 +193,9 @@ class Engine:
             events += sequence.drain(time.monotonic(), full)
         return events
 
-    def _rows(self, choosing: Choosing) -> Rows:
+    def _rows(self, sampled: SampledSequences) -> Rows:
         """The rows of the step, and all that the stages can do before the model runs."""
-        slots, drafts = [sequence.slot for sequence, _ in choosing], [run for _, run in choosing]
+        slots, drafts = [sequence.slot for sequence, _ in sampled], [run for _, run in sampled]
         return self.pipeline.prepare(Rows.build(self._history, slots, drafts))
 
     def _admit(self) -> list[Event]:
@@ -226,7 +226,7 @@ class Engine:
         events: list[Event] = []
         kept: list[tuple[Sequence, Taken]] = []
         row, now = 0, time.monotonic()
-        each = zip(chosen.choosing, chosen.tokens, chosen.logprobs, strict=True)
+        each = zip(chosen.sampled, chosen.tokens, chosen.logprobs, strict=True)
         for (sequence, run), tokens, logprobs in each:
             self._speculation.observe(sequence, proposed=len(run), accepted=len(tokens) - 1)
             good = [token for token in tokens if token >= 0]

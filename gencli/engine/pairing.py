@@ -65,7 +65,7 @@ class Pairing:
         rows, others = list[int](), list[Tensor]()
         scales, cutoffs = list[float](), list[float]()
         place = 0
-        for sequence, drafts in self.step.choosing:
+        for sequence, drafts in self.step.sampled:
             count, other = 1 + len(drafts), companions.get(sequence.slot)
             if other is not None:
                 guidance = sequence.request.guidance

@@ -15,9 +15,10 @@ from gencli.engine.sequence import Sequence
 from gencli.engine.slots import Slots
 from gencli.engine.token_budget import fitting, lanes_of, span_cost, step_limit
 
-__all__ = ["Choosing", "Propose", "Scheduler", "Step"]
+__all__ = ["Propose", "SampledSequences", "Scheduler", "Step"]
 
-Choosing = list[tuple[Sequence, tuple[int, ...]]]  # sequences with a token to choose, and their drafts
+# Sequences whose next token a step chooses, each with its draft tokens.
+SampledSequences = list[tuple[Sequence, tuple[int, ...]]]
 _Span = tuple[Sequence, int]  # a sequence, and up to which token it is fed
 Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by slot
 
@@ -31,7 +32,7 @@ class Step:
     forks: tuple[Fork, ...]
 
     @property
-    def choosing(self) -> Choosing:
+    def sampled(self) -> SampledSequences:
         """The sequences whose next token this step decides, with their drafts."""
         pairs = zip(self.sequences, self.plan.feeds, strict=True)
         return [(sequence, feed.drafts) for sequence, feed in pairs if feed.num_logits]
@@ -173,8 +174,8 @@ class Scheduler:
         spans = self._decoding(is_held)
         left, least = self._left(spans), self.step_tokens // 4
         spans += self._chunks(max(left - self._welcome, min(left, least), 1), is_held)
-        choosing = [sequence for sequence, end in spans if end == len(sequence)]
-        drafts = self._cut(propose(choosing), choosing, self._left(spans))
+        sampled = [sequence for sequence, end in spans if end == len(sequence)]
+        drafts = self._cut(propose(sampled), sampled, self._left(spans))
         feeds = tuple(_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans)
         return Step(StepPlan(feeds), tuple(sequence for sequence, _ in spans), forks)
 
@@ -218,10 +219,10 @@ class Scheduler:
             yield sequence, end
 
     def _cut(
-        self, drafts: dict[int, tuple[int, ...]], choosing: list[Sequence], room: int
+        self, drafts: dict[int, tuple[int, ...]], sampled: list[Sequence], room: int
     ) -> dict[int, tuple[int, ...]]:
         """The drafts that are fed: those that decide a text as they are, others as far as there is room."""
-        lanes = {s.slot: lanes_of(s.request) for s in choosing if not s.request.drafts_decide}
+        lanes = {s.slot: lanes_of(s.request) for s in sampled if not s.request.drafts_decide}
         free = {slot: run for slot, run in drafts.items() if slot in lanes}
         self._welcome = sum(lanes[slot] * len(run) for slot, run in free.items())
         return drafts | fitting(free, lanes, room)

@@ -12,7 +12,7 @@ from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.events import Drafted
 from gencli.core.request import Request
 from gencli.core.step import StepPlan
-from gencli.engine.scheduler import Choosing
+from gencli.engine.scheduler import SampledSequences
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
 from gencli.models.base import ModelSpec
@@ -117,10 +117,10 @@ class Speculation:
         self._step = _Running(drawn, asked, now - start, now, work=self._work())
         return drafts
 
-    def proposal(self, choosing: Choosing) -> Proposal | None:
+    def proposal(self, sampled: SampledSequences) -> Proposal | None:
         """What the drafts of the step were drawn from; None if all were certain, or none has to know."""
-        drawn = [self._step.drawn.get(sequence.slot) for sequence, _ in choosing]
-        sizes = [len(run) for _, run in choosing]
+        drawn = [self._step.drawn.get(sequence.slot) for sequence, _ in sampled]
+        sizes = [len(run) for _, run in sampled]
         known = [(run, size) for run, size in zip(drawn, sizes, strict=True) if run and size]
         if not known:
             return None

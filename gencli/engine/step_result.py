@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gencli.engine.scheduler import Choosing
+from gencli.engine.scheduler import SampledSequences
 from processors.rows import Rows
 from processors.upload import upload
 
@@ -23,7 +23,7 @@ class StepResult:
     without stages and companions, for sequences that are chosen among by it.
     """
 
-    choosing: Choosing
+    sampled: SampledSequences
     logits: Tensor
     rows: Rows
     tokens: list[list[int]]
@@ -31,19 +31,24 @@ class StepResult:
 
     @classmethod
     def read(
-        cls, choosing: Choosing, own: Tensor, logits: Tensor, rows: Rows, verified: tuple[Tensor, Tensor]
+        cls,
+        sampled: SampledSequences,
+        own: Tensor,
+        logits: Tensor,
+        rows: Rows,
+        verified: tuple[Tensor, Tensor],
     ) -> StepResult:
         """From tokens [Q, K + 1] and counts [Q] as verified; own [R, V] are the model's logits."""
         tokens, counts = verified
         width = tokens.shape[1]
         table = torch.cat([counts[:, None], tokens], dim=1)
-        wanted = [bool(sequence.request.best_of) for sequence, _ in choosing]
+        wanted = [bool(sequence.request.best_of) for sequence, _ in sampled]
         if any(wanted):  # as float64, which holds every token exactly
             table = torch.cat([table, own_logprobs(own, rows, tokens, wanted)], dim=1)
         # The one wait for the device.
         lines = [(int(count), values) for count, *values in table.tolist()]
         return cls(
-            choosing,
+            sampled,
             logits,
             rows,
             tokens=[[int(token) for token in values[:count]] for count, values in lines],
