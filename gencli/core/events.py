@@ -61,8 +61,8 @@ class Drafted:
 
     `forwards`: steps that chose tokens of the sample. `proposed`, `accepted`: draft tokens by position.
     `draft_seconds`, `verify_seconds`: the sample's share of drafting and of the steps without prefill.
-    `timed`: tokens chosen in the steps without prefill. `plain`, `plain_seconds`: number and time of the plain
-    steps, those without prefill and drafts. `held`: the logits processor that rules drafts out, or "".
+    `timed`: tokens chosen in the steps without prefill. `plain`, `plain_seconds`: number and time of plain
+    steps, which have neither prefill nor drafts. `held`: the stage that rules drafts out, or "".
     """
 
     forwards: int = 0

@@ -131,5 +131,5 @@ class Request:
 
     @property
     def num_drafts(self) -> int | None:
-        """Draft tokens per step; None = adaptive. Never None if `drafts_decide`: timing must not change text."""
+        """Draft tokens per step; None = adaptive, which `drafts_decide` excludes: timing changes no text."""
         return FIXED_DRAFTS if self.drafting.tokens is None and self.drafts_decide else self.drafting.tokens
