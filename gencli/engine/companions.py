@@ -95,7 +95,7 @@ class Companions:
     ) -> None:
         self._runner, self._offset, self._budget = runner, offset, budget
         self._runners = {**(amateurs or {}), "": runner}
-        self._of: dict[int, _Companion] = {}  # by slot
+        self._by_slot: dict[int, _Companion] = {}
         self._lanes: dict[tuple[str, int], _Lane] = {}  # by model and slot
 
     def check(self, request: Request) -> None:
@@ -143,20 +143,21 @@ class Companions:
         if not guidance.is_on:
             return
         prompt, lane = guidance.companion_prompt(sequence.prompt), self._lane(guidance.amateur, slot)
-        self._of[slot] = companion = _Companion(sequence, prompt, lane)
+        self._by_slot[slot] = companion = _Companion(sequence, prompt, lane)
         if not self._is_being_read(companion):
             self._begin(companion)
 
     def _lane(self, name: str, slot: int) -> _Lane:
         """The companion lane of a slot. Its first use empties it: another engine may have used the model."""
         if (name, slot) not in self._lanes:
-            self._lanes[name, slot] = lane = _Lane(self._runners[name], slot if name else self._offset + slot)
+            number = slot if name else self._offset + slot
+            self._lanes[name, slot] = lane = _Lane(self._runners[name], number)
             lane.clear()
         return self._lanes[name, slot]
 
     def release(self, slot: int) -> None:
         """Remove the companion of a slot; its lane keeps the tokens."""
-        self._of.pop(slot, None)
+        self._by_slot.pop(slot, None)
 
     def trim(self) -> None:
         """Free memory after out-of-memory. No slot is in use."""
@@ -169,7 +170,7 @@ class Companions:
 
     def is_behind(self, sequence: Sequence) -> bool:
         """Whether the sample has to wait for its companion's prefill."""
-        companion = self._of.get(sequence.slot)
+        companion = self._by_slot.get(sequence.slot)
         return companion is not None and companion.lag > _CATCH_UP
 
     def pair(self, step: Step) -> Pairing:
@@ -181,7 +182,7 @@ class Companions:
         sampled = {sequence.slot: drafts for sequence, drafts in step.sampled}
         num_left = dict.fromkeys(self._runners.values(), self._budget)
         num_left[self._runner] -= step.plan.num_tokens
-        for slot, companion in self._of.items():
+        for slot, companion in self._by_slot.items():
             companion.lane.truncate(len(companion) - 1)  # rejected drafts
             if slot in sampled:
                 self._begin(companion)
@@ -189,7 +190,7 @@ class Companions:
                 num_left[part.runner] -= len(part.feed.tokens)
                 yield part
         budgets = {runner: max(tokens, 1) for runner, tokens in num_left.items()}
-        for slot, companion in self._of.items():
+        for slot, companion in self._by_slot.items():
             runner = companion.lane.runner
             if slot in sampled or not budgets[runner] or companion.lag < 2:
                 continue
@@ -228,7 +229,5 @@ class Companions:
         prompt, runner = companion.prompt, companion.lane.runner
         if not runner.spec.can_rollback:
             return False
-        same = (
-            o for o in self._of.values() if o.has_begun and o.lane.runner is runner and o.prompt == prompt
-        )
-        return any(other.lag > 1 for other in same)
+        begun = (other for other in self._by_slot.values() if other.has_begun and other.lane.runner is runner)
+        return any(other.prompt == prompt and other.lag > 1 for other in begun)

@@ -73,9 +73,7 @@ class Scheduler:
             self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes, rope_switches=rope_switches
         )
         self.step_tokens = step_limit(step_tokens, max_batch)
-        self._num_drafts_requested = (
-            0  # tokens of the last step's drafts before they were cut, over all lanes
-        )
+        self._num_drafts_requested = 0  # draft tokens of the last step over all lanes, uncut
         self._num_added = 0
 
     def add(self, samples: Samples) -> None:
