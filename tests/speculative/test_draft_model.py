@@ -1,4 +1,4 @@
-"""A draft model: it reads each token once, in batches, and draws with the target's noise."""
+"""A draft model: each token is computed once, in batches; drafts use the target's noise."""
 
 import time
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tests.speculative.cases import WIDTH, drafting, outcomes
 
 
 class Watched(FakeRunner):
-    """Counts what it is fed."""
+    """Records its feeds."""
 
     def __init__(self, **options):
         super().__init__(WIDTH, **options)
