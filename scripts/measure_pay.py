@@ -54,7 +54,7 @@ GOLDEN = 0.6180339887498949
 class Useless(Drafter):
     """Takes as long as another drafter, and is never right."""
 
-    passes = True
+    is_autoregressive = True
 
     def __init__(self, inner: Drafter, size: int) -> None:
         self._inner, self._size = inner, size

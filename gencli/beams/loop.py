@@ -130,11 +130,11 @@ class BeamLoop:
         fed = [(beam, feed) for search in self._running for beam, feed in self._feeds(search)]
         if not fed:
             return
-        slots = [feed.lane for _, feed in fed if feed.wanted]
+        slots = [feed.lane for _, feed in fed if feed.num_logits]
         rows = self._pipeline.prepare(Rows.build(self._slots.history, slots)) if slots else None
         logits = self._runner.forward(StepPlan(tuple(feed for _, feed in fed)))
         for beam, feed in fed:
-            beam.fed += len(feed.tokens)
+            beam.num_computed_tokens += len(feed.tokens)
         if rows is None:
             return
         logits = logits.to(self._slots.history.device)
@@ -154,10 +154,10 @@ class BeamLoop:
     def _feeds(self, search: Search) -> Iterator[tuple[Beam, Feed]]:
         """What each beam feeds: its newest token, or the next chunk of the prompt."""
         for beam in search.running:
-            end = min(len(beam), beam.fed + self._step_tokens)
-            wanted = int(end == len(beam))
-            text_length = 0 if wanted else len(beam)
-            yield beam, Feed(beam.slot, beam.fed, beam.tokens(beam.fed, end), wanted, text_length)
+            end = min(len(beam), beam.num_computed_tokens + self._step_tokens)
+            num_logits = int(end == len(beam))
+            start, text_length = beam.num_computed_tokens, 0 if num_logits else len(beam)
+            yield beam, Feed(beam.slot, start, beam.tokens(start, end), num_logits, text_length)
 
     def _decide(self, search: Search, candidates: Ranked) -> list[Event]:
         """One search's step, from candidates to beams in their slots; its events if it is over."""
@@ -171,7 +171,7 @@ class BeamLoop:
         if len(search.running[0]) - 1 in self._runner.spec.rope_switches:
             for beam in search.running:  # all are as long: each is read anew
                 self._runner.release(beam.slot)
-                beam.fed = 0
+                beam.num_computed_tokens = 0
         return []
 
     def _extend(self, parent: Beam, token: int) -> Child:

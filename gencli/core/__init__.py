@@ -1,1 +1,1 @@
-"""The nouns of generation: requests, events and steps. Imports nothing of gencli but what stands below."""
+"""Data types of generation: requests, events and steps. Other rooms import it; it imports none."""

@@ -1,4 +1,4 @@
-"""What leaves the engine: frozen values, and nothing else does."""
+"""Events, the engine's only output: frozen values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidate", "Drafted", "Error", "Event", "Finish", "Reading", "Timings", "Token"]
 
-_FEW = 3  # plain steps without which nothing is said about what they take
+_MIN_PLAIN = 3  # plain steps; with fewer the speedup is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Text that has become certain for one sample of a request; it may be empty."""
+    """New final text of one sample, and its token ids; the text may be empty."""
 
     request: str
     sample: int
@@ -27,7 +27,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A long prompt is about to be read on: `done` of its `total` tokens are in the KV cache."""
+    """Prefill progress of a long prompt: `done` of `total` tokens are in the KV cache."""
 
     request: str
     sample: int
@@ -37,7 +37,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds: from submission to the first token, and the part spent before / after it."""
+    """Seconds: `prefill` up to the first token, `decode` after it; `first_token` counts from submission."""
 
     prefill: float
     decode: float
@@ -46,7 +46,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A text among which a choice was made. `logprob` is the sum over its tokens, `score` what decided."""
+    """One text of a beam search or best-of choice. `logprob`: sum over its tokens; `score`: ranking value."""
 
     text: str
     score: float
@@ -57,11 +57,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """What drafts did for a sample, or for several: how many were proposed and accepted, by position.
+    """Draft statistics of one or several samples.
 
-    `forwards` counts the steps that chose its tokens. Seconds are its share of what drafting and of what
-    the steps took, those that read prompts left out. In these steps `timed` tokens were chosen; `plain` of
-    them had no drafts and took `plain_seconds`. `held` names the stage that no draft may run ahead of.
+    `forwards`: steps that chose tokens of the sample. `proposed`, `accepted`: draft tokens by position.
+    `draft_seconds`, `verify_seconds`: the sample's share of drafting and of the steps without prefill.
+    `timed`: tokens chosen in the steps without prefill. `plain`, `plain_seconds`: number and time of plain
+    steps, which have neither prefill nor drafts. `held`: the stage that rules drafts out, or "".
     """
 
     forwards: int = 0
@@ -76,9 +77,9 @@ class Drafted:
 
     @property
     def speedup(self) -> float | None:
-        """Tokens a second against those of the plain steps; None where too few were plain, or all."""
+        """Tokens per second relative to plain steps; None with too few plain steps or without drafts."""
         seconds = self.draft_seconds + self.verify_seconds
-        if self.plain < _FEW or not self.plain_seconds or not sum(self.proposed):
+        if self.plain < _MIN_PLAIN or not self.plain_seconds or not sum(self.proposed):
             return None
         return self.timed / seconds * self.plain_seconds / self.plain
 
@@ -102,15 +103,15 @@ def _sums(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """A sample is complete. `text` is all of it: the joined Token texts.
+    """A sample is complete. `text` is the whole output: the joined Token texts.
 
-    `cached_tokens` of the prompt were in memory, from the session before or from a prompt that begins alike;
-    the rest was read.
-    `document` says where the text stands in its grammar (processors.base.GrammarStatus); None without one.
-    `verdict` is what the text was found to be, where something was asked of it; `text` is then the result
-    alone, without the thinking before it. `drafted` is None where no drafts were wanted. `candidates` are all
-    texts that it was chosen from, the best first, and `score` is its own; without a choice there are none,
-    and `logprob` is not known.
+    `cached_tokens`: prompt tokens found in the prefix cache or in the session's lane.
+    `document`: position in the grammar (see processors.base.GrammarStatus); None without a grammar.
+    `verdict`: result of validating the text against the requested structure; None if none was requested.
+    With a verdict, `text` is the result alone, without the thinking before it.
+    `drafted`: draft statistics; None without drafts.
+    `candidates`: all texts of a beam search or best-of choice, the best first; `score` is this text's own.
+    Without such a choice `candidates` is empty, `score` is None and `logprob` is not computed.
     """
 
     request: str
@@ -133,7 +134,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """A sample failed; its neighbours go on. `text` is what it had until then."""
+    """A sample failed; other samples continue. `text` is its output so far."""
 
     request: str
     sample: int

@@ -1,4 +1,4 @@
-"""Texts in order, so that the one which shares the longest prefix with another is found by bisection."""
+"""An index of token sequences: longest shared prefix by bisection over a sorted list."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 __all__ = ["Match", "Prefixes", "Tokens", "is_worth_copying", "shared_length"]
 
-_LEAST = 16  # tokens
+_MIN_COPY = 16  # tokens
 
 Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The lane whose text shares the longest prefix, and the length of that; no lane shares 0 tokens."""
+    """The lane with the longest shared prefix and that prefix's length in tokens; lane -1 if it is 0."""
 
     lane: int = -1
     length: int = 0
 
 
 class Prefixes:
-    """The texts of lanes, sorted: no text shares a longer prefix with a new one than its two neighbours.
+    """Texts by lane, sorted: the longest shared prefix with a new text is that of a sorted neighbour.
 
-    Texts that a model reads with different rotary factors (see rope_factors) share nothing.
+    Texts with different rotary factors (see rope_factors) share nothing.
     """
 
     def __init__(self) -> None:
@@ -38,23 +38,23 @@ class Prefixes:
         return self._texts[lane][1]
 
     def add(self, lane: int, text: Tokens, factors: int = 0) -> None:
-        """Note what a new lane holds, or will hold soon."""
+        """Add a lane with the text that it holds or is about to hold."""
         self._texts[lane] = factors, text
         insort(self._sorted, (factors, text, lane))
 
     def remove(self, lane: int) -> None:
-        """Forget a lane; one that is not here may be forgotten as well."""
+        """Remove a lane; no error if it is absent."""
         entry = self._texts.pop(lane, None)
         if entry is not None:
             del self._sorted[bisect_left(self._sorted, (*entry, lane))]
 
     def clear(self) -> None:
-        """Forget all lanes."""
+        """Remove all lanes."""
         self._texts.clear()
         self._sorted.clear()
 
     def nearest(self, text: Tokens, factors: int = 0) -> Match:
-        """The lane that shares most with a text."""
+        """The lane that shares the longest prefix with a text."""
         place = bisect_left(self._sorted, (factors, text, -1))
         around = self._sorted[max(0, place - 1) : place + 1]
         matches = (Match(lane, shared_length(text, other)) for kind, other, lane in around if kind == factors)
@@ -63,9 +63,9 @@ class Prefixes:
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two texts, both tuples or both lists, begin with in common.
+    """Length of the common prefix of two texts, both tuples or both lists.
 
-    Slices are compared, not tokens one by one.
+    Bisects over slice comparisons, which are faster in Python than a loop over tokens.
     """
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
@@ -80,5 +80,5 @@ def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def is_worth_copying(length: int, wanted: int) -> bool:
-    """Whether so many tokens are worth a copy from lane to lane: a few are only if they are all wanted."""
-    return length >= _LEAST or length == wanted
+    """Whether a shared prefix of `length` is worth a copy between lanes: 16 tokens, or all wanted ones."""
+    return length >= _MIN_COPY or length == wanted

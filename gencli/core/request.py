@@ -1,4 +1,4 @@
-"""What a caller asks for: one frozen value per request."""
+"""The engine's input: one frozen Request per prompt."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from processors.policy import MATCH, Verification
 __all__ = ["FIXED_DRAFTS", "Beams", "Drafting", "Guidance", "Jump", "Limits", "Request", "Stops"]
 
 Jump = Literal["auto", "off"]
-FIXED_DRAFTS = 4  # at a time, where their number decides the text and none is given
+FIXED_DRAFTS = 4  # draft tokens per step, if their number changes the text and none was requested
 
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """What ends a text early, besides the end-of-text ids."""
+    """Stop conditions besides the end-of-text ids: token ids, stop strings, regular expressions, loops."""
 
     ids: tuple[int, ...] = ()
     strings: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     include: bool = False
-    loop: int = 0  # repetitions of a pattern that count as a loop; 0 is off
+    loop: int = 0  # consecutive repetitions of a pattern that end the text; 0 is off
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a text may become: output tokens, and seconds since the request was submitted."""
+    """Limits of one output: tokens, and seconds since the request was submitted."""
 
     max_tokens: int = 512
     max_time: float | None = None
 
     def is_over(self, seconds: float) -> bool:
-        """Whether this long is too long."""
+        """Whether `max_time` has passed after `seconds`."""
         return self.max_time is not None and seconds >= self.max_time
 
 
 @dataclass(frozen=True, slots=True)
 class Beams:
-    """A beam search: how many texts it follows at once, and how finished ones are compared.
+    """Parameters of a beam search with `width` beams.
 
-    The score is the sum of logprobs divided by length ** length_penalty. The search ends when no beam can
-    beat the worst of `width` finished texts; with `early_stopping` as soon as there are so many.
+    score = sum of log-probabilities / length ** length_penalty. The search ends when no beam can beat the
+    worst of `width` finished texts; with `early_stopping`, as soon as `width` texts are finished.
     """
 
     width: int
@@ -53,10 +53,11 @@ class Beams:
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """Whose guesses a request takes: a drafter's name, none, or "" for whatever the engine has.
+    """Speculative decoding of a request.
 
-    At most `tokens` at a time (None: as many as pay), none that the drafter gives less than `min_p`; which
-    of them stand is for `verification`.
+    `drafter`: name of a drafter, "none", or "" for the engine's default. `tokens`: maximum number of draft
+    tokens per step; None = adaptive. `min_p`: drafting stops at a draft token less probable than this.
+    `verification`: the acceptance policy.
     """
 
     drafter: str = ""
@@ -67,11 +68,11 @@ class Drafting:
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """How far to move away from what a companion expects (processors.guidance has the formula).
+    """Classifier-free guidance or contrastive decoding (formula: processors.guidance).
 
-    The companion is the model itself behind `negative` (None: behind the prompt's last token), or the model
-    that `amateur` names behind the prompt. `scale` >= 0 is 1 for no change, `cutoff` in 0..1 masks what is
-    that much less likely than the best.
+    The companion is the unconditional sequence: the model itself after the prompt `negative` (None: after the
+    prompt's last token), or the model named `amateur` after the full prompt. `scale` >= 0; 1 is no change.
+    `cutoff` in 0..1: tokens with a probability below `cutoff` times the largest are masked.
     """
 
     scale: float = 1.0
@@ -81,11 +82,11 @@ class Guidance:
 
     @property
     def is_on(self) -> bool:
-        """Whether it changes anything, and so needs a companion."""
+        """Whether it changes the logits, and so needs a companion."""
         return self.scale != 1 or self.cutoff > 0
 
     def companion_prompt(self, prompt: tuple[int, ...]) -> tuple[int, ...]:
-        """What the companion is fed before the output, for a request with this prompt."""
+        """Prompt of the companion, for a request with this prompt."""
         if self.amateur:
             return prompt
         return prompt[-1:] if self.negative is None else self.negative
@@ -95,10 +96,10 @@ class Guidance:
 class Request:
     """A prompt and everything that decides its output.
 
-    `seed` is the request's own seed, derived from the run's seed and the row key; sample j of `n`
-    draws with derive(seed, j). `draw` is the sampler's method. Requests of one `session` follow each
-    other: what their prompts have in common is read once. With `beams` nothing is drawn, and the samples
-    are the best `n` texts of a search; with `best_of` they are the best `n` of so many samples.
+    `seed`: derived from the run's seed and the row key; sample j of `n` draws with derive(seed, j).
+    `draw`: the sampler's method. `session`: its requests run one after the other and reuse one KV lane.
+    `beams`: the samples are the best `n` texts of a beam search; nothing is drawn. `best_of`: the samples are
+    the best `n` of `best_of` drawn ones.
     """
 
     id: str
@@ -119,16 +120,16 @@ class Request:
 
     @property
     def verification(self) -> Verification:
-        """How its drafts are verified. A greedy draw is no distribution: rejection is `match` there."""
+        """Acceptance policy of the drafts; `rejection` becomes `match` for a greedy draw."""
         wanted = self.drafting.verification
         return MATCH if self.draw == "greedy" and wanted.policy == "rejection" else wanted
 
     @property
     def drafts_decide(self) -> bool:
-        """Whether the text is another one with other drafts; with `match` it is not."""
+        """Whether the text depends on the drafts. False for `match`, whose text is that without drafts."""
         return self.verification.policy != MATCH.policy
 
     @property
     def num_drafts(self) -> int | None:
-        """Drafts at a time; None for as many as pay, which the clock decides and so never where drafts do."""
+        """Draft tokens per step; None = adaptive, which `drafts_decide` excludes: timing changes no text."""
         return FIXED_DRAFTS if self.drafting.tokens is None and self.drafts_decide else self.drafting.tokens

@@ -1,4 +1,4 @@
-"""What one step feeds to the model: plain host values, rebuilt every step."""
+"""The model input of one step: plain host values, rebuilt every step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Feed", "StepPlan", "rope_factors"]
 
 
 def rope_factors(length: int, switches: tuple[int, ...]) -> int:
-    """Which rotary factors a text of `length` tokens is read with: 0 up to the first switch, then 1."""
+    """Index of the rotary factors of a text of `length` tokens: the number of `switches` below `length`."""
     return bisect_left(switches, length)
 
 
@@ -17,34 +17,35 @@ def rope_factors(length: int, switches: tuple[int, ...]) -> int:
 class Feed:
     """Tokens for one KV lane.
 
-    `start` is the number of tokens the lane holds already: the first fed token takes position
-    `start`. Logits are wanted for the last `wanted` fed positions: 0 for a prompt chunk that is
-    not the last one, 1 for plain decoding, K + 1 for K drafts. `text_length` is the length of the text
-    that such a chunk belongs to; without it a long-rope model may read the chunk twice (see ModelSpec).
+    `start`: number of tokens in the lane so far, which is the position of the first fed token.
+    `num_logits`: the model returns logits for the last `num_logits` fed positions: 0 for a prompt chunk other
+    than the last, 1 for plain decoding, K + 1 for K draft tokens.
+    `text_length`: length of the whole text, for chunks with `num_logits` 0. Without it a long-rope model may
+    compute the chunk twice (see ModelSpec).
     """
 
     lane: int
     start: int
     tokens: tuple[int, ...]
-    wanted: int = 1
+    num_logits: int = 1
     text_length: int = 0
 
     @property
     def drafts(self) -> tuple[int, ...]:
-        """The fed tokens that are guesses: all wanted ones but the first."""
-        return self.tokens[len(self.tokens) - self.wanted + 1 :] if self.wanted > 1 else ()
+        """The draft tokens: the last `num_logits` tokens without the first of them."""
+        return self.tokens[len(self.tokens) - self.num_logits + 1 :] if self.num_logits > 1 else ()
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """All feeds of one step, one per lane at the most."""
+    """All feeds of one step, at most one per lane."""
 
     feeds: tuple[Feed, ...]
 
     @property
     def num_rows(self) -> int:
-        """Number of logit rows the step yields: the feeds' wanted positions, in feed order."""
-        return sum(feed.wanted for feed in self.feeds)
+        """Number R of logit rows [R, V] of the step: the sum of `num_logits`, in feed order."""
+        return sum(feed.num_logits for feed in self.feeds)
 
     @property
     def num_tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""From a request to what the parts of the engine want to know of it, and what is refused on the way."""
+"""Checks of a request, and the values that the parts of the engine derive from it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["admission", "check_request", "effective", "text_stream"]
 
 
 def effective(request: Request, *, known: int, width: int, registry: Registry) -> Request:
-    """The request as it runs: off stages dropped, greedy resolved, ids beyond the tokenizer masked.
+    """Return the request as it runs: without inactive stages, greedy resolved, unknown ids masked.
 
-    `known` is the number of ids the tokenizer has, `width` the number of logits a row.
+    `known`: number of ids of the tokenizer; larger ids are masked. `width`: number of logits per row.
     """
     draw = "greedy" if request.chain.is_greedy else request.draw
     chain = request.chain.resolved(greedy=draw == "greedy", registry=registry)
@@ -31,14 +31,14 @@ def effective(request: Request, *, known: int, width: int, registry: Registry) -
 
 
 def admission(request: Request, context: int) -> Admission:
-    """What the stages are told; `context` is the most tokens that prompt and output may have."""
+    """The request's data for the stages. `context`: maximum number of prompt and output tokens."""
     size = len(request.prompt_ids)
     most = min(request.limits.max_tokens, context - size)
     return Admission(prompt=request.prompt_ids, stop_ids=request.stops.ids, max_tokens=most)
 
 
 def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
-    """What the text layer is told."""
+    """The stop rules of the request's texts."""
     stops = request.stops
     at_least = cast(MinTokensParams | None, request.chain.get("min_tokens"))
     ignore = cast(IgnoreEosParams | None, request.chain.get("ignore_eos"))
@@ -49,7 +49,7 @@ def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
         patterns=stops.patterns,
         include_stop=stops.include,
         min_tokens=at_least.count if at_least else 0,
-        # A document that is to be completed beyond the limit is cut by the sequence, not by its text.
+        # With finish_open the sequence enforces the limit, since closing tokens may go beyond it.
         max_tokens=sys.maxsize if request.finish_open else request.limits.max_tokens,
         ignore_eos=bool(ignore and ignore.enabled),
         loop=stops.loop,
@@ -57,13 +57,13 @@ def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
 
 
 def text_stream(request: Request, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> TextStream:
-    """The text of a sample of the request, which is empty yet."""
+    """A new, empty output text of one sample."""
     return TextStream(tokenizer.stream(request.prompt_ids), _stop_rules(request, eos_ids))
 
 
 def check_request(request: Request, spec: ModelSpec) -> None:
-    """Refuse what cannot run on this model, or what cannot end a text."""
-    _stop_rules(request, spec.eos_ids)  # for its checks: samples are made later
+    """Raise UsageError if the request cannot run on this model."""
+    _stop_rules(request, spec.eos_ids)  # raises on invalid rules
     size = len(request.prompt_ids)
     if size == 0:
         raise UsageError("The prompt is empty: it has no tokens.", hint="Give at least one word.")

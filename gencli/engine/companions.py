@@ -1,4 +1,4 @@
-"""The companions of guided samples: which lanes they have, what those hold, what they are fed next."""
+"""Companions, the unconditional sequences of guided samples: their KV lanes and their feeds."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gencli.models.base import ModelRunner
 
 __all__ = ["Companions"]
 
-_CATCH_UP = 64  # tokens; a companion that is farther behind reads, and its sample waits
+_CATCH_UP = 64  # tokens; with a longer lag the companion prefills in chunks and its sample waits
 
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """A lane and the tokens it holds: those of a companion, or of one that has left."""
+    """A KV lane and its tokens, which may be those of a finished companion."""
 
     runner: ModelRunner
     number: int
     tokens: list[int] = field(default_factory=list)
 
-    def shorten(self, length: int) -> None:
-        """Hold no more than the first `length` tokens; none where the model cannot forget the others."""
+    def truncate(self, length: int) -> None:
+        """Truncate to the first `length` tokens; empty the lane if the model cannot roll back."""
         if length >= len(self.tokens):
             return
         if self.runner.spec.can_rollback:
@@ -39,51 +39,50 @@ class _Lane:
             self.clear()
 
     def copy(self, other: _Lane, length: int) -> None:
-        """Hold the first `length` tokens of another lane of the same model."""
+        """Copy the first `length` tokens of another lane of the same model."""
         self.runner.fork(other.number, self.number)
         self.tokens = [*other.tokens]
-        self.shorten(length)
+        self.truncate(length)
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Empty the lane."""
         self.runner.release(self.number)
         self.tokens.clear()
 
 
 @dataclass(slots=True, eq=False)
 class _Companion:
-    """A second text beside a sample's: a prompt of its own, and the same output behind it."""
+    """The unconditional sequence of one sample: a prompt of its own, followed by the sample's output."""
 
     sequence: Sequence
     prompt: tuple[int, ...]
     lane: _Lane
-    has_begun: bool = False  # to read: what its lane holds is its own text
+    has_begun: bool = False  # prefill has begun: the lane holds a prefix of this text
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.sequence.output)
 
     @property
     def lag(self) -> int:
-        """Tokens that are to be fed yet."""
+        """Number of tokens that are not in its lane yet."""
         return len(self) - (len(self.lane.tokens) if self.has_begun else 0)
 
-    def part(self, end: int, drafts: tuple[int, ...] = (), *, wanted: int = 0) -> Part:
-        """What feeds it up to a place, and drafts behind that."""
+    def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> Part:
+        """The feed of its tokens up to `end`, followed by the draft tokens."""
         start, size = len(self.lane.tokens), len(self.prompt)
         output = self.sequence.output[max(0, start - size) : max(0, end - size)]
         tokens = (*self.prompt[start:end], *output, *drafts)
-        text_length = 0 if wanted else len(self)
-        feed = Feed(self.lane.number, start, tokens, wanted, text_length=text_length)
+        text_length = 0 if num_logits else len(self)
+        feed = Feed(self.lane.number, start, tokens, num_logits, text_length=text_length)
         return Part(self.sequence, self.lane.runner, feed, self.lane.tokens)
 
 
 class Companions:
-    """Pairs each guided sample with a lane that is fed another prompt and the same output, drafts included.
+    """Runs a companion beside each guided sample: another prompt, the same output, the same draft tokens.
 
-    On the model itself the lane of a slot is the one `offset` places behind it; on an amateur it is the
-    slot. A lane keeps what it has read, so that the next sample with the same prompt reads none of it, and
-    one that others are reading is read once and copied. It is cleared when the memory is full. `budget` is
-    how many tokens a model is fed in a step, where companions read.
+    Lane of a companion: `offset` + slot on the model itself, slot on an amateur model. Lanes keep their
+    tokens after a sample has finished, as a prefix cache: equal prompts are computed once and copied. Running
+    out of memory empties them. `budget`: most tokens per model and step, as long as companions prefill.
     """
 
     def __init__(
@@ -96,11 +95,11 @@ class Companions:
     ) -> None:
         self._runner, self._offset, self._budget = runner, offset, budget
         self._runners = {**(amateurs or {}), "": runner}
-        self._of: dict[int, _Companion] = {}  # by slot
+        self._by_slot: dict[int, _Companion] = {}
         self._lanes: dict[tuple[str, int], _Lane] = {}  # by model and slot
 
     def check(self, request: Request) -> None:
-        """Refuse what cannot be guided."""
+        """Raise UsageError if the request's guidance is invalid."""
         guidance = request.guidance
         if not 0 <= guidance.scale < inf or not 0 <= guidance.cutoff <= 1:
             raise UsageError(
@@ -130,7 +129,7 @@ class Companions:
             raise UsageError(f"Token id {most} is outside the {spec.vocab_size} of {spec.name}.")
 
     def context(self, request: Request) -> int:
-        """The most tokens that prompt and output may have, so that the companion's have room as well."""
+        """Maximum number of prompt and output tokens with which the companion fits its context too."""
         context = self._runner.spec.context
         if not request.guidance.is_on:
             return context
@@ -139,28 +138,29 @@ class Companions:
         return min(context, spec.context - len(prompt) + len(request.prompt_ids))
 
     def admit(self, sequence: Sequence) -> None:
-        """A sample has a slot; if it is guided, it gets a companion."""
+        """Give a guided sample, which has its slot, a companion."""
         guidance, slot = sequence.request.guidance, sequence.slot
         if not guidance.is_on:
             return
         prompt, lane = guidance.companion_prompt(sequence.prompt), self._lane(guidance.amateur, slot)
-        self._of[slot] = companion = _Companion(sequence, prompt, lane)
-        if not self._is_read(companion):
+        self._by_slot[slot] = companion = _Companion(sequence, prompt, lane)
+        if not self._is_being_read(companion):
             self._begin(companion)
 
     def _lane(self, name: str, slot: int) -> _Lane:
-        """The lane beside a slot; the first time it is emptied of what another engine may have left there."""
+        """The companion lane of a slot. Its first use empties it: another engine may have used the model."""
         if (name, slot) not in self._lanes:
-            self._lanes[name, slot] = lane = _Lane(self._runners[name], slot if name else self._offset + slot)
+            number = slot if name else self._offset + slot
+            self._lanes[name, slot] = lane = _Lane(self._runners[name], number)
             lane.clear()
         return self._lanes[name, slot]
 
     def release(self, slot: int) -> None:
-        """The slot is free."""
-        self._of.pop(slot, None)
+        """Remove the companion of a slot; its lane keeps the tokens."""
+        self._by_slot.pop(slot, None)
 
     def trim(self) -> None:
-        """The memory is full, and no slot is taken."""
+        """Free memory after out-of-memory. No slot is in use."""
         for lane in self._lanes.values():
             lane.clear()
         self._lanes.clear()
@@ -169,32 +169,32 @@ class Companions:
                 runner.trim()
 
     def is_behind(self, sequence: Sequence) -> bool:
-        """Whether the sample has to wait until its companion has read more of its prompt."""
-        companion = self._of.get(sequence.slot)
+        """Whether the sample has to wait for its companion's prefill."""
+        companion = self._by_slot.get(sequence.slot)
         return companion is not None and companion.lag > _CATCH_UP
 
     def pair(self, step: Step) -> Pairing:
-        """The step with what companions are fed in it."""
+        """The step together with its companions' feeds."""
         return Pairing(step, self._runner, tuple(self._parts(step)))
 
     def _parts(self, step: Step) -> Iterator[Part]:
-        """Those whose samples choose follow them; others read on while the budget lasts."""
-        choosing = {sequence.slot: drafts for sequence, drafts in step.choosing}
-        left = dict.fromkeys(self._runners.values(), self._budget)
-        left[self._runner] -= step.plan.num_tokens
-        for slot, companion in self._of.items():
-            companion.lane.shorten(len(companion) - 1)  # rejected drafts
-            if slot in choosing:
+        """Feeds of companions: those of sampled sequences first, then prefill chunks within the budget."""
+        sampled = {sequence.slot: drafts for sequence, drafts in step.sampled}
+        num_left = dict.fromkeys(self._runners.values(), self._budget)
+        num_left[self._runner] -= step.plan.num_tokens
+        for slot, companion in self._by_slot.items():
+            companion.lane.truncate(len(companion) - 1)  # rejected drafts
+            if slot in sampled:
                 self._begin(companion)
-                part = companion.part(len(companion), choosing[slot], wanted=1 + len(choosing[slot]))
-                left[part.runner] -= len(part.feed.tokens)
+                part = companion.part(len(companion), sampled[slot], num_logits=1 + len(sampled[slot]))
+                num_left[part.runner] -= len(part.feed.tokens)
                 yield part
-        budgets = {runner: max(tokens, 1) for runner, tokens in left.items()}
-        for slot, companion in self._of.items():
+        budgets = {runner: max(tokens, 1) for runner, tokens in num_left.items()}
+        for slot, companion in self._by_slot.items():
             runner = companion.lane.runner
-            if slot in choosing or not budgets[runner] or companion.lag < 2:
+            if slot in sampled or not budgets[runner] or companion.lag < 2:
                 continue
-            if companion.has_begun or not self._is_read(companion):
+            if companion.has_begun or not self._is_being_read(companion):
                 self._begin(companion)
                 start = len(companion.lane.tokens)
                 end = min(start + budgets[runner], len(companion) - 1)
@@ -203,7 +203,7 @@ class Companions:
                     yield companion.part(end)
 
     def _begin(self, companion: _Companion) -> None:
-        """Let its lane hold what any lane of its model holds of its prompt, but for the last token."""
+        """Reuse the longest cached prefix of the prompt: its own lane, else a copy of another lane."""
         if companion.has_begun:
             return
         lane, wanted = companion.lane, [*companion.prompt[:-1]]
@@ -216,20 +216,18 @@ class Companions:
         if shared > own and is_worth_copying(shared, len(wanted)):
             lane.copy(best, shared)
         else:
-            lane.shorten(own)
+            lane.truncate(own)
         companion.has_begun = True
 
     def _others(self, lane: _Lane) -> Iterator[_Lane]:
-        """The lanes of the same model, if parts of them can be copied."""
+        """The other lanes of the same model; none if the model cannot roll back."""
         if lane.runner.spec.can_rollback:
             yield from (o for o in self._lanes.values() if o.runner is lane.runner and o is not lane)
 
-    def _is_read(self, companion: _Companion) -> bool:
-        """Whether another companion is reading the same prompt."""
+    def _is_being_read(self, companion: _Companion) -> bool:
+        """Whether another companion is prefilling the same prompt."""
         prompt, runner = companion.prompt, companion.lane.runner
         if not runner.spec.can_rollback:
             return False
-        same = (
-            o for o in self._of.values() if o.has_begun and o.lane.runner is runner and o.prompt == prompt
-        )
-        return any(other.lag > 1 for other in same)
+        begun = (other for other in self._by_slot.values() if other.has_begun and other.lane.runner is runner)
+        return any(other.prompt == prompt and other.lag > 1 for other in begun)

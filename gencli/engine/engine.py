@@ -1,4 +1,4 @@
-"""The generate loop: requests in, events out, one step after the other."""
+"""The generate loop: requests in, events out, one step at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gencli.core.request import Request
 from gencli.engine.admission import admission, check_request, effective, text_stream
 from gencli.engine.companions import Companions
 from gencli.engine.samples import Samples
-from gencli.engine.scheduler import Choosing, Scheduler
+from gencli.engine.scheduler import SampledSequences, Scheduler
 from gencli.engine.sequence import Sequence, Taken, reading
 from gencli.engine.speculation import Clock, Speculation
 from gencli.engine.step_result import StepResult
@@ -39,11 +39,11 @@ __all__ = ["Engine"]
 
 
 class Engine:
-    """Runs requests together, continuously batched, on one model.
+    """Continuous batching of requests on one model.
 
-    `max_batch` sequences run at once, and a step feeds at most `step_tokens` (None: see step_limit), but for
-    one a sequence. Requests that wait or join change nothing in the text of the others. `clock` times drafts.
-    Guided requests need a second lane, from `max_batch` on; `amateurs` are the models that contrasts name.
+    `max_batch`: sequences that run at once. `step_tokens`: token budget of a step (see Scheduler; None: see
+    step_limit). No text depends on the requests that run beside it. `clock`: times drafts, in seconds.
+    `amateurs`: models for contrastive decoding, by name. Guided requests use lanes from `max_batch` on.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Engine:
         share_prefixes: bool = True,
     ) -> None:
         spec = runner.spec
-        # Apple's GPU has no float64, which the draws are made of: the chain runs beside it on the CPU.
+        # Sampling needs float64, which Apple's GPU lacks: there the logits processors run on the CPU.
         device = torch.device("cpu") if spec.device.type == "mps" else spec.device
         self.eos_ids = end_ids(spec.eos_ids, tokenizer, spec.vocab_size)
         self._runner, self._tokenizer, self._registry = runner, tokenizer, registry or builtin_registry()
@@ -78,18 +78,18 @@ class Engine:
         self.pipeline = Pipeline(env, self._registry)
         self._sampler = Sampler()
         self._verifier = Verifier(self._sampler)
-        every = make_engine_drafter(drafter, self.pipeline, self._sampler, self._history)
-        self._speculation = Speculation(every, self.pipeline, self._registry, spec, clock=clock)
-        self.notices = self.pipeline.notices  # one list: both add to it
-        self.notices += every.notices
-        self._spare_slot = max_batch  # where requests are tried on before they wait
+        engine_drafter = make_engine_drafter(drafter, self.pipeline, self._sampler, self._history)
+        self._speculation = Speculation(engine_drafter, self.pipeline, self._registry, spec, clock=clock)
+        self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
+        self.notices += engine_drafter.notices
+        self._spare_slot = max_batch  # for checking requests on submission
         self._interrupted = False
         self._cancelled: deque[str] = deque()  # ids of requests, until the next step
         self._changing = threading.RLock()  # held by a step, and by what changes the queue
-        self.occupancy = 0.0  # in the last step: what ran, of what may run at once
+        self.occupancy = 0.0  # of the last step: running sequences / limit
 
     def effective(self, request: Request) -> Request:
-        """The request as it will run."""
+        """Return the request as it will run."""
         known, width = self._tokenizer.vocab_size, self._runner.spec.vocab_size
         return effective(request, known=known, width=width, registry=self._registry)
 
@@ -120,7 +120,7 @@ class Engine:
         return Sequence(request, sample, seed, stream, submitted=submitted, context=context)
 
     def run(self) -> Iterator[Event]:
-        """Generate until every submitted request has ended. More may be submitted between two events."""
+        """Generate until all submitted requests have ended. Requests may be submitted between two events."""
         while self._scheduler.has_work:
             if self._interrupted:
                 yield from self._end(self._scheduler.everything(), "interrupted")
@@ -159,35 +159,35 @@ class Engine:
             yield from self._scheduler.pending.end("interrupted", request_id)
 
     def interrupt(self) -> None:
-        """End all that is open, with its text so far, at the next step. Safe in a signal handler."""
+        """End all requests, with their texts so far, at the next step. Safe in a signal handler."""
         self._interrupted = True
 
     def end_waiting(self) -> Iterator[Event]:
-        """End what has not begun; what runs goes on."""
+        """End the requests that have not begun; running ones continue."""
         yield from self._end(list(self._scheduler.waiting), "interrupted")
         yield from self._scheduler.pending.end("interrupted")
 
     @property
     def limit(self) -> int:
-        """How many samples run at once: `max_batch`, or what the memory was found to hold."""
+        """Number of samples that may run at once: `max_batch`, halved after each out-of-memory."""
         return self._scheduler.limit
 
     @torch.inference_mode()
     def _step(self) -> list[Event]:
-        events, chosen, is_full = self._end_late(), None, False
+        events, result, is_full = self._end_late(), None, False
         try:
             events += self._admit()
-            chosen = self._choose()
+            result = self._choose()
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             is_full = True
-        if is_full:  # out of the block, where no traceback holds tensors any more
+        if is_full:  # outside the except block, whose traceback would keep tensors alive
             return events + self._preempt_all()
-        return events + (self._decide(chosen) if chosen else [])
+        return events + (self._process_output(result) if result else [])
 
     def _choose(self) -> StepResult | None:
-        """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
+        """Run the model and choose tokens. Commits nothing and emits no event."""
         self.occupancy = len(self._scheduler.running) / self.limit
         step = self._scheduler.plan(self._speculation.propose, self._companions.is_behind)
         for fork in step.forks:
@@ -196,20 +196,20 @@ class Engine:
         pairing = self._companions.pair(step)
         if not pairing.has_feeds:
             return None
-        choosing = step.choosing
-        rows = self._rows(choosing)
+        sampled = step.sampled
+        rows = self._rows(sampled)
         own, companions = pairing.forward()
         logits = pairing.guided(own, companions).to(self._history.device)
-        if not choosing:
+        if not sampled:
             return None
-        proposal = self._speculation.proposal(choosing)
+        proposal = self._speculation.proposal(sampled)
         verified = self._verifier(self.pipeline(logits, rows), rows, proposal)
-        chosen = StepResult.read(choosing, own, logits, rows, verified)
+        result = StepResult.read(sampled, own, logits, rows, verified)
         self._speculation.verified(step.plan)
-        return chosen
+        return result
 
     def _preempt_all(self) -> list[Event]:
-        """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""
+        """After out-of-memory: restart the running sequences, half as many at once. A single one fails."""
         ran, lanes = self._scheduler.preempt_all()
         for sequence in ran:
             self._forget(sequence.slot)
@@ -231,21 +231,21 @@ class Engine:
             events += sequence.drain(time.monotonic(), full)
         return events
 
-    def _rows(self, choosing: Choosing) -> Rows:
-        """The rows of the step, and all that the stages can do before the model runs."""
-        slots, drafts = [sequence.slot for sequence, _ in choosing], [run for _, run in choosing]
+    def _rows(self, sampled: SampledSequences) -> Rows:
+        """Build the rows of the step; the stages prepare them before the model runs."""
+        slots, drafts = [sequence.slot for sequence, _ in sampled], [run for _, run in sampled]
         return self.pipeline.prepare(Rows.build(self._history, slots, drafts))
 
     def _admit(self) -> list[Event]:
-        """Give slots to what waits; events for what a stage refuses now, though it took it when submitted."""
+        """Give slots to waiting sequences. Return error events of those that a stage refuses now."""
         events: list[Event] = []
         for sequence in self._scheduler.admit():
             request, slot = sequence.request, sequence.slot
             sequence.started = time.monotonic()
-            if sequence.fed:
-                self._runner.keep(slot, sequence.fed)
+            if sequence.num_computed_tokens:
+                self._runner.keep(slot, sequence.num_computed_tokens)
             else:
-                self._runner.release(slot)  # of what another sequence left there
+                self._runner.release(slot)  # another sequence's tokens
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
             try:
                 self.pipeline.admit(slot, request.chain, admission(request, sequence.context))
@@ -259,48 +259,48 @@ class Engine:
             self._companions.admit(sequence)
         return events
 
-    def _decide(self, chosen: StepResult) -> list[Event]:
-        """From a step's choices to committed tokens and events."""
+    def _process_output(self, result: StepResult) -> list[Event]:
+        """Append the tokens of a step to their sequences, commit them, and return the events."""
         events: list[Event] = []
         kept: list[tuple[Sequence, Taken]] = []
         row, now = 0, time.monotonic()
-        each = zip(chosen.choosing, chosen.tokens, chosen.logprobs, strict=True)
+        each = zip(result.sampled, result.tokens, result.logprobs, strict=True)
         for (sequence, run), tokens, logprobs in each:
             self._speculation.observe(sequence, proposed=len(run), accepted=len(tokens) - 1)
-            good = [token for token in tokens if token >= 0]
-            followed = self.pipeline.preview(sequence.slot, good)
-            taken, error = sequence.take(good, followed, now=now)
+            valid = [token for token in tokens if token >= 0]
+            followed = self.pipeline.preview(sequence.slot, valid)
+            taken, error = sequence.take(valid, followed, now=now)
             sequence.logprob += sum(logprobs[: len(taken.ids)])
             if sequence.cut:
                 sequence.end_cut(self._closing(sequence, taken.ids))
-            if error is None and sequence.finish is None and len(good) < len(tokens):
-                error = self.pipeline.explain_failure(chosen.logits, chosen.rows, row + len(good))
+            if error is None and sequence.finish is None and len(valid) < len(tokens):
+                error = self.pipeline.explain_failure(result.logits, result.rows, row + len(valid))
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:
                 self._release(sequence)
             else:
                 kept.append((sequence, taken))
             row += 1 + len(run)
-        self._keep(kept)
+        self._commit(kept)
         self._speculation.conclude()
         return events
 
     def _closing(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """What completes a cut document behind these tokens, if that is wanted and it is open."""
+        """Tokens that complete the open document after `tokens`, if the request has `finish_open`."""
         is_open = sequence.request.finish_open and sequence.document == "open"
         return self.pipeline.closing(sequence.slot, tokens) if is_open else ()
 
-    def _keep(self, kept: list[tuple[Sequence, Taken]]) -> None:
-        """Make the tokens of the sequences that go on part of the committed state."""
+    def _commit(self, kept: list[tuple[Sequence, Taken]]) -> None:
+        """Commit the tokens of continuing sequences, and truncate KV lanes behind rejected drafts."""
         slots = [sequence.slot for sequence, _ in kept]
         self._history.append(slots, [taken.ids for _, taken in kept], [taken.forced for _, taken in kept])
         for sequence, taken in kept:
             self.pipeline.commit(sequence.slot, taken.ids)
             if self._scheduler.rewind(sequence):
                 self._runner.release(sequence.slot)
-            elif sequence.fed > len(sequence) - 1:  # rejected drafts
-                sequence.fed = len(sequence) - 1
-                self._runner.keep(sequence.slot, sequence.fed)
+            elif sequence.num_computed_tokens > len(sequence) - 1:  # rejected drafts
+                sequence.num_computed_tokens = len(sequence) - 1
+                self._runner.keep(sequence.slot, sequence.num_computed_tokens)
 
     def _release(self, sequence: Sequence) -> None:
         for lane in self._scheduler.release(sequence):
@@ -308,14 +308,14 @@ class Engine:
         self._forget(sequence.slot)
 
     def _forget(self, slot: int) -> None:
-        """Nothing but the lane knows of the slot's request any more."""
+        """Remove all state of the slot's request except its KV lane."""
         self._speculation.release(slot)
         self._companions.release(slot)
         self.pipeline.release(slot)
         self._history.release(slot)
 
     def _end_late(self) -> list[Event]:
-        """End what has run out of its time."""
+        """End the sequences whose `max_time` has passed."""
         now = time.monotonic()
         late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
         return self._end(late, "length", "max_time") if late else []

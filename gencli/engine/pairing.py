@@ -1,4 +1,4 @@
-"""A step with its companions: fed together, and their logits folded into those of the guided samples."""
+"""A step with its companions: one forward pass, then guidance applied to the logits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Pairing", "Part"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a sample's companion is fed, by which model; `held` are the tokens of its lane."""
+    """The feed of a sample's companion, for `runner`. `held`: tokens of its lane, extended in place."""
 
     sequence: Sequence
     runner: ModelRunner
@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The feeds of a step and of the companions beside them; those on the same model share its forward."""
+    """The feeds of a step and of its companions. Feeds for the same model share one forward pass."""
 
     step: Step
     runner: ModelRunner
@@ -38,11 +38,11 @@ class Pairing:
 
     @property
     def has_feeds(self) -> bool:
-        """Whether anything is fed at all."""
+        """Whether there is anything to feed."""
         return bool(self.step.plan.feeds or self.parts)
 
     def forward(self) -> tuple[Tensor, dict[int, Tensor]]:
-        """Feed all: the samples' own logits [R, V] in feed order, and the companions' [K + 1, W] by slot."""
+        """Run the models: the samples' logits [R, V] in feed order, the companions' [K + 1, W] by slot."""
         own, companions = torch.empty(0, self.runner.spec.vocab_size), dict[int, Tensor]()
         for runner in dict.fromkeys((self.runner, *(part.runner for part in self.parts))):
             feeds = self.step.plan.feeds if runner is self.runner else ()
@@ -50,34 +50,34 @@ class Pairing:
             if not feeds and not parts:
                 continue
             plan = StepPlan((*feeds, *(part.feed for part in parts)))
-            counts = [self.step.plan.num_rows if feeds else 0, *(part.feed.wanted for part in parts)]
+            counts = [self.step.plan.num_rows if feeds else 0, *(part.feed.num_logits for part in parts)]
             first, *rest = torch.split(runner.forward(plan), counts)
             own = first if feeds else own
             companions |= {part.sequence.slot: rows for part, rows in zip(parts, rest, strict=True)}
         for part in self.parts:
             part.held.extend(part.feed.tokens)
         for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
-            sequence.fed += len(feed.tokens)
+            sequence.num_computed_tokens += len(feed.tokens)
         return own, companions
 
     def guided(self, own: Tensor, companions: dict[int, Tensor]) -> Tensor:
-        """The logits [R, V] with the rows of guided samples folded; without any, they are the ones given."""
+        """Apply guidance to the rows of guided samples: [R, V]. Returns `own` itself if there are none."""
         rows, others = list[int](), list[Tensor]()
         scales, cutoffs = list[float](), list[float]()
-        place = 0
-        for sequence, drafts in self.step.choosing:
+        row = 0
+        for sequence, drafts in self.step.sampled:
             count, other = 1 + len(drafts), companions.get(sequence.slot)
             if other is not None:
                 guidance = sequence.request.guidance
-                rows += range(place, place + count)
+                rows += range(row, row + count)
                 others.append(as_wide(other, own.shape[1], own.device))
                 scales += [guidance.scale] * count
                 cutoffs += [guidance.cutoff] * count
-            place += count
+            row += count
         if not rows:
             return own
         levels = upload([scales, cutoffs], own.device)
-        if len(rows) == place:
+        if len(rows) == row:
             return fold(own, torch.cat(others), *levels)
         at = upload(rows, own.device)
         folded = fold(own.index_select(0, at), torch.cat(others), *levels)

@@ -1,4 +1,4 @@
-"""Prompts that begin alike are read once: who waits for whom, and what is copied from lane to lane."""
+"""Prefix cache: compute common prompt prefixes once, copy them between KV lanes, decide who waits."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Fork:
 
 
 class PrefixCache:
-    """Knows the prompts that are being read or were read by what runs now, and through `warm` what was.
+    """Prompts of running sequences, and (`warm`) texts of finished ones whose KV is still in a lane.
 
-    A sequence begins when it reads its prompt or has a copy of the beginning. Until then it waits for a
-    lane which reads what it needs; only lanes that have begun are waited for, so there are no rounds.
+    A sequence begins when it starts its prefill or receives a copy of a prefix. Until then it waits for a
+    lane that computes its prefix. Only begun sequences are waited for, so there are no circular waits.
 
-    A model that cannot forget copies whole prompts (all but their last token) only: the lane that is
-    copied stops there until the others have their copies.
+    Models without rollback can copy a whole prompt (all but its last token) only: the source lane stops there
+    until the waiting sequences have their copies.
 
-    `rope_switches` are those of the model's spec: nothing is copied from one side of them to the other.
+    `rope_switches` is ModelSpec.rope_switches: no prefix is shared across a switch.
     """
 
     def __init__(
@@ -38,26 +38,26 @@ class PrefixCache:
     ) -> None:
         self._warm, self._can_rollback, self._is_on = warm, can_rollback, is_on
         self._rope_switches = rope_switches
-        self._prompts = Prefixes()  # of the lanes that have begun
+        self._prompts = Prefixes()  # of begun sequences, by lane
         self._begun: dict[int, Sequence] = {}
-        self._awaited: set[Tokens] = set()  # prompts that a model which cannot forget stops for
+        self._awaited: set[Tokens] = set()  # without rollback: prompts whose lane stops to be copied
 
     def has_begun(self, sequence: Sequence) -> bool:
-        """Whether the sequence reads, or has read, what nobody has read for it."""
+        """Whether the sequence has started its prefill or received its copy."""
         return sequence.slot in self._begun
 
     def begin(self, sequence: Sequence) -> None:
-        """From now on others may wait for this one."""
+        """Start the sequence's prefill; others may wait for its prefix from now on."""
         self._begun[sequence.slot] = sequence
         self._prompts.add(sequence.slot, sequence.prompt[:-1], sequence.rope)
 
     def leave(self, sequence: Sequence) -> None:
-        """The sequence has no slot any more."""
+        """Remove a sequence that gives up its slot."""
         self._begun.pop(sequence.slot, None)
         self._prompts.remove(sequence.slot)
 
     def best(self, prompt: Tokens) -> Match:
-        """The lane, begun or warm, that shares most with the prompt, if that is worth a copy."""
+        """The lane, begun or warm, with the longest shared prefix, if it is worth copying."""
         if not self._is_on:
             return Match()
         beginning, rope = prompt[:-1], rope_factors(len(prompt), self._rope_switches)
@@ -70,7 +70,7 @@ class PrefixCache:
         return match if is_worth_copying(match.length, len(beginning)) else Match()
 
     def forks(self, running: Iterable[Sequence]) -> tuple[Fork, ...]:
-        """Copies for sequences that have not begun, where the tokens are there; the rest begins or waits."""
+        """Return the copies for this step. Sequences without a match begin; others wait for their prefix."""
         forks = []
         self._awaited.clear()
         for sequence in running:
@@ -81,24 +81,24 @@ class PrefixCache:
                 self.begin(sequence)
             elif self._holds(match):
                 forks.append(Fork(match.lane, sequence.slot, match.length))
-                sequence.fed = sequence.cached = match.length
+                sequence.num_computed_tokens = sequence.num_cached_tokens = match.length
                 self.begin(sequence)
             elif not self._can_rollback:
                 self._awaited.add(sequence.prompt[:-1])
         return tuple(forks)
 
     def prefill_end(self, sequence: Sequence) -> int:
-        """How far the sequence may be fed now."""
+        """Number of tokens up to which the sequence may be fed in this step."""
         if not self.has_begun(sequence):
-            return sequence.fed
+            return sequence.num_computed_tokens
         shared = len(sequence.prompt) - 1
-        is_awaited = sequence.fed < shared and sequence.prompt[:-1] in self._awaited
+        is_awaited = sequence.num_computed_tokens < shared and sequence.prompt[:-1] in self._awaited
         return shared if is_awaited else len(sequence)
 
     def _holds(self, match: Match) -> bool:
         sequence = self._begun.get(match.lane)
-        return sequence is None or sequence.fed >= match.length
+        return sequence is None or sequence.num_computed_tokens >= match.length
 
     def _is_at(self, lane: int, length: int) -> bool:
-        """Whether a lane of a model that cannot forget reads just these tokens and no more yet."""
-        return len(self._prompts[lane]) == length and self._begun[lane].fed <= length
+        """Whether the prompt in a lane is these `length` tokens and the lane holds no more than these."""
+        return len(self._prompts[lane]) == length and self._begun[lane].num_computed_tokens <= length

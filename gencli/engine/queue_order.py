@@ -1,4 +1,4 @@
-"""Which of the waiting sequences is next: not always the first, but never long after its turn."""
+"""Order of the waiting queue: first come, first served, with bounded overtaking."""
 
 from __future__ import annotations
 
@@ -11,43 +11,46 @@ from gencli.engine.sequence import Sequence
 
 __all__ = ["WINDOW", "LookAhead"]
 
-WINDOW = 64  # sequences that may overtake one, at the most
-_GRAIN = 32  # tokens of prefix that count as a difference
+WINDOW = 64  # most sequences that may overtake one
+_GRAIN = 32  # tokens; shared prefixes are compared in multiples of it
 
 
 class LookAhead:
-    """Takes sequences from a queue for slots that are free at once.
+    """Takes sequences from the queue for the slots that are free now.
 
-    First come those that share most with the lanes; among equals, those whose rest to read is as long as
-    that of the one taken before, since they share a pass; then those that may become longest, so that no
-    long text is alone in the end; then the order of the queue. `shared` tells how many tokens of a prompt
-    the lanes have; it is asked once for each sequence in the window.
+    Candidates are the sequences submitted less than WINDOW after the first in the queue. Their order:
+    1. longest shared prefix with the KV lanes;
+    2. prefill length closest to that of the sequence taken before, as they then share forward passes;
+    3. largest `max_tokens`, so that no long text runs alone at the end;
+    4. position in the queue.
+    `shared(prompt)` is the number of prompt tokens in the lanes; it is called once per sequence.
     """
 
     def __init__(self, waiting: deque[Sequence], shared: Callable[[Tokens], int]) -> None:
         self._waiting = waiting
         self._shared = {id(one): shared(one.prompt) for one in self._window()}
-        self._last: int | None = None
+        self._last_prefill: int | None = None
 
     def take(self) -> Sequence:
-        """Take the next one out of the queue."""
+        """Remove and return the next sequence."""
         window = list(self._window())
-        place = max(range(len(window)), key=lambda i: self._merit(window[i]))  # the first of equals
-        sequence = window[place]
-        del self._waiting[place]
-        self._last = self._rest(sequence)
+        index = max(range(len(window)), key=lambda i: self._priority(window[i]))  # the first of equals
+        sequence = window[index]
+        del self._waiting[index]
+        self._last_prefill = self._prefill_length(sequence)
         return sequence
 
     def _window(self) -> Iterator[Sequence]:
-        last = self._waiting[0].number + WINDOW
-        return takewhile(lambda one: one.number < last, self._waiting)
+        end = self._waiting[0].number + WINDOW
+        return takewhile(lambda one: one.number < end, self._waiting)
 
-    def _merit(self, sequence: Sequence) -> tuple[int, int, int]:
-        unlike = 0 if self._last is None else abs(self._rest(sequence) - self._last)
-        return self._common(sequence) // _GRAIN, -unlike, sequence.request.limits.max_tokens
+    def _priority(self, sequence: Sequence) -> tuple[int, int, int]:
+        length = self._prefill_length(sequence)
+        difference = 0 if self._last_prefill is None else abs(length - self._last_prefill)
+        return self._num_shared(sequence) // _GRAIN, -difference, sequence.request.limits.max_tokens
 
-    def _rest(self, sequence: Sequence) -> int:
-        return len(sequence.prompt) - self._common(sequence)
+    def _prefill_length(self, sequence: Sequence) -> int:
+        return len(sequence.prompt) - self._num_shared(sequence)
 
-    def _common(self, sequence: Sequence) -> int:
+    def _num_shared(self, sequence: Sequence) -> int:
         return self._shared.get(id(sequence), 0)

@@ -1,4 +1,4 @@
-"""The samples of a request that have not begun: each is made when its turn is near."""
+"""Samples that are not in the queue yet: each is created when a slot may soon be free."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["Pending", "Samples"]
 
 
 class Samples:
-    """Makes the samples of a request in their order; what they take until then does not grow with `n`."""
+    """Creates the samples of a request in order; memory for those not created yet does not grow with `n`."""
 
     def __init__(self, request: Request, make: Callable[[int], Sequence], *, submitted: float) -> None:
         self.request, self.submitted = request, submitted
         self._make, self._next = make, 0
 
     def take(self) -> Sequence | None:
-        """The next sample; None if all are made."""
+        """Create and return the next sample; None after the last."""
         if self._next == self.request.n:
             return None
         self._next += 1
         return self._make(self._next - 1)
 
     def end(self, reason: str, matched: str | None = None) -> Iterator[Event]:
-        """End those that are left, all alike and without a text, one after the other: they may be many."""
+        """Yield the events that end the remaining samples, each with an empty text."""
         first = self._next
         if (sequence := self.take()) is None:
             return
@@ -41,7 +41,7 @@ class Samples:
 
 
 class Pending:
-    """Requests whose samples are not all made, in the order in which they came."""
+    """Requests with samples that are not created yet, in order of submission."""
 
     def __init__(self) -> None:
         self._queue: deque[Samples] = deque()
@@ -50,11 +50,11 @@ class Pending:
         return bool(self._queue)
 
     def add(self, samples: Samples) -> None:
-        """Let a request wait."""
+        """Append a request."""
         self._queue.append(samples)
 
     def take(self) -> Sequence | None:
-        """The next sample; None if there is none."""
+        """Create and return the next sample; None if there is none."""
         while self._queue:
             if (sequence := self._queue[0].take()) is not None:
                 return sequence
@@ -68,7 +68,7 @@ class Pending:
             yield from samples.end(reason)
 
     def end_late(self) -> Iterator[Event]:
-        """End what has run out of its time."""
+        """End the remaining samples of requests whose `max_time` has passed."""
         now = time.monotonic()
         for samples in [s for s in self._queue if s.request.limits.is_over(now - s.submitted)]:
             self._queue.remove(samples)

@@ -1,4 +1,4 @@
-"""Which sequences run, and what each of them feeds in the next step."""
+"""The scheduler: which sequences run, and what each of them feeds in the next step."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from gencli.engine.sequence import Sequence
 from gencli.engine.slots import Slots
 from gencli.engine.token_budget import fitting, lanes_of, span_cost, step_limit
 
-__all__ = ["Choosing", "Propose", "Scheduler", "Step"]
+__all__ = ["Propose", "SampledSequences", "Scheduler", "Step"]
 
-Choosing = list[tuple[Sequence, tuple[int, ...]]]  # sequences with a token to choose, and their drafts
-_Span = tuple[Sequence, int]  # a sequence, and up to which token it is fed
+# Sequences whose next token a step chooses, each with its draft tokens.
+SampledSequences = list[tuple[Sequence, tuple[int, ...]]]
+_Span = tuple[Sequence, int]  # a sequence, and the number of tokens up to which it is fed
 Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by slot
 
 
@@ -31,24 +32,26 @@ class Step:
     forks: tuple[Fork, ...]
 
     @property
-    def choosing(self) -> Choosing:
-        """The sequences whose next token this step decides, with their drafts."""
+    def sampled(self) -> SampledSequences:
+        """The sequences whose next token this step chooses, with their drafts."""
         pairs = zip(self.sequences, self.plan.feeds, strict=True)
-        return [(sequence, feed.drafts) for sequence, feed in pairs if feed.wanted]
+        return [(sequence, feed.drafts) for sequence, feed in pairs if feed.num_logits]
 
 
 class Scheduler:
-    """Decides who runs. A sequence keeps its slot, which is also its KV lane, until it is done.
+    """Continuous batching. A sequence keeps its slot, which is also its KV lane, until it ends.
 
-    What slots hold without a sequence is for `Slots`, which prompts are read once for several sequences
-    for `PrefixCache`, who may overtake whom for `LookAhead`. `limit` is how many sequences run at once: as
-    many as there are slots, until the memory said no.
+    `Slots` owns the idle slots, `PrefixCache` shares prompt prefixes, `LookAhead` orders the queue.
+    `limit` is the number of sequences that may run at once: `max_batch`, halved after each out-of-memory.
 
-    Running sequences decode in every step; what is left of the token budget goes to prompt chunks, so
-    that a long prompt does not stall its neighbours, and to drafts. No step feeds more than `step_tokens`
-    but for one token a sequence, and up to 64 that its companion lacks of a prompt when it first chooses:
-    drafts are cut, or where that would change a text, chunks are smaller and sequences wait for a step.
-    `rope_switches` are those of the model's spec.
+    Each step feeds at most `step_tokens` tokens (chunked prefill), in this order:
+    - decoding: one token of every running sequence;
+    - prompt chunks: what decoding and drafts leave, at least a quarter of the budget if decoding leaves it;
+    - draft tokens: cut to the rest. Where cutting would change a text (`Request.drafts_decide`), chunks
+      shrink and sequences take turns instead.
+    Two exceptions may exceed the budget: one token per sequence, and up to 64 prompt tokens that an
+    unconditional sequence still lacks when its sample first chooses a token.
+    `rope_switches` is ModelSpec.rope_switches.
     """
 
     def __init__(
@@ -64,30 +67,30 @@ class Scheduler:
         self.limit = max_batch
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
-        self.pending = Pending()  # behind what waits
+        self.pending = Pending()  # requests behind the waiting sequences
         self._slots = Slots(max_batch, can_rollback=can_rollback, stays_warm=can_rollback and share_prefixes)
-        self._sharing = PrefixCache(
+        self._prefix_cache = PrefixCache(
             self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes, rope_switches=rope_switches
         )
         self.step_tokens = step_limit(step_tokens, max_batch)
-        self._welcome = 0  # tokens that drafts of the last step would have taken, uncut
+        self._num_drafts_requested = 0  # draft tokens of the last step over all lanes, uncut
         self._num_added = 0
 
     def add(self, samples: Samples) -> None:
-        """Let the samples of a request wait for slots; they are made when their turn is near."""
+        """Append the samples of a request to the queue."""
         self.pending.add(samples)
 
     @property
     def has_work(self) -> bool:
-        """Whether anything has not ended."""
+        """Whether any sequence has not ended."""
         return bool(self.running or self.waiting or self.pending)
 
     def everything(self) -> list[Sequence]:
-        """All sequences that have not ended, running or waiting, of those that were made."""
+        """All sequences that exist and have not ended, running or waiting."""
         return [*self.running, *self.waiting]
 
     def _fill(self) -> None:
-        """Make the samples that may be next."""
+        """Create the samples that may be admitted next: a window of WINDOW sequences."""
         while not self.waiting or self._num_added < self.waiting[0].number + WINDOW:
             if (sequence := self.pending.take()) is None:
                 return
@@ -98,28 +101,28 @@ class Scheduler:
     def admit(self) -> list[Sequence]:
         """Give slots to waiting sequences.
 
-        The first `fed` tokens in the lane are the sequence's own, and all else there is to be forgotten.
+        The first `num_computed_tokens` tokens of its lane are its own; the caller truncates the rest.
         """
         self._fill()
         if not self._has_room():
             return []
         admitted = []
-        ahead = LookAhead(self.waiting, lambda prompt: self._sharing.best(prompt).length)
+        ahead = LookAhead(self.waiting, lambda prompt: self._prefix_cache.best(prompt).length)
         while self._has_room():
             sequence = ahead.take()
             self._fill()
             sequence.rope = self._rope(sequence)
-            shared = self._sharing.best(sequence.prompt).length
-            sequence.slot, sequence.fed = self._slots.take(sequence, at_least=shared)
-            sequence.cached = sequence.fed
-            if sequence.fed:
-                self._sharing.begin(sequence)
+            shared = self._prefix_cache.best(sequence.prompt).length
+            sequence.slot, sequence.num_computed_tokens = self._slots.take(sequence, at_least=shared)
+            sequence.num_cached_tokens = sequence.num_computed_tokens
+            if sequence.num_computed_tokens:
+                self._prefix_cache.begin(sequence)
             self.running.append(sequence)
             admitted.append(sequence)
         return admitted
 
     def next_to_run(self) -> Iterator[Sequence]:
-        """Sequences that run, and those for which there is room as well."""
+        """Running sequences, and waiting ones up to the limit."""
         self._fill()
         room = max(0, self.limit - len(self.running))
         return chain(self.running, islice(self.waiting, room))
@@ -128,51 +131,54 @@ class Scheduler:
         return bool(self.waiting and len(self.running) < self.limit and self._slots)
 
     def release(self, sequence: Sequence) -> list[int]:
-        """Take the sequence's slot back; the lanes that are to be emptied."""
+        """Take back the sequence's slot. Return the lanes that the caller has to empty."""
         self.running.remove(sequence)
-        self._sharing.leave(sequence)
+        self._prefix_cache.leave(sequence)
         return self._slots.put(sequence)
 
     def rewind(self, sequence: Sequence) -> bool:
-        """Whether the sequence grew beyond a rope switch: its lane is to be emptied, and is read anew."""
+        """Restart the prefill of a sequence that grew beyond a rope switch.
+
+        Return whether it did; the caller then empties its lane.
+        """
         if sequence.rope == self._rope(sequence):
             return False
-        self._sharing.leave(sequence)
-        sequence.rope, sequence.fed = self._rope(sequence), 0
-        self._sharing.begin(sequence)
+        self._prefix_cache.leave(sequence)
+        sequence.rope, sequence.num_computed_tokens = self._rope(sequence), 0
+        self._prefix_cache.begin(sequence)
         return True
 
     def _rope(self, sequence: Sequence) -> int:
         return rope_factors(len(sequence), self._rope_switches)
 
     def preempt_all(self) -> tuple[list[Sequence], list[int]]:
-        """After the memory was full: half of what runs becomes the limit, and all of it waits again, first.
+        """After out-of-memory: move all running sequences to the front of the queue and halve the limit.
 
-        Returns what ran, each still with its slot, and all slots whose lanes are to be emptied.
+        Return these sequences, each with its old slot, and all slots whose lanes the caller has to empty.
         """
         if len(self.running) > 1:
             self.limit = len(self.running) // 2
-        retreating, self.running = sorted(self.running, key=lambda sequence: sequence.number), []
-        for sequence in retreating:
-            self._sharing.leave(sequence)
-        freed = self._slots.clear([sequence.slot for sequence in retreating])
-        self.waiting.extendleft(reversed(retreating))
-        return retreating, freed
+        preempted, self.running = sorted(self.running, key=lambda sequence: sequence.number), []
+        for sequence in preempted:
+            self._prefix_cache.leave(sequence)
+        freed = self._slots.clear([sequence.slot for sequence in preempted])
+        self.waiting.extendleft(reversed(preempted))
+        return preempted, freed
 
     def plan(
         self, propose: Propose = lambda sequences: {}, is_held: Callable[[Sequence], bool] = lambda s: False
     ) -> Step:
-        """The next step: prompt copies, then decoding, then prompt chunks while the budget lasts.
+        """Plan the next step: copies of prompt prefixes, then decoding, then prompt chunks within the budget.
 
-        `propose` is asked once, for the sequences whose next token this step decides. Those that are held
-        read no further than to their last token but one.
+        `propose` is called once, with the sequences whose next token this step chooses. Sequences for which
+        `is_held` is true do not feed their last token, so no token is chosen for them.
         """
-        forks = self._sharing.forks(self.running)
+        forks = self._prefix_cache.forks(self.running)
         spans = self._decoding(is_held)
         left, least = self._left(spans), self.step_tokens // 4
-        spans += self._chunks(max(left - self._welcome, min(left, least), 1), is_held)
-        choosing = [sequence for sequence, end in spans if end == len(sequence)]
-        drafts = self._cut(propose(choosing), choosing, self._left(spans))
+        spans += self._chunks(max(left - self._num_drafts_requested, min(left, least), 1), is_held)
+        sampled = [sequence for sequence, end in spans if end == len(sequence)]
+        drafts = self._cut(propose(sampled), sampled, self._left(spans))
         feeds = tuple(_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans)
         return Step(StepPlan(feeds), tuple(sequence for sequence, _ in spans), forks)
 
@@ -182,13 +188,13 @@ class Scheduler:
     def _decoding(self, is_held: Callable[[Sequence], bool]) -> list[_Span]:
         """Sequences that decode in this step.
 
-        Those whose drafts must not be cut take turns where they do not all fit: that changes no text.
+        Sequences whose drafts must not be cut take turns if they do not all fit: delay changes no text.
         """
-        able = [s for s in self.running if len(s) - s.fed == 1 and not is_held(s)]
+        able = [s for s in self.running if len(s) - s.num_computed_tokens == 1 and not is_held(s)]
         spans = [(s, len(s)) for s in able if not s.request.drafts_decide]
         left, late = self._left(spans), list[Sequence]()
         if len(able) < len(self.running):
-            left -= self.step_tokens // 4  # others read
+            left -= self.step_tokens // 4  # for prompt chunks
         for number, sequence in enumerate(s for s in able if s.request.drafts_decide):
             cost = span_cost(sequence, len(sequence))
             if number and cost > left:
@@ -201,32 +207,33 @@ class Scheduler:
         return spans
 
     def _chunks(self, budget: int, is_held: Callable[[Sequence], bool]) -> Iterator[_Span]:
-        """Sequences that read their prompt, and how far they read in this step."""
+        """Sequences that prefill, and the token up to which they do in this step."""
         if any(map(is_held, self.running)):
-            budget = max(budget - self.step_tokens // 4, 1)  # for what they wait for
+            budget = max(budget - self.step_tokens // 4, 1)  # for the companions they wait for
         for sequence in self.running:
             last = len(sequence) - is_held(sequence)
-            start, end = sequence.fed, min(self._sharing.prefill_end(sequence), last)
+            start, end = sequence.num_computed_tokens, min(self._prefix_cache.prefill_end(sequence), last)
             if budget < 1 or start == end or len(sequence) - start == 1:
                 continue
             end = min(end, start + budget)
-            if span_cost(sequence, end) > budget:  # its drafts come in the next step
+            if span_cost(sequence, end) > budget:  # its last token is fed in the next step, with its drafts
                 end -= 1
             budget -= span_cost(sequence, end)
             yield sequence, end
 
     def _cut(
-        self, drafts: dict[int, tuple[int, ...]], choosing: list[Sequence], room: int
+        self, drafts: dict[int, tuple[int, ...]], sampled: list[Sequence], room: int
     ) -> dict[int, tuple[int, ...]]:
-        """The drafts that are fed: those that decide a text as they are, others as far as there is room."""
-        lanes = {s.slot: lanes_of(s.request) for s in choosing if not s.request.drafts_decide}
+        """Cut the drafts to `room` tokens, except those of requests with `drafts_decide`."""
+        lanes = {s.slot: lanes_of(s.request) for s in sampled if not s.request.drafts_decide}
         free = {slot: run for slot, run in drafts.items() if slot in lanes}
-        self._welcome = sum(lanes[slot] * len(run) for slot, run in free.items())
+        self._num_drafts_requested = sum(lanes[slot] * len(run) for slot, run in free.items())
         return drafts | fitting(free, lanes, room)
 
 
 def _feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:
-    """What is fed up to this token; drafts come behind the last one only."""
-    wanted = 1 + len(drafts) if end == len(sequence) else 0
-    tokens = sequence.tokens(sequence.fed, end) + drafts
-    return Feed(sequence.slot, sequence.fed, tokens, wanted, text_length=0 if wanted else len(sequence))
+    """The feed of the tokens up to `end`; drafts follow only the last committed token."""
+    start, is_prefill = sequence.num_computed_tokens, end < len(sequence)
+    num_logits = 0 if is_prefill else 1 + len(drafts)
+    tokens = sequence.tokens(start, end) + drafts
+    return Feed(sequence.slot, start, tokens, num_logits, text_length=len(sequence) if is_prefill else 0)

@@ -1,4 +1,4 @@
-"""The one mutable record of a sample that is being generated."""
+"""The mutable state of one sample during generation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from processors.base import Document, GrammarStatus
 
 __all__ = ["Sequence", "Taken", "reading"]
 
-_LONG = 64  # tokens of a prompt of which it is told that they are read
+_LONG = 64  # prompt tokens; a longer remaining prefill is reported by Reading events
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Tokens that became part of a text, and, under a grammar, which of them were the only choice."""
+    """Tokens appended to a sequence; `forced`: under a grammar, whether each was the only legal one."""
 
     ids: tuple[int, ...]
     forced: tuple[bool, ...] = ()
@@ -28,11 +28,11 @@ class Taken:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One sample of a request: its place in the engine and what it has produced.
+    """One sample of a request: its state in the engine and its output.
 
-    `fed` counts the tokens that its KV lane holds; the last committed token is always still to be fed. They
-    were read with the rotary factors `rope` (see rope_factors).
-    `context` is the most tokens that prompt and output may have.
+    `num_computed_tokens`: tokens in its KV lane, computed with the rotary factors `rope` (see rope_factors).
+    The last committed token is never among them: the next step feeds it.
+    `context`: maximum number of prompt and output tokens.
     Times are seconds of a monotonic clock.
     """
 
@@ -42,46 +42,46 @@ class Sequence:
     stream: TextStream
     submitted: float
     context: int
-    number: int = 0  # in the order of submission
+    number: int = 0  # order of submission
     slot: int = -1
-    fed: int = 0
+    num_computed_tokens: int = 0
     rope: int = 0
-    cached: int = 0  # tokens of the prompt that were found in a lane, its own or another
+    num_cached_tokens: int = 0  # prompt tokens whose KV was found in a lane, its own or another
     output: list[int] = field(default_factory=list)
     finish: Reason | None = None
-    cut: str = ""  # the limit that was reached, while it is open how the text ends
-    document: Document | None = None  # where the text stands in its grammar; None without one
+    cut: str = ""  # the limit that was reached, until the text is ended
+    document: Document | None = None  # position of the text in its grammar; None without one
     started: float | None = None
     first_token: float | None = None
-    logprob: float = 0.0  # the sum over `output`, where a search or a choice among samples asks for it
+    logprob: float = 0.0  # sum over `output`, computed for beam search and best-of
     drafted: Drafted | None = None
     _texts: list[str] = field(default_factory=list)
-    _given: tuple[int, int] = (0, 0)  # how many of `output` and `_texts` events have told of
+    _emitted: tuple[int, int] = (0, 0)  # number of entries of `output` and `_texts` in events so far
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """Ids of the prompt."""
+        """Token ids of the prompt."""
         return self.request.prompt_ids
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.output)
 
     def tokens(self, start: int = 0, end: int | None = None) -> tuple[int, ...]:
-        """Prompt and output from one place to another."""
+        """Tokens `start` to `end` of prompt and output."""
         size = len(self.prompt)
         end = len(self) if end is None else end
         return (*self.prompt[start:end], *self.output[max(0, start - size) : max(0, end - size)])
 
     def fork(self) -> Sequence:
-        """An independent copy, which goes on from here."""
+        """Return an independent copy."""
         return replace(self, stream=self.stream.fork(), output=self.output.copy(), _texts=self._texts.copy())
 
     def take(
         self, tokens: Tokens[int], followed: Tokens[GrammarStatus] = (), *, now: float
     ) -> tuple[Taken, Exception | None]:
-        """Append tokens up to the one that ends the text; returns those taken, and what went wrong.
+        """Append tokens up to the one that ends the text; return the appended ones and the error, if any.
 
-        `followed` says where a grammar stands after each of them.
+        `followed`: status of the grammar after each token.
         """
         before, error = len(self.output), None
         for i, token in enumerate(tokens):
@@ -101,13 +101,13 @@ class Sequence:
         return Taken(ids, tuple(entry.forced for entry in followed[: len(ids)])), error
 
     def _reached(self) -> str:
-        """The limit that ends the text here, if its own rules have not."""
+        """Name of the limit that the text has reached; "" if none."""
         if len(self) >= self.context:
             return "context"
         return "max_tokens" if len(self.output) >= self.request.limits.max_tokens else ""
 
     def end_cut(self, closing: Tokens[int], cut: str | None = None) -> None:
-        """End a text that a limit cuts, with the tokens that complete its document, if there are any."""
+        """End a text at a limit; `closing` are tokens that complete its document, or none."""
         for token in closing:
             self.output.append(token)
             self._add(self.stream.add(token))
@@ -126,7 +126,7 @@ class Sequence:
         self._add(self.stream.push(token, in_document=is_inside, grammar_end=followed.document == "over"))
 
     def close(self, reason: str, matched: str | None = None) -> None:
-        """End the text from outside; what was held back is given."""
+        """End the text for an external reason, and emit text that the stop rules held back."""
         self._add(self.stream.close(reason))
         self.finish = Reason(reason, matched)
 
@@ -137,15 +137,15 @@ class Sequence:
             self.finish = Reason("length", "max_tokens")
 
     def restart(self, stream: TextStream) -> None:
-        """Back to the prompt, without a slot. What events have told of will be made again, not told again."""
-        self.stream, self.slot, self.fed, self.cached = stream, -1, 0, 0
+        """Reset to the prompt, without a slot. Text that is generated again is not emitted again."""
+        self.stream, self.slot, self.num_computed_tokens, self.num_cached_tokens = stream, -1, 0, 0
         self.output, self._texts, self.logprob = [], [], 0.0
         self.finish, self.cut, self.document = None, "", None
 
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:
-        """Events for all that has happened since the last call."""
-        ids, text = tuple(self.output[self._given[0] :]), "".join(self._texts[self._given[1] :])
-        self._given = max(self._given[0], len(self.output)), max(self._given[1], len(self._texts))
+        """Return the events since the last call."""
+        ids, text = tuple(self.output[self._emitted[0] :]), "".join(self._texts[self._emitted[1] :])
+        self._emitted = max(self._emitted[0], len(self.output)), max(self._emitted[1], len(self._texts))
         events: list[Event] = [Token(self.request.id, self.sample, text, ids)] if ids or text else []
         if error is not None:
             events.append(self._failed(error))
@@ -170,7 +170,7 @@ class Sequence:
             prompt_tokens=len(self.prompt),
             completion_tokens=len(self.output),
             timings=Timings(prefill=first - started, decode=now - first, first_token=first - self.submitted),
-            cached_tokens=self.cached,
+            cached_tokens=self.num_cached_tokens,
             document=self.document,
             logprob=self.logprob,
             drafted=self.drafted,
@@ -178,9 +178,9 @@ class Sequence:
 
 
 def reading(sequences: Iterable[Sequence]) -> list[Event]:
-    """How far each of these is with its prompt, as long as much of that is to be read yet."""
+    """Return the prefill progress of sequences with more than 64 prompt tokens left."""
     return [
-        Reading(sequence.request.id, sequence.sample, sequence.fed, len(sequence.prompt))
+        Reading(sequence.request.id, sequence.sample, sequence.num_computed_tokens, len(sequence.prompt))
         for sequence in sequences
-        if len(sequence.prompt) - sequence.fed > _LONG
+        if len(sequence.prompt) - sequence.num_computed_tokens > _LONG
     ]

@@ -1,4 +1,4 @@
-"""Slots that no sequence has, and what their KV lanes still hold."""
+"""Idle slots, and the texts that their KV lanes still hold."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ __all__ = ["Slots"]
 
 @dataclass(frozen=True, slots=True)
 class _Parked:
-    """A session's lane between two requests: it holds `held` tokens, which begin with `tokens`.
+    """A session's lane between two requests. It holds `num_held` tokens, of which `tokens` are valid.
 
-    They were read with the rotary factors `rope`.
+    They were computed with the rotary factors `rope`.
     """
 
     slot: int
     tokens: Tokens
-    held: int
+    num_held: int
     rope: int
 
 
 class Slots:
-    """Owns the idle slots. A lane stays warm when its sequence ends: its text is there until it is taken.
+    """Owns the idle slots. A finished sequence leaves its lane warm: its KV serves as prefix cache.
 
-    The lane of a session is parked for the session's next request. Slots are taken in this order: the
-    session's own; a warm one that begins as the prompt does; an empty one; the one that has been warm or
-    parked for the longest time.
+    The lane of a session is parked for the session's next request. Order in which slots are taken: the
+    session's own, a warm one that shares a prefix with the prompt, an empty one, the oldest warm one, the
+    oldest parked one.
 
-    `stays_warm` is false where nothing is shared, and for models that cannot forget: what another text
-    left in a lane is of no use to them.
+    `stays_warm` is false if prefix sharing is off, and for models without rollback, which cannot truncate a
+    lane to the shared prefix.
     """
 
     def __init__(self, count: int, *, can_rollback: bool, stays_warm: bool) -> None:
@@ -46,9 +46,10 @@ class Slots:
         return bool(self._empty or self._age or self._parked)
 
     def take(self, sequence: Sequence, *, at_least: int) -> tuple[int, int]:
-        """A slot, and how many tokens of its lane the prompt begins with.
+        """Return a slot, and the number of cached prompt tokens in its lane.
 
-        Fewer than `at_least` are not worth it; the prompt's last token is always fed.
+        A warm lane with fewer than `at_least` cached tokens is not preferred. The prompt's last token never
+        counts: it is always fed.
         """
         beginning = sequence.prompt[:-1]
         parked = self._parked.pop(sequence.request.session, None)
@@ -61,15 +62,15 @@ class Slots:
         return self._unused(), 0
 
     def put(self, sequence: Sequence) -> list[int]:
-        """Take the slot of a sequence back; the slots whose lanes are to be emptied."""
+        """Take back a sequence's slot. Return the slots whose lanes the caller has to empty."""
         slot, session = sequence.slot, sequence.request.session
-        # Beyond the last token but one there may be rejected drafts.
-        tokens = sequence.tokens(0, min(sequence.fed, len(sequence) - 1))
+        # From the last token on, the lane may hold rejected drafts.
+        tokens = sequence.tokens(0, min(sequence.num_computed_tokens, len(sequence) - 1))
         freed = []
         if session:
             if (parked := self._parked.pop(session, None)) is not None:
                 freed = [parked.slot]
-            self._parked[session] = _Parked(slot, tokens, sequence.fed, sequence.rope)
+            self._parked[session] = _Parked(slot, tokens, sequence.num_computed_tokens, sequence.rope)
         elif self._stays_warm and tokens:
             self.warm.add(slot, tokens, sequence.rope)
             self._age[slot] = None
@@ -80,7 +81,7 @@ class Slots:
         return freed
 
     def clear(self, more: list[int]) -> list[int]:
-        """Make all idle slots and these ones empty; the slots whose lanes are to be emptied."""
+        """Make all idle slots and `more` empty. Return the slots whose lanes the caller has to empty."""
         freed = [*more, *self._age, *(parked.slot for parked in self._parked.values())]
         self._parked.clear()
         self._age.clear()
@@ -91,7 +92,7 @@ class Slots:
 
     def _kept(self, parked: _Parked, beginning: Tokens) -> int:
         kept = shared_length(parked.tokens, beginning)
-        return kept if self._can_rollback or kept == parked.held else 0
+        return kept if self._can_rollback or kept == parked.num_held else 0
 
     def _unused(self) -> int:
         if self._empty:

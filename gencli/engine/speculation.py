@@ -1,4 +1,4 @@
-"""Drafts in the engine: who is asked, what limits leave of the answers, and what became of them."""
+"""Speculative decoding in the engine: ask the drafter, apply limits, record what was accepted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.events import Drafted
 from gencli.core.request import Request
 from gencli.core.step import StepPlan
-from gencli.engine.scheduler import Choosing
+from gencli.engine.scheduler import SampledSequences
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
 from gencli.models.base import ModelSpec
@@ -29,27 +29,26 @@ __all__ = ["Clock", "Speculation"]
 
 @dataclass(slots=True)
 class _Running:
-    """The step that is under way: what drafting took, for how many, and what was drawn, by slot; what all
-    of it came to."""
+    """Measurements of the current step. Times are seconds."""
 
-    drawn: dict[int, Drawn] = field(default_factory=dict)
-    asked: frozenset[int] = frozenset()
+    drawn: dict[int, Drawn] = field(default_factory=dict)  # sampled drafts by slot
+    asked: frozenset[int] = frozenset()  # slots that the drafter was asked for
     draft_seconds: float = 0.0
     began: float = 0.0
     seconds: float = 0.0
-    work: float = 0.0  # as work_clock counts: when it began, then what it took
+    work: float = 0.0  # by work_clock: the start, and after `verified` the duration
     lanes: int = 0
-    is_measured: bool = False  # it reads no prompt
-    is_plain: bool = False
+    is_measured: bool = False  # without prefill
+    is_plain: bool = False  # without prefill and drafts
     drafted: int = 0
     accepted: int = 0
 
 
 class Speculation:
-    """Asks a drafter once a step, for the slots where drafts are welcome.
+    """Asks a drafter once per step, for all slots that may have drafts.
 
-    The clock is read for statistics, and the one of work (see work_clock) for drafters that weigh costs, if
-    none is given that is both. It never decides a text: where the number of drafts would, it is a fixed one.
+    Statistics use the wall clock, drafters that weigh costs use work_clock; a given `clock` replaces both.
+    Timing never changes a text: requests with `drafts_decide` have a fixed number of drafts.
     """
 
     def __init__(
@@ -64,12 +63,12 @@ class Speculation:
         self._drafter, self._pipeline, self._spec = drafter, pipeline, spec
         self._clock, self._work = clock or time.perf_counter, clock or work_clock(spec.device)
         self._guard = DraftGuard(registry)
-        self._slots: set[int] = set()  # those that the drafter knows
-        self._said: set[str] = set()
+        self._slots: set[int] = set()  # slots admitted to the drafter
+        self._noted: set[str] = set()  # notices so far
         self._step = _Running()
 
     def check(self, request: Request) -> None:
-        """Refuse a request that names a drafter which is not here."""
+        """Raise UsageError if the request names a drafter that this engine lacks."""
         name = request.drafting.drafter
         if name not in ("", NO_DRAFTER) and not self._drafter.handles(replace(request, jump="off")):
             raise UsageError(
@@ -78,35 +77,35 @@ class Speculation:
             )
 
     def guard(self, request: Request) -> Iterator[str]:
-        """No drafts for a plugin that would give other text with them; what is to be said of that, once."""
+        """Disable drafts for plugin stages that fail with them. Yield the notices, each once."""
         if not self._drafter.handles(request):
             return
-        fresh = [text for text in _said(request) if text not in self._said]
-        self._said.update(fresh)
-        yield from fresh
+        new = [text for text in _draft_notices(request) if text not in self._noted]
+        self._noted.update(new)
+        yield from new
         for name, fault in self._guard.faults(request.chain):
             self._pipeline.run_stepwise(name)
             yield f"The stage {name} runs without drafts, as it fails with them: {fault}"
 
     def admit(self, sequence: Sequence) -> None:
-        """A sequence has a slot."""
+        """Start drafting for a sequence, which has its slot."""
         if self._drafter.handles(sequence.request):
             self._drafter.admit(sequence.slot, sequence.request)
             self._slots.add(sequence.slot)
             sequence.drafted = Drafted()
 
     def release(self, slot: int) -> None:
-        """The slot is free."""
+        """Stop drafting for the sample of a slot."""
         if slot in self._slots:
             self._slots.remove(slot)
             self._drafter.release(slot)
 
     def trim(self) -> None:
-        """The memory is full, and no slot is taken."""
+        """Free memory after out-of-memory. No slot is in use."""
         self._drafter.trim()
 
     def propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
-        """Drafts by slot for those whose next token is about to be chosen."""
+        """Return draft tokens by slot, for the sequences whose next token is about to be chosen."""
         asks = [ask for sequence in sequences if (ask := self._ask(sequence))]
         start = self._clock()
         runs = self._drafter.propose(asks) if asks else ()
@@ -117,28 +116,28 @@ class Speculation:
         self._step = _Running(drawn, asked, now - start, now, work=self._work())
         return drafts
 
-    def proposal(self, choosing: Choosing) -> Proposal | None:
-        """What the drafts of the step were drawn from; None if all were certain, or none has to know."""
-        drawn = [self._step.drawn.get(sequence.slot) for sequence, _ in choosing]
-        sizes = [len(run) for _, run in choosing]
+    def proposal(self, sampled: SampledSequences) -> Proposal | None:
+        """Return the distributions q of the step's sampled drafts; None if there are none."""
+        drawn = [self._step.drawn.get(sequence.slot) for sequence, _ in sampled]
+        sizes = [len(run) for _, run in sampled]
         known = [(run, size) for run, size in zip(drawn, sizes, strict=True) if run and size]
         if not known:
             return None
         logits = torch.stack([row for run, size in known for row in run.logits[:size]])
-        chances = [chance for run, size in known for chance in run.probabilities[:size]]
+        probabilities = [q for run, size in known for q in run.probabilities[:size]]
         flags = tuple(run is not None for run, size in zip(drawn, sizes, strict=True) for _ in range(size))
-        return Proposal(logits, flags, upload(chances, logits.device))
+        return Proposal(logits, flags, upload(probabilities, logits.device))
 
     def verified(self, plan: StepPlan) -> None:
-        """The tokens of the step are chosen and known."""
+        """Stop the clock: the tokens of the step are on the host."""
         step = self._step
         step.seconds, step.work = self._clock() - step.began, self._work() - step.work
-        step.lanes = sum(feed.wanted > 0 for feed in plan.feeds)
-        step.is_measured = all(feed.wanted == len(feed.tokens) for feed in plan.feeds)
+        step.lanes = sum(feed.num_logits > 0 for feed in plan.feeds)
+        step.is_measured = all(feed.num_logits == len(feed.tokens) for feed in plan.feeds)
         step.is_plain = step.is_measured and not any(feed.drafts for feed in plan.feeds)
 
     def observe(self, sequence: Sequence, *, proposed: int, accepted: int) -> None:
-        """So many of the sequence's drafts stand."""
+        """Record that `accepted` of `proposed` draft tokens of the sequence were accepted."""
         step = self._step
         step.drafted, step.accepted = step.drafted + proposed, step.accepted + accepted
         if proposed:
@@ -147,7 +146,7 @@ class Speculation:
             sequence.drafted += self._share(sequence.slot, proposed, accepted)
 
     def conclude(self) -> None:
-        """All has been observed."""
+        """End the step: pass its measurement to the drafter, unless it included prefill."""
         step = self._step
         if step.is_measured:
             self._drafter.measure(Measured(step.lanes, step.drafted, step.accepted, step.work))
@@ -158,27 +157,27 @@ class Speculation:
         if held := self._pipeline.sequential(sequence.slot):
             sequence.drafted = replace(sequence.drafted or Drafted(), held=held)
             return None
-        most = self._room(sequence)
+        most = self._max_drafts(sequence)
         text = Text(sequence.prompt, sequence.output)
         return DraftAsk(sequence.slot, text, most) if most > 0 else None
 
-    def _room(self, sequence: Sequence) -> int:
-        """What the limits leave beside the token that is chosen anyway."""
+    def _max_drafts(self, sequence: Sequence) -> int:
+        """Maximum number of draft tokens within the limits, besides the token that every step chooses."""
         left = sequence.request.limits.max_tokens - len(sequence.output)
-        # Drafts never reach over a rope switch: the lane would be read anew for them.
+        # Drafts never cross a rope switch, which would restart the sequence's prefill.
         return min(left, min(sequence.context, self._spec.limit(len(sequence))) - len(sequence)) - 1
 
     def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
         step = self._step
         drafting = step.draft_seconds / len(step.asked) if slot in step.asked else 0.0
         rest = step.seconds / step.lanes if step.is_measured else 0.0
-        marks = tuple(int(place < accepted) for place in range(proposed))
+        marks = tuple(int(position < accepted) for position in range(proposed))
         timed, plain = (1 + accepted if step.is_measured else 0), int(step.is_plain)
         return Drafted(1, (1,) * proposed, marks, drafting, rest, timed, plain, plain * rest)
 
 
-def _said(request: Request) -> Iterator[str]:
-    """What deserves a word where drafts have a say in the text."""
+def _draft_notices(request: Request) -> Iterator[str]:
+    """Notices for requests whose text depends on the drafts."""
     policy = f"--verify {request.verification.policy}"
     if request.verification.is_lossy:
         yield f"{policy} lets drafts stand that the model would not have chosen: the text is another one."

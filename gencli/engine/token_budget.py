@@ -1,4 +1,4 @@
-"""What sequences cost in a step that feeds a limited number of tokens, and which drafts fit in."""
+"""The token budget of a step: cost of a sequence, and the drafts that fit."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from gencli.engine.sequence import Sequence
 
 __all__ = ["fitting", "lanes_of", "span_cost", "step_limit"]
 
-_USUAL = 512  # tokens of a step: more at once are no faster, and others wait for it
+_DEFAULT = 512  # tokens per step; larger steps are no faster, and running texts wait for them
 
 
 def step_limit(asked: int | None, max_batch: int) -> int:
-    """The most tokens of a step; if none is asked for, no less than leaves half of it to prompts."""
-    return max(_USUAL, 2 * max_batch) if asked is None else asked
+    """Token budget of a step: `asked`, or by default 512 and at least twice `max_batch`."""
+    return max(_DEFAULT, 2 * max_batch) if asked is None else asked
 
 
 def lanes_of(request: Request) -> int:
-    """The lanes of the model that a token is fed to: two where it guides itself."""
+    """Number of the model's lanes per token: 2 if it also runs the companion, else 1."""
     return 2 if request.guidance.is_on and not request.guidance.amateur else 1
 
 
 def span_cost(sequence: Sequence, end: int) -> int:
-    """Tokens that are fed up to `end`, and behind the last one the drafts that must not be cut.
+    """Tokens fed up to `end`, over all lanes, plus the draft tokens that must not be cut.
 
-    Those are the drafts that decide their text; others are welcome where there is room.
+    Those are the drafts of requests with `drafts_decide`; all other drafts only use what is left.
     """
-    request, count = sequence.request, end - sequence.fed
+    request, count = sequence.request, end - sequence.num_computed_tokens
     if end < len(sequence):
         return count
     drafts = (request.num_drafts or 0) if request.drafts_decide else 0
@@ -37,7 +37,7 @@ def span_cost(sequence: Sequence, end: int) -> int:
 def fitting(
     runs: Mapping[int, tuple[int, ...]], lanes: Mapping[int, int], room: int
 ) -> dict[int, tuple[int, ...]]:
-    """The runs by slot, the longest cut to one length, so that they take no more than `room` tokens."""
+    """Cut the longest runs of drafts to a common length, such that all take at most `room` tokens."""
     longest = max(map(len, runs.values()), default=0)
     while longest and sum(lanes[slot] * min(len(run), longest) for slot, run in runs.items()) > room:
         longest -= 1

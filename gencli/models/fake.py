@@ -86,7 +86,7 @@ class FakeRunner:
         self._lengths.check(plan)
         if self._memory_lanes is not None and len(plan.feeds) > self._memory_lanes:
             raise MemoryError(f"The fake model has memory for {self._memory_lanes} lanes.")
-        fed = [token for feed in plan.feeds for token in feed.tokens[len(feed.tokens) - feed.wanted :]]
+        fed = [token for feed in plan.feeds for token in feed.tokens[len(feed.tokens) - feed.num_logits :]]
         logits = self.table[upload(fed, self._spec.device, torch.long)]
         self._lengths.advance(plan)
         return logits

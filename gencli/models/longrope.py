@@ -147,7 +147,7 @@ class LongRopeLanes:
         for number in range(max(map(len, parts))):
             fed = [(place, own[number]) for place, own in enumerate(parts) if number < len(own)]
             plan = StepPlan(tuple(self._next(feeds[place], part) for place, part in fed))
-            rows = torch.split(self._inner.forward(plan.feeds), [feed.wanted for feed in plan.feeds])
+            rows = torch.split(self._inner.forward(plan.feeds), [feed.num_logits for feed in plan.feeds])
             self._lengths.advance(plan)
             for (place, _), own in zip(fed, rows, strict=True):
                 found[place].append(own)
@@ -178,17 +178,17 @@ class LongRopeLanes:
         self._inner.trim()
 
     def _parts(self, feed: Feed) -> list[tuple[int, int, int]]:
-        """Factors, end and wanted rows of each part: rows on two sides of a switch are two parts."""
+        """Factors, end and num_logits of each part: rows on two sides of a switch are two parts."""
         end = feed.start + len(feed.tokens)
-        if feed.wanted == 0:
+        if feed.num_logits == 0:
             return [(factors_of(feed, self._switches), end, 0)]
-        lengths = range(end - feed.wanted + 1, end + 1)
+        lengths = range(end - feed.num_logits + 1, end + 1)
         sides = groupby(lengths, key=lambda length: rope_factors(length, self._switches))
         return [(factors, own[-1], len(own)) for factors, same in sides if (own := [*same])]
 
     def _next(self, feed: Feed, part: tuple[int, int, int]) -> Feed:
         """The feed of one part; its lane is emptied first if what it holds was read with other factors."""
-        factors, end, wanted = part
+        factors, end, num_logits = part
         held = self._held.setdefault(feed.lane, _Held())
         if held.factors != factors and held.tokens:
             self._inner.release(feed.lane)
@@ -198,4 +198,4 @@ class LongRopeLanes:
         held.factors = factors
         least = self._switches[factors - 1] + 1 if factors else 0
         tokens = tuple(held.tokens[start:])
-        return replace(feed, start=start, tokens=tokens, wanted=wanted, text_length=least)
+        return replace(feed, start=start, tokens=tokens, num_logits=num_logits, text_length=least)

@@ -1,4 +1,4 @@
-"""How many drafts pay, none included: weighed before each step from what was measured."""
+"""Adaptive number of draft tokens per step, from measured costs and acceptance."""
 
 from __future__ import annotations
 
@@ -14,75 +14,69 @@ from gencli.speculative.work_clock import Clock
 
 __all__ = ["AdaptiveDrafter"]
 
-_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # drafts at once
-_PRIOR = 0.7  # acceptance that is taken for granted at the start
-_LEAST = 0.1  # a draft that stands less often is not worth its row
-_WARM = 1  # first step with drafts, whose time says little
-_PLAIN_EVERY = 32  # steps with drafts, before a plain one shows what these save
-_ALLOWED, _SHARE = 1.0, 0.02  # what may be lost: plain steps at the start, and of each step later
-_CREDIT = 8.0  # gains that losses are set off against, in plain steps
-_PAUSE = 8  # steps without drafts, before what they would bring is weighed again
-_TRIAL = 4  # steps with one draft each, in which drafting is tried again
-_REST, _LONGEST_REST = 64, 1024  # steps before that; each trial in vain doubles them
+_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # draft tokens per text and step that are considered
+_PRIOR = 0.7  # prior acceptance rate
+_MIN_ACCEPTANCE = 0.1  # of a whole run; longer runs, which are less probable, are not considered
+_WARM_UP = 1  # steps with drafts whose time is not used
+_PLAIN_EVERY = 32  # consecutive steps with drafts, before a plain step measures the baseline again
+_INITIAL_BUDGET, _BUDGET_SHARE = 1.0, 0.02  # allowed loss, in plain steps: at the start, and per step
+_MAX_CREDIT = 8.0  # largest gain that later losses may use up, in plain steps
+_PAUSE = 8  # steps without drafts, before the gain is estimated again
+_TRIAL = 4  # steps of a trial, with one draft token each
+_REST, _LONGEST_REST = 64, 1024  # steps without drafts before a trial: first, and after repeated doubling
 
 
-def _seldom() -> Acceptance:
+def _slot_acceptance() -> Acceptance:
     return Acceptance(weight=4, fading=0.95)
 
 
 @dataclass(slots=True)
 class _Slot:
-    """A sample: the number of drafts it asked for, and how its own fare."""
+    """A sample: its requested number of draft tokens (None: adaptive), and its acceptance rate."""
 
     length: int | None
-    acceptance: Acceptance = field(default_factory=_seldom)
+    acceptance: Acceptance = field(default_factory=_slot_acceptance)
 
 
 class AdaptiveDrafter(Drafter):
-    """Asks another drafter for as many tokens as pay; requests that name a number get that number.
+    """Chooses before each step how many draft tokens to ask another drafter for.
 
-    Steps and drafts are timed by `clock`, which decides how many drafts there are and nothing else. What
-    drafting has cost beyond its gain is held against a budget, so that drafts that never stand cost little:
-    a plain step, and 2 % of the steps from then on. What the draft reads of long texts is not counted, but
-    held down (see TailFirstDrafter). It handles requests that name it; without a name, all.
+    A request with a fixed number gets that number. Otherwise the number maximises the estimated speed
+    relative to a plain step. `clock`, in seconds, decides the number of draft tokens and nothing else. Net
+    losses are limited by a budget: one plain step, plus 2 % of all steps. Prefill of the draft model does not
+    count; TailFirstDrafter limits it. `name`: handle only requests that name this drafter; "" = all.
     """
 
     def __init__(self, inner: Drafter, *, clock: Clock, name: str = "") -> None:
         self._inner, self._name, self._clock = inner, name, clock
-        self.passes, self.notices = inner.passes, inner.notices
+        self.is_autoregressive, self.notices = inner.is_autoregressive, inner.notices
         self._slots: dict[int, _Slot] = {}
         self._costs, self._acceptance = Costs(), Acceptance(weight=3, fading=0.99)
         self._lanes = 0
-        self._seconds, self._longest, self._is_drafting = 0.0, 0, False  # of this step's proposals
-        self._balance, self._steps = 0.0, 0  # losses, in plain steps, and steps so far
-        self._drafted = 0  # steps with drafts so far
+        self._seconds, self._longest, self._is_drafting = 0.0, 0, False  # this step's drafting
+        self._balance, self._steps = 0.0, 0  # net loss in plain steps; number of steps
+        self._drafted = 0  # number of steps with drafts
         self._drafted_in_row, self._rest, self._rested, self._trial = 0, _REST, 0, 0
-        self._pause = 0  # steps that are left of one
+        self._pause = 0  # remaining steps of a pause
 
     def bind(self, chooser: DraftSampler) -> None:
-        """See Drafter."""
         self._inner.bind(chooser)
 
     def handles(self, request: Request) -> bool:
-        """See Drafter."""
         return self._name in ("", request.drafting.drafter) and self._inner.handles(request)
 
     def admit(self, slot: int, request: Request) -> None:
-        """See Drafter."""
         self._slots[slot] = _Slot(request.num_drafts)
         self._inner.admit(slot, request)
 
     def release(self, slot: int) -> None:
-        """See Drafter."""
         del self._slots[slot]
         self._inner.release(slot)
 
     def trim(self) -> None:
-        """See Drafter."""
         self._inner.trim()
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        """See Drafter."""
         lengths = self._lengths(asks)
         wanted = [replace(ask, most=lengths[ask.slot]) for ask in asks if lengths[ask.slot]]
         start = self._clock()
@@ -93,13 +87,12 @@ class AdaptiveDrafter(Drafter):
         return [found.get(ask.slot, ()) for ask in asks]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        """See Drafter."""
         for acceptance in (self._acceptance, self._slots[slot].acceptance):
             acceptance.add(proposed=proposed, accepted=accepted)
         self._inner.observe(slot, proposed=proposed, accepted=accepted)
 
     def measure(self, step: Measured) -> None:
-        """Learn what the step cost, and keep the books."""
+        """Record the cost of the step and update the balance."""
         self._inner.measure(step)
         self._lanes = step.lanes
         self._steps += 1
@@ -109,34 +102,34 @@ class AdaptiveDrafter(Drafter):
         self._rested = 0 if self._is_drafting else self._rested + 1
         if self._is_drafting and not self._inner.is_reading:
             self._drafted += 1
-            if self._drafted > _WARM:
-                self._book(step)
-        # In the next step there may be nothing to ask of it.
+            if self._drafted > _WARM_UP:
+                self._update_balance(step)
+        # The next step may come without a call of propose.
         self._seconds, self._longest, self._is_drafting = 0.0, 0, False
 
-    def _book(self, step: Measured) -> None:
-        """What drafting and verifying took, and what was lost or won by it."""
+    def _update_balance(self, step: Measured) -> None:
+        """Record the costs of drafting and verification, and add their net loss to the balance."""
         plain = self._costs.plain(step.lanes)
         if plain is None:
             return
         drafts = step.drafted / step.lanes
-        passes = max(self._longest, 1) if self.passes else 1
+        passes = max(self._longest, 1) if self.is_autoregressive else 1
         if step.drafted:
             self._costs.add_verify(drafts, step.seconds / plain - 1, longest=max(self._longest, 1))
-        # A pass whose draft is too improbable to be proposed takes as long as any.
+        # A forward pass counts even if its draft token was too improbable to be proposed.
         self._costs.add_draft(self._seconds / plain / passes)
         usual = (self._costs.draft or 0.0) * passes + (self._costs.verify(drafts) if step.drafted else 0.0)
-        # What else the machine does in one step is no fault of its drafts.
+        # Time beyond the usual cost is noise of the machine.
         extra = min((step.seconds + self._seconds) / plain - 1, usual)
-        self._balance = max(self._balance + extra - step.accepted / step.lanes, -_CREDIT)
+        self._balance = max(self._balance + extra - step.accepted / step.lanes, -_MAX_CREDIT)
 
     def _lengths(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
-        """By slot how many drafts are wanted, 0 included."""
+        """Number of draft tokens to ask for, by slot."""
         fixed = {a.slot: min(n, a.most) for a in asks if (n := self._slots[a.slot].length) is not None}
         free = [ask for ask in asks if ask.slot not in fixed]
-        return fixed | (self._paying(free) if free else {})
+        return fixed | (self._adaptive_lengths(free) if free else {})
 
-    def _paying(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
+    def _adaptive_lengths(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
         none = dict.fromkeys((ask.slot for ask in asks), 0)
         if self._pause:
             self._pause -= 1
@@ -156,10 +149,10 @@ class AdaptiveDrafter(Drafter):
         if self._gain(best, rates, lanes) > 1:
             self._rest = _REST
             return best
-        return self._tried_again(asks, none)
+        return self._trial_lengths(asks, none)
 
-    def _tried_again(self, asks: Sequence[DraftAsk], none: dict[int, int]) -> dict[int, int]:
-        """Drafts that do not seem to pay, for once in a while that may have changed."""
+    def _trial_lengths(self, asks: Sequence[DraftAsk], none: dict[int, int]) -> dict[int, int]:
+        """From time to time try one draft token per text although it does not seem to pay."""
         cost = _TRIAL * ((self._costs.draft or 0.0) + self._costs.verify(1))
         if self._rested >= self._rest and cost <= self._budget:
             self._trial, self._rest = _TRIAL, min(2 * self._rest, _LONGEST_REST)
@@ -171,23 +164,23 @@ class AdaptiveDrafter(Drafter):
 
     @property
     def _budget(self) -> float:
-        """What may be lost yet, in plain steps."""
-        return _ALLOWED + _SHARE * self._steps - self._balance
+        """Loss that is still allowed, in plain steps."""
+        return _INITIAL_BUDGET + _BUDGET_SHARE * self._steps - self._balance
 
     def _gain(self, lengths: Mapping[int, int], rates: Mapping[int, float], lanes: int) -> float:
-        """The speed with so many drafts against a plain step's, texts without drafts included."""
+        """Estimated tokens per second with these draft lengths, relative to a plain step."""
         tokens = sum(tokens_per_step(rates[slot], length) - 1 for slot, length in lengths.items())
-        draft = (self._costs.draft or 0.0) * (max(lengths.values()) if self.passes else 1)
+        draft = (self._costs.draft or 0.0) * (max(lengths.values()) if self.is_autoregressive else 1)
         cost = 1 + draft + self._costs.verify(sum(lengths.values()) / lanes)
         return (1 + tokens / lanes) / cost
 
 
 def _at_most(most: int, asks: Sequence[DraftAsk], rates: Mapping[int, float]) -> dict[int, int]:
-    """By slot the longest of the lengths whose last draft stands often enough to be worth its row."""
+    """Draft lengths by slot: at most `most`, and no run with an acceptance below 0.1."""
     found = {}
     for ask in asks:
         length = min(most, ask.most)
-        while length and rates[ask.slot] ** length < _LEAST:
+        while length and rates[ask.slot] ** length < _MIN_ACCEPTANCE:
             length -= 1
         found[ask.slot] = length
     return found

@@ -1,4 +1,4 @@
-"""Several cheap drafters at once: each is tried on every text, the one that was right most often answers."""
+"""Several cheap drafters at once: the one with the most accepted draft tokens proposes."""
 
 from __future__ import annotations
 
@@ -11,74 +11,68 @@ from gencli.speculative.draft_sampler import DraftSampler
 
 __all__ = ["AutoDrafter"]
 
-_FADING = 0.95  # of what was right, with each new answer
+_DECAY = 0.95  # weight of past proposals, with each new one
 
-_Guesses = list[Sequence[int]]  # one a drafter
+_Proposals = list[Sequence[int]]  # one per drafter
 
 
 class AutoDrafter(Drafter):
-    """Asks all and passes on the answer of the best; the others' answers are compared with what came as well.
+    """Asks all drafters and returns the proposal of the best one.
 
-    So all are measured at no cost but their own, which has to be small; on all texts together, but a text
-    that drafts decide is measured for itself.
+    Score of a drafter: number of proposed tokens that matched the text, exponentially decayed. Unused
+    proposals are scored too. All texts share one score, except requests with `drafts_decide`, which have
+    their own.
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._drafters = tuple(drafters)
-        self._everywhere = [0.0] * len(self._drafters)  # drafts of an answer that came true, faded
-        self._right: dict[int, list[float]] = {}  # the same by slot; those that share it, share it
-        self._open: dict[int, tuple[int, _Guesses]] = {}  # by slot: length of the text, what was guessed
-        self._answered: dict[int, Drafter] = {}
+        self._shared_scores = [0.0] * len(self._drafters)  # matching tokens by drafter, decayed
+        self._scores: dict[int, list[float]] = {}  # the scores of a slot, possibly `_shared_scores` itself
+        self._pending: dict[int, tuple[int, _Proposals]] = {}  # by slot: length of the text, proposals
+        self._chosen: dict[int, Drafter] = {}
 
     def bind(self, chooser: DraftSampler) -> None:
-        """See Drafter."""
         for drafter in self._drafters:
             drafter.bind(chooser)
 
     def handles(self, request: Request) -> bool:
-        """See Drafter."""
         return all(drafter.handles(request) for drafter in self._drafters)
 
     def admit(self, slot: int, request: Request) -> None:
-        """See Drafter."""
-        self._open.pop(slot, None)
-        self._right[slot] = [0.0] * len(self._drafters) if request.drafts_decide else self._everywhere
+        self._pending.pop(slot, None)
+        self._scores[slot] = [0.0] * len(self._drafters) if request.drafts_decide else self._shared_scores
         for drafter in self._drafters:
             drafter.admit(slot, request)
 
     def release(self, slot: int) -> None:
-        """See Drafter."""
         for drafter in self._drafters:
             drafter.release(slot)
 
     def trim(self) -> None:
-        """See Drafter."""
         for drafter in self._drafters:
             drafter.trim()
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        """See Drafter."""
         for ask in asks:
             self._score(ask)
         columns = [drafter.propose(asks) for drafter in self._drafters]
         return [self._best(ask, [column[i] for column in columns]) for i, ask in enumerate(asks)]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        """See Drafter."""
-        self._answered[slot].observe(slot, proposed=proposed, accepted=accepted)
+        self._chosen[slot].observe(slot, proposed=proposed, accepted=accepted)
 
-    def _best(self, ask: DraftAsk, guesses: _Guesses) -> Sequence[int]:
-        self._open[ask.slot] = len(ask.tokens), guesses
-        able = [i for i, guess in enumerate(guesses) if guess]
-        if not able:
+    def _best(self, ask: DraftAsk, proposals: _Proposals) -> Sequence[int]:
+        self._pending[ask.slot] = len(ask.tokens), proposals
+        candidates = [i for i, proposal in enumerate(proposals) if proposal]
+        if not candidates:
             return ()
-        best = max(able, key=lambda i: self._right[ask.slot][i])  # of equal ones the first
-        self._answered[ask.slot] = self._drafters[best]
-        return guesses[best]
+        best = max(candidates, key=lambda i: self._scores[ask.slot][i])  # the first of equals
+        self._chosen[ask.slot] = self._drafters[best]
+        return proposals[best]
 
     def _score(self, ask: DraftAsk) -> None:
-        """Compare what was guessed for the slot with what has come since."""
-        length, guesses = self._open.pop(ask.slot, (0, ()))
-        came, right = ask.tokens[length:], self._right[ask.slot]
-        for i, guess in enumerate(guesses):
-            right[i] = _FADING * right[i] + shared_length(tuple(guess), tuple(came))
+        """Score the last proposals for the slot against the tokens generated since."""
+        length, proposals = self._pending.pop(ask.slot, (0, ()))
+        generated, scores = ask.tokens[length:], self._scores[ask.slot]
+        for i, proposal in enumerate(proposals):
+            scores[i] = _DECAY * scores[i] + shared_length(tuple(proposal), tuple(generated))

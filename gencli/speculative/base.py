@@ -1,4 +1,4 @@
-"""What a drafter is. It only proposes; what is accepted is the target's choice alone."""
+"""The drafter interface. A drafter only proposes draft tokens; the target model accepts or rejects them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DraftAsk", "Drafter", "Drawn", "Measured", "Text"]
 
 
 class Text(Sequence[int]):
-    """Prompt and output of a sample as one sequence: a view that grows with them. Slices are tuples."""
+    """Prompt and output of a sample as one sequence: a live view, without a copy. Slices are tuples."""
 
     __slots__ = ("_output", "_prompt")
 
@@ -44,7 +44,7 @@ class Text(Sequence[int]):
 
 @dataclass(frozen=True, slots=True)
 class DraftAsk:
-    """How may the text in this slot go on? `tokens` are prompt and output, `most` >= 1 is the limit."""
+    """A request for draft tokens in one slot: `tokens` are prompt and output, `most` >= 1 is the limit."""
 
     slot: int
     tokens: Sequence[int]
@@ -53,10 +53,10 @@ class DraftAsk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn(Sequence[int]):
-    """Drafts that were drawn with noise of their own, where a run that was not is certain.
+    """Draft tokens sampled from a distribution q, with q's logits, for rejection sampling.
 
-    For each of the `tokens` the logits [V] float32 it was drawn from, as the draft's chain left them, and
-    its probability there.
+    A plain sequence of draft tokens means q(token) = 1. For each of the `tokens`: its logits [V] float32 as
+    the request's chain left them, and its probability under q.
     """
 
     tokens: tuple[int, ...]
@@ -76,10 +76,9 @@ class Drawn(Sequence[int]):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a step took, drafting apart: `lanes` texts with `drafted` tokens in all, of which so many stand.
+    """Measurement of one step without prefill: `accepted` of `drafted` draft tokens in `lanes` texts.
 
-    `seconds` are those of feeding, choosing and verifying, as work_clock counts. Steps that read prompts are
-    not measured.
+    `seconds`: forward pass, sampling and verification by work_clock; drafting is not included.
     """
 
     lanes: int
@@ -89,49 +88,50 @@ class Measured:
 
 
 class Drafter:
-    """Guesses how texts go on. What it keeps of a sample is indexed by the sample's slot.
+    """Proposes draft tokens. State of a sample is indexed by the sample's slot.
 
-    Between admit and release a slot is one sample's; samples of one request have a slot each. `passes` says
-    that each draft costs as much as the one before it, where others cost about the same however many;
-    `is_reading`, that the last proposals also took reading a text that will not be read again. `notices`
-    are said once on stderr.
+    Between `admit` and `release` a slot belongs to one sample; each sample of a request has its own slot.
+    `is_autoregressive`: one forward pass per draft token (a model); otherwise proposing k tokens costs about
+    the same for any k.
+    `is_reading`: the last call of `propose` also prefilled a text, a cost that occurs once per text.
+    `notices`: lines for the user, shown once on stderr.
     """
 
-    passes: bool = False
+    is_autoregressive: bool = False
     is_reading: bool = False
     notices: tuple[str, ...] = ()
     name: ClassVar[str] = ""  # of a plugin: what --draft calls it
 
     def bind(self, chooser: DraftSampler) -> None:
-        """Told once, before anything else: how the requests of an engine choose from logits."""
+        """Take the sampler that chooses from draft logits as the requests do. Called once, first of all."""
 
     def handles(self, request: Request) -> bool:
-        """Whether it may have drafts for this request; of one that it does not handle it never hears."""
+        """Whether it drafts for this request. `admit` is called only for requests that it handles."""
         return True
 
-    def passes_for(self, request: Request) -> bool:
-        """Whether this request may have drafts of it that cost a pass each."""
-        return self.passes and self.handles(request)
+    def is_autoregressive_for(self, request: Request) -> bool:
+        """Whether its drafts for this request cost one forward pass per token."""
+        return self.is_autoregressive and self.handles(request)
 
     def admit(self, slot: int, request: Request) -> None:
-        """A sample takes the slot; whatever an earlier one left there is overwritten."""
+        """A sample takes the slot; overwrite the state of the slot's previous sample."""
 
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
-        """For each ask at most `most` tokens, in the order of the asks; none is a fine answer.
+        """Propose 0 to `most` draft tokens for each ask, in the order of the asks.
 
-        For a request that `drafts_decide` the answer depends on the request and its text alone; drafts that
-        were drawn come as Drawn if it is verified by rejection, and the draw is not the target's.
+        Where `Request.drafts_decide`, the drafts must depend on the request and its text alone. For requests
+        verified by rejection, sampled drafts are returned as Drawn and use noise independent of the target's.
         """
         raise NotImplementedError
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        """Of the tokens proposed last, so many were accepted. Not called if none were."""
+        """Record that `accepted` of the `proposed` draft tokens were accepted. Called if `proposed` > 0."""
 
     def measure(self, step: Measured) -> None:
-        """What the step took that the last proposals went into, whether there were any or not."""
+        """Record the cost of the step that followed the last `propose`, with or without drafts."""
 
     def release(self, slot: int) -> None:
         """The sample has left the slot, finished or interrupted."""
 
     def trim(self) -> None:
-        """Give back what memory it can; no slot is anyone's."""
+        """Free memory after out-of-memory. No slot is in use."""

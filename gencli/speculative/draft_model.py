@@ -1,4 +1,4 @@
-"""A second, smaller model guesses. Its lanes are the slots, and what it has read is never read again."""
+"""Draft tokens from a smaller model of the same vocabulary."""
 
 from __future__ import annotations
 
@@ -16,65 +16,60 @@ __all__ = ["ModelDrafter"]
 
 
 class ModelDrafter(Drafter):
-    """Drafts with a model of the same vocabulary, one pass for each place and all slots that speculate.
+    """Drafts with a model of the same vocabulary: one forward pass per position, for all slots together.
 
-    It chooses as the request would: with its stages, its draw and its noise (see DraftSampler). What
-    it reads, and when, is for its lanes (see DraftLanes).
+    Tokens are sampled as in the target: with the request's stages, draw and noise (see DraftSampler).
+    DraftLanes keeps the KV cache and decides when to prefill.
     """
 
-    passes = True
+    is_autoregressive = True
 
     def __init__(self, runner: ModelRunner) -> None:
         self._lanes = DraftLanes(runner)
 
     def bind(self, chooser: DraftSampler) -> None:
-        """See Drafter."""
         self._choose = chooser
 
     def admit(self, slot: int, request: Request) -> None:
-        """See Drafter."""
         self._lanes.admit(slot, request, len(request.prompt_ids))
 
     def release(self, slot: int) -> None:
-        """See Drafter."""
         self._lanes.release(slot)
 
     def trim(self) -> None:
-        """See Drafter."""
         self._lanes.trim()
 
     @torch.inference_mode()
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        """See Drafter."""
         runs = self._draft(self._lanes.catch_up(asks))
         self._lanes.read_on()
         self.is_reading = self._lanes.is_reading
         return [runs.get(ask.slot, ()) for ask in asks]
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
-        """Runs by slot: a pass for the first place of all, one for the second of those that go on..."""
+        """Draft tokens by slot. Each forward pass adds one position to all runs that continue."""
         spec = self._lanes.spec
         room = {ask.slot: min(ask.most, spec.limit(len(ask.tokens)) - len(ask.tokens)) for ask in asks}
         runs: dict[int, list[int]] = {ask.slot: [] for ask in asks}
-        chosen: dict[int, list[Choice]] = {ask.slot: [] for ask in asks}
-        fresh = {ask.slot: self._lanes.missing(ask) for ask in asks}
-        while fresh:
-            logits = self._lanes.extend(fresh)
-            slots = list(fresh)
+        choices_by_slot: dict[int, list[Choice]] = {ask.slot: [] for ask in asks}
+        to_feed = {ask.slot: self._lanes.missing(ask) for ask in asks}
+        while to_feed:
+            logits = self._lanes.extend(to_feed)
+            slots = list(to_feed)
             lanes, drafts = [self._lanes[slot] for slot in slots], [runs[slot] for slot in slots]
-            least, apart = [lane.least for lane in lanes], [lane.is_apart for lane in lanes]
-            choices = self._choose(logits, slots, drafts, least=least, apart=apart)
-            fresh = {}
+            min_p, apart = [lane.min_p for lane in lanes], [lane.has_independent_noise for lane in lanes]
+            choices = self._choose(logits, slots, drafts, least=min_p, apart=apart)
+            to_feed = {}
             for slot, choice in zip(slots, choices, strict=True):
                 if choice.token is None:
                     continue
                 runs[slot].append(choice.token)
-                chosen[slot].append(choice)
+                choices_by_slot[slot].append(choice)
                 is_readable = choice.token < spec.vocab_size
                 if len(runs[slot]) < room[slot] and is_readable and choice.token not in self._choose.eos_ids:
-                    fresh[slot] = (choice.token,)
+                    to_feed[slot] = (choice.token,)
         return {
-            slot: _drawn(run, chosen[slot]) if self._lanes[slot].is_apart else run
+            slot: _drawn(run, choices_by_slot[slot]) if self._lanes[slot].has_independent_noise else run
             for slot, run in runs.items()
         }
 

@@ -1,4 +1,4 @@
-"""What a request would choose from the logits of a draft: its own stages, its own draw, its own noise."""
+"""Sampling from draft logits as the request samples: with its stages, its draw and its noise."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["Choice", "DraftSampler"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A token, and how likely it was; None where nothing could be chosen, or nothing probable was.
+    """A draft token and its probability; token None if none could be chosen or it was too improbable.
 
-    `logits` [V] are what it was drawn from, if it was drawn apart from the target.
+    `logits` [V]: the distribution it was sampled from, if it was sampled with independent noise.
     """
 
     token: int | None
@@ -34,12 +34,12 @@ class Choice:
 
 
 class DraftSampler:
-    """Chooses from a draft's logits as the engine chooses from the target's.
+    """Samples from draft logits as the engine samples from the target's.
 
-    It looks at the committed state of the slots and changes none of it, as stages only look in apply. Draft
-    and target draw with the same noise at the same position, so that they agree wherever their
-    distributions do. Only where drafts are verified by rejection they draw `apart`: that a draft was dropped
-    for being improbable would tell what the target draws in its place.
+    Reads the committed state of the slots and changes none of it. Draft and target use the same noise at the
+    same position, so that they agree wherever their distributions do. Under rejection sampling their noise
+    must be independent (`apart`): with shared noise, dropping a low-probability draft would bias the
+    replacement.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, history: History) -> None:
@@ -56,28 +56,28 @@ class DraftSampler:
         least: Sequence[float],
         apart: Sequence[bool],
     ) -> list[Choice]:
-        """For logits [Q, W], a row for what comes behind each slot's committed tokens and its drafts so far.
+        """Choose a token from each row of logits [Q, W]; row q follows `drafts[q]` in `slots[q]`.
 
-        W may differ from the target's width: what the draft lacks it cannot choose, and of what it has
-        more nothing is chosen. Tokens less likely than `least` are dropped; `apart` says which rows draw with
-        noise of their own. Where neither asks for them, probabilities are 1.
+        W may differ from the target's vocabulary size: ids that only one of the models has are not chosen.
+        `least`: minimum probability by row; a less probable token becomes None. `apart`: rows that use
+        independent noise. Without either, probabilities are not computed and are 1.
         """
         rows = self._last_rows(slots, drafts)
         processed = self._pipeline(as_wide(logits, self.width, self._history.device), rows)
-        tokens = self._sampler(processed, _apart(rows, apart) if any(apart) else rows)
-        cut = [one if own else 0.0 for one, own in zip(least, apart, strict=True)]
-        processed = _without_improbable(processed, cut) if any(cut) else processed
-        chances = torch.ones(len(tokens))
+        tokens = self._sampler(processed, _with_independent_noise(rows, apart) if any(apart) else rows)
+        min_p = [one if own else 0.0 for one, own in zip(least, apart, strict=True)]
+        processed = _mask_improbable(processed, min_p) if any(min_p) else processed
+        probabilities = torch.ones(len(tokens))
         if any(least) or any(apart):
-            chances = token_probability(processed, tokens.clamp(min=0))
-        pairs = torch.stack([tokens.double(), chances.to(tokens.device).double()]).tolist()
+            probabilities = token_probability(processed, tokens.clamp(min=0))
+        pairs = torch.stack([tokens.double(), probabilities.to(tokens.device).double()]).tolist()
         return [
             Choice(int(token) if token >= 0 and chance >= low else None, chance, row if own else None)
             for token, chance, low, own, row in zip(*pairs, least, apart, processed, strict=True)
         ]
 
     def noise(self, slot: int) -> Noise | None:
-        """What the slot's draw will add to the logits of a few ids; None if it adds nothing to each."""
+        """The noise that the slot's draw will add to logits; None for a draw without additive noise."""
         return self._sampler.noise(slot, self._history.seed(slot))
 
     def _last_rows(self, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
@@ -85,14 +85,14 @@ class DraftSampler:
         return self._pipeline.prepare(rows.select(rows.lasts))
 
 
-def _apart(rows: Rows, apart: Sequence[bool]) -> Rows:
-    """The rows as they draw: these with noise that is not the target's."""
+def _with_independent_noise(rows: Rows, apart: Sequence[bool]) -> Rows:
+    """The rows, with noise independent of the target's where `apart`."""
     keys = row_keys(rows.seeds, torch.zeros_like(rows.positions), Stream.DRAFT)
     mine = upload(apart, keys.device)
     return replace(rows, seeds=torch.where(mine, keys, rows.seeds))
 
 
-def _without_improbable(logits: Tensor, least: Sequence[float]) -> Tensor:
-    """The logits [Q, V] of what is not dropped: what a token was drawn from, given that it was not."""
+def _mask_improbable(logits: Tensor, least: Sequence[float]) -> Tensor:
+    """Mask the tokens less probable than `least` in logits [Q, V], as these are dropped."""
     low = upload(least, logits.device)[:, None]
     return logits.masked_fill(logits.softmax(dim=-1) < low, -torch.inf)

@@ -1,4 +1,4 @@
-"""All drafters of an engine as one: the grammars' forced text, then the one that was asked for."""
+"""The drafter of an engine: forced text of grammars first, then the requested drafter."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["make_engine_drafter"]
 def make_engine_drafter(
     drafter: Drafter | None, pipeline: Pipeline, sampler: Sampler, history: History
 ) -> FallbackDrafter:
-    """They choose from their logits as the engine does from the target's."""
-    asked = drafter or FallbackDrafter(())
-    every = FallbackDrafter([ForcedTextDrafter(pipeline, asked), asked])
-    every.bind(DraftSampler(pipeline, sampler, history))
-    return every
+    """Combine jump-forward with `drafter`, and bind both to a sampler with the engine's pipeline."""
+    requested = drafter or FallbackDrafter(())
+    combined = FallbackDrafter([ForcedTextDrafter(pipeline, requested), requested])
+    combined.bind(DraftSampler(pipeline, sampler, history))
+    return combined

@@ -1,4 +1,4 @@
-"""Several drafters in a row: the first that has an answer for a slot gives it."""
+"""Several drafters in order: for each slot, the first with draft tokens proposes."""
 
 from __future__ import annotations
 
@@ -17,54 +17,46 @@ class FallbackDrafter(Drafter):
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._drafters = tuple(drafters)
         self.notices = tuple(text for drafter in self._drafters for text in drafter.notices)
-        self._of: dict[int, tuple[Drafter, ...]] = {}  # those that handle the slot's request
-        self._answered: dict[int, Drafter] = {}
+        self._by_slot: dict[int, tuple[Drafter, ...]] = {}  # drafters that handle the slot's request
+        self._proposer: dict[int, Drafter] = {}
 
     def bind(self, chooser: DraftSampler) -> None:
-        """Tell all."""
         for drafter in self._drafters:
             drafter.bind(chooser)
 
     def handles(self, request: Request) -> bool:
-        """Whether any of them does."""
         return any(drafter.handles(request) for drafter in self._drafters)
 
-    def passes_for(self, request: Request) -> bool:
-        """Whether any of them may have such drafts for it."""
-        return any(drafter.passes_for(request) for drafter in self._drafters)
+    def is_autoregressive_for(self, request: Request) -> bool:
+        return any(drafter.is_autoregressive_for(request) for drafter in self._drafters)
 
     def admit(self, slot: int, request: Request) -> None:
-        """Tell those that handle the request."""
-        self._of[slot] = tuple(drafter for drafter in self._drafters if drafter.handles(request))
-        for drafter in self._of[slot]:
+        self._by_slot[slot] = tuple(drafter for drafter in self._drafters if drafter.handles(request))
+        for drafter in self._by_slot[slot]:
             drafter.admit(slot, request)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        """See Drafter."""
         found: dict[int, Sequence[int]] = {}
         for drafter in self._drafters:
-            mine = [ask for ask in asks if ask.slot not in found and drafter in self._of[ask.slot]]
-            for ask, run in zip(mine, drafter.propose(mine) if mine else (), strict=True):
+            open_asks = [ask for ask in asks if ask.slot not in found and drafter in self._by_slot[ask.slot]]
+            for ask, run in zip(open_asks, drafter.propose(open_asks) if open_asks else (), strict=True):
                 if run:
-                    found[ask.slot], self._answered[ask.slot] = run, drafter
+                    found[ask.slot], self._proposer[ask.slot] = run, drafter
         return [found.get(ask.slot, ()) for ask in asks]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        """Tell the one whose drafts they were."""
-        self._answered[slot].observe(slot, proposed=proposed, accepted=accepted)
+        """Tell the drafter that proposed them."""
+        self._proposer[slot].observe(slot, proposed=proposed, accepted=accepted)
 
     def measure(self, step: Measured) -> None:
-        """Tell all."""
         for drafter in self._drafters:
             drafter.measure(step)
 
     def release(self, slot: int) -> None:
-        """Tell all that were told of the sample."""
-        self._answered.pop(slot, None)
-        for drafter in self._of.pop(slot):
+        self._proposer.pop(slot, None)
+        for drafter in self._by_slot.pop(slot):
             drafter.release(slot)
 
     def trim(self) -> None:
-        """Tell all."""
         for drafter in self._drafters:
             drafter.trim()

@@ -1,4 +1,4 @@
-"""Jump-forward: text that a grammar forces, and what likely stands between the parts of JSON, is a draft."""
+"""Jump-forward: draft the text that a grammar forces, and JSON separators that are likely next."""
 
 from __future__ import annotations
 
@@ -13,68 +13,64 @@ from processors.pipeline import Pipeline
 
 __all__ = ["ForcedTextDrafter"]
 
-_DOUBT = 4.0  # guesses that are taken to have stood as often as they were said to, before the first
-_FADING = 0.98
+_PRIOR = 4.0  # weight of the prior belief, in accepted guesses, that stated probabilities are right
+_DECAY = 0.98  # weight of past guesses, with each new observation
 
 
 class ForcedTextDrafter(Drafter):
-    """Proposes what has to come next, in the tokens that the tokenizer would write it in.
+    """Proposes the tokens that the grammar forces, in the tokenizer's canonical spelling.
 
-    What only likely comes next it chooses with the noise of the request's draw, and proposes it as long as it
-    stands more often than a draft is dear; where drafts cost a pass each, it leaves that to their model.
-    Neither where drafts decide the text: how far they go would tell what the draw behind them is, and the
-    clock has no say there.
+    Likely tokens follow, chosen with the noise of the request's draw, while their acceptance probability
+    exceeds their cost (see StepCostModel). If an autoregressive drafter serves the request, it drafts these.
+    Where `Request.drafts_decide` (rejection and lossy verification), all likely tokens are proposed, chosen
+    without the noise: there the draft length must not depend on the noise or on timing.
     """
 
     def __init__(self, pipeline: Pipeline, other: Drafter) -> None:
-        """`other` drafts where this one has nothing."""
+        """`other` drafts where this drafter has no draft tokens."""
         self._pipeline, self._other = pipeline, other
         self._requests: dict[int, Request] = {}  # by slot
-        self._price, self._lanes = StepCostModel(), 1
-        self._said: dict[int, tuple[float, ...]] = {}  # how likely the drafts of a slot are
-        self._stood = self._expected = _DOUBT
+        self._step_cost, self._lanes = StepCostModel(), 1
+        self._probabilities: dict[int, tuple[float, ...]] = {}  # of the last draft tokens, by slot
+        self._accepted = self._expected = _PRIOR  # guesses, decayed
 
     def bind(self, chooser: DraftSampler) -> None:
-        """See Drafter."""
         self._chooser = chooser
 
     def handles(self, request: Request) -> bool:
-        """Requests with a grammar, unless they want no drafts of this kind."""
+        """Whether the request has a grammar and allows jump-forward."""
         return request.jump == "auto" and request.chain.get("grammar") is not None
 
     def admit(self, slot: int, request: Request) -> None:
-        """See Drafter."""
         self._requests[slot] = request
 
     def release(self, slot: int) -> None:
-        """See Drafter."""
         del self._requests[slot]
-        self._said.pop(slot, None)
+        self._probabilities.pop(slot, None)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[tuple[int, ...]]:
-        """See Drafter. A slot without forced text has no drafts."""
-        price = self._price.of(max(self._lanes, len(asks))) * self._expected / self._stood
-        return [self._run(ask, price) for ask in asks]
+        draft_cost = self._step_cost.draft_cost(max(self._lanes, len(asks)))
+        threshold = draft_cost * self._expected / self._accepted  # corrected by the observed acceptance
+        return [self._run(ask, threshold) for ask in asks]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        """See Drafter. What is forced always stands, so only guesses tell something."""
-        guesses = [chance for chance in self._said[slot][:proposed] if chance < 1]
-        self._expected = self._expected * _FADING + sum(guesses)
-        self._stood = self._stood * _FADING + max(accepted - (proposed - len(guesses)), 0)
+        """Count expected and accepted guesses. Forced tokens are always accepted and tell nothing."""
+        guesses = [chance for chance in self._probabilities[slot][:proposed] if chance < 1]
+        self._expected = self._expected * _DECAY + sum(guesses)
+        self._accepted = self._accepted * _DECAY + max(accepted - (proposed - len(guesses)), 0)
 
     def measure(self, step: Measured) -> None:
-        """See Drafter."""
         self._lanes = step.lanes
-        self._price.add(step.lanes + step.drafted, step.seconds)
+        self._step_cost.observe(step.lanes + step.drafted, step.seconds)
 
-    def _run(self, ask: DraftAsk, price: float) -> tuple[int, ...]:
+    def _run(self, ask: DraftAsk, threshold: float) -> tuple[int, ...]:
         request = self._requests[ask.slot]
         if request.drafts_decide:
             pairs = self._pipeline.likely(ask.slot)
         else:
-            run = self._pipeline.likely(ask.slot, self._chooser.noise(ask.slot))
-            least = 1.0 if self._other.passes_for(request) else price
-            pairs = tuple(takewhile(lambda pair: pair[1] == 1 or pair[1] >= least, run))
+            likely = self._pipeline.likely(ask.slot, self._chooser.noise(ask.slot))
+            min_p = 1.0 if self._other.is_autoregressive_for(request) else threshold
+            pairs = tuple(takewhile(lambda pair: pair[1] == 1 or pair[1] >= min_p, likely))
         pairs = pairs[: ask.most]
-        self._said[ask.slot] = tuple(chance for _, chance in pairs)
+        self._probabilities[ask.slot] = tuple(chance for _, chance in pairs)
         return tuple(token for token, _ in pairs)

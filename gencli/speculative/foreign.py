@@ -1,4 +1,4 @@
-"""A guard around the drafters of plug-ins: a drafter that is wrong costs its drafts, not the run."""
+"""A guard around plugin drafters: a faulty drafter loses its drafts, and the run goes on."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ T = TypeVar("T")
 
 
 class ForeignDrafter(Drafter):
-    """Asks the drafter of a plug-in until it does something wrong, which is said once; then it has no drafts.
+    """Wraps a plugin's drafter. Its first fault is added to the notices and switches the drafter off.
 
-    Drafts are guesses, so the texts are the same without them, or with `rejection` as well distributed.
+    Without its drafts the texts stay the same; under `rejection` their distribution stays the same.
     """
 
     def __init__(self, drafter: type[Drafter]) -> None:
-        """PluginError if the drafter cannot be made."""
+        """Make the plugin's drafter. Raises PluginError if its constructor fails."""
         self._name = drafter.name
         try:
             self._inner = drafter()
-            self.passes, self.notices = bool(self._inner.passes), tuple(map(str, self._inner.notices))
+            self.is_autoregressive = bool(self._inner.is_autoregressive)
+            self.notices = tuple(map(str, self._inner.notices))
         except BaseException as error:
             if is_interrupt(error):
                 raise
@@ -44,45 +45,39 @@ class ForeignDrafter(Drafter):
 
     @property
     def is_reading(self) -> bool:  # type: ignore[override]
-        """As of any drafter."""
         return self._call("is_reading", lambda: bool(self._inner.is_reading), False)
 
     def bind(self, chooser: DraftSampler) -> None:
-        """As of any drafter; what is to be said goes to the engine's notices."""
+        """Bind the drafter; its faults go to the engine's notices."""
         self._told, self._width, self._device = chooser.notices, chooser.width, chooser.device
         self._call("bind", lambda: self._inner.bind(chooser), None)
 
     def handles(self, request: Request) -> bool:
-        """As of any drafter; one that is off goes on to handle requests, without drafts."""
+        """Whether the drafter handles the request. After a fault: always, so that slots stay consistent."""
         return self._call("handles", lambda: bool(self._inner.handles(request)), True)
 
-    def passes_for(self, request: Request) -> bool:
-        """As of any drafter."""
-        return self._call("passes_for", lambda: bool(self._inner.passes_for(request)), False)
+    def is_autoregressive_for(self, request: Request) -> bool:
+        return self._call(
+            "is_autoregressive_for", lambda: bool(self._inner.is_autoregressive_for(request)), False
+        )
 
     def admit(self, slot: int, request: Request) -> None:
-        """As of any drafter."""
         self._call("admit", lambda: self._inner.admit(slot, request), None)
 
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
-        """As of any drafter."""
         none: Sequence[Sequence[int]] = [()] * len(asks)
         return self._call("propose", lambda: self._checked(self._inner.propose(asks), asks), none)
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        """As of any drafter."""
         self._call("observe", lambda: self._inner.observe(slot, proposed=proposed, accepted=accepted), None)
 
     def measure(self, step: Measured) -> None:
-        """As of any drafter."""
         self._call("measure", lambda: self._inner.measure(step), None)
 
     def release(self, slot: int) -> None:
-        """As of any drafter."""
         self._call("release", lambda: self._inner.release(slot), None)
 
     def trim(self) -> None:
-        """As of any drafter."""
         self._call("trim", self._inner.trim, None)
 
     def _call(self, hook: str, call: Callable[[], T], otherwise: T) -> T:

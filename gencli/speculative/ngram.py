@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the last tokens when they stood in the text before."""
+"""Prompt lookup: continue as the text did after an earlier occurrence of its last n-gram."""
 
 from __future__ import annotations
 
@@ -9,72 +9,69 @@ from gencli.speculative.base import DraftAsk, Drafter
 
 __all__ = ["NgramDrafter"]
 
-_SIZES = (5, 4, 3, 2)  # tokens that have to match, the most first
-_PLACES = 8  # of an n-gram that are remembered, the latest
+_SIZES = (5, 4, 3, 2)  # n-gram sizes in tokens, the largest first
+_MAX_POSITIONS = 8  # latest occurrences kept per n-gram
 
 
 class _Index:
-    """For each n-gram of a growing text the places right behind it. A token is looked at once."""
+    """Positions after each n-gram of a growing text. Each token is indexed once."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[int, ...], list[int]] = {}
-        self._seen = 0  # tokens that have been last of an n-gram
+        self._positions: dict[tuple[int, ...], list[int]] = {}
+        self._seen = 0  # number of indexed tokens
 
     def extend(self, text: Sequence[int]) -> None:
-        """Take in what is new, but for the last token, which nothing follows yet."""
+        """Index the new tokens except the last, which nothing follows yet."""
         begin = max(0, self._seen - _SIZES[0] + 1)
         part = tuple(text[begin:])
         for end in range(self._seen + 1, len(text)):
             for size in _SIZES:
                 if size <= end:
-                    places = self._places.setdefault(part[end - begin - size : end - begin], [])
-                    places.append(end)
-                    del places[:-_PLACES]
+                    positions = self._positions.setdefault(part[end - begin - size : end - begin], [])
+                    positions.append(end)
+                    del positions[:-_MAX_POSITIONS]
         self._seen = max(self._seen, len(text) - 1)
 
     def find(self, text: Sequence[int]) -> list[int]:
-        """The places behind the longest n-gram that the text ends with, the latest last."""
+        """Positions after earlier occurrences of the longest n-gram that ends the text, the latest last."""
         tail = tuple(text[-_SIZES[0] :])
-        found = (self._places.get(tail[-size:]) for size in _SIZES if size <= len(tail))
+        found = (self._positions.get(tail[-size:]) for size in _SIZES if size <= len(tail))
         return next(filter(None, found), [])
 
 
 class NgramDrafter(Drafter):
-    """Copies on from the latest place where the text had its last two to five tokens before.
+    """Copies what followed the latest earlier occurrence of the text's last 5, 4, 3 or 2 tokens.
 
-    A token's probability is the share of the known places that go on with it.
+    Probability of a token: the share of known occurrences that continue with it.
     """
 
     def __init__(self) -> None:
         self._indexes: dict[int, _Index] = {}
-        self._least: dict[int, float] = {}
+        self._min_p: dict[int, float] = {}
 
     def admit(self, slot: int, request: Request) -> None:
-        """See Drafter."""
-        self._indexes[slot], self._least[slot] = _Index(), request.drafting.min_p
+        self._indexes[slot], self._min_p[slot] = _Index(), request.drafting.min_p
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
-        """See Drafter."""
         return [self._run(ask) for ask in asks]
 
     def release(self, slot: int) -> None:
-        """See Drafter."""
-        del self._indexes[slot], self._least[slot]
+        del self._indexes[slot], self._min_p[slot]
 
     def _run(self, ask: DraftAsk) -> list[int]:
         index, text, run = self._indexes[ask.slot], ask.tokens, list[int]()
         index.extend(text)
-        places = index.find(text)
-        while places and len(run) < ask.most:
-            # Behind the end of the text the copy goes on in itself, as in a loop.
-            token = _token(text, run, places[-1] + len(run))
-            agreeing = [place for place in places if _token(text, run, place + len(run)) == token]
-            if len(agreeing) < self._least[ask.slot] * len(places):
+        positions = index.find(text)
+        while positions and len(run) < ask.most:
+            # Beyond the end of the text, the copy continues with its own tokens.
+            token = _token(text, run, positions[-1] + len(run))
+            agreeing = [position for position in positions if _token(text, run, position + len(run)) == token]
+            if len(agreeing) < self._min_p[ask.slot] * len(positions):
                 break
             run.append(token)
-            places = agreeing
+            positions = agreeing
         return run
 
 
-def _token(text: Sequence[int], run: Sequence[int], place: int) -> int:
-    return text[place] if place < len(text) else run[place - len(text)]
+def _token(text: Sequence[int], run: Sequence[int], position: int) -> int:
+    return text[position] if position < len(text) else run[position - len(text)]

@@ -1,4 +1,4 @@
-"""What follows most often behind the last tokens: in the text itself, and in earlier outputs of the run."""
+"""Drafts from suffix counts: the most frequent continuation, in the text and in earlier outputs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from gencli.speculative.suffix_counts import Guess, SuffixCounts
 
 __all__ = ["SuffixDrafter"]
 
-_NODES = 250_000  # of a tree, some 60 MB when it is full
-_LEAST = 0.2  # a run that is less likely to stand than this is not drafted
+_NODES = 250_000  # most nodes of a tree; a full one takes about 60 MB
+_MIN_ACCEPTANCE = 0.2  # estimated acceptance of a whole run, below which it ends
 
 
 @dataclass(slots=True)
 class _Text:
-    """What is counted of a slot's text: the tree, the ends of its last runs, and the tokens in it.
+    """Counts of a slot's text: the tree, the nodes of the text's suffixes, and the counted tokens.
 
-    `whole` is the text as it was asked about last, which may have grown since. A text that `is_alone` is
-    not drafted from others.
+    `whole`: the live text of the last ask, which may be longer than `tokens`. `is_alone`: other outputs are
+    not used for its drafts.
     """
 
     num_prompt: int
-    least: float
+    min_p: float
     is_alone: bool
     counts: SuffixCounts
     ends: list[int] = field(default_factory=lambda: [0])
@@ -33,9 +33,10 @@ class _Text:
 
 
 class SuffixDrafter(Drafter):
-    """Counts runs of tokens in each text, and in the outputs that have ended; the longest known run decides.
+    """Proposes the most frequent continuation of the longest known suffix of the text.
 
-    Memory is bounded: of outputs there are two trees, and when the younger is full the older is dropped.
+    Counts come from the text itself and from finished outputs. Memory is bounded: finished outputs fill two
+    trees, and when the younger is full the older is dropped.
     """
 
     def __init__(self, *, nodes: int = _NODES) -> None:
@@ -44,16 +45,14 @@ class SuffixDrafter(Drafter):
         self._young, self._old = SuffixCounts(nodes), SuffixCounts(nodes)
 
     def admit(self, slot: int, request: Request) -> None:
-        """See Drafter."""
-        least, is_alone = request.drafting.min_p, request.drafts_decide
-        self._texts[slot] = _Text(len(request.prompt_ids), least, is_alone, SuffixCounts(self._nodes))
+        min_p, is_alone = request.drafting.min_p, request.drafts_decide
+        self._texts[slot] = _Text(len(request.prompt_ids), min_p, is_alone, SuffixCounts(self._nodes))
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
-        """See Drafter."""
         return [self._run(ask) for ask in asks]
 
     def release(self, slot: int) -> None:
-        """The output joins those that have ended."""
+        """Count the finished output for later texts."""
         text = self._texts.pop(slot)
         if self._young.is_full:
             self._young, self._old = SuffixCounts(self._nodes), self._young
@@ -62,7 +61,6 @@ class SuffixDrafter(Drafter):
             ends = self._young.grow(ends, token)
 
     def trim(self) -> None:
-        """See Drafter."""
         self._young, self._old = SuffixCounts(self._nodes), SuffixCounts(self._nodes)
 
     def _run(self, ask: DraftAsk) -> list[int]:
@@ -74,17 +72,17 @@ class SuffixDrafter(Drafter):
         sources = [(text.counts, text.ends)]
         if not text.is_alone:
             sources += [(counts, counts.ends(text.tokens)) for counts in (self._young, self._old)]
-        runs = (_likely(counts.guesses(ends), ask.most, text.least) for counts, ends in sources)
+        runs = (_best_run(counts.guesses(ends), ask.most, text.min_p) for counts, ends in sources)
         return max(runs, key=lambda run: run[0])[1]
 
 
-def _likely(guesses: Iterable[Guess], most: int, least: float) -> tuple[float, list[int]]:
-    """How many of the guessed tokens will stand, on average, and the tokens."""
-    expected, chance, run = 0.0, 1.0, list[int]()
+def _best_run(guesses: Iterable[Guess], most: int, min_p: float) -> tuple[float, list[int]]:
+    """The draft tokens, and the expected number of them that are accepted."""
+    expected, probability, run = 0.0, 1.0, list[int]()
     for guess in guesses:
-        chance *= guess.probability
-        if chance < _LEAST or guess.probability < least or len(run) == most:
+        probability *= guess.probability
+        if probability < _MIN_ACCEPTANCE or guess.probability < min_p or len(run) == most:
             break
         run.append(guess.token)
-        expected += chance
+        expected += probability
     return expected, run

@@ -1,4 +1,4 @@
-"""Counts of what follows what: a suffix tree of texts, cut at a depth, with bounded memory."""
+"""Counts of token n-grams: a suffix tree of texts with bounded depth and memory."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 
 __all__ = ["DEPTH", "Guess", "SuffixCounts"]
 
-DEPTH = 10  # tokens of a run that is counted, the one that follows included
+DEPTH = 10  # longest counted n-gram, in tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A token that may follow, and how likely the counts make it."""
+    """A possible next token and its estimated probability."""
 
     token: int
     probability: float
 
 
 class SuffixCounts:
-    """How often each run of up to DEPTH tokens occurred, as a tree that grows token by token.
+    """Number of occurrences of each n-gram of up to DEPTH tokens, as a tree that grows token by token.
 
-    A node is a run; node 0 is the empty one. Each node knows how often anything followed it and what
-    followed most often. Beyond `most` nodes runs that are new are not taken up.
+    A node is an n-gram; node 0 is the empty one. Each node has the number of its continuations and the most
+    frequent one. A full tree, of `most` nodes, adds no new n-grams.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._child: dict[tuple[int, int], int] = {}  # by node and token
+        self._child: dict[tuple[int, int], int] = {}  # child node by node and token
         self._count, self._followed, self._best = [0], [0], [-1]
 
     def __len__(self) -> int:
@@ -35,20 +35,20 @@ class SuffixCounts:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing new is taken up."""
+        """Whether new n-grams are no longer added."""
         return len(self) >= self._most
 
     def grow(self, ends: Sequence[int], token: int) -> list[int]:
-        """Count a token behind a text; `ends` are the nodes of the text's last runs, the shortest first.
+        """Count a token after a text. `ends`: nodes of the text's suffixes, the shortest first.
 
-        Returns those of the text with the token; [0] is a text without tokens.
+        Return the nodes of the longer text's suffixes. An empty text has [0].
         """
         grown = [0]
         for node in ends:
             child = self._child.get((node, token))
             if child is None:
                 if self.is_full:
-                    break  # no longer run that ends so is known either
+                    break  # longer n-grams with this ending are unknown too
                 child = self._child[node, token] = len(self._count)
                 for column, value in ((self._count, 0), (self._followed, 0), (self._best, -1)):
                     column.append(value)
@@ -56,27 +56,27 @@ class SuffixCounts:
             self._followed[node] += 1
             best = self._best[node]
             if best < 0 or self._count[child] >= self._count[self._child[node, best]]:
-                self._best[node] = token  # of equal counts the latest
+                self._best[node] = token  # the latest of equal counts
             grown.append(child)
         return grown[:DEPTH]
 
     def ends(self, text: Sequence[int]) -> list[int]:
-        """The nodes of the runs that the text ends with, as far as they are known."""
+        """Nodes of the known suffixes of a text, the shortest first."""
         nodes = [0]
         for token in text[-DEPTH + 1 :]:
             nodes = self.step(nodes, token)
         return nodes
 
     def step(self, ends: Sequence[int], token: int) -> list[int]:
-        """As `grow`, but nothing is counted: runs that are not known are left out."""
+        """As `grow`, without counting: unknown n-grams are left out."""
         children = (self._child.get((node, token)) for node in ends)
         return [0, *(child for child in children if child is not None)][:DEPTH]
 
     def guesses(self, ends: Sequence[int]) -> Iterator[Guess]:
-        """What follows, token after token, each behind the longest run that anything followed.
+        """Yield the most frequent continuation, token by token, of the longest suffix with continuations.
 
-        A run of d tokens is trusted as if 1/d times more had followed it than did: what came once behind
-        one token is worth 1/2, behind eight tokens 8/9.
+        Probability: count / (number of continuations + 1/d), for a suffix of d tokens. A continuation seen
+        once has 1/2 after one token and 8/9 after eight.
         """
         while True:
             depth = next((d for d in range(len(ends) - 1, 0, -1) if self._followed[ends[d]]), 0)

@@ -1,4 +1,4 @@
-"""A draft model looks at the end of a long text, and reads all of it once its drafts have stood."""
+"""Lazy prefill of a draft model: the tail of a long text first, the whole text once drafts are accepted."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gencli.speculative.draft_sampler import DraftSampler
 
 __all__ = ["TailFirstDrafter"]
 
-_GLANCE = 16  # tokens at the end of a text, which cost a few drafts
-_PROVEN = 0.25  # the share of drafts that has to stand, before a text is worth reading
+_TAIL = 16  # tokens at the end of a text; feeding them costs about as much as a few draft tokens
+_MIN_ACCEPTANCE = 0.25  # acceptance rate from which on whole texts are prefilled
 
 
 @dataclass(slots=True)
 class _Text:
-    """The drafter has been shown the text of a slot from `start` to `end`."""
+    """The part of a slot's text, from `start` to `end`, that the drafter has seen."""
 
     request: Request
     start: int = 0
@@ -26,41 +26,36 @@ class _Text:
 
 
 class TailFirstDrafter(Drafter):
-    """Holds down what a drafter reads in vain: long prompts, and texts that it has not seen for long.
+    """Limits prefill of a draft model whose drafts may not be accepted.
 
-    It is shown their last tokens alone until a quarter of its drafts stand in this run, and the whole from
-    then on. What has a fixed number of drafts, as where drafts decide the text, is read at once.
+    A text of which more than 16 tokens are new to the drafter is shown to it by its last 16 tokens alone,
+    until the acceptance rate over all texts is 0.25; from then on the whole text is shown. Requests with a
+    fixed number of draft tokens are shown whole from the start.
     """
 
     def __init__(self, inner: Drafter) -> None:
-        self._inner, self.passes, self.notices = inner, inner.passes, inner.notices
+        self._inner, self.is_autoregressive, self.notices = inner, inner.is_autoregressive, inner.notices
         self._texts: dict[int, _Text] = {}
         self._acceptance = Acceptance(weight=4, fading=0.98)
 
     def bind(self, chooser: DraftSampler) -> None:
-        """See Drafter."""
         self._inner.bind(chooser)
 
     def handles(self, request: Request) -> bool:
-        """See Drafter."""
         return self._inner.handles(request)
 
     def admit(self, slot: int, request: Request) -> None:
-        """See Drafter."""
         self._texts[slot] = _Text(request)
         self._inner.admit(slot, request)
 
     def release(self, slot: int) -> None:
-        """See Drafter."""
         del self._texts[slot]
         self._inner.release(slot)
 
     def trim(self) -> None:
-        """See Drafter."""
         self._inner.trim()
 
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
-        """See Drafter."""
         starts = [self._start(ask) for ask in asks]
         shown = [
             replace(ask, tokens=ask.tokens[start:]) if start else ask
@@ -71,20 +66,19 @@ class TailFirstDrafter(Drafter):
         return runs
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        """See Drafter."""
         self._acceptance.add(proposed=proposed, accepted=accepted)
         self._inner.observe(slot, proposed=proposed, accepted=accepted)
 
     def _start(self, ask: DraftAsk) -> int:
-        """From where on the drafter is shown the text."""
+        """First token of the text that the drafter is shown."""
         text, length = self._texts[ask.slot], len(ask.tokens)
-        is_behind, text.end = length - text.end > _GLANCE, length
+        is_behind, text.end = length - text.end > _TAIL, length
         start = text.start
-        if text.request.num_drafts is not None or self._acceptance.rate(0.0) >= _PROVEN:
+        if text.request.num_drafts is not None or self._acceptance.rate(0.0) >= _MIN_ACCEPTANCE:
             start = 0
         elif is_behind:
-            start = length - _GLANCE
-        if start != text.start:  # to the drafter it is another text
+            start = length - _TAIL
+        if start != text.start:  # the drafter sees another text
             text.start = start
             self._inner.release(ask.slot)
             shown = replace(text.request, prompt_ids=tuple(ask.tokens[start:])) if start else text.request

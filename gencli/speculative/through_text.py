@@ -1,4 +1,4 @@
-"""A model of another vocabulary guesses: it reads the text, and its own is spelled in the target's tokens."""
+"""Draft tokens from a model of another vocabulary, translated through text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from gencli.speculative.translation import Translation
 
 __all__ = ["TextModelDrafter"]
 
-_PASSES = 3  # for each token that is wanted, at the most
+_MAX_PASSES = 3  # draft model forward passes per requested draft token
 
 
 @dataclass(slots=True)
 class _Run:
-    """What is drawn for a slot in so many passes at the most, and what that is in the target's tokens.
+    """The run of one slot: tokens `drawn` by the draft model, and `tokens`, their text in target tokens.
 
-    At most `most` of these are proposed, and `enough` are drawn: one more where the draft's tokens are the
-    shorter ones, as it would stop inside a word.
+    `most`: target tokens to propose. `enough`: target tokens after which drawing stops; one more than `most`
+    where the draft model's tokens are shorter, because the last word may be incomplete. `passes`: maximum
+    number of forward passes.
     """
 
     transcript: Transcript
@@ -39,79 +40,75 @@ class _Run:
 
 
 class TextModelDrafter(Drafter):
-    """Drafts through text, with a model that has another vocabulary than the target.
+    """Drafts through text, with a model whose vocabulary differs from the target's.
 
-    It draws what is most likely in its own vocabulary, of which the request's stages know nothing, until its
-    text has the tokens that are wanted. So drafts are certain, and not drawn with noise, whatever verifies
-    them.
+    The draft model decodes greedily in its own vocabulary, without the request's stages, until its text
+    spells the requested number of target tokens. The drafts are plain sequences, q(token) = 1, under any
+    acceptance policy.
     """
 
-    passes = True
+    is_autoregressive = True
 
     def __init__(self, runner: ModelRunner, translation: Translation, notice: str = "") -> None:
         self._lanes, self._translation = DraftLanes(runner), translation
         self._transcripts: dict[int, Transcript] = {}
-        self._prompt: tuple[Request, Transcript] | None = None  # the last that was spelled
+        self._prompt: tuple[Request, Transcript] | None = None  # of the last request
         self.notices = (notice,) if notice else ()
 
     def bind(self, chooser: DraftSampler) -> None:
-        """See Drafter."""
         self._width = chooser.width
 
     def admit(self, slot: int, request: Request) -> None:
-        """See Drafter. Samples of one request share what their prompt was spelled as."""
+        """Start a sample. Samples of one request share the translation of their prompt."""
         if self._prompt is None or self._prompt[0] is not request:
-            self._prompt = request, _follow(Transcript(self._translation), request.prompt_ids)
+            self._prompt = request, _extended(Transcript(self._translation), request.prompt_ids)
         prompt = self._prompt[1]
         self._transcripts[slot] = prompt.fork()
         self._lanes.admit(slot, request, len(prompt.tokens))
 
     def release(self, slot: int) -> None:
-        """See Drafter."""
         del self._transcripts[slot]
         self._lanes.release(slot)
 
     def trim(self) -> None:
-        """See Drafter."""
         self._prompt = None
         self._lanes.trim()
 
     @torch.inference_mode()
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        """See Drafter."""
-        texts = [_follow(self._transcripts[ask.slot], ask.tokens).tokens for ask in asks]
+        texts = [_extended(self._transcripts[ask.slot], ask.tokens).tokens for ask in asks]
         ready = self._lanes.catch_up(
             [DraftAsk(ask.slot, text, ask.most) for ask, text in zip(asks, texts, strict=True)]
         )
         self.is_reading = self._lanes.is_reading
-        for ask in asks:  # what follows may change how the end of a text is spelled
+        for ask in asks:  # later text may change the tokens at the end
             lane = self._lanes[ask.slot]
-            lane.sure = min(lane.sure, self._transcripts[ask.slot].num_settled)
+            lane.num_confirmed = min(lane.num_confirmed, self._transcripts[ask.slot].num_settled)
         runs = self._draft(ready)
         self._lanes.read_on()
         return [runs.get(ask.slot, ()) for ask in asks]
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
-        """Proposals by slot: a pass for the first draft of all, one for the second of those that go on..."""
+        """Draft tokens by slot. Each forward pass adds one draft model token to all runs that continue."""
         runs = {ask.slot: self._begin(ask) for ask in asks}
-        fresh = {ask.slot: self._lanes.missing(ask) for ask in asks}
-        while fresh:
-            slots = list(fresh)
-            choices = self._greedy(self._lanes.extend(fresh))
-            fresh = {}
+        to_feed = {ask.slot: self._lanes.missing(ask) for ask in asks}
+        while to_feed:
+            slots = list(to_feed)
+            choices = self._greedy(self._lanes.extend(to_feed))
+            to_feed = {}
             for slot, (token, probability) in zip(slots, choices, strict=True):
-                if probability >= self._lanes[slot].least and self._goes_on(runs[slot], token):
-                    fresh[slot] = (token,)
+                if probability >= self._lanes[slot].min_p and self._add(runs[slot], token):
+                    to_feed[slot] = (token,)
         return {slot: run.tokens[: run.most] for slot, run in runs.items()}
 
     def _begin(self, ask: DraftAsk) -> _Run:
         transcript = self._transcripts[ask.slot]
         enough = ask.most + (len(ask.tokens) > transcript.num_read)
-        passes = min(_PASSES * ask.most, self._lanes.spec.context - len(ask.tokens))
+        passes = min(_MAX_PASSES * ask.most, self._lanes.spec.context - len(ask.tokens))
         return _Run(transcript, ask.most, enough, passes)
 
-    def _goes_on(self, run: _Run, token: int) -> bool:
-        """Add a token; whether another is to be drawn."""
+    def _add(self, run: _Run, token: int) -> bool:
+        """Add a token to the run. Return whether to draw another."""
         run.drawn.append(token)
         end = run.transcript
         tokens = self._translation.proposal(end.anchor, end.pending, run.drawn)
@@ -122,15 +119,15 @@ class TextModelDrafter(Drafter):
         return not is_over and len(run.drawn) < run.passes
 
     def _greedy(self, logits: Tensor) -> list[tuple[int, float]]:
-        """For each row [V] the token that is most likely, and how likely."""
-        chances = logits[:, : self._translation.draft.vocab_size].float().softmax(dim=-1)
-        best, tokens = chances.max(dim=-1)
-        pairs = torch.stack([tokens.float(), best], dim=1).tolist()  # one wait for the device
-        return [(int(token), chance) for token, chance in pairs]
+        """The most probable token of each row of logits [Q, V], and its probability."""
+        probabilities = logits[:, : self._translation.draft.vocab_size].float().softmax(dim=-1)
+        best, tokens = probabilities.max(dim=-1)
+        pairs = torch.stack([tokens.float(), best], dim=1).tolist()  # one device synchronisation
+        return [(int(token), probability) for token, probability in pairs]
 
 
-def _follow(transcript: Transcript, tokens: Sequence[int]) -> Transcript:
-    """Read on to the end of the tokens."""
+def _extended(transcript: Transcript, tokens: Sequence[int]) -> Transcript:
+    """Append the tokens that the transcript lacks; return it."""
     for token in tokens[transcript.num_read :]:
         transcript.push(token)
     return transcript

@@ -1,4 +1,4 @@
-"""A growing text in the tokens of another vocabulary: its end is spelled anew as it grows, the rest once."""
+"""A growing text in the tokens of another vocabulary; only its end is tokenized again as it grows."""
 
 from __future__ import annotations
 
@@ -11,65 +11,65 @@ from processors.grammar.state.forced_tokens import tokens_behind
 
 __all__ = ["Transcript"]
 
-_KEPT = 32  # bytes at the end whose tokens may change with what follows
-_LONGEST = 128  # characters that are spelled anew, before tokens of them are settled
-_ANCHOR = 32  # characters before them that their tokenizer sees
+_OPEN_BYTES = 32  # bytes at the end of the open text, whose tokens may change with later text
+_MAX_OPEN = 128  # characters that are tokenized again before some of their tokens are settled
+_ANCHOR = 32  # characters of context before them for the tokenizer
 
 
 class Transcript:
-    """The text of target tokens, as the draft reads it: behind what its tokenizer begins a text with.
+    """The text of target tokens, in the tokens of the draft model, after its beginning-of-text token.
 
-    It depends on the tokens alone and not on when it was asked. Markers of the target are the draft's of
-    the same name, or nothing; either way no token goes across. Bytes of a character that is not complete
-    are `pending`, and not in the tokens.
+    The result depends on the target tokens alone, not on when it is read. A special token of the target
+    becomes the draft model's of the same name, or nothing; no token spans it. Bytes of an incomplete
+    character are `pending` and not part of the tokens.
     """
 
     def __init__(self, translation: Translation) -> None:
         self._translation = translation
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._settled = list(translation.beginning)
-        self._before, self._open = "", ""  # what the open text stands behind, and that
-        self._spelled: tuple[int, ...] | None = ()  # the tokens of the open text, once asked for
-        self.num_read = 0  # target tokens
+        self._before, self._open = "", ""  # settled text before the open text; open text
+        self._spelled: tuple[int, ...] | None = ()  # tokens of the open text; None if not computed
+        self.num_read = 0  # number of target tokens so far
 
     def fork(self) -> Transcript:
-        """An independent copy, which goes on from here."""
+        """Return an independent copy."""
         other = copy.copy(self)
         other._utf8, other._settled = copy.copy(self._utf8), self._settled.copy()
         return other
 
     @property
     def num_settled(self) -> int:
-        """So many tokens of the text stay what they are."""
+        """Number of draft model tokens that later text cannot change."""
         return len(self._settled)
 
     @property
     def tokens(self) -> Text:
-        """The text in the draft's tokens."""
+        """The text in tokens of the draft model."""
         if self._spelled is None:
             self._spelled = self._spell()
         return Text(self._settled, self._spelled)
 
     @property
     def anchor(self) -> str:
-        """The end of the text."""
+        """The last 32 characters of the text."""
         return (self._before + self._open)[-_ANCHOR:]
 
     @property
     def pending(self) -> bytes:
-        """The bytes behind the end, which complete no character yet."""
+        """The bytes of an incomplete character at the end."""
         return self._utf8.getstate()[0]
 
     def push(self, token: int) -> None:
-        """The text is one target token longer."""
+        """Append a target token."""
         self._spelled = None
         self.num_read += 1
         if token in self._translation.target.special_ids:
             self._mark(token)
             return
-        known = self._translation.target.token_bytes  # prompts may have ids that no tokenizer knows
+        known = self._translation.target.token_bytes  # prompts may have ids beyond the tokenizer
         self._open += self._utf8.decode(known[token] if token < len(known) else b"")
-        if len(self._open) > _LONGEST:
+        if len(self._open) > _MAX_OPEN:
             self._settle()
 
     def _mark(self, token: int) -> None:
@@ -88,21 +88,21 @@ class Transcript:
         return behind or tuple(draft.encode(self._open, special=False))
 
     def _settle(self) -> None:
-        """Give the tokens of all but the end for good."""
+        """Settle the tokens of the open text except for at least its last 32 bytes."""
         tokens, data, rest = self._spell(), self._open.encode(), b""
         for i in range(len(tokens) - 1, 0, -1):
             rest = self._translation.draft.token_bytes[tokens[i]] + rest
-            if len(rest) >= _KEPT and data.endswith(rest) and _begins_a_character(rest):
+            if len(rest) >= _OPEN_BYTES and data.endswith(rest) and _begins_a_character(rest):
                 self._advance(tokens[:i], len(self._open) - len(rest.decode()))
                 return
-        # Its tokens do not spell the text as it is: any place will do.
-        place = len(self._open) - _KEPT
-        self._advance(tuple(self._translation.draft.encode(self._open[:place], special=False)), place)
+        # The tokens do not spell the text exactly, so any boundary is as good.
+        boundary = len(self._open) - _OPEN_BYTES
+        self._advance(tuple(self._translation.draft.encode(self._open[:boundary], special=False)), boundary)
 
-    def _advance(self, tokens: tuple[int, ...], place: int) -> None:
+    def _advance(self, tokens: tuple[int, ...], boundary: int) -> None:
         self._settled += tokens
-        self._before = (self._before + self._open[:place])[-_ANCHOR:]
-        self._open = self._open[place:]
+        self._before = (self._before + self._open[:boundary])[-_ANCHOR:]
+        self._open = self._open[boundary:]
 
 
 def _begins_a_character(data: bytes) -> bool:

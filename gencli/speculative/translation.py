@@ -1,4 +1,4 @@
-"""From one vocabulary to another, by the text that their tokens stand for."""
+"""Translation of tokens between two vocabularies, through the text that they spell."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _EXAMPLE = "The cat, and 12 dogs."
 
 
 class Translation:
-    """What a draft's tokens are to a target of another vocabulary.
+    """Translates tokens of a draft model to those of a target with another vocabulary.
 
-    Markers are those of the same name. The ends of texts are ends, whatever they are called: `ends` are the
-    draft's. `beginning` is what the draft's tokenizer puts before a text. Raises ModelError for a tokenizer
-    whose tokens do not spell a text.
+    Special tokens correspond by name, end-of-text tokens by function; `ends` are further end-of-text ids of
+    the draft model. `beginning`: tokens that the draft model's tokenizer puts before a text. Raises
+    ModelError for a tokenizer whose tokens do not spell the text exactly.
     """
 
     def __init__(
@@ -39,10 +39,11 @@ class Translation:
             self._to_target |= {end: target.eos_ids[0] for end in ends if end not in self._to_target}
 
     def proposal(self, anchor: str, pending: bytes, drawn: Sequence[int]) -> tuple[int, ...] | None:
-        """What the drawn tokens are in the target's, behind a text that ends in `anchor`.
+        """Translate drawn draft model tokens to target tokens, after a text that ends with `anchor`.
 
-        They repeat the bytes that are `pending` behind it; None if they contradict these. The last token
-        is what it is if nothing follows; a character that is not complete is left out.
+        The drawn tokens start with the `pending` bytes, which the target's text already has; None if they
+        differ from these. The last token is tokenized as if nothing followed; an incomplete character is left
+        out.
         """
         is_ended = bool(drawn) and drawn[-1] in self.stops
         data = b"".join(self.draft.token_bytes[token] for token in (drawn[:-1] if is_ended else drawn))
@@ -57,8 +58,8 @@ class Translation:
         return (*tokens, end) if end is not None and is_whole else tokens
 
     def _behind(self, anchor: str, text: str, skipped: int) -> tuple[int, ...]:
-        """The tokens of a text but for its first bytes; none if none begins behind these."""
-        # A text that stops inside a word is spelled as it stands, and what follows as if it stood alone.
+        """Target tokens of `text` without its first `skipped` bytes; () if no token boundary is there."""
+        # If no token boundary lies at the anchor, as inside a word, `text` is tokenized alone.
         tokens = tokens_behind(self.target, anchor, text) or tokens_behind(self.target, "", text)
         for i, token in enumerate(tokens):
             if skipped <= 0:
@@ -68,7 +69,7 @@ class Translation:
 
 
 def _whole(data: bytes) -> str:
-    """The text up to the first byte that belongs to no character."""
+    """The text up to the first byte that is not part of a complete character."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The clock that costs of drafts are weighed by."""
+"""The clock for costs of drafts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Clock", "work_clock"]
 
 Clock = Callable[[], float]  # seconds
 
-_FINE = 1e-5  # seconds: far below those of a step
+_MAX_RESOLUTION = 1e-5  # seconds, far below a step's duration
 
 
 def work_clock(device: torch.device) -> Clock:
-    """For a model on this device: what the thread computes on a CPU, else what the clock on the wall says.
+    """Return `time.thread_time` for a model on a CPU, `time.perf_counter` otherwise.
 
-    The thread feeds the model and takes its share in all products, so what other processes do to its steps is
-    left out; beside an accelerator it would be idle. Where the system counts too coarsely it is the wall's.
+    Thread time leaves out the load of other processes. Beside an accelerator the thread is idle, and where
+    its resolution is coarser than 10 µs it is too inexact; then the wall clock is used.
     """
-    is_fine = time.get_clock_info("thread_time").resolution <= _FINE
+    is_fine = time.get_clock_info("thread_time").resolution <= _MAX_RESOLUTION
     return time.thread_time if device.type == "cpu" and is_fine else time.perf_counter

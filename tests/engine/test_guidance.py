@@ -36,7 +36,7 @@ class Remembering(FakeRunner):
             held = self.lanes.setdefault(feed.lane, [])
             assert len(held) == feed.start
             held += feed.tokens
-            for size in range(len(held) - feed.wanted + 1, len(held) + 1):
+            for size in range(len(held) - feed.num_logits + 1, len(held) + 1):
                 logits[row] += self.table[sum((i + 1) * t for i, t in enumerate(held[:size])) % 258]
                 row += 1
         return logits

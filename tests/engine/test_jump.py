@@ -116,10 +116,10 @@ def test_what_the_grammar_does_not_know_is_left_to_the_next_drafter():
 
 
 class Idle(Drafter):
-    """Has no drafts, and would pay a pass for each or not."""
+    """Proposes nothing."""
 
-    def __init__(self, *, passes):
-        self.passes = passes
+    def __init__(self, *, is_autoregressive):
+        self.is_autoregressive = is_autoregressive
 
     def propose(self, asks):
         return [()] * len(asks)
@@ -127,7 +127,7 @@ class Idle(Drafter):
 
 def test_what_is_only_likely_is_left_to_a_model_that_drafts():
     rows = [record(f"r{i}", seed=i) for i in range(6)]
-    drafters = (None, Idle(passes=True), Idle(passes=False))
+    drafters = (None, Idle(is_autoregressive=True), Idle(is_autoregressive=False))
     # On this clock nothing takes time, so that every guess seems worth its row.
     alone, model, other = (tokens_of(rows, drafter=one, clock=lambda: 0.0) for one in drafters)
     assert alone == other

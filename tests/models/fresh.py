@@ -28,7 +28,7 @@ class FreshRunner:
             assert feed.start == len(self._lanes[feed.lane])
             self._lanes[feed.lane] += feed.tokens
             text = self._lanes[feed.lane]
-            for length in range(len(text) - feed.wanted + 1, len(text) + 1):
+            for length in range(len(text) - feed.num_logits + 1, len(text) + 1):
                 ids = torch.tensor([text[:length]])
                 rows.append(self._model(input_ids=ids, use_cache=False).logits[0, -1:])
         return torch.cat(rows) if rows else torch.empty(0, self.spec.vocab_size)

@@ -35,7 +35,7 @@ def decode(runner: ModelRunner, jobs: Sequence[Job], *, count: int, chunk: int =
         for job, feed in zip(active, feeds, strict=True):
             job.held += len(feed.tokens)
             job.pending = job.pending[len(feed.tokens) :]
-            if feed.wanted:
+            if feed.num_logits:
                 job.pending = [next(rows)]
                 job.text.append(job.pending[0])
         step += 1

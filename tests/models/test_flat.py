@@ -44,15 +44,15 @@ def test_one_row_of_tokens_gives_the_logits_of_each_lane_alone(kind: str, implem
         lambda _, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
     feeds = [
-        Feed(lane, held, text(lane, held + fed)[held:], wanted=fed if fed < 5 else 1)
+        Feed(lane, held, text(lane, held + fed)[held:], num_logits=fed if fed < 5 else 1)
         for lane, held, fed in STEP
     ]
     rows = together.forward(StepPlan(tuple(feeds)))
     hook.remove()
     assert shapes == [(1, sum(fed for *_, fed in STEP))]
-    for feed, found in zip(feeds, rows.split([feed.wanted for feed in feeds]), strict=True):
+    for feed, found in zip(feeds, rows.split([feed.num_logits for feed in feeds]), strict=True):
         whole = text(feed.lane, feed.start + len(feed.tokens))
-        expected = alone.forward(StepPlan((Feed(0, 0, whole, feed.wanted),)))
+        expected = alone.forward(StepPlan((Feed(0, 0, whole, feed.num_logits),)))
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
         alone.release(0)
 

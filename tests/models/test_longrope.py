@@ -94,9 +94,9 @@ def test_a_chunk_that_tells_its_text_s_length_is_read_once() -> None:
     runner = HFRunner(model, max_lanes=1)
     hook = model.model.embed_tokens.register_forward_hook(lambda _, args, out: fed.append(args[0].numel()))
     prompt = tuple(PROMPTS[5])
-    for start, wanted in ((0, 0), (16, 0), (32, 0), (48, 1)):
+    for start, num_logits in ((0, 0), (16, 0), (32, 0), (48, 1)):
         tokens = prompt[start : start + 16]
-        runner.forward(StepPlan((Feed(0, start, tokens, wanted, text_length=0 if wanted else 64),)))
+        runner.forward(StepPlan((Feed(0, start, tokens, num_logits, text_length=0 if num_logits else 64),)))
     hook.remove()
     assert fed == [16] * 4
 

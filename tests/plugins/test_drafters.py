@@ -77,12 +77,14 @@ def test_one_that_is_wrong_is_said_once_and_changes_no_text(plugin, gencli, body
     assert WRONG[body] in found.err
 
 
-@pytest.mark.parametrize("hook", ["bind", "handles", "passes_for", "admit", "measure", "observe", "release"])
+@pytest.mark.parametrize(
+    "hook", ["bind", "handles", "is_autoregressive_for", "admit", "measure", "observe", "release"]
+)
 def test_one_whose_hook_raises_is_said_once(plugin, gencli, hook):
     path = plugin(DRAFTER + f"    def {hook}(self, *_, **__):\n        raise GeneratorExit('lost')\n")
     found = gencli("run", *RUN, "--plugin", path, "--draft", "same", "--draft-tokens", "2")
     assert (found.code, found.out) == (0, gencli("run", *RUN).out)
-    if hook != "passes_for":  # which only a request with a grammar asks for
+    if hook != "is_autoregressive_for":  # which only a request with a grammar asks for
         assert f"The drafter same is wrong: {hook} raised GeneratorExit('lost')" in found.err
 
 

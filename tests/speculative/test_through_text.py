@@ -167,7 +167,7 @@ def test_what_is_rejected_costs_no_reading_of_what_stands(tokens):
     runner._texts = [text[: len(text) // 2] + b"?" for text in runner._texts]
     found, _ = told(asked(tokens=tokens), drafter)
     read = sum(len(feed.tokens) for feeds in runner.feeds for feed in feeds)
-    drawn = sum(feed.wanted for feeds in runner.feeds for feed in feeds)
+    drawn = sum(feed.num_logits for feeds in runner.feeds for feed in feeds)
     written = sum(len((PROMPTS[int(key)] + end[0]).encode()) for (key, _), (_, end) in found.items())
     assert read <= written + drawn
 

@@ -1,4 +1,4 @@
-"""A model and drafts whose time is reckoned: a clock that only they move, in plain steps of one text."""
+"""A model and a drafter with simulated time, in units of a plain step of one text."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from gencli.speculative.base import Drafter
 
 @dataclass
 class Ticking:
-    """A clock that stands still until it is moved."""
+    """A clock that only `move` advances."""
 
     now: float = 0.0
     moves: list = field(default_factory=list)
@@ -21,7 +21,7 @@ class Ticking:
 
 
 class TimedRunner(FakeRunner):
-    """A forward takes 1, and `row` for each token that is fed beyond one a text."""
+    """A model whose forward pass takes 1, and `row` for each token beyond one per text."""
 
     def __init__(self, clock, *, row=0.0, **options):
         super().__init__(**options)
@@ -34,9 +34,9 @@ class TimedRunner(FakeRunner):
 
 
 class TimedDrafter(Drafter):
-    """Knows the texts; of its drafts a share is right, one after the other. Each pass takes `cost`."""
+    """Knows the texts; a share `right` of its draft tokens is correct. Each forward pass takes `cost`."""
 
-    passes = True
+    is_autoregressive = True
 
     def __init__(self, answers, clock, *, right=1.0, cost=0.1):
         self._answers, self._clock, self.right, self._cost = answers, clock, right, cost

@@ -116,7 +116,7 @@ class Reciter(FakeRunner):
         for feed in plan.feeds:
             held = self._held.setdefault(feed.lane, [])
             held[feed.start :] = feed.tokens
-        rows = [self._logits(self._held[feed.lane]) for feed in plan.feeds if feed.wanted]
+        rows = [self._logits(self._held[feed.lane]) for feed in plan.feeds if feed.num_logits]
         return torch.stack(rows) if rows else torch.empty(0, self._tokenizer.vocab_size)
 
     def fork(self, source, target):

@@ -41,7 +41,9 @@ def make_flat(
     lanes, positions = zip(*cells_of(feeds), strict=True)
     packed = upload([ids, positions, lanes], device)
     ends = [*accumulate(len(feed.tokens) for feed in feeds)]
-    wanted = [place for feed, end in zip(feeds, ends, strict=True) for place in range(end - feed.wanted, end)]
+    wanted = [
+        place for feed, end in zip(feeds, ends, strict=True) for place in range(end - feed.num_logits, end)
+    ]
     parts, start = [], 0
     for _, same in groupby(feeds, key=lambda feed: len(feed.tokens)):
         members = tuple(same)

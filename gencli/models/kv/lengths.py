@@ -85,8 +85,8 @@ class LaneLengths:
             feed.start == held, f"lane {feed.lane} holds {held} tokens, the feed starts at {feed.start}"
         )
         self._require(
-            0 <= feed.wanted <= count,
-            f"lane {feed.lane}: {feed.wanted} rows wanted of {count} fed tokens",
+            0 <= feed.num_logits <= count,
+            f"lane {feed.lane}: {feed.num_logits} rows wanted of {count} fed tokens",
         )
         self._require(
             held + count <= self._context,

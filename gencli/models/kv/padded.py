@@ -124,7 +124,7 @@ def make_block(feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int
         room=room,
         start=start,
         kv_length=max(map(end_of, feeds)),
-        wanted=max(feed.wanted for feed in feeds),
+        wanted=max(feed.num_logits for feed in feeds),
         target=target,
         source=source,
     )

@@ -81,14 +81,14 @@ class OwnCacheLanes:
         lane.unread = ()
         lane.factors = factors_of(feed, self._rope_switches)
         if not self._is_recurrent:
-            return [self._run(lane, tokens, feed.wanted)]
+            return [self._run(lane, tokens, feed.num_logits)]
         if lane.cache:
-            skipped = len(tokens) - feed.wanted
+            skipped = len(tokens) - feed.num_logits
             return [self._run(lane, (token,), int(i >= skipped)) for i, token in enumerate(tokens)]
-        if feed.wanted == 0:
+        if feed.num_logits == 0:
             lane.unread = tokens
             return []
-        return [self._run(lane, tokens, feed.wanted)]
+        return [self._run(lane, tokens, feed.num_logits)]
 
     def _run(self, lane: _Lane, tokens: tuple[int, ...], wanted: int) -> Tensor:
         start, lane.length = lane.length, lane.length + len(tokens)

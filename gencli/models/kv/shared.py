@@ -80,10 +80,10 @@ class SlotLanes:
                 block.wanted, input_ids=block.ids, position_ids=block.positions, past_key_values=self._cache
             )
         logits: Tensor = outputs.logits  # [B, wanted, V]
-        if block.parts or all(feed.wanted == block.wanted for feed in block.feeds):
+        if block.parts or all(feed.num_logits == block.wanted for feed in block.feeds):
             return logits.flatten(0, 1)
         rows = zip(logits, block.feeds, strict=True)
-        return torch.cat([row[block.wanted - feed.wanted :] for row, feed in rows])
+        return torch.cat([row[block.wanted - feed.num_logits :] for row, feed in rows])
 
     def _factors(self, block: Block) -> AbstractContextManager[None]:
         """The rotary factors of a long-rope model: those of each lane's text."""
@@ -104,5 +104,5 @@ def _row_order(fed: list[Feed], feeds: tuple[Feed, ...]) -> list[int]:
     total = 0
     for feed in fed:
         first_row[feed.lane] = total
-        total += feed.wanted
-    return [first_row[feed.lane] + index for feed in feeds for index in range(feed.wanted)]
+        total += feed.num_logits
+    return [first_row[feed.lane] + index for feed in feeds for index in range(feed.num_logits)]

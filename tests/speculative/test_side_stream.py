@@ -1,4 +1,4 @@
-"""A draft model in a queue of its own: what it reads, nobody waits for; what it draws, the next one does."""
+"""A draft model in a stream of its own: the target waits for its drafts, not for its prefill."""
 
 from contextlib import contextmanager
 from itertools import pairwise
@@ -11,7 +11,7 @@ from tests.speculative.cases import WIDTH, drafting, outcomes
 
 
 class Noted(FakeRunner):
-    """Writes down what is asked of it."""
+    """Records its calls."""
 
     def __init__(self, name, notes):
         super().__init__(WIDTH, context=4096)
@@ -42,7 +42,7 @@ class Noted(FakeRunner):
 
 
 class NotedQueue:
-    """A queue that does all at once, and writes down what would be in it."""
+    """A stream that runs each call at once, and records it."""
 
     def __init__(self, notes):
         self.notes = notes
@@ -59,7 +59,7 @@ class NotedQueue:
 
 
 def run():
-    """Four samples of a long prompt beside a text that drafts already; what was asked for, in order."""
+    """Run four samples of a long prompt beside a text with drafts; the recorded calls in order."""
     notes = []
     long = request("a long text " * 60, key="long", chain="ignore_eos=true", n=3)
     requests = drafting([request("abc", key="short", chain="ignore_eos=true"), long], "", 4)
@@ -88,7 +88,7 @@ def test_logits_are_handed_over_and_what_is_read_is_not():
     notes = run()
 
     def behind(what):
-        """What comes after the end of the part of the queue in which the draft did this."""
+        """The calls after the stream section in which the draft model did this."""
         return {after for note, after in zip(notes, notes[2:], strict=False) if note == ("draft", what)}
 
     assert behind("choose") == {("queue", "hand over")}

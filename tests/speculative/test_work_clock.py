@@ -1,4 +1,4 @@
-"""Costs are weighed by what the thread computes where that is what a step takes."""
+"""Costs of drafts are measured in thread time on a CPU, in wall time otherwise."""
 
 import time
 

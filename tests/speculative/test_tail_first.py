@@ -1,4 +1,4 @@
-"""What a draft model reads of long texts before it is known to be of use. The clock is reckoned."""
+"""Lazy prefill of a draft model: the tail of a long text, and the whole once drafts are accepted."""
 
 from string import ascii_lowercase
 
@@ -20,7 +20,7 @@ SIZE = len(TOKENIZER.encode(PROMPT))
 
 
 class Draft(FakeRunner):
-    """A model of which a pass takes `cost`, and each token more a tenth of that; it notes what it is fed."""
+    """A model whose forward pass takes `cost`, and `cost` / 10 per further token; records the tokens fed."""
 
     def __init__(self, clock, *, cost):
         super().__init__(context=8192)
@@ -33,14 +33,14 @@ class Draft(FakeRunner):
 
 
 class Wrong(ModelDrafter):
-    """Is never right."""
+    """Proposes wrong draft tokens only."""
 
     def propose(self, asks):
         return [[(token + 1) % 256 for token in run] for run in super().propose(asks)]
 
 
 def run(kind=None, *, rounds=1, rows=1, tokens=None, cost=0.3, max_tokens=128, chain="ignore_eos=true"):
-    """Texts, what the clock says at the end, and the draft."""
+    """The texts, the time at the end, and the draft model."""
     clock = Ticking()
     draft = Draft(clock, cost=cost)
     drafter = kind and AdaptiveDrafter(TailFirstDrafter(kind(draft)), clock=clock)
@@ -73,7 +73,7 @@ def test_useless_drafts_cost_3_percent_at_most_long_prompts_included(cost, round
 
 
 def in_letters(draft):
-    """Drafts through text, in small letters alone."""
+    """A drafter through text whose draft model has small letters only."""
     others = torch.tensor([token for token in range(258) if chr(token) not in ascii_lowercase])
     draft.table = draft.table.index_fill(1, others, -20.0)
     return turned(draft)
@@ -103,7 +103,7 @@ def test_texts_with_a_fixed_number_of_drafts_are_read_at_once():
     assert draft.fed[:3] == [512, 512, SIZE - 1024 + 1]
 
 
-def test_a_text_that_was_left_for_long_is_glanced_at_again():
+def test_a_text_that_was_left_for_long_is_drafted_from_its_tail_again():
     _, _, draft = run(Wrong, max_tokens=1500)
     assert draft.fed.count(16) > 1
     assert max(draft.fed) == 16

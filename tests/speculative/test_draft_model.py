@@ -1,4 +1,4 @@
-"""A draft model: it reads each token once, in batches, and draws with the target's noise."""
+"""A draft model: each token is computed once, in batches; drafts use the target's noise."""
 
 import time
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tests.speculative.cases import WIDTH, drafting, outcomes
 
 
 class Watched(FakeRunner):
-    """Counts what it is fed."""
+    """Records its feeds."""
 
     def __init__(self, **options):
         super().__init__(WIDTH, **options)
@@ -67,7 +67,7 @@ def test_a_long_prompt_is_read_in_chunks_before_it_drafts():
     sizes = [sum(len(feed.tokens) for feed in feeds) for feeds in runner.feeds]
     assert max(sizes) <= 512
     assert sizes[:2] == [512, 512]
-    assert all(feed.wanted == 0 for feed in runner.feeds[0])
+    assert all(feed.num_logits == 0 for feed in runner.feeds[0])
 
 
 def test_samples_of_one_request_copy_what_one_has_read():

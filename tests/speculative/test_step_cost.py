@@ -1,4 +1,4 @@
-"""What a draft costs is read off steps of all sizes; guesses that bring less are left out."""
+"""The cost of a draft token, fitted over steps of all sizes; guesses that bring less are left out."""
 
 import pytest
 
@@ -12,34 +12,36 @@ from tests.speculative.timed import Ticking, TimedRunner
 SIZES = (1, 2, 5, 1, 3, 9, 1, 4, 2, 7, 1, 6)
 
 
-def price(sizes=SIZES, *, base=0.0, slope=0.0):
-    found = StepCostModel()
+def fitted(sizes=SIZES, *, base=0.0, slope=0.0):
+    model = StepCostModel()
     for size in sizes:
-        found.add(size, base + slope * size)
-    return found
+        model.observe(size, base + slope * size)
+    return model
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize(("base", "slope"), [(1.0, 0.0), (3.0, 1.0), (0.5, 2.0), (0.0, 1.0)])
-def test_it_is_what_a_token_takes_against_a_text_in_a_plain_step(base, slope, lanes):
-    assert price(base=base, slope=slope).of(lanes) == pytest.approx(slope * lanes / (base + slope * lanes))
+def test_it_is_the_share_of_a_plain_step_that_one_token_per_text_takes(base, slope, lanes):
+    assert fitted(base=base, slope=slope).draft_cost(lanes) == pytest.approx(
+        slope * lanes / (base + slope * lanes)
+    )
 
 
 @pytest.mark.parametrize("sizes", [(), (1, 2), (3,) * 20])
 def test_without_steps_of_several_sizes_it_is_none(sizes):
-    assert price(sizes, slope=1.0).of(1) == 0
+    assert fitted(sizes, slope=1.0).draft_cost(1) == 0
 
 
 def test_more_tokens_are_never_less_work():
-    assert price(base=100.0, slope=-1.0).of(4) == 0
+    assert fitted(base=100.0, slope=-1.0).draft_cost(4) == 0
 
 
 def test_old_steps_fade():
-    found = price(base=3.0, slope=1.0)
+    model = fitted(base=3.0, slope=1.0)
     for _ in range(20):
         for size in SIZES:
-            found.add(size, 5.0)
-    assert found.of(1) < 0.001
+            model.observe(size, 5.0)
+    assert model.draft_cost(1) < 0.001
 
 
 def texts(row, *, jump="auto"):
