@@ -10,7 +10,7 @@ from gencli.config.options.drafts import EARLY_EXIT, NO_DRAFTER
 from gencli.errors import ModelError, UsageError
 from gencli.models.base import ModelRunner
 from gencli.models.files.same_vocabulary import first_difference
-from gencli.models.side_stream import aside
+from gencli.models.side_stream import run_on_side_stream
 from gencli.models.spread import ONE_DEVICE
 from gencli.plugins.registry import PluginRegistry
 from gencli.runtime.models import Loaded, ModelChoice, load
@@ -86,7 +86,7 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
             f"{name} cannot draft: its layers keep a running state, so it cannot forget what is rejected.",
             hint="Draft with ngram, suffix or an attention model.",
         )
-    runner = aside(draft.runner)
+    runner = run_on_side_stream(draft.runner)
     found = first_difference(target.tokenizer, draft.tokenizer)
     if found is None:
         return ModelDrafter(runner)

@@ -54,7 +54,7 @@ class DraftLanes:
 
     Before it drafts a lane is shortened to what it has in common with the text, and reads what was accepted.
     A prompt is read in chunks, a step's worth at a time and behind the drafts of the others, so that on a GPU
-    the target need not wait for it (see AsideRunner); at once where drafts decide the text. Samples of one
+    the target need not wait (see SideStreamRunner); at once where drafts decide the text. Samples of one
     request copy the prompt's lane.
     """
 

@@ -1,10 +1,10 @@
-"""A draft model in a queue of its own: what it reads, nobody waits for; what it draws, the next one does."""
+"""A draft model on a stream of its own: the target waits for its logits, not for the prompts it reads."""
 
 from contextlib import contextmanager
 from itertools import pairwise
 
 from gencli.models.fake import FakeRunner
-from gencli.models.side_stream import AsideRunner, aside
+from gencli.models.side_stream import SideStreamRunner, run_on_side_stream
 from gencli.speculative.draft_model import ModelDrafter
 from tests.engine.harness import request
 from tests.speculative.cases import WIDTH, drafting, outcomes
@@ -53,9 +53,9 @@ class NotedQueue:
         yield
         self.notes.append(("queue", "end"))
 
-    def hand_over(self, result):
+    def publish(self, result):
         assert len(result)
-        self.notes.append(("queue", "hand over"))
+        self.notes.append(("queue", "publish"))
 
 
 def run():
@@ -63,7 +63,7 @@ def run():
     notes = []
     long = request("a long text " * 60, key="long", chain="ignore_eos=true", n=3)
     requests = drafting([request("abc", key="short", chain="ignore_eos=true"), long], "", 4)
-    drafter = ModelDrafter(AsideRunner(Noted("draft", notes), NotedQueue(notes)))
+    drafter = ModelDrafter(SideStreamRunner(Noted("draft", notes), NotedQueue(notes)))
     found, stood = outcomes(requests, drafter=drafter, runner=Noted("target", notes), max_batch=4)
     assert stood
     assert found == outcomes(requests, runner=FakeRunner(WIDTH, context=4096), max_batch=4)[0]
@@ -84,15 +84,15 @@ def test_all_work_on_the_lanes_of_the_draft_is_in_its_queue():
     assert seen == {"choose", "read", "keep", "fork", "release", "trim"}
 
 
-def test_logits_are_handed_over_and_what_is_read_is_not():
+def test_logits_are_published_and_prompts_are_not():
     notes = run()
 
     def behind(what):
         """What comes after the end of the part of the queue in which the draft did this."""
         return {after for note, after in zip(notes, notes[2:], strict=False) if note == ("draft", what)}
 
-    assert behind("choose") == {("queue", "hand over")}
-    assert ("queue", "hand over") not in behind("read")
+    assert behind("choose") == {("queue", "publish")}
+    assert ("queue", "publish") not in behind("read")
 
 
 def test_the_target_computes_next_after_the_draft_has_read():
@@ -101,6 +101,6 @@ def test_the_target_computes_next_after_the_draft_has_read():
     assert behind <= {("target", "choose"), ("target", "read"), ("target", "fork"), ("target", "keep")}
 
 
-def test_a_device_without_queues_has_none():
+def test_a_device_without_streams_keeps_the_runner():
     runner = FakeRunner()
-    assert aside(runner) is runner
+    assert run_on_side_stream(runner) is runner
