@@ -225,7 +225,7 @@ class BeamLoop:
             return self._fail(searches[0], full)
         for search in searches:
             self._release(search)
-        self._runner.trim()
+        self._runner.free_cache()
         self.limit = sum(search.width for search in searches) // 2
         again = [self._search(s.request, s.running[0].submitted) for s in reversed(searches)]
         self._waiting.extendleft(again)

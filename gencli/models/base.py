@@ -20,7 +20,7 @@ class ModelSpec:
 
     `vocab_size` is the width of the logits (V), which may exceed the tokenizer's vocabulary; `context`
     the most tokens a lane can hold. `eos_ids` are those of the model's generation_config. Where
-    `can_rollback` is false, keep() cannot shorten a lane: no drafts for such a model. `dtype_reason`
+    `can_rollback` is false, truncate() cannot shorten a lane: no drafts for such a model. `dtype_reason`
     says why the dtype was taken (for statistics); `notices` are said once on stderr. `rope_switches` are the
     lengths (tokens) beyond which a long-rope model takes other rotary factors: keys and values of a shorter
     text are of no use to a longer one, and the runner reads such a lane anew.
@@ -65,7 +65,7 @@ class ModelRunner(Protocol):
         """
         ...
 
-    def keep(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         """Forget all but the first `length` tokens of the lane (rejected drafts).
 
         Keeping all it holds always works; keeping less is a ModelError unless `spec.can_rollback`.
@@ -80,6 +80,6 @@ class ModelRunner(Protocol):
         """Empty the lane."""
         ...
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         """Give back the memory that lanes held; all of them are empty."""
         ...

@@ -91,9 +91,9 @@ class FakeRunner:
         self._lengths.advance(plan)
         return logits
 
-    def keep(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         """Forget all but the first `length` tokens of the lane."""
-        self._lengths.keep(lane, length)
+        self._lengths.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
         """Make the empty lane `target` as long as `source`."""
@@ -103,5 +103,5 @@ class FakeRunner:
         """Empty the lane."""
         self._lengths.release(lane)
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         """Nothing to do: lanes are numbers."""

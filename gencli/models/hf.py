@@ -115,9 +115,9 @@ class HFRunner:
         # An inference tensor refuses in-place edits outside inference mode; a copy does not.
         return logits if torch.is_inference_mode_enabled() else logits.clone()
 
-    def keep(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         """Forget all but the first `length` tokens of the lane; see ModelSpec.can_rollback."""
-        self._lengths.check_keep(lane, length)
+        self._lengths.check_truncate(lane, length)
         if length == self._lengths[lane]:
             return
         if not self._lanes.can_rollback:
@@ -126,8 +126,8 @@ class HFRunner:
                 hint="Run it without drafts",
             )
         with torch.inference_mode():
-            self._lanes.shorten(lane, length)
-        self._lengths.keep(lane, length)
+            self._lanes.truncate(lane, length)
+        self._lengths.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
         """Make `target` hold what `source` holds, whatever it held before."""
@@ -143,9 +143,9 @@ class HFRunner:
             self._lanes.release(lane)
         self._lengths.release(lane)
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         """Give back the memory that lanes held; all of them are empty."""
-        self._lanes.trim()
+        self._lanes.free_cache()
         if self._spec.device.type == "cuda":
             torch.cuda.empty_cache()
 

@@ -153,10 +153,10 @@ class LongRopeLanes:
                 found[place].append(own)
         return torch.cat([rows for own in found for rows in own])
 
-    def shorten(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         """Cut the lane to `length` tokens, fewer than it holds."""
-        self._inner.shorten(lane, length)
-        self._lengths.keep(lane, length)
+        self._inner.truncate(lane, length)
+        self._lengths.truncate(lane, length)
         del self._held[lane].tokens[length:]
 
     def fork(self, source: int, target: int) -> None:
@@ -173,9 +173,9 @@ class LongRopeLanes:
         self._lengths.release(lane)
         self._held.pop(lane, None)
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         """Give back the memory that lanes held; all of them are empty."""
-        self._inner.trim()
+        self._inner.free_cache()
 
     def _parts(self, feed: Feed) -> list[tuple[int, int, int]]:
         """Factors, end and wanted rows of each part: rows on two sides of a switch are two parts."""

@@ -43,10 +43,10 @@ class Leader:
         self._tell("forward", plan)
         return self._runner.forward(plan)
 
-    def keep(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         """Forget all but the first `length` tokens of the lane."""
-        self._tell("keep", lane, length)
-        self._runner.keep(lane, length)
+        self._tell("truncate", lane, length)
+        self._runner.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
         """Make `target` hold what `source` holds."""
@@ -58,10 +58,10 @@ class Leader:
         self._tell("release", lane)
         self._runner.release(lane)
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         """Give back the memory that lanes held."""
-        self._tell("trim")
-        self._runner.trim()
+        self._tell("free_cache")
+        self._runner.free_cache()
 
     def close(self) -> None:
         """Let the others end."""

@@ -75,8 +75,8 @@ class SelfCheck:
                 lanes.fork(0, 2)
                 lengths.fork(0, 2)
                 if drafts:
-                    lanes.shorten(2, 3)
-                    lengths.keep(2, 3)
+                    lanes.truncate(2, 3)
+                    lengths.truncate(2, 3)
             rows = lanes.forward(feeds)
             lengths.advance(StepPlan(feeds))
             rows = torch.cat([rows[:1], rows[-1:]]) if number == 1 else rows

@@ -69,9 +69,9 @@ class SideStreamRunner:
             self._queue.publish(logits)
         return logits
 
-    def keep(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         with self._queue.begin():
-            self._runner.keep(lane, length)
+            self._runner.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
         with self._queue.begin():
@@ -81,9 +81,9 @@ class SideStreamRunner:
         with self._queue.begin():
             self._runner.release(lane)
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         with self._queue.begin():
-            self._runner.trim()
+            self._runner.free_cache()
 
 
 def run_on_side_stream(runner: ModelRunner) -> ModelRunner:

@@ -81,7 +81,7 @@ class DraftLanes:
         for slot in self._lanes:
             self._runner.release(slot)
         self._lanes.clear()
-        self._runner.trim()
+        self._runner.free_cache()
 
     def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
         """Those whose lanes lack only the end of the text now, one token of it at the least."""
@@ -122,7 +122,7 @@ class DraftLanes:
         sure = min(lane.sure, limit)
         same = sure + shared_length(lane.tokens[sure:limit], [*text[sure:limit]])
         if same < len(lane.tokens):
-            self._runner.keep(ask.slot, same)
+            self._runner.truncate(ask.slot, same)
             del lane.tokens[same:]
         lane.sure, lane.is_fresh = same, lane.is_fresh and not same
         return max(text[same:]) < self.spec.vocab_size

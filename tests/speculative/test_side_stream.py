@@ -24,9 +24,9 @@ class Noted(FakeRunner):
         self._note("choose" if plan.num_rows else "read")
         return super().forward(plan)
 
-    def keep(self, lane, length):
-        self._note("keep")
-        super().keep(lane, length)
+    def truncate(self, lane, length):
+        self._note("truncate")
+        super().truncate(lane, length)
 
     def fork(self, source, target):
         self._note("fork")
@@ -36,9 +36,9 @@ class Noted(FakeRunner):
         self._note("release")
         super().release(lane)
 
-    def trim(self):
-        self._note("trim")
-        super().trim()
+    def free_cache(self):
+        self._note("free_cache")
+        super().free_cache()
 
 
 class NotedQueue:
@@ -81,7 +81,7 @@ def test_all_work_on_the_lanes_of_the_draft_is_in_its_queue():
             seen.add(what)
         else:
             assert not is_open, what
-    assert seen == {"choose", "read", "keep", "fork", "release", "trim"}
+    assert seen == {"choose", "read", "truncate", "fork", "release", "free_cache"}
 
 
 def test_logits_are_published_and_prompts_are_not():
@@ -98,7 +98,7 @@ def test_logits_are_published_and_prompts_are_not():
 def test_the_target_computes_next_after_the_draft_has_read():
     notes = [note for note in run() if note[0] != "queue"]
     behind = {after for note, after in pairwise(notes) if note == ("draft", "read")}
-    assert behind <= {("target", "choose"), ("target", "read"), ("target", "fork"), ("target", "keep")}
+    assert behind <= {("target", "choose"), ("target", "read"), ("target", "fork"), ("target", "truncate")}
 
 
 def test_a_device_without_streams_keeps_the_runner():

@@ -74,7 +74,7 @@ class LaneBuffer:
         if row < self._data.shape[0]:
             self._data[row, :, :length] = 0
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         """Drop the buffer, whose lanes are all empty."""
         self._data = torch.empty(0, 0, 0, 0)
 
@@ -171,7 +171,7 @@ class LaneCache(Cache):  # type: ignore[misc]
         self._written[row] = 0
         self._rows.free(lane)
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         """Drop all buffers; every lane is empty."""
         for buffer in self._buffers:
-            buffer.trim()
+            buffer.free_cache()

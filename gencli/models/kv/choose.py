@@ -38,7 +38,7 @@ class Lanes(Protocol):
         """Feed the lanes; return the wanted rows [R, V] in feed order."""
         ...
 
-    def shorten(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         """Cut the lane to `length` tokens, fewer than it holds."""
         ...
 
@@ -50,7 +50,7 @@ class Lanes(Protocol):
         """Empty the lane."""
         ...
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         """Give back the memory that lanes held; all of them are empty."""
         ...
 

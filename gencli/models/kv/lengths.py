@@ -53,14 +53,14 @@ class LaneLengths:
         for feed in plan.feeds:
             self._lengths[feed.lane] = feed.start + len(feed.tokens)
 
-    def check_keep(self, lane: int, length: int) -> None:
+    def check_truncate(self, lane: int, length: int) -> None:
         """Raise ContractError unless the lane holds `length` tokens or more."""
         held = self[lane]
         self._require(0 <= length <= held, f"lane {lane} holds {held} tokens and cannot keep {length}")
 
-    def keep(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         """Shorten the lane to `length` tokens."""
-        self.check_keep(lane, length)
+        self.check_truncate(lane, length)
         self._lengths[lane] = length
 
     def check_fork(self, source: int, target: int) -> None:
@@ -76,7 +76,7 @@ class LaneLengths:
 
     def release(self, lane: int) -> None:
         """Empty the lane; releasing an empty lane is allowed."""
-        self.keep(lane, 0)
+        self.truncate(lane, 0)
 
     def _check_feed(self, feed: Feed) -> None:
         held, count = self[feed.lane], len(feed.tokens)

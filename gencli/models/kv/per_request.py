@@ -56,7 +56,7 @@ class OwnCacheLanes:
         rows = [row for feed in feeds for row in self._read(feed)]
         return torch.cat(rows) if rows else self._call.no_rows()
 
-    def shorten(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         """Drop the last tokens of an attention model's cache."""
         state = self._lanes[lane]
         state.cache["past_key_values"].crop(length - state.length)
@@ -71,7 +71,7 @@ class OwnCacheLanes:
         """Drop the lane's cache."""
         self._lanes.pop(lane, None)
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         """Nothing to do: a lane's cache goes with it."""
 
     def _read(self, feed: Feed) -> list[Tensor]:

@@ -53,7 +53,7 @@ class SlotLanes:
             return rows
         return rows[upload(_row_order(fed, feeds), rows.device)]
 
-    def shorten(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         """Nothing to do: what lies beyond a lane's length is never seen."""
 
     def fork(self, source: int, target: int) -> None:
@@ -64,9 +64,9 @@ class SlotLanes:
         """Forget the lane."""
         self._cache.wipe(lane)
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         """Drop the buffers; they grow again as far as they are needed."""
-        self._cache.trim()
+        self._cache.free_cache()
 
     def _block(self, group: tuple[Feed, ...], room: tuple[int, int]) -> Block:
         if self._is_flat and not is_rectangle(group):
