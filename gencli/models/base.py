@@ -56,7 +56,7 @@ class ModelRunner(Protocol):
 
     @property
     def spec(self) -> ModelSpec:
-        """The loaded model's fixed properties."""
+        """Properties of the loaded model."""
         ...
 
     def forward(self, plan: StepPlan) -> Tensor:

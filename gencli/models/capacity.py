@@ -78,10 +78,10 @@ def plan_capacity(
     The first model is the run's own. `kv_memory` (bytes) replaces the free memory. Raises ModelError if no
     sample fits.
     """
-    place = pick_device(device)
-    free = free_memory(place)
+    chosen = pick_device(device)
+    free = free_memory(chosen)
     numbers = [
-        pick_dtype(dtype, device=place, stored=held.card.weights.stored)[0].itemsize for held in models
+        pick_dtype(dtype, device=chosen, stored=held.card.weights.stored)[0].itemsize for held in models
     ]
     sizes = [held.card.weights.parameters * number for held, number in zip(models, numbers, strict=True)]
     lanes = [_lane_bytes(held, tokens, number) for held, number in zip(models, numbers, strict=True)]
@@ -95,14 +95,14 @@ def plan_capacity(
         return Capacity(8, sizes[0], None, free, beside)
     each = sum(lane or 0 for lane in lanes)
     room = kv_memory if kv_memory is not None else None if free is None else int(_SHARE * (free - sum(sizes)))
-    fits = _MAX_BATCH[place.type] if room is None else room // max(1, each)
+    fits = _MAX_BATCH[chosen.type] if room is None else room // max(1, each)
     if fits < 1:
         raise ModelError(
             f"The keys and values of a sample of {min(tokens, models[0].card.context or tokens)} tokens take "
             f"{each:,} bytes; there is room for {max(0, room or 0):,}.",
             hint="Lower --max-tokens, take a smaller --dtype, or raise --kv-memory.",
         )
-    return Capacity(min(fits, _MAX_BATCH[place.type]), sizes[0], each, free, beside)
+    return Capacity(min(fits, _MAX_BATCH[chosen.type]), sizes[0], each, free, beside)
 
 
 def _lane_bytes(held: Held, tokens: int, number: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The first layers of a model as a model of their own, on the same weights."""
+"""Make a model of the first layers of another one, sharing its weights."""
 
 from __future__ import annotations
 

@@ -41,18 +41,18 @@ def load_model(
     `on_bytes` is called with the loaded and the total bytes of weights.
     """
     spread.check(device)
-    place = pick_device(device)
-    pick_dtype(dtype, device=place, stored="F32")  # refuses an unknown name before the files are read
+    chosen = pick_device(device)
+    pick_dtype(dtype, device=chosen, stored="F32")  # refuses an unknown name before the files are read
     _silence()
     checkpoint = open_checkpoint(name_or_path, trust_remote_code=trust_remote_code)
-    number, reason = pick_dtype(dtype, device=place, stored=checkpoint.stored)
+    number, reason = pick_dtype(dtype, device=chosen, stored=checkpoint.stored)
     options: dict[str, Any] = {} if checkpoint.is_quantized else {"dtype": number}
     if spread.is_on:
         options |= _spread_options(checkpoint, spread, trust_remote_code=trust_remote_code)
     with watched(checkpoint.files, on_bytes) if on_bytes else nullcontext():
         model, report = _load(checkpoint, options, trust_remote_code=trust_remote_code)
     _require_complete(checkpoint, report)
-    return Loaded(model if spread.is_on else pack(_move(model, place)), reason, _unused_notice(report))
+    return Loaded(model if spread.is_on else pack(_move(model, chosen)), reason, _unused_notice(report))
 
 
 def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code: bool) -> dict[str, Any]:

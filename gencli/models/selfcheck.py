@@ -20,7 +20,7 @@ __all__ = ["LENGTH", "NUM_LANES", "SelfCheck", "fault_of"]
 
 NUM_LANES, LENGTH = 3, 6  # lanes, and tokens per lane, of the check
 # Tolerated error of logits relative to their spread, in float32 and in other formats. A token that sees
-# another lane, or has a wrong position, gives an error of about 1.
+# another lane, or has a wrong position, changes the logits completely.
 _EXACT, _ROUNDED = 1e-2, 0.25
 
 

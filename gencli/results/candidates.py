@@ -24,7 +24,7 @@ def search(job: Job) -> dict[str, Any] | None:
 
 def candidates(row: Row) -> list[dict[str, Any]] | None:
     """Return a prompt's candidates, best first; None without beam search or best-of-n."""
-    found = next((finish.candidates for finish in row.finishes), ())
+    ranked = next((finish.candidates for finish in row.finishes), ())
     return [
         {
             "text": one.text,
@@ -33,5 +33,5 @@ def candidates(row: Row) -> list[dict[str, Any]] | None:
             "completion_tokens": one.completion_tokens,
             "finish_reason": one.reason,
         }
-        for one in found
+        for one in ranked
     ] or None

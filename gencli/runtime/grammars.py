@@ -64,7 +64,7 @@ class _Race:
         while self._variants:
             if not self._futures and self._reasons and self._elapsed >= self._seconds:
                 self._reasons += [
-                    f"{one.constraint.backend}: no time was left for it." for one in self._variants
+                    f"{variant.constraint.backend}: no time was left for it." for variant in self._variants
                 ]
                 break
             if not self._futures:
@@ -74,7 +74,7 @@ class _Race:
             self._drop_failed()
             ready = next((n for n, future in enumerate(self._futures) if future.done()), None)
             if ready is not None and (ready == 0 or self._elapsed >= patience):
-                return self._taken(ready)
+                return self._choose(ready)
             if self._futures:
                 is_whole = len(self._futures) == len(self._variants)
                 self._wait(patience if ready is not None else math.inf if is_whole else _HEAD_START)
@@ -108,7 +108,7 @@ class _Race:
         timeout = None if math.isinf(until) else max(0.0, until - self._elapsed)
         wait(open_, timeout, return_when=FIRST_COMPLETED)
 
-    def _taken(self, index: int) -> Compiled:
+    def _choose(self, index: int) -> Compiled:
         seconds, variant = self._elapsed, self._variants[index]
         for one, future in zip(self._variants, self._futures, strict=False):
             if not future.done():

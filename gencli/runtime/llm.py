@@ -105,8 +105,8 @@ class LLM:
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         jobs = self._ready(texts, params, values)
         ids = [encode_prompt(job, text, self.tokenizer) for job, text in zip(jobs, texts, strict=True)]
-        found = self._completions(texts, jobs, ids)
-        return found[0] if isinstance(prompts, str) else found
+        completions = self._completions(texts, jobs, ids)
+        return completions[0] if isinstance(prompts, str) else completions
 
     @overload
     def chat(self, messages: Sequence[_Message], params: _Params = None, **values: Any) -> Completion: ...
@@ -123,12 +123,12 @@ class LLM:
         template. Raises ModelError if it has none, otherwise as `generate`.
         """
         is_one = bool(messages) and isinstance(messages[0], Mapping)
-        several: list[Sequence[_Message]] = [messages] if is_one else list(messages)
-        jobs = self._ready([""] * len(several), params, values, is_chat=True)
-        texts = [self._rendered(one, job) for one, job in zip(several, jobs, strict=True)]
+        conversations: list[Sequence[_Message]] = [messages] if is_one else list(messages)
+        jobs = self._ready([""] * len(conversations), params, values, is_chat=True)
+        texts = [self._rendered(one, job) for one, job in zip(conversations, jobs, strict=True)]
         ids = [tuple(self.tokenizer.encode(text, special=False)) for text in texts]
-        found = self._completions(texts, jobs, ids)
-        return found[0] if is_one else found
+        completions = self._completions(texts, jobs, ids)
+        return completions[0] if is_one else completions
 
     def stream(self, prompts: str | Sequence[str], params: _Params = None, **values: Any) -> Iterator[Event]:
         """Yield events while generating: Token, Reading, Finish and Error.
@@ -163,8 +163,8 @@ class LLM:
             raise UsageError(
                 f"There are {len(each)} SamplingParams for {len(texts)} prompts. Give one, or one for each."
             )
-        changed = [(one or SamplingParams()).replaced(**values) for one in each]
-        jobs = [self._jobs.job(one, is_chat=is_chat) for one in changed]
+        changed = [(own or SamplingParams()).replaced(**values) for own in each]
+        jobs = [self._jobs.job(own, is_chat=is_chat) for own in changed]
         for job, text in zip(jobs, texts, strict=True):
             self._notices |= dict.fromkeys(notices(job, [text]))
         return [self._grammars.ready(job) for job in jobs]
@@ -178,12 +178,12 @@ class LLM:
     def _completions(
         self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]
     ) -> list[Completion]:
-        found: list[list[Finish | Error]] = [[] for _ in texts]
+        ends: list[list[Finish | Error]] = [[] for _ in texts]
         for event in self._events(jobs, ids):
             if isinstance(event, Finish | Error):
-                found[int(event.request)].append(event)
-        ends = (sorted(one, key=lambda end: end.sample) for one in found)
-        return [Completion.of(text, one) for text, one in zip(texts, ends, strict=True)]
+                ends[int(event.request)].append(event)
+        ordered = (sorted(samples, key=lambda end: end.sample) for samples in ends)
+        return [Completion.of(text, samples) for text, samples in zip(texts, ordered, strict=True)]
 
     def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> Iterator[Event]:
         """Submit the requests, and yield their events with prompt indices as request ids."""

@@ -46,44 +46,44 @@ def check_files(folder: Path) -> None:
 
 def check_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Raise ModelError for values in config.json that no model can have."""
-    place = folder / "config.json"
+    path = folder / "config.json"
     if not isinstance(config.get("text_config"), Mapping | None):
         shown = _shown(config["text_config"])
-        raise ModelError(f"{place}: text_config is {shown}, but has to be an object.", hint=_HINT)
+        raise ModelError(f"{path}: text_config is {shown}, but has to be an object.", hint=_HINT)
     text = text_part(config)
     for part in (config, text):
         for least, keys in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
             for key in keys:
-                _check_number(place, key, part.get(key), least)
-        _check_end(place, part)
+                _check_number(path, key, part.get(key), least)
+        _check_end(path, part)
     made = folder / "generation_config.json"
     if made.exists():
         _check_end(made, read_object(made))
-    _check_dtype(place, config)
-    _check_quantization(place, config)
+    _check_dtype(path, config)
+    _check_quantization(path, config)
 
 
-def _check_number(place: Path, key: str, value: Any, least: int) -> None:
+def _check_number(path: Path, key: str, value: Any, least: int) -> None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if value is not None and not (is_number and least <= value <= _MOST):
         raise ModelError(
-            f"{place}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MOST}.",
+            f"{path}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MOST}.",
             hint=_HINT,
         )
 
 
-def _check_end(place: Path, config: Mapping[str, Any]) -> None:
+def _check_end(path: Path, config: Mapping[str, Any]) -> None:
     """Raise ModelError for end-of-text ids that are no numbers. Unused ids are allowed (see end_ids)."""
     found = config.get("eos_token_id")
     for token in found if isinstance(found, list) else [found]:
         if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
             raise ModelError(
-                f"{place}: eos_token_id has {_shown(token)}, but has to name token ids, which are numbers.",
+                f"{path}: eos_token_id has {_shown(token)}, but has to name token ids, which are numbers.",
                 hint=_HINT,
             )
 
 
-def _check_dtype(place: Path, config: Mapping[str, Any]) -> None:
+def _check_dtype(path: Path, config: Mapping[str, Any]) -> None:
     import torch
 
     for key in ("dtype", "torch_dtype"):
@@ -91,10 +91,10 @@ def _check_dtype(place: Path, config: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or name == "auto":
             continue
         if not isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype):
-            raise ModelError(f"{place}: {key} is {_shown(name)}, no format of PyTorch's.", hint=_HINT)
+            raise ModelError(f"{path}: {key} is {_shown(name)}, no format of PyTorch's.", hint=_HINT)
 
 
-def _check_quantization(place: Path, config: Mapping[str, Any]) -> None:
+def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
     if config.get("quantization_config") is None:
         return
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
@@ -105,7 +105,7 @@ def _check_quantization(place: Path, config: Mapping[str, Any]) -> None:
     method = found.get("quant_method") if isinstance(found, Mapping) else found
     if method not in KNOWN:
         raise ModelError(
-            f"{place}: quantization_config has the method {_shown(method)}, unknown to transformers.",
+            f"{path}: quantization_config has the method {_shown(method)}, unknown to transformers.",
             hint=f"It knows {', '.join(sorted(KNOWN))}.",
         )
 

@@ -48,9 +48,9 @@ def identify_model(name: str, on_bytes: OnBytes | None = None) -> ModelIdentity 
 
 
 def identify(folder: Path, on_bytes: OnBytes | None = None) -> ModelIdentity:
-    """The identity of a model folder. Raises ModelError where weights are missing.
+    """Return the identity of a model folder. Raises ModelError if weights are missing.
 
-    `on_bytes` is called with the bytes that are hashed and all that have to be.
+    `on_bytes` is called with the hashed bytes and the total bytes to hash.
     """
     files = sorted(weight_files(folder), key=lambda path: path.name)
     hashes = dict(_hashes(files, on_bytes))

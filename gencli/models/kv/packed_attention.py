@@ -53,7 +53,7 @@ class _Layout:
         """Return the mask [1, 1, N, K] as one [L, 1, W, K] for each split."""
         if id(mask) not in self._masks:
             own = [split.take(mask)[..., : split.kv_length] for split in self.query_splits]
-            self._masks[id(mask)] = mask, [mark_spans(one) if one.dtype == torch.bool else one for one in own]
+            self._masks[id(mask)] = mask, [mark_spans(m) if m.dtype == torch.bool else m for m in own]
         return self._masks[id(mask)][1]
 
 
