@@ -106,7 +106,7 @@ class Finish:
 
     `cached_tokens` of the prompt were in memory, from the session before or from a prompt that begins alike;
     the rest was read.
-    `document` says where the text stands in its grammar (see processors.base.GrammarStatus); None without one.
+    `document` says where the text stands in its grammar (processors.base.GrammarStatus); None without one.
     `verdict` is what the text was found to be, where something was asked of it; `text` is then the result
     alone, without the thinking before it. `drafted` is None where no drafts were wanted. `candidates` are all
     texts that it was chosen from, the best first, and `score` is its own; without a choice there are none,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -82,6 +84,8 @@ class Engine:
         self.notices += every.notices
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
+        self._cancelled: deque[str] = deque()  # ids of requests, until the next step
+        self._changing = threading.RLock()  # held by a step, and by what changes the queue
         self.occupancy = 0.0  # in the last step: what ran, of what may run at once
 
     def effective(self, request: Request) -> Request:
@@ -89,9 +93,16 @@ class Engine:
         known, width = self._tokenizer.vocab_size, self._runner.spec.vocab_size
         return effective(request, known=known, width=width, registry=self._registry)
 
-    @torch.inference_mode()
     def submit(self, request: Request) -> None:
-        """Queue a request. What cannot run is refused here, before anything is generated."""
+        """Queue a request; from another thread, it waits for the step that runs.
+
+        Raises UsageError or ProcessorsError for a request that cannot run; nothing has changed then.
+        """
+        with self._changing:
+            self._submit(request)
+
+    @torch.inference_mode()
+    def _submit(self, request: Request) -> None:
         request, spec = self.effective(request), self._runner.spec
         check_request(request, spec)
         self._companions.check(request)
@@ -116,9 +127,36 @@ class Engine:
                 yield from self._scheduler.pending.end("interrupted")
             else:
                 yield from self._scheduler.pending.end_late()
-                yield from reading(self._scheduler.next_to_run())
-                yield from self._step()
+                yield from self.step()
         self._interrupted = False
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request has not ended."""
+        return self._scheduler.has_work
+
+    def step(self) -> list[Event]:
+        """Run one step; its events, none without work. For a loop of the caller's own, in place of `run`."""
+        with self._changing:
+            events = [*self._end_cancelled(), *self._scheduler.pending.end_late()]
+            if not self._scheduler.has_work:
+                return events
+            return [*events, *reading(self._scheduler.next_to_run()), *self._step()]
+
+    def cancel(self, request_id: str) -> None:
+        """End all samples of a request at the next step, with their texts so far (reason `interrupted`).
+
+        Safe from another thread. An id that is not known, or has ended, changes nothing. The texts of other
+        requests stay the same.
+        """
+        self._cancelled.append(request_id)
+
+    def _end_cancelled(self) -> Iterator[Event]:
+        while self._cancelled:
+            request_id = self._cancelled.popleft()
+            mine = [one for one in self._scheduler.everything() if one.request.id == request_id]
+            yield from self._end(mine, "interrupted")
+            yield from self._scheduler.pending.end("interrupted", request_id)
 
     def interrupt(self) -> None:
         """End all that is open, with its text so far, at the next step. Safe in a signal handler."""

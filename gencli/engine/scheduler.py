@@ -41,8 +41,8 @@ class Scheduler:
     """Decides who runs. A sequence keeps its slot, which is also its KV lane, until it is done.
 
     What slots hold without a sequence is for `Slots`, which prompts are read once for several sequences
-    for `PrefixCache`, who may overtake whom for `LookAhead`. `limit` is how many sequences run at once: as many
-    as there are slots, until the memory said no.
+    for `PrefixCache`, who may overtake whom for `LookAhead`. `limit` is how many sequences run at once: as
+    many as there are slots, until the memory said no.
 
     Running sequences decode in every step; what is left of the token budget goes to prompt chunks, so
     that a long prompt does not stall its neighbours, and to drafts. No step feeds more than `step_tokens`

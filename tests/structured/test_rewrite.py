@@ -373,6 +373,11 @@ ENDLESS = {**O, "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}
 @pytest.mark.parametrize(
     ("schema", "valid", "invalid"),
     [
+        (
+            {"type": ["array", "null"], "contains": {"$ref": "#/$defs/n"}, "$defs": {"n": ENDLESS}},
+            [None],
+            [[]],
+        ),
         ({**CLOSED, "properties": {"a": I, "b": IMPOSSIBLE}}, [{}, {"a": 1}], [{"b": "x"}, {"b": {}}]),
         ({**O, "patternProperties": {"^a": IMPOSSIBLE}, "additionalProperties": False}, [{}], [{"a": "x"}]),
         ({**O, "additionalProperties": IMPOSSIBLE}, [{}], [{"a": "x"}]),

@@ -14,10 +14,10 @@ from gencli.structured.rewrite.words import listed
 from processors.grammar.backends.bag import MAX_BOUND, MAX_COUNT, MAX_ONCE, MAX_UNCOUNTED
 from processors.grammar.backends.json_lark import MARK
 
-__all__ = ["MAX_BRANCHED", "MAX_PATTERNS", "in_branches", "marked", "names_apart"]
+__all__ = ["MAX_BRANCHED", "in_branches", "marked", "names_apart"]
 
 MAX_BRANCHED = 4  # properties: 24 branches; with 5 a compile takes 30 times as long as in one order
-MAX_PATTERNS = 8  # of names
+_MAX_PATTERNS = 8  # of names
 _BELOW = ("properties", "patternProperties", "additionalProperties")
 _BOUNDS = ("minProperties", "maxProperties")
 _KEYWORDS = frozenset(("type", "required", *_BELOW, *_BOUNDS, AT))
@@ -115,7 +115,7 @@ def names_apart(flat: Flat, scope: Scope) -> Flat:
     names, patterns = list(flat.get("properties", ())), dict(flat.get("patternProperties", {}))
     if not patterns:
         return flat
-    if len(patterns) > MAX_PATTERNS or not are_apart(tuple(patterns)):
+    if len(patterns) > _MAX_PATTERNS or not are_apart(tuple(patterns)):
         raise GiveUp("its patterns match the same names, or are many")
     rest = flat.get("additionalProperties", True)
     found: dict[str, Schema] = {}

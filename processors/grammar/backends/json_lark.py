@@ -100,6 +100,9 @@ class _Writer:
 
     def rule(self, schema: Any) -> str:
         """The name of the rule of a schema."""
+        if schema is False:
+            self.rules["NEVER"] = r"/[^\s\S]/"
+            return "NEVER"
         schema = {} if schema is True else {key: below for key, below in schema.items() if key != "$defs"}
         key = json.dumps(schema)
         if key not in self._names:
