@@ -10,7 +10,7 @@ from gencli.core.events import Finish
 from gencli.core.request import Drafting, Guidance, Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.models.side_stream import aside
+from gencli.models.side_stream import run_on_side_stream
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.text.tokenizer import HFTokenizer
 from processors.chain import Chain
@@ -69,9 +69,9 @@ def test_a_draft_model_on_a_stream_of_its_own_changes_no_text():
         HFRunner.load(ASSETS / name, dtype="float32", device="cuda") for name in ("tiny", "tiny-draft")
     )
     plain = stories(target)
-    assert aside(draft) is not draft
+    assert run_on_side_stream(draft) is not draft
     for _ in range(5):  # races show now and then only
-        assert stories(target, drafter=ModelDrafter(aside(draft))) == plain
+        assert stories(target, drafter=ModelDrafter(run_on_side_stream(draft))) == plain
 
 
 def num_waits(engine, prompt, max_tokens):

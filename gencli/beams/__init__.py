@@ -1,1 +1,1 @@
-"""Searching for a likely text: beam search, and the best of several samples."""
+"""Beam search, and the best of several samples."""

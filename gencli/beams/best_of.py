@@ -1,26 +1,25 @@
-"""The best of several samples: all are drawn, and those of the highest mean logprob are told of."""
+"""Best of several samples: draw all, and report those with the highest mean log-probability."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gencli.beams.results import chosen_events, interrupted
-from gencli.beams.score import length_score
+from gencli.beams.results import chosen_events, interrupted, length_score
 from gencli.core.events import Error, Event, Finish, Reading, Token
 from gencli.core.request import Request
 
-__all__ = ["BestOf", "widened"]
+__all__ = ["BestOf", "expand_samples"]
 
 
-def widened(request: Request) -> Request:
-    """The request as it is to be drawn: with all samples among which it chooses."""
+def expand_samples(request: Request) -> Request:
+    """Return the request with n = best_of, so that all samples are drawn."""
     return request if request.best_of is None else replace(request, n=request.best_of)
 
 
 @dataclass(slots=True)
 class _Pool:
-    """How many samples are wanted, the tokens of each so far, and how they ended."""
+    """Samples of one request: number wanted, number drawn, and token ids and final events so far."""
 
     wanted: int
     size: int
@@ -29,18 +28,18 @@ class _Pool:
 
 
 class BestOf:
-    """Holds back the events of requests that want the best of their samples, until it is known."""
+    """Choose among the samples of requests with `best_of`; hold back events until all have ended."""
 
     def __init__(self) -> None:
         self._pools: dict[str, _Pool] = {}
 
     def watch(self, request: Request) -> None:
-        """From now on choose among the samples of this request."""
+        """Choose among the samples of this request, if it has `best_of`."""
         if request.best_of is not None:
             self._pools[request.id] = _Pool(request.n, request.best_of)
 
-    def told(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events as they are to be told of."""
+    def select(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Yield the events; of a `best_of` request only prompt progress, then the best samples."""
         for event in events:
             pool = self._pools.get(event.request)
             if pool is None:
@@ -57,12 +56,12 @@ class BestOf:
 
 
 def _chosen(pool: _Pool) -> list[Event]:
-    """The best of the samples; those that failed only if all did."""
+    """Return the events of the best samples; failed ones only if all failed."""
     finishes = [end for end in pool.ends if isinstance(end, Finish)]
     if not finishes:
         return [replace(end, sample=j) for j, end in enumerate(pool.ends[: pool.wanted])]
     finishes.sort(key=lambda end: end.sample)
-    told = [
+    scored = [
         (
             length_score(end.logprob, end.completion_tokens, 1.0),
             end.logprob,
@@ -71,6 +70,6 @@ def _chosen(pool: _Pool) -> list[Event]:
         )
         for end in finishes
     ]
-    events = chosen_events(finishes[0].request, pool.wanted, told)
-    # With a sample that was interrupted the choice is none.
+    events = chosen_events(finishes[0].request, pool.wanted, scored)
+    # A choice with an interrupted sample is itself interrupted.
     return interrupted(events) if any(end.reason == "interrupted" for end in finishes) else events

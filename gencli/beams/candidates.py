@@ -1,4 +1,4 @@
-"""The continuations of a search's beams, the most likely first."""
+"""Continuations of the beams of a search, the most likely first."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from processors.upload import upload
 
-__all__ = ["Candidate", "Ranked", "log_probabilities", "ranked"]
+__all__ = ["Candidate", "Ranked", "log_probabilities", "rank"]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A beam and the token that continues it; `logprob` is the sum over the whole text then."""
+    """A beam and its next token; `logprob` is the log-probability of the whole text with it."""
 
     beam: int
     token: int
@@ -23,9 +23,9 @@ class Candidate:
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
-    """Log-softmax of each row [B, V], float64; minus infinity all over where no token is allowed.
+    """Return the log-softmax of each row [B, V], float64; minus infinity in a row without allowed tokens.
 
-    A row with NaN or +inf among its logits becomes NaN.
+    A row with NaN or +inf becomes NaN.
     """
     logprobs = logits.double().log_softmax(-1)
     is_empty = (logits == -torch.inf).all(-1, keepdim=True)
@@ -34,10 +34,10 @@ def log_probabilities(logits: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranked:
-    """The allowed continuations of one search, by the logprob of the whole text; iterate to get them.
+    """Iterable of the allowed continuations of one search, by falling log-probability of the whole text.
 
-    `best` holds the first of them as (logprob, flat index), on the host. Only who asks for more waits for a
-    sort of `totals` [B * V]. `faulty` names the beams whose logits hold NaN or +inf.
+    `best` are the first ones as (logprob, flat index), on the host. Iterating further sorts `totals` [B * V].
+    `faulty` are the beams whose logits have NaN or +inf.
     """
 
     faulty: tuple[int, ...]
@@ -65,17 +65,18 @@ class Ranked:
             yield Candidate(index // self.vocab_size, index % self.vocab_size, logprob)
 
 
-def ranked(logprobs: Tensor, sums: Sequence[Sequence[float]], at_first: Sequence[int]) -> list[Ranked]:
-    """Rank the continuations of several searches, in one transfer to the host.
+def rank(logprobs: Tensor, sums: Sequence[Sequence[float]], num_top: Sequence[int]) -> list[Ranked]:
+    """Rank the continuations of several searches, with one transfer to the host.
 
-    logprobs [B, V] float64 are those of the next token, for the beams of all searches in order; `sums` has
-    for each search the logprobs of its beams so far, `at_first` how many candidates it is sure to look at.
+    `logprobs` [B, V] float64 are those of the next token, for the beams of all searches in order. `sums` are
+    the log-probabilities of each search's beams so far. `num_top` is the number of continuations of each
+    search to transfer at once.
     """
     _, vocab_size = logprobs.shape
     sizes = [len(beams) for beams in sums]
     before = upload([value for beams in sums for value in beams], logprobs.device, torch.float64)
     totals = [part.flatten() for part in torch.split(logprobs + before[:, None], sizes)]
-    best = [part.topk(min(count, len(part))) for part, count in zip(totals, at_first, strict=True)]
+    best = [part.topk(min(count, len(part))) for part, count in zip(totals, num_top, strict=True)]
     table = [logprobs.isnan().any(-1).double()]
     table += [column.double() for top in best for column in (top.values, top.indices)]
     read = iter(torch.cat(table).tolist())  # float64 holds every index

@@ -1,4 +1,4 @@
-"""An engine that also searches, and that also chooses among samples."""
+"""Engine with beam search and best-of-n in addition to sampling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gencli.beams.best_of import BestOf, widened
+from gencli.beams.best_of import BestOf, expand_samples
 from gencli.beams.loop import BeamLoop
 from gencli.core.events import Event
 from gencli.core.request import Request
@@ -21,9 +21,9 @@ __all__ = ["ChoosingEngine"]
 
 
 class ChoosingEngine(Engine):
-    """Runs requests with `beams` or `best_of` beside ordinary ones, with the same events.
+    """Engine that also runs requests with `beams` or `best_of`, with the same events.
 
-    Searches and samples take turns: a search begins when no sample runs, and has all slots then.
+    Beam searches begin when no sample is running, and then use all slots.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class ChoosingEngine(Engine):
 
     @torch.inference_mode()
     def submit(self, request: Request) -> None:
-        """Queue a request. What cannot run is refused here, before anything is generated."""
+        """Queue a request. Raises UsageError or ProcessorsError for one that cannot run."""
         if request.beams is None:
-            super().submit(widened(request))
+            super().submit(expand_samples(request))
             self._best_of.watch(request)
             return
         request, spec = self.effective(request), self._runner.spec
@@ -59,10 +59,12 @@ class ChoosingEngine(Engine):
     def run(self) -> Iterator[Event]:
         """Generate until every submitted request has ended. More may be submitted between two events."""
         while True:
-            yield from self._best_of.told(super().run())
+            yield from self._best_of.select(super().run())
             if not self._beams.has_work:
                 return
-            for lane in self._scheduler.preempt_all()[1]:  # nothing runs, but lanes may be kept for later
+            for lane in self._scheduler.preempt_all()[
+                1
+            ]:  # no sequence runs, but lanes may hold cached prefixes
                 self._runner.release(lane)
             for event in self._beams.run():
                 self.occupancy = self._beams.occupancy
@@ -71,11 +73,11 @@ class ChoosingEngine(Engine):
             self._beams.notices.clear()
 
     def interrupt(self) -> None:
-        """End all that is open, with its text so far, at the next step. Safe in a signal handler."""
+        """End all requests, with their texts so far, at the next step. Safe in a signal handler."""
         self._beams.interrupt()
         super().interrupt()
 
     def end_waiting(self) -> Iterator[Event]:
-        """End what has not begun; what runs goes on."""
-        yield from self._best_of.told(super().end_waiting())
+        """End the requests that have not begun; running ones continue."""
+        yield from self._best_of.select(super().end_waiting())
         yield from self._beams.end_waiting()

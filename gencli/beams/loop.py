@@ -1,4 +1,4 @@
-"""The loop of beam search: each step feeds every beam of every search that runs."""
+"""Generate loop of beam search: each step feeds all beams of all running searches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 
-from gencli.beams.candidates import Ranked, log_probabilities, ranked
+from gencli.beams.candidates import Ranked, log_probabilities, rank
 from gencli.beams.results import chosen_events, interrupted
 from gencli.beams.search import Child, Search
 from gencli.beams.slots import BeamSlots
@@ -30,10 +30,10 @@ __all__ = ["BeamLoop"]
 
 
 class BeamLoop:
-    """Runs searches, as many at once as there are slots for their beams; the others wait.
+    """Run beam searches, as many at once as have slots for all their beams; the others wait.
 
-    The slots, 0 to num_slots - 1, are the loop's own from the beginning of `run` to its end. A prompt is
-    read once, in chunks of `step_tokens`; its beam is then forked.
+    The loop owns slots 0 to num_slots - 1 while `run` is active. A prompt is read once, in chunks of
+    `step_tokens` tokens; its beam is then forked.
     """
 
     def __init__(
@@ -52,21 +52,21 @@ class BeamLoop:
         self._waiting: deque[Search] = deque()
         self._running: list[Search] = []
         self._interrupted = False
-        self.limit = num_slots  # beams that run at once
+        self.limit = num_slots  # maximum number of running beams
         self.notices: list[str] = []
 
     @property
     def has_work(self) -> bool:
-        """Whether a search runs or waits."""
+        """Whether any search is running or waiting."""
         return bool(self._waiting or self._running)
 
     @property
     def occupancy(self) -> float:
-        """What runs, of what may run at once."""
+        """Running beams divided by their maximum number."""
         return sum(len(search.running) for search in self._running) / self.limit
 
     def submit(self, request: Request) -> None:
-        """Queue a request, which was found fit to run."""
+        """Queue a checked request."""
         self._waiting.append(self._search(request, time.monotonic()))
 
     def _search(self, request: Request, submitted: float) -> Search:
@@ -77,11 +77,11 @@ class BeamLoop:
         return Search(root, most=most, num_ends=len({*self._eos_ids, *request.stops.ids}))
 
     def interrupt(self) -> None:
-        """End all that is open at the next step."""
+        """End all searches at the next step."""
         self._interrupted = True
 
     def run(self) -> Iterator[Event]:
-        """Search until every request has its texts. More may be submitted between two events."""
+        """Yield events until every search is over. More may be submitted between two events."""
         while self.has_work:
             if self._interrupted:
                 yield from self._end([*self._running, *self._waiting], "interrupted")
@@ -92,7 +92,7 @@ class BeamLoop:
         self._interrupted = False
 
     def end_waiting(self) -> list[Event]:
-        """End what has not begun; what runs goes on."""
+        """End the waiting searches; running ones continue."""
         return self._end([*self._waiting], "interrupted")
 
     @torch.inference_mode()
@@ -108,10 +108,10 @@ class BeamLoop:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        return events + self._preempt_all()  # out of the block, where no traceback holds tensors any more
+        return events + self._preempt_all()  # outside the except block, where no traceback holds tensors
 
     def _admit(self, events: list[Event]) -> None:
-        """Begin searches in their order, while there are slots for the beams; adds to the events."""
+        """Start waiting searches in order while slots are free; append failures to `events`."""
         while self._waiting:
             search = self._waiting[0]
             used = sum(len(other.slots) for other in self._running)
@@ -119,14 +119,14 @@ class BeamLoop:
                 return
             try:
                 slots = self._slots.take(search.request, search.width)
-            except ProcessorsError as error:  # a stage refuses now what it took when it was submitted
+            except ProcessorsError as error:  # a stage refuses a request that it accepted in submit
                 events += self._fail(search, error)
                 continue
             self._running.append(self._waiting.popleft())
             search.begin(slots, time.monotonic())
 
     def _advance(self, events: list[Event]) -> None:
-        """Feed the model and take the searches whose prompts are read one step on; adds to the events."""
+        """Feed the model, and advance the searches whose prompts are read; append to `events`."""
         fed = [(beam, feed) for search in self._running for beam, feed in self._feeds(search)]
         if not fed:
             return
@@ -140,45 +140,45 @@ class BeamLoop:
         logits = logits.to(self._slots.history.device)
         logprobs = log_probabilities(self._pipeline(logits, rows))
         searches = [search for search in self._running if search.running[0].slot in slots]
-        sums, at_first = [search.sums for search in searches], [search.at_first for search in searches]
-        place = 0
-        for search, found in zip(searches, ranked(logprobs, sums, at_first), strict=True):
+        sums, num_top = [search.sums for search in searches], [search.num_top for search in searches]
+        first_row = 0
+        for search, found in zip(searches, rank(logprobs, sums, num_top), strict=True):
             size = len(search.running)
             if found.faulty or (found.is_empty and not search.finished.entries):
-                at = place + (found.faulty or (0,))[0]
-                events += self._fail(search, self._pipeline.explain_failure(logits, rows, at))
+                row = first_row + (found.faulty or (0,))[0]
+                events += self._fail(search, self._pipeline.explain_failure(logits, rows, row))
             else:
-                events += self._decide(search, found)
-            place += size
+                events += self._advance_search(search, found)
+            first_row += size
 
     def _feeds(self, search: Search) -> Iterator[tuple[Beam, Feed]]:
-        """What each beam feeds: its newest token, or the next chunk of the prompt."""
+        """Yield the feed of each beam: its newest token, or the next chunk of the prompt."""
         for beam in search.running:
             end = min(len(beam), beam.num_computed_tokens + self._step_tokens)
             num_logits = int(end == len(beam))
             start, text_length = beam.num_computed_tokens, 0 if num_logits else len(beam)
             yield beam, Feed(beam.slot, start, beam.tokens(start, end), num_logits, text_length)
 
-    def _decide(self, search: Search, candidates: Ranked) -> list[Event]:
-        """One search's step, from candidates to beams in their slots; its events if it is over."""
+    def _advance_search(self, search: Search, candidates: Ranked) -> list[Event]:
+        """Advance one search by a token; return its events if it is over."""
         try:
             children = search.advance(candidates, self._extend)
         except GencliError as error:  # a stop pattern that takes too long
             return self._fail(search, error)
         if search.is_over:
             return self._results(search)
-        self._slots.place(children, search.slots)
+        self._slots.assign(children, search.slots)
         if len(search.running[0]) - 1 in self._runner.spec.rope_switches:
-            for beam in search.running:  # all are as long: each is read anew
+            for beam in search.running:  # all have this length, and are recomputed
                 self._runner.release(beam.slot)
                 beam.num_computed_tokens = 0
         return []
 
     def _extend(self, parent: Beam, token: int) -> Child:
-        """The beam with one more token, and with whatever that brings to an end."""
+        """Return a copy of the beam extended by a token, and ended if the token ends it."""
         beam = parent.fork()
-        followed = self._pipeline.preview(parent.slot, [token])
-        taken, error = beam.take([token], followed, now=time.monotonic())
+        status = self._pipeline.preview(parent.slot, [token])
+        taken, error = beam.take([token], status, now=time.monotonic())
         if error is not None:
             raise error
         if beam.cut:
@@ -199,18 +199,18 @@ class BeamLoop:
         return [Error(request.id, j, type(error).__name__, str(error), "") for j in range(request.n)]
 
     def _results(self, search: Search) -> list[Event]:
-        """The best texts of a search that is over."""
+        """Release a finished search; return the events of its best texts."""
         self._release(search)
         now, request = time.monotonic(), search.request
         scored = [
             (score, beam.logprob, cast(Finish, beam.drain(now)[-1]), tuple(beam.output))
             for score, beam in search.finished.entries
         ]
-        scored.sort(key=lambda entry: (len(entry[3]), entry[3]))  # of equal scores the shorter text is first
+        scored.sort(key=lambda entry: (len(entry[3]), entry[3]))  # the shorter of equal scores comes first
         return chosen_events(request.id, request.n, scored)
 
     def _end(self, searches: list[Search], reason: str, matched: str | None = None) -> list[Event]:
-        """End searches from outside."""
+        """Close the searches; return their events."""
         events = list[Event]()
         for search in searches:
             search.close(reason, matched)
@@ -218,14 +218,14 @@ class BeamLoop:
         return interrupted(events) if reason == "interrupted" else events
 
     def _preempt_all(self) -> list[Event]:
-        """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""
+        """On out of memory: restart all running searches later with half the beams; fail a single search."""
         searches = [*self._running]
         if len(searches) == 1:
             full = GenerationError("The memory is full, though nothing else runs.")
             return self._fail(searches[0], full)
         for search in searches:
             self._release(search)
-        self._runner.trim()
+        self._runner.free_cache()
         self.limit = sum(search.width for search in searches) // 2
         again = [self._search(s.request, s.running[0].submitted) for s in reversed(searches)]
         self._waiting.extendleft(again)

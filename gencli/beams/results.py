@@ -1,23 +1,47 @@
-"""The events that tell of a choice among finished texts."""
+"""Scores of finished texts, and the events that report a choice among them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gencli.beams.score import rounded
 from gencli.core.events import Candidate, Error, Event, Finish, Token
 
-__all__ = ["Scored", "chosen_events", "interrupted"]
+__all__ = ["Scored", "best_reachable", "chosen_events", "interrupted", "length_score", "rounded"]
 
-Scored = tuple[float, float, Finish, tuple[int, ...]]  # score, sum of logprobs, the text's end, its tokens
+Scored = tuple[float, float, Finish, tuple[int, ...]]  # score, log-probability, finish event, token ids
+
+
+def length_score(logprob: float, length: int, penalty: float) -> float:
+    """Return logprob / max(length, 1) ** penalty.
+
+    `logprob` is the log-probability of the text, `length` its tokens, EOS included. Only an interrupted text
+    has no tokens.
+    """
+    return float(logprob / max(length, 1) ** penalty)
+
+
+def best_reachable(logprob: float, length: int, most: int, penalty: float) -> float:
+    """Return an upper bound on the score of any continuation of a text of `length` tokens, up to `most`.
+
+    The log-probability of a text can only fall as it grows. So the bound keeps it, and takes the length with
+    the best score: the longest for a positive penalty, else the shortest.
+    """
+    return length_score(logprob, most if penalty > 0 else length + 1, penalty)
+
+
+def rounded(value: float) -> float:
+    """Return the value with four significant digits, as scores are compared at the end and written.
+
+    Further digits depend, also in float32, on the other sequences of the same forward pass.
+    """
+    return float(f"{value:.4g}")
 
 
 def chosen_events(request: str, count: int, scored: Sequence[Scored]) -> list[Event]:
-    """The `count` texts of the highest scores as samples 0, 1, ...; of equal scores those that come first.
+    """Return the events of the `count` best texts as samples 0, 1, ..., then errors for missing texts.
 
-    Scores are equal if their four significant digits are. Where there are fewer texts, the samples that are
-    left fail.
+    Scores are compared with four significant digits; among equal scores the earlier text wins.
     """
     ranked = sorted(scored, key=lambda entry: -rounded(entry[0]))  # stable
     candidates = tuple(
@@ -34,7 +58,7 @@ def chosen_events(request: str, count: int, scored: Sequence[Scored]) -> list[Ev
 
 
 def interrupted(events: Iterable[Event]) -> list[Event]:
-    """The events of a choice that was interrupted: whatever ended a text, it is no result."""
+    """Return the events with every finish marked as interrupted, for a choice that was interrupted."""
     return [
         replace(event, reason="interrupted", matched=None) if isinstance(event, Finish) else event
         for event in events

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gencli.beams.score import rounded
+from gencli.beams.results import rounded
 from gencli.config.job import Job
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.events import Error, Finish

@@ -33,7 +33,7 @@ class _Lane:
         if length >= len(self.tokens):
             return
         if self.runner.spec.can_rollback:
-            self.runner.keep(self.number, length)
+            self.runner.truncate(self.number, length)
             del self.tokens[length:]
         else:
             self.clear()
@@ -166,7 +166,7 @@ class Companions:
         self._lanes.clear()
         for name, runner in self._runners.items():
             if name:
-                runner.trim()
+                runner.free_cache()
 
     def is_behind(self, sequence: Sequence) -> bool:
         """Whether the sample has to wait for its companion's prefill."""

@@ -192,7 +192,7 @@ class Engine:
         step = self._scheduler.plan(self._speculation.propose, self._companions.is_behind)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
-            self._runner.keep(fork.target, fork.length)
+            self._runner.truncate(fork.target, fork.length)
         pairing = self._companions.pair(step)
         if not pairing.has_feeds:
             return None
@@ -217,7 +217,7 @@ class Engine:
         for lane in lanes:
             self._runner.release(lane)
         self._companions.trim()
-        self._runner.trim()
+        self._runner.free_cache()
         self._speculation.trim()
         if len(ran) > 1:
             self.notices.append(
@@ -243,7 +243,7 @@ class Engine:
             request, slot = sequence.request, sequence.slot
             sequence.started = time.monotonic()
             if sequence.num_computed_tokens:
-                self._runner.keep(slot, sequence.num_computed_tokens)
+                self._runner.truncate(slot, sequence.num_computed_tokens)
             else:
                 self._runner.release(slot)  # another sequence's tokens
             self._history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
@@ -300,7 +300,7 @@ class Engine:
                 self._runner.release(sequence.slot)
             elif sequence.num_computed_tokens > len(sequence) - 1:  # rejected drafts
                 sequence.num_computed_tokens = len(sequence) - 1
-                self._runner.keep(sequence.slot, sequence.num_computed_tokens)
+                self._runner.truncate(sequence.slot, sequence.num_computed_tokens)
 
     def _release(self, sequence: Sequence) -> None:
         for lane in self._scheduler.release(sequence):

@@ -1,4 +1,4 @@
-"""The one seam between the engine and a model."""
+"""The interface between the engine and a model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["ModelRunner", "ModelSpec"]
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """What the engine has to know about a model.
+    """Properties of a loaded model.
 
-    `vocab_size` is the width of the logits (V), which may exceed the tokenizer's vocabulary; `context`
-    the most tokens a lane can hold. `eos_ids` are those of the model's generation_config. Where
-    `can_rollback` is false, keep() cannot shorten a lane: no drafts for such a model. `dtype_reason`
-    says why the dtype was taken (for statistics); `notices` are said once on stderr. `rope_switches` are the
-    lengths (tokens) beyond which a long-rope model takes other rotary factors: keys and values of a shorter
-    text are of no use to a longer one, and the runner reads such a lane anew.
+    `vocab_size` is the width of the logits (V), which may exceed the tokenizer's vocabulary. `context` is the
+    maximum number of tokens in a KV lane. `eos_ids` are those of the model's generation_config. If
+    `can_rollback` is false, truncate() cannot shorten a lane, so the model takes no draft tokens.
+    `dtype_reason` says why the dtype was chosen. `notices` are for the user. `rope_switches` are the lengths
+    (tokens) beyond which a long-rope model uses other rotary factors; the runner recomputes a lane that
+    crosses one.
     """
 
     name: str
@@ -38,48 +38,49 @@ class ModelSpec:
     rope_switches: tuple[int, ...] = ()
 
     def limit(self, length: int) -> int:
-        """How long a text of `length` tokens can become before its lane is full or has to be read anew."""
+        """Return the maximum length of a text of `length` tokens before its lane is full or is recomputed."""
         return min((self.context, *(switch for switch in self.rope_switches if switch >= length)))
 
     @property
     def is_batch_invariant(self) -> bool:
-        """Whether a text does not depend on what is computed beside it, in this number format."""
+        """Whether a text does not depend on the other sequences of its batch, in this number format."""
         return is_batch_invariant(self.dtype, self.device)
 
 
 class ModelRunner(Protocol):
-    """Owns the weights and the KV lanes; nothing else touches either.
+    """Owner of the weights and the KV lanes.
 
-    A lane is an integer in 0..max_lanes-1 and is empty until it is first fed.
+    A KV lane holds the keys and values of one sequence. It is an integer in 0..max_lanes-1, and empty until
+    it is first fed.
     """
 
     @property
     def spec(self) -> ModelSpec:
-        """The loaded model's fixed properties."""
+        """Properties of the loaded model."""
         ...
 
     def forward(self, plan: StepPlan) -> Tensor:
         """Feed every lane of the plan; return the wanted logits [plan.num_rows, V] in feed order.
 
-        Logits are in the model's dtype, on its device, and fresh: the caller may keep or edit them.
+        Logits are a new tensor in the model's dtype, on its device; the caller may edit it.
         """
         ...
 
-    def keep(self, lane: int, length: int) -> None:
-        """Forget all but the first `length` tokens of the lane (rejected drafts).
+    def truncate(self, lane: int, length: int) -> None:
+        """Truncate the lane to its first `length` tokens (rejected drafts).
 
-        Keeping all it holds always works; keeping less is a ModelError unless `spec.can_rollback`.
+        No-op if it holds no more. Raises ModelError if it does and not `spec.can_rollback`.
         """
         ...
 
     def fork(self, source: int, target: int) -> None:
-        """Make `target` hold what `source` holds; the two are independent from then on."""
+        """Copy lane `source` to lane `target`; the two are independent afterwards."""
         ...
 
     def release(self, lane: int) -> None:
         """Empty the lane."""
         ...
 
-    def trim(self) -> None:
-        """Give back the memory that lanes held; all of them are empty."""
+    def free_cache(self) -> None:
+        """Free the memory of the lanes; all of them must be empty."""
         ...

@@ -1,4 +1,4 @@
-"""How many samples may run side by side: planned from the memory that is free, before a model is loaded."""
+"""Batch size by free memory, planned before a model is loaded."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gencli.models.kv.lengths import STEP
 
 __all__ = ["Capacity", "Held", "free_memory", "plan_capacity", "process_memory"]
 
-# Beyond these a step takes longer in proportion, so that more at once bring nothing.
-_MOST = {"cpu": 64, "cuda": 256, "mps": 64}
+# Maximum batch size; beyond it a step takes proportionally longer.
+_MAX_BATCH = {"cpu": 64, "cuda": 256, "mps": 64}
 _SHARE = 0.8  # of the free memory; the rest is for activations, logits and buffers that grow
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A model that is held in memory, with so many lanes for each sample; "" is the name of the run's own."""
+    """A model in memory with `lanes` KV lanes per sample; the name of the run's own model is ""."""
 
     name: str
     card: Card
@@ -32,10 +32,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What was planned: samples at once, and bytes of weights and of one sample's keys and values.
+    """The planned batch size, and the sizes it is computed from, in bytes.
 
-    `beside` are the bytes of weights of other models, by name; `kv_bytes` counts the lanes of all. It is
-    None for a model whose memory the samples' lengths do not decide; `free` where the system does not say.
+    `weights` are those of the run's own model, `beside` those of other models by name. `kv_bytes` is the KV
+    cache of one sample in all models, None if it does not depend on the length only. `free` is None if the
+    system does not say.
     """
 
     max_batch: int
@@ -46,7 +47,7 @@ class Capacity:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """The bytes that are free on a device; None where the system does not say."""
+    """Return the free bytes on a device; None if the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
@@ -61,7 +62,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def process_memory() -> int | None:
-    """The bytes that this process takes; None where the system does not say."""
+    """Return the resident bytes of this process; None if the system does not say."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -72,15 +73,15 @@ def process_memory() -> int | None:
 def plan_capacity(
     models: Sequence[Held], *, tokens: int, dtype: str, device: str, kv_memory: int | None = None
 ) -> Capacity:
-    """How many samples of up to `tokens` tokens, prompt included, fit beside the weights of these models.
+    """Return how many samples of up to `tokens` tokens, prompt included, fit beside the models' weights.
 
-    The first is the run's own. `kv_memory` (bytes) takes the place of what is free. Raises ModelError where
-    not one sample fits.
+    The first model is the run's own. `kv_memory` (bytes) replaces the free memory. Raises ModelError if no
+    sample fits.
     """
-    place = pick_device(device)
-    free = free_memory(place)
+    chosen = pick_device(device)
+    free = free_memory(chosen)
     numbers = [
-        pick_dtype(dtype, device=place, stored=held.card.weights.stored)[0].itemsize for held in models
+        pick_dtype(dtype, device=chosen, stored=held.card.weights.stored)[0].itemsize for held in models
     ]
     sizes = [held.card.weights.parameters * number for held, number in zip(models, numbers, strict=True)]
     lanes = [_lane_bytes(held, tokens, number) for held, number in zip(models, numbers, strict=True)]
@@ -94,17 +95,17 @@ def plan_capacity(
         return Capacity(8, sizes[0], None, free, beside)
     each = sum(lane or 0 for lane in lanes)
     room = kv_memory if kv_memory is not None else None if free is None else int(_SHARE * (free - sum(sizes)))
-    fits = _MOST[place.type] if room is None else room // max(1, each)
+    fits = _MAX_BATCH[chosen.type] if room is None else room // max(1, each)
     if fits < 1:
         raise ModelError(
             f"The keys and values of a sample of {min(tokens, models[0].card.context or tokens)} tokens take "
             f"{each:,} bytes; there is room for {max(0, room or 0):,}.",
             hint="Lower --max-tokens, take a smaller --dtype, or raise --kv-memory.",
         )
-    return Capacity(min(fits, _MOST[place.type]), sizes[0], each, free, beside)
+    return Capacity(min(fits, _MAX_BATCH[chosen.type]), sizes[0], each, free, beside)
 
 
 def _lane_bytes(held: Held, tokens: int, number: int) -> int | None:
-    """The bytes of a sample's lanes in a model; None where the length does not decide them."""
+    """Return the bytes of a sample's lanes in a model; None if they do not depend on the length only."""
     length = min(tokens, held.card.context or tokens)
     return kv_bytes(held.card, batch=held.lanes, context=-(-length // STEP) * STEP, number_bytes=number)

@@ -1,4 +1,4 @@
-"""A model that is one table: the logits after a token are that token's row."""
+"""A bigram model: the logits after a token are a row of one table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _mix(words: Tensor) -> Tensor:
 
 @lru_cache(4)
 def _bell_table(vocab_size: int, seed: int) -> Tensor:
-    """Sums of four hashed uniforms [V, V], centred, with standard deviation 1."""
+    """Return sums of four hashed uniforms [V, V], with mean 0 and standard deviation 1."""
     cells = torch.arange(vocab_size * vocab_size).view(vocab_size, vocab_size)
     key = _mix(torch.tensor(seed & _LOW_32))
     total = torch.zeros(vocab_size, vocab_size)
@@ -41,11 +41,10 @@ def _bell_table(vocab_size: int, seed: int) -> Tensor:
 class FakeRunner:
     """A bigram model with a seeded table, for tests, docs and examples.
 
-    The logits of a position are row `t` of `table` [V, V] (float32), where t is the token fed there;
-    nothing else matters, so text does not depend on batch, chunks, drafts or lanes. The table is hashed
-    from `seed`, bit-equal on every machine. `scale` is the standard deviation of the logits: small is
-    flat, large is peaked. A step that feeds more than `memory_lanes` lanes raises MemoryError. The contract
-    of ModelRunner is enforced (ContractError), so an engine's mistakes show.
+    The logits of a position are row `t` of `table` [V, V] (float32), where t is the token fed there. So text
+    does not depend on batch, chunks, drafts or lanes. The table is hashed from `seed`, bit-equal on every
+    machine. `scale` is the standard deviation of the logits. A step that feeds more than `memory_lanes` lanes
+    raises MemoryError. The contract of ModelRunner is checked (ContractError).
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class FakeRunner:
 
     @property
     def spec(self) -> ModelSpec:
-        """The table's fixed properties."""
+        """Properties of the table."""
         return self._spec
 
     def length(self, lane: int) -> int:
@@ -82,7 +81,7 @@ class FakeRunner:
         return self._lengths[lane]
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """Feed the plan; return the wanted rows [plan.num_rows, V], fresh, in feed order."""
+        """Feed the plan; return the wanted logits [plan.num_rows, V] in feed order."""
         self._lengths.check(plan)
         if self._memory_lanes is not None and len(plan.feeds) > self._memory_lanes:
             raise MemoryError(f"The fake model has memory for {self._memory_lanes} lanes.")
@@ -91,17 +90,17 @@ class FakeRunner:
         self._lengths.advance(plan)
         return logits
 
-    def keep(self, lane: int, length: int) -> None:
-        """Forget all but the first `length` tokens of the lane."""
-        self._lengths.keep(lane, length)
+    def truncate(self, lane: int, length: int) -> None:
+        """Truncate the lane to its first `length` tokens."""
+        self._lengths.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Make the empty lane `target` as long as `source`."""
+        """Copy lane `source` to lane `target`."""
         self._lengths.fork(source, target)
 
     def release(self, lane: int) -> None:
         """Empty the lane."""
         self._lengths.release(lane)
 
-    def trim(self) -> None:
-        """Nothing to do: lanes are numbers."""
+    def free_cache(self) -> None:
+        """No-op: a lane is only a length."""

@@ -1,4 +1,4 @@
-"""The first layers of a model as a model of their own, on the same weights."""
+"""Make a model of the first layers of another one, sharing its weights."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["first_layers"]
 
 
 def first_layers(model: Any, count: int | None = None) -> Any:
-    """A model that leaves out all layers behind the first `count`, half of them if none is given.
+    """Return a model of the first `count` layers, by default half of them (rounded up).
 
-    Norm and vocabulary projection are those of the whole. Nothing is copied but the frame, and `model` stays
-    as it is. Raises ModelError for an architecture without one plain row of layers, and for a count that is
-    not below the number of layers.
+    All weights are shared, final norm and vocabulary projection included; `model` is not changed. Raises
+    ModelError for an architecture without a single list of layers, and for a count outside
+    1..num_layers - 1.
     """
     config = copy.deepcopy(model.config)
     total = config.num_hidden_layers if hasattr(config, "num_hidden_layers") else 0
     base = model.base_model
-    name = next((name for name, part in base.named_children() if _is_row(part, total)), None)
+    name = next((name for name, part in base.named_children() if _is_layer_list(part, total)), None)
     if name is None or base is model:
         raise ModelError(
             f"early-exit: {config.model_type} has no plain row of layers to leave.",
@@ -36,19 +36,19 @@ def first_layers(model: Any, count: int | None = None) -> Any:
     config.num_hidden_layers = count
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[:count]
-    inner = _frame(base, config)
+    inner = _shallow_copy(base, config)
     inner._modules[name] = nn.ModuleList(list(getattr(base, name))[:count])
-    outer = _frame(model, config)
+    outer = _shallow_copy(model, config)
     outer._modules[model.base_model_prefix] = inner
     return outer
 
 
-def _is_row(part: Any, total: int) -> bool:
+def _is_layer_list(part: Any, total: int) -> bool:
     return isinstance(part, nn.ModuleList) and len(part) == total
 
 
-def _frame(module: Any, config: Any) -> Any:
-    """The module with a table of parts of its own; the parts are the same."""
+def _shallow_copy(module: Any, config: Any) -> Any:
+    """Return a copy of the module with its own table of submodules, which are shared."""
     frame = copy.copy(module)
     frame._modules = dict(module._modules)
     frame.config = config

@@ -1,4 +1,4 @@
-"""Any Hugging Face causal language model behind the runner protocol."""
+"""ModelRunner of Hugging Face causal language models."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gencli.models.watch import OnBytes
 
 __all__ = ["UNLIMITED", "HFRunner", "context_of"]
 
-# The context of a model whose configuration names none (a recurrent model has no limit of its own).
+# Context of a model whose configuration names none, such as a recurrent model.
 UNLIMITED = 2**31 - 1
 
 
 class HFRunner:
-    """A loaded model with its lanes. Build one with `load`, or from a model already in memory."""
+    """A loaded model with its KV lanes. Build one with `load`, or from a model already in memory."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class HFRunner:
         spread: Spread = ONE_DEVICE,
         on_bytes: OnBytes | None = None,
     ) -> HFRunner:
-        """Load a model folder, or a hub name that is in the local cache. Nothing is downloaded.
+        """Load a model folder, or a hub name in the local cache, without downloading.
 
         `dtype` is auto, float32, bfloat16 or float16; `device` is auto, cpu, cuda, cuda:N or mps. Raises
-        UsageError for values that are no such thing, ModelError for whatever keeps the model from running.
-        `on_bytes` is called with the bytes of weights that are loaded and all bytes.
+        UsageError for other values, ModelError if the model cannot run. `on_bytes` is called with the loaded
+        and the total bytes of weights.
         """
         from gencli.models.load import load_model
 
@@ -93,14 +93,14 @@ class HFRunner:
         )
 
     def first_layers(self, count: int | None = None, *, max_lanes: int) -> HFRunner:
-        """The model without its last layers, on the same weights and with lanes of its own."""
+        """Return a runner of the first `count` layers, sharing the weights, with its own lanes."""
         from gencli.models.first_layers import first_layers
 
         return HFRunner(first_layers(self._model, count), name=self._spec.name, max_lanes=max_lanes)
 
     @property
     def spec(self) -> ModelSpec:
-        """The loaded model's fixed properties."""
+        """Properties of the loaded model."""
         return self._spec
 
     def forward(self, plan: StepPlan) -> Tensor:
@@ -115,9 +115,9 @@ class HFRunner:
         # An inference tensor refuses in-place edits outside inference mode; a copy does not.
         return logits if torch.is_inference_mode_enabled() else logits.clone()
 
-    def keep(self, lane: int, length: int) -> None:
-        """Forget all but the first `length` tokens of the lane; see ModelSpec.can_rollback."""
-        self._lengths.check_keep(lane, length)
+    def truncate(self, lane: int, length: int) -> None:
+        """Truncate the lane. Raises ModelError if it gets shorter and the model cannot roll back."""
+        self._lengths.check_truncate(lane, length)
         if length == self._lengths[lane]:
             return
         if not self._lanes.can_rollback:
@@ -126,11 +126,11 @@ class HFRunner:
                 hint="Run it without drafts",
             )
         with torch.inference_mode():
-            self._lanes.shorten(lane, length)
-        self._lengths.keep(lane, length)
+            self._lanes.truncate(lane, length)
+        self._lengths.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Make `target` hold what `source` holds, whatever it held before."""
+        """Copy lane `source` to lane `target`."""
         self._lengths.check_fork(source, target)
         with torch.inference_mode():
             self._lanes.release(target)
@@ -143,22 +143,22 @@ class HFRunner:
             self._lanes.release(lane)
         self._lengths.release(lane)
 
-    def trim(self) -> None:
-        """Give back the memory that lanes held; all of them are empty."""
-        self._lanes.trim()
+    def free_cache(self) -> None:
+        """Free the memory of the lanes; all of them must be empty."""
+        self._lanes.free_cache()
         if self._spec.device.type == "cuda":
             torch.cuda.empty_cache()
 
 
 def context_of(config: Any) -> int:
-    """The most tokens the model's positions reach."""
+    """Return the maximum context in tokens of a model configuration."""
     text = config.get_text_config(decoder=True)
     values = (getattr(text, name, None) for name in CONTEXT_KEYS)
     return next((value for value in values if isinstance(value, int) and value > 0), UNLIMITED)
 
 
 def _eos_ids(model: Any) -> tuple[int, ...]:
-    """The end-of-text ids of generation_config: none, one or several there."""
+    """Return the end-of-text ids of generation_config, which may be None, a number or a list."""
     ids = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if ids is None:
         return ()

@@ -1,4 +1,4 @@
-"""Load a checkpoint with transformers, quietly, and completely or not at all."""
+"""Load a checkpoint with transformers, without its log lines, and only if all weights are there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Loaded", "load_model"]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model on its device, why it has its dtype, and what the user should know."""
+    """A model on its device, the reason for its dtype, and notices for the user."""
 
     model: Any
     dtype_reason: str
@@ -36,27 +36,27 @@ def load_model(
     spread: Spread = ONE_DEVICE,
     on_bytes: OnBytes | None = None,
 ) -> Loaded:
-    """Load a causal language model; UsageError or ModelError for everything that can go wrong.
+    """Load a causal language model. Every failure is a UsageError or a ModelError.
 
-    `on_bytes` is called with the bytes of weights that are loaded and all bytes.
+    `on_bytes` is called with the loaded and the total bytes of weights.
     """
     spread.check(device)
-    place = pick_device(device)
-    pick_dtype(dtype, device=place, stored="F32")  # a name that is none is refused before the files are read
+    chosen = pick_device(device)
+    pick_dtype(dtype, device=chosen, stored="F32")  # refuses an unknown name before the files are read
     _silence()
     checkpoint = open_checkpoint(name_or_path, trust_remote_code=trust_remote_code)
-    number, reason = pick_dtype(dtype, device=place, stored=checkpoint.stored)
+    number, reason = pick_dtype(dtype, device=chosen, stored=checkpoint.stored)
     options: dict[str, Any] = {} if checkpoint.is_quantized else {"dtype": number}
     if spread.is_on:
         options |= _spread_options(checkpoint, spread, trust_remote_code=trust_remote_code)
     with watched(checkpoint.files, on_bytes) if on_bytes else nullcontext():
         model, report = _load(checkpoint, options, trust_remote_code=trust_remote_code)
     _require_complete(checkpoint, report)
-    return Loaded(model if spread.is_on else pack(_move(model, place)), reason, _unused_notice(report))
+    return Loaded(model if spread.is_on else pack(_move(model, chosen)), reason, _unused_notice(report))
 
 
 def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code: bool) -> dict[str, Any]:
-    """What the library is told of how to spread the model; ModelError for what it cannot spread so."""
+    """Return the from_pretrained options that spread the model. Raises ModelError if it cannot be spread."""
     if spread.tp is not None:
         from transformers import AutoConfig
 
@@ -69,7 +69,7 @@ def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code
 
 
 def _silence() -> None:
-    """Keep the library's log lines and progress bars off the terminal."""
+    """Turn off the log lines and progress bars of transformers."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -90,16 +90,16 @@ def _load(
             output_loading_info=True,
             **options,
         )
-    except Exception as error:  # the library raises whatever the layer at fault raises
+    except Exception as error:  # transformers raises exceptions of any type here
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        if "ignore_mismatched_sizes" in str(error):  # with a report that is not shown here
+        if "ignore_mismatched_sizes" in str(error):  # the details are in a report that is not shown
             reason = "its weights have other shapes than its config.json asks for"
         raise ModelError(f"{checkpoint.folder} cannot be loaded: {reason}") from error
     return model, report
 
 
 def _require_complete(checkpoint: Checkpoint, report: dict[str, Any]) -> None:
-    """Refuse a model some of whose weights would be random."""
+    """Raise ModelError if the checkpoint lacks weights, which transformers would initialise at random."""
     if absent := sorted(report["missing_keys"]):
         raise ModelError(
             f"{checkpoint.folder} lacks {len(absent)} of the model's weights, such as {absent[0]}",

@@ -1,8 +1,8 @@
-"""Long-rope models (Phi-3 and its successors): lanes on either side of a switch of rotary factors.
+"""Long-rope models (Phi-3 and its successors): rotary factors by the length of each lane's text.
 
-The rotary module of such a model picks its factors, short or long, for a whole pass, by the longest position
-in it. So a prompt would depend on its chunks and its neighbours. Here the length of the lane's own text picks
-them, and a lane that grows beyond a switch is read anew.
+The rotary module of such a model chooses short or long factors for a whole pass, by its longest position. So
+the logits of a prompt would depend on its chunks and on the other lanes of the pass. Here the length of the
+lane's own text chooses the factors, and a lane that grows beyond a switch length is recomputed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["LongRopeLanes", "factors_of", "rope_switches", "taking_factors", "us
 
 
 def rope_switches(config: Any) -> tuple[int, ...]:
-    """The lengths (tokens) beyond which a model of this configuration takes other rotary factors."""
+    """Return the lengths (tokens) beyond which a model of this configuration uses other rotary factors."""
     ropes = getattr(config, "rope_parameters", None) or {}
     each = [ropes] if "rope_type" in ropes else [rope for rope in ropes.values() if isinstance(rope, dict)]
     lengths = {rope["original_max_position_embeddings"] for rope in each if rope["rope_type"] == "longrope"}
@@ -36,7 +36,7 @@ def rope_switches(config: Any) -> tuple[int, ...]:
 
 
 def use_lane_factors(model: Any) -> None:
-    """Let the model's rotary modules take the factors that `taking_factors` names, where it names some."""
+    """Patch the model's rotary modules to use the factors given by `taking_factors`."""
     for module in model.modules():
         kinds = getattr(module, "rope_type", None)
         is_long = "longrope" in (kinds.values() if isinstance(kinds, dict) else [kinds])
@@ -45,20 +45,20 @@ def use_lane_factors(model: Any) -> None:
 
 
 def factors_of(feed: Feed, switches: tuple[int, ...]) -> int:
-    """The factors that the feed's text is read with."""
+    """Return the number of the rotary factors for the feed's text (0 is the shortest range)."""
     return rope_factors(max(feed.text_length, feed.start + len(feed.tokens)), switches)
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
-    """The factors of a pass: those that are taken at all, and by row or token [B, 1 or Q] if several are."""
+class _PassFactors:
+    """Factor numbers of a pass: those in `used`, and the one of each row or token [B, 1 or Q] if several."""
 
     switches: tuple[int, ...]
     used: tuple[int, ...]
-    places: Tensor | None
+    numbers: Tensor | None
 
 
-_taken: ContextVar[_Taken | None] = ContextVar("taken", default=None)
+_pass_factors: ContextVar[_PassFactors | None] = ContextVar("pass_factors", default=None)
 
 
 @contextmanager
@@ -70,93 +70,93 @@ def taking_factors(
     device: torch.device,
     is_row: bool = False,
 ) -> Iterator[None]:
-    """Within, a pass takes these factors: one for each row, or with `is_row` for each token of its one row.
+    """While active, a pass uses these factors: one per row, or with `is_row` one per token of its only row.
 
-    `length` is that of the pass's longest lane, by which the model picks the factors itself.
+    `length` is that of the longest lane of the pass, by which the model itself would choose.
     """
     used = tuple(sorted(set(factors)))
     is_own = used == (rope_factors(length, switches),)
-    places = None
+    numbers = None
     if len(used) > 1:
-        places = upload([factors], device) if is_row else upload([factors], device).T
-    token = _taken.set(None if is_own else _Taken(switches, used, places))
+        numbers = upload([factors], device) if is_row else upload([factors], device).T
+    token = _pass_factors.set(None if is_own else _PassFactors(switches, used, numbers))
     try:
         yield
     finally:
-        _taken.reset(token)
+        _pass_factors.reset(token)
 
 
 class _Rotary:
-    """The forward of a rotary module, which hands back cosines and sines [B, Q, D] of positions [B, Q]."""
+    """Patched forward of a rotary module: returns cosines and sines [B, Q, D] of positions [B, Q]."""
 
     def __init__(self, forward: Callable[..., Any]) -> None:
         self._forward = forward
 
     def __call__(self, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives with its own choice of factors, or with those of the pass."""
-        taken = _taken.get()
-        if taken is None:
+        """Return the module's result with the factors of the pass, or with its own choice if none are set."""
+        factors = _pass_factors.get()
+        if factors is None:
             return self._forward(x, position_ids, *args, **kwargs)
-        parts = [self._with(number, taken, x, position_ids, *args, **kwargs) for number in taken.used]
-        tables = [_chosen(taken, versions) for versions in zip(*parts, strict=True)]
+        parts = [self._with(number, factors, x, position_ids, *args, **kwargs) for number in factors.used]
+        tables = [_select(factors, versions) for versions in zip(*parts, strict=True)]
         return tables[0] if len(tables) == 1 else tuple(tables)
 
     def _with(
-        self, number: int, taken: _Taken, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any
+        self, number: int, factors: _PassFactors, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, ...]:
-        """One choice of factors: a further position makes the module take them, and is cut off again."""
-        switches = taken.switches
+        """Return the result with factors `number`: an added position makes the module choose them."""
+        switches = factors.switches
         held = position_ids.clamp(max=switches[number] - 1) if number < len(switches) else position_ids
         longest = held.new_full((*held.shape[:-1], 1), switches[number - 1] if number else 0)
         made = self._forward(x, torch.cat([held, longest], -1), *args, **kwargs)
         return tuple(table[..., :-1, :] for table in (made if isinstance(made, tuple) else (made,)))
 
 
-def _chosen(taken: _Taken, versions: Sequence[Tensor]) -> Tensor:
+def _select(factors: _PassFactors, versions: Sequence[Tensor]) -> Tensor:
     table = versions[0]
-    for number, other in zip(taken.used[1:], versions[1:], strict=True):
-        assert taken.places is not None
-        table = torch.where((taken.places == number)[..., None], other, table)
+    for number, other in zip(factors.used[1:], versions[1:], strict=True):
+        assert factors.numbers is not None
+        table = torch.where((factors.numbers == number)[..., None], other, table)
     return table
 
 
 @dataclass(slots=True)
-class _Held:
-    """The tokens of a lane, and the factors that they were read with."""
+class _LaneText:
+    """Tokens of a lane, and the number of the rotary factors they were computed with."""
 
     tokens: list[int] = field(default_factory=list)
     factors: int = 0
 
 
 class LongRopeLanes:
-    """Lanes whose logits are those of one fresh pass over the text so far, whatever was fed before.
+    """Lanes whose logits equal those of one pass over the whole text.
 
-    Where a feed's text is on the other side of a switch than what its lane holds, all of it is read anew.
-    `lengths` are those of the inner lanes: a step may feed one of them twice.
+    If a feed's text needs other factors than its lane was computed with, the whole lane is recomputed.
+    `lengths` are those of the inner lanes, one of which may be fed twice in a step.
     """
 
     def __init__(self, lanes: Lanes, lengths: LaneLengths, switches: tuple[int, ...]) -> None:
         self.can_rollback = lanes.can_rollback
         self._inner, self._lengths, self._switches = lanes, lengths, switches
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _LaneText] = {}
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
-        """Feed the lanes; return the wanted rows [R, V] in feed order."""
+        """Feed the lanes; return the wanted logits [R, V] in feed order."""
         parts = [self._parts(feed) for feed in feeds]
-        found: list[list[Tensor]] = [[] for _ in feeds]
+        logits: list[list[Tensor]] = [[] for _ in feeds]
         for number in range(max(map(len, parts))):
-            fed = [(place, own[number]) for place, own in enumerate(parts) if number < len(own)]
-            plan = StepPlan(tuple(self._next(feeds[place], part) for place, part in fed))
+            fed = [(index, own[number]) for index, own in enumerate(parts) if number < len(own)]
+            plan = StepPlan(tuple(self._next(feeds[index], part) for index, part in fed))
             rows = torch.split(self._inner.forward(plan.feeds), [feed.num_logits for feed in plan.feeds])
             self._lengths.advance(plan)
-            for (place, _), own in zip(fed, rows, strict=True):
-                found[place].append(own)
-        return torch.cat([rows for own in found for rows in own])
+            for (index, _), own in zip(fed, rows, strict=True):
+                logits[index].append(own)
+        return torch.cat([rows for own in logits for rows in own])
 
-    def shorten(self, lane: int, length: int) -> None:
-        """Cut the lane to `length` tokens, fewer than it holds."""
-        self._inner.shorten(lane, length)
-        self._lengths.keep(lane, length)
+    def truncate(self, lane: int, length: int) -> None:
+        """Truncate the lane to `length` tokens, fewer than it holds."""
+        self._inner.truncate(lane, length)
+        self._lengths.truncate(lane, length)
         del self._held[lane].tokens[length:]
 
     def fork(self, source: int, target: int) -> None:
@@ -165,7 +165,7 @@ class LongRopeLanes:
         self._lengths.fork(source, target)
         if source in self._held:
             held = self._held[source]
-            self._held[target] = _Held([*held.tokens], held.factors)
+            self._held[target] = _LaneText([*held.tokens], held.factors)
 
     def release(self, lane: int) -> None:
         """Empty the lane."""
@@ -173,12 +173,12 @@ class LongRopeLanes:
         self._lengths.release(lane)
         self._held.pop(lane, None)
 
-    def trim(self) -> None:
-        """Give back the memory that lanes held; all of them are empty."""
-        self._inner.trim()
+    def free_cache(self) -> None:
+        """Free the memory of the lanes; all of them must be empty."""
+        self._inner.free_cache()
 
     def _parts(self, feed: Feed) -> list[tuple[int, int, int]]:
-        """Factors, end and num_logits of each part: rows on two sides of a switch are two parts."""
+        """Return (factors, end, wanted rows) of each part; the wanted rows of a part have equal factors."""
         end = feed.start + len(feed.tokens)
         if feed.num_logits == 0:
             return [(factors_of(feed, self._switches), end, 0)]
@@ -187,9 +187,9 @@ class LongRopeLanes:
         return [(factors, own[-1], len(own)) for factors, same in sides if (own := [*same])]
 
     def _next(self, feed: Feed, part: tuple[int, int, int]) -> Feed:
-        """The feed of one part; its lane is emptied first if what it holds was read with other factors."""
+        """Return the feed of one part, after emptying its lane if that was computed with other factors."""
         factors, end, num_logits = part
-        held = self._held.setdefault(feed.lane, _Held())
+        held = self._held.setdefault(feed.lane, _LaneText())
         if held.factors != factors and held.tokens:
             self._inner.release(feed.lane)
             self._lengths.release(feed.lane)

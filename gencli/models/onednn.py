@@ -1,7 +1,7 @@
-"""Weights in the order in which oneDNN reads them: float32 on an x86 CPU.
+"""Weights packed in oneDNN's layout: float32 on an x86 CPU.
 
-A product of a few rows with a plain matrix spends more time on bringing the matrix into order than on
-anything else. Ordered once, at loading, one row takes two thirds of the time, five rows a third.
+With few rows most of the time of a matrix product goes into reordering the weights. With weights reordered
+once, at loading, one row takes two thirds of the time, five rows one third.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 __all__ = ["PackedLinear", "can_pack", "pack"]
 
-# The projections of Llama and its relatives, which nothing reads but the product itself.
+# Projections of Llama-like models whose weights are only read by the matrix product.
 _NAMES = frozenset("q_proj k_proj v_proj o_proj qkv_proj gate_proj up_proj down_proj gate_up_proj".split())
-_LEAST = 2**18  # numbers in a matrix; a smaller one stays in the cache, where calls cost more than reading
-_ROWS = 8  # that the order is chosen for; it serves all numbers
+_MIN_WEIGHTS = 2**18  # numbers in a matrix; a smaller one fits the CPU cache and gains nothing
+_ROWS = 8  # batch size that oneDNN chooses the layout for; it is correct for any
 
 
 def can_pack() -> bool:
-    """Whether this machine and this PyTorch have the product for it."""
+    """Return whether this machine and PyTorch support packed weights."""
     has_calls = all(
         hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
     )
@@ -29,7 +29,7 @@ def can_pack() -> bool:
 
 
 class PackedLinear(nn.Module):
-    """A linear layer [..., in] -> [..., out] for inference. `weight` has a shape, and no numbers."""
+    """A linear layer [..., in] -> [..., out] for inference. `weight` is a meta tensor without data."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -39,13 +39,13 @@ class PackedLinear(nn.Module):
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
 
     def forward(self, given: Tensor) -> Tensor:
-        """The product."""
+        """Return the linear layer's output."""
         made: Tensor = torch.ops.mkldnn._linear_pointwise(given, self._packed, self.bias, "none", [], "")
         return made
 
 
 def pack(model: nn.Module) -> Any:
-    """Replace the large projections of a model in place, one after the other; what they held is given up."""
+    """Replace the large projections of a model in place, freeing each one's weights; return the model."""
     if not can_pack():
         return model
     for part in list(model.modules()):
@@ -60,7 +60,7 @@ def _is_packable(child: nn.Linear) -> bool:
         type(child) is nn.Linear
         and child.weight.dtype == torch.float32
         and child.weight.device.type == "cpu"
-        and child.weight.numel() >= _LEAST
+        and child.weight.numel() >= _MIN_WEIGHTS
         and not child._forward_hooks
         and not child._forward_pre_hooks
     )

@@ -1,8 +1,8 @@
-"""A model split over processes: the first one leads, the others do what it does.
+"""Tensor-parallel model over several processes: the first process leads, the others follow.
 
-Only the leader has an engine: it schedules, draws and writes. What it asks of its runner is told to the
-others, each of which makes the same call on its part of the model. So they cannot go different ways, whatever
-a clock, a signal or a file does to one of them.
+Only the leader has an engine: it schedules, samples and writes. It broadcasts every call to its runner, and
+each follower makes the same call on its part of the model. So a clock, a signal or a file in one process
+cannot make the processes diverge.
 """
 
 from __future__ import annotations
@@ -23,69 +23,69 @@ from gencli.models.base import ModelRunner, ModelSpec
 __all__ = ["Leader", "follow"]
 
 _Call = tuple[str, tuple[Any, ...]]
-_PATIENCE = timedelta(days=365)  # a chat may wait for its next turn
+_TIMEOUT = timedelta(days=365)  # a chat may wait for its next turn
 
 
 class Leader:
-    """The runner of the first process. Every call is told to the others before it is made here."""
+    """Runner of the first process. Broadcasts every call to the others before making it."""
 
     def __init__(self, runner: ModelRunner) -> None:
-        self._runner, self._group = runner, dist.new_group(backend="gloo", timeout=_PATIENCE)
+        self._runner, self._group = runner, dist.new_group(backend="gloo", timeout=_TIMEOUT)
         atexit.register(self.close)
 
     @property
     def spec(self) -> ModelSpec:
-        """The loaded model's fixed properties."""
+        """Properties of the loaded model."""
         return self._runner.spec
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """Feed every lane of the plan; return the wanted logits [plan.num_rows, V] in feed order."""
-        self._tell("forward", plan)
+        """Feed the plan; return the wanted logits [plan.num_rows, V] in feed order."""
+        self._broadcast("forward", plan)
         return self._runner.forward(plan)
 
-    def keep(self, lane: int, length: int) -> None:
-        """Forget all but the first `length` tokens of the lane."""
-        self._tell("keep", lane, length)
-        self._runner.keep(lane, length)
+    def truncate(self, lane: int, length: int) -> None:
+        """Truncate the lane to its first `length` tokens."""
+        self._broadcast("truncate", lane, length)
+        self._runner.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Make `target` hold what `source` holds."""
-        self._tell("fork", source, target)
+        """Copy lane `source` to lane `target`."""
+        self._broadcast("fork", source, target)
         self._runner.fork(source, target)
 
     def release(self, lane: int) -> None:
         """Empty the lane."""
-        self._tell("release", lane)
+        self._broadcast("release", lane)
         self._runner.release(lane)
 
-    def trim(self) -> None:
-        """Give back the memory that lanes held."""
-        self._tell("trim")
-        self._runner.trim()
+    def free_cache(self) -> None:
+        """Free the memory of the lanes."""
+        self._broadcast("free_cache")
+        self._runner.free_cache()
 
     def close(self) -> None:
-        """Let the others end."""
-        with suppress(RuntimeError):  # they are gone already
-            self._tell("close")
+        """End the other processes."""
+        with suppress(RuntimeError):  # they have ended already
+            self._broadcast("close")
             dist.destroy_process_group()
 
-    def _tell(self, name: str, *arguments: Any) -> None:
+    def _broadcast(self, name: str, *arguments: Any) -> None:
         dist.broadcast_object_list([(name, arguments)], src=0, group=self._group)
 
 
 def follow(runner: ModelRunner) -> None:
-    """Do what the leader does, until it ends. Raises ModelError if the leader is gone."""
-    group = dist.new_group(backend="gloo", timeout=_PATIENCE)
+    """Make the leader's calls on `runner` until it closes. Raises ModelError if the leader has died."""
+    group = dist.new_group(backend="gloo", timeout=_TIMEOUT)
     while True:
-        told: list[_Call | None] = [None]
+        calls: list[_Call | None] = [None]
         try:
-            dist.broadcast_object_list(told, src=0, group=group)
+            dist.broadcast_object_list(calls, src=0, group=group)
         except RuntimeError as error:
             raise ModelError("The first process is gone") from error
-        assert told[0] is not None
-        name, arguments = told[0]
+        assert calls[0] is not None
+        name, arguments = calls[0]
         if name == "close":
             dist.destroy_process_group()
             return
-        with suppress(ModelError), torch.inference_mode():  # the leader says what is wrong
+        with suppress(ModelError), torch.inference_mode():  # the leader reports the error
             getattr(runner, name)(*arguments)

@@ -1,4 +1,4 @@
-"""What an architecture does differently from all others is found by trying it once, at loading."""
+"""Check the KV lanes of a model once, at loading, against plain forward passes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["LENGTH", "NUM_LANES", "SelfCheck", "fault_of"]
 
-NUM_LANES, LENGTH = 3, 6  # lanes and tokens that the check takes
-# What rounding may change of logits, in parts of their spread; a token that sees another lane, or stands in
-# another place, changes all of it.
+NUM_LANES, LENGTH = 3, 6  # lanes, and tokens per lane, of the check
+# Tolerated error of logits relative to their spread, in float32 and in other formats. A token that sees
+# another lane, or has a wrong position, changes the logits completely.
 _EXACT, _ROUNDED = 1e-2, 0.25
 
 
 class SelfCheck:
-    """Compares lanes with one pass over two short texts without a cache: four small passes in all.
+    """Compare lanes with one pass over two short texts without a cache: four small passes in all.
 
-    Raises whatever the model raises where it cannot read the texts at all.
+    The constructor raises whatever the model raises on the texts.
     """
 
     def __init__(self, model: Any) -> None:
@@ -42,21 +42,21 @@ class SelfCheck:
 
     @torch.inference_mode()
     def fault(self, lanes: Lanes, lengths: LaneLengths) -> str:
-        """What is wrong with lanes that are all empty, in a few words; nothing for lanes that are right.
+        """Return the fault of empty lanes in a few words; "" for correct ones.
 
-        They read texts of unequal length side by side, a fork goes on from a place that its source has left,
-        behind drafts that are forgotten, and several tokens follow what was read.
+        Two lanes are fed texts of different length, drafts are truncated, a fork continues from an earlier
+        position than its source, and several tokens are fed after a prompt.
         """
         try:
             errors = [*self._errors(lanes, lengths)]
-        except Exception as error:  # the library's models raise whatever the line at fault raises
+        except Exception as error:  # models raise exceptions of any type
             return fault_of(error)
         worst = max(errors)
         return f"its logits are off by {worst:.0%} of their spread" if worst > self._tolerance else ""
 
     def _errors(self, lanes: Lanes, lengths: LaneLengths) -> list[float]:
         first, second = self._texts
-        # A model that cannot forget is given no drafts.
+        # A model without rollback takes no drafts.
         drafts = second[:2] if lanes.can_rollback else ()
         steps = (
             (Feed(0, 0, first[:2], 2), Feed(1, 0, second[:4])),
@@ -75,8 +75,8 @@ class SelfCheck:
                 lanes.fork(0, 2)
                 lengths.fork(0, 2)
                 if drafts:
-                    lanes.shorten(2, 3)
-                    lengths.keep(2, 3)
+                    lanes.truncate(2, 3)
+                    lengths.truncate(2, 3)
             rows = lanes.forward(feeds)
             lengths.advance(StepPlan(feeds))
             rows = torch.cat([rows[:1], rows[-1:]]) if number == 1 else rows
@@ -85,14 +85,14 @@ class SelfCheck:
 
 
 def fault_of(error: Exception) -> str:
-    """What an exception of a model says, in one line; ModelError where the memory is full."""
+    """Return an exception of a model as one line. Raises ModelError if the memory is full."""
     if is_out_of_memory(error):
         raise ModelError("The model fits into the memory, but its first passes do not.") from error
     return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
 
 
 def _texts(model: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Two texts of ids all over the vocabulary, but for those to which a model gives a meaning of its own."""
+    """Return two texts of ids from all over the vocabulary, without special ids of the configuration."""
     count, config = num_ids(model), model.config
     special = {
         value
@@ -102,11 +102,11 @@ def _texts(model: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         for value in (values if isinstance(values, list | tuple) else (values,))
     }
     plain = [token for token in range(min(count, 1000)) if token not in special] or [0]
-    picked = [plain[(7 + 31 * place) % len(plain)] for place in range(2 * LENGTH)]
+    picked = [plain[(7 + 31 * index) % len(plain)] for index in range(2 * LENGTH)]
     return tuple(picked[:LENGTH]), tuple(picked[LENGTH:])
 
 
 def _error(found: Tensor, expected: Tensor) -> float:
-    """The largest difference of two rows [R, V] in parts of the spread; 0 where logits are not finite."""
+    """Return the largest error of rows [R, V] relative to their spread; 0 for rows that are not finite."""
     spread = (expected - expected.mean(-1, keepdim=True)).norm(dim=-1).clamp_min(1e-12)
     return float(((found - expected).norm(dim=-1) / spread).nan_to_num(0.0).max())

@@ -1,4 +1,7 @@
-"""A model that works beside another one on the same GPU: what it reads, the other need not wait for."""
+"""Run a draft model on a CUDA stream of its own, beside the target model on the same GPU.
+
+The target does not wait for prompt tokens that the draft model reads.
+"""
 
 from __future__ import annotations
 
@@ -12,46 +15,44 @@ from torch import Tensor
 from gencli.core.step import StepPlan
 from gencli.models.base import ModelRunner, ModelSpec
 
-__all__ = ["AsideRunner", "CudaQueue", "Queue", "aside"]
+__all__ = ["CudaQueue", "Queue", "SideStreamRunner", "run_on_side_stream"]
 
 
 class Queue(Protocol):
-    """Work that a device does in order, beside what else it is asked for."""
+    """An ordered queue of device work that runs concurrently with the device's other work."""
 
     def begin(self) -> AbstractContextManager[None]:
-        """What is asked for within is done in this queue, behind all that was asked for before."""
+        """Enqueue the work of this context here, after all work that the current stream already has."""
         ...
 
-    def hand_over(self, result: Tensor) -> None:
-        """What is asked for elsewhere from now on is done behind the result, which came from this queue."""
+    def publish(self, result: Tensor) -> None:
+        """Make the current stream wait until `result`, which this queue computes, is ready."""
         ...
 
 
 class CudaQueue:
-    """A stream of its own. The memory of tensors made within is handed out again within alone."""
+    """A CUDA stream. Memory of tensors that it allocates is reused on this stream only."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def begin(self) -> Iterator[None]:
-        """See Queue."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             yield
 
-    def hand_over(self, result: Tensor) -> None:
-        """See Queue."""
+    def publish(self, result: Tensor) -> None:
         other = torch.cuda.current_stream(self._device)
         other.wait_stream(self._stream)
         result.record_stream(other)
 
 
-class AsideRunner:
-    """Another runner, whose lanes are touched in a queue of their own only.
+class SideStreamRunner:
+    """A runner whose KV lanes are only read and written in one queue.
 
-    Logits are waited for, which a forward without wanted rows has none of: prompts are read beside whatever
-    comes next. The two models must not share what a forward changes.
+    The current stream waits for logits only. A forward pass without wanted rows has none, so prompts are
+    read concurrently with the next work. The two models must not share state that a forward pass changes.
     """
 
     def __init__(self, runner: ModelRunner, queue: Queue) -> None:
@@ -59,39 +60,33 @@ class AsideRunner:
 
     @property
     def spec(self) -> ModelSpec:
-        """See ModelRunner."""
         return self._runner.spec
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """See ModelRunner."""
         with self._queue.begin():
             logits = self._runner.forward(plan)
         if plan.num_rows:
-            self._queue.hand_over(logits)
+            self._queue.publish(logits)
         return logits
 
-    def keep(self, lane: int, length: int) -> None:
-        """See ModelRunner."""
+    def truncate(self, lane: int, length: int) -> None:
         with self._queue.begin():
-            self._runner.keep(lane, length)
+            self._runner.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """See ModelRunner."""
         with self._queue.begin():
             self._runner.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """See ModelRunner."""
         with self._queue.begin():
             self._runner.release(lane)
 
-    def trim(self) -> None:
-        """See ModelRunner."""
+    def free_cache(self) -> None:
         with self._queue.begin():
-            self._runner.trim()
+            self._runner.free_cache()
 
 
-def aside(runner: ModelRunner) -> ModelRunner:
-    """The runner beside others on its GPU; as it is on a device that does one thing after the other."""
+def run_on_side_stream(runner: ModelRunner) -> ModelRunner:
+    """Return the runner on a CUDA stream of its own; unchanged on a device without streams."""
     device = runner.spec.device
-    return AsideRunner(runner, CudaQueue(device)) if device.type == "cuda" else runner
+    return SideStreamRunner(runner, CudaQueue(device)) if device.type == "cuda" else runner

@@ -1,4 +1,4 @@
-"""A guess of how long a model takes on this machine, from three short measurements and no weights."""
+"""Estimate the run time of a model on this machine from three short measurements, without its weights."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from gencli.models.files.card import Card
 
 __all__ = ["Speed", "guess_seconds", "measure_speed"]
 
-_SIDE = 2048  # of the matrix
-_ROWS = 256  # that are multiplied with it at once
+_SIDE = 2048  # rows and columns of the matrix
+_ROWS = 256  # rows multiplied with it at once
 _CALLS = 500
 _REPEATS = 5
-# What Python and PyTorch's calls take beside the arithmetic, counted in small operations: for the loop, a
-# layer of a transformers model, a sample. Fitted on models of 6, 8 and 24 layers, batches of 1, 8 and 32.
+# Overhead of Python and PyTorch calls, in small operations: per step, per layer of a transformers model, per
+# sample. Fitted on models of 6, 8 and 24 layers, batches of 1, 8 and 32.
 _STEP, _LAYER, _SAMPLE = 260, 265, 40
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What a machine does: bytes of weights read, and numbers multiplied and added, a second; seconds that a
-    small operation takes."""
+    """Measured speed of a machine.
+
+    `reads` is bytes of weights per second, `multiplies` multiply-adds per second, `call` seconds per small
+    operation.
+    """
 
     reads: float
     multiplies: float
@@ -33,7 +36,7 @@ class Speed:
 
 
 def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
-    """How fast this device is: the best of a few short tries."""
+    """Return the speed of the device: the best of a few short runs."""
     weights = torch.ones(_SIDE, _SIDE, dtype=dtype, device=device)
     one, many = (torch.ones(rows, _SIDE, dtype=dtype, device=device) for rows in (1, _ROWS))
     small = torch.ones(8, 8)
@@ -56,8 +59,11 @@ def _best(call: Callable[[], object]) -> float:
 def guess_seconds(
     speed: Speed, card: Card, *, weights: int, batch: int, prompt_tokens: int, output_tokens: int
 ) -> float:
-    """Seconds for so many tokens, `batch` samples side by side: each step reads all `weights` (bytes) once,
-    multiplies them with every sample, and makes its calls; prompts are multiplied only."""
+    """Return the estimated seconds for the tokens of all samples, `batch` of them at once.
+
+    A decode step reads all `weights` (bytes) once, multiplies them with every sample and makes its calls. For
+    prompt tokens only the multiplications count.
+    """
     each = card.weights.parameters / speed.multiplies
     calls = _STEP + _LAYER * (card.layers or 0) + _SAMPLE * batch
     step = weights / speed.reads + batch * each + calls * speed.call

@@ -1,4 +1,4 @@
-"""One model over several devices: layers on one after the other, or every layer split over processes."""
+"""Spread one model over several devices: layers over devices, or each layer over processes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _INSTALL = "Install it with: pip install 'gencli[multi-gpu]'"
 
 
 def rank() -> int:
-    """The place of this process among those that torchrun started; 0 if it started none."""
+    """Return the rank of this process under torchrun; 0 without torchrun."""
     return int(os.environ.get("RANK", "0"))
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a model is spread: `device_map` places layers, `tp` processes split each layer."""
+    """How a model is spread: `device_map` distributes layers, `tp` processes split each layer."""
 
     device_map: str | None = None
     tp: int | None = None
 
     @property
     def is_on(self) -> bool:
-        """Whether the model is not simply put on one device."""
+        """Whether the model is spread over several devices."""
         return self.device_map is not None or self.tp is not None
 
     def check(self, device: str) -> None:
-        """Raise UsageError for what does not go together, or was not started as it has to be."""
+        """Raise UsageError for conflicting options, a missing package, or a wrong number of processes."""
         flag = "--tp" if self.tp is not None else "--device-map"
         if self.tp is not None and self.device_map is not None:
             raise UsageError("--tp and --device-map both spread the model.", hint="Leave one of them out.")
@@ -51,7 +51,7 @@ class Spread:
             )
 
     def load_options(self) -> dict[str, Any]:
-        """What the library is told when it loads the model."""
+        """Return the keyword arguments for from_pretrained."""
         if self.tp is not None:
             from transformers.distributed import DistributedConfig
 
@@ -63,7 +63,7 @@ ONE_DEVICE = Spread()
 
 
 def check_plan(config: Any, tp: int) -> None:
-    """Raise ModelError for an architecture that the library cannot split over so many processes."""
+    """Raise ModelError for an architecture that transformers cannot split over `tp` processes."""
     text = config.get_text_config(decoder=True)
     if not getattr(text, "base_model_tp_plan", None):
         raise ModelError(

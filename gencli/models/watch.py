@@ -1,4 +1,4 @@
-"""How much of a checkpoint is loaded, told while transformers loads it."""
+"""Report the progress of transformers in loading a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gencli.models.files.card import read_head
 
 __all__ = ["OnBytes", "watched"]
 
-OnBytes = Callable[[int, int], None]  # bytes so far, and all of them
-_BAR = "Loading weights"  # what the library calls the bar of its one loop over weights
+OnBytes = Callable[[int, int], None]  # bytes loaded, and total bytes
+_BAR = "Loading weights"  # title of the progress bar of transformers' loop over weights
 
 
 @contextmanager
 def watched(files: Sequence[Path], on_bytes: OnBytes) -> Iterator[None]:
     """Call `on_bytes` before the first weight and after each.
 
-    The library hands its progress bars to a hook; without that bar nothing is told, and all else is as ever.
+    Uses the progress bar hook of transformers. If the bar has another title, nothing is reported.
     """
     from transformers.utils import logging
 
@@ -27,7 +27,7 @@ def watched(files: Sequence[Path], on_bytes: OnBytes) -> Iterator[None]:
 
     def hook(make: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if options.get("desc") == _BAR and args:
-            return _told(args[0], stored, on_bytes)
+            return _counted(args[0], stored, on_bytes)
         return make(*args, **options)
 
     before = logging.set_tqdm_hook(hook)
@@ -37,8 +37,11 @@ def watched(files: Sequence[Path], on_bytes: OnBytes) -> Iterator[None]:
         logging.set_tqdm_hook(before)
 
 
-def _told(weights: Any, stored: dict[str, int], on_bytes: OnBytes) -> Iterator[Any]:
-    """The pairs of name and weight. A weight made of others shares the bytes that no name accounts for."""
+def _counted(weights: Any, stored: dict[str, int], on_bytes: OnBytes) -> Iterator[Any]:
+    """Yield the (name, weight) pairs, and count their bytes.
+
+    Weights merged from several stored tensors share the remaining bytes evenly.
+    """
     names = [name for name, _ in weights]
     made = [name for name in names if name not in stored]
     rest = sum(stored.values()) - sum(stored.get(name, 0) for name in names)

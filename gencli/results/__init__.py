@@ -1,1 +1,1 @@
-"""What a run has produced: results, candidates, reports of drafts, progress of prompts."""
+"""Output of a run: results, candidates, draft statistics, progress of prompts."""

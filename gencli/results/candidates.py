@@ -1,10 +1,10 @@
-"""A search, or a choice among samples, as JSON shows it: how it was made, and what from."""
+"""JSON records of beam search and best-of-n: their options and candidates."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gencli.beams.score import rounded
+from gencli.beams.results import rounded
 from gencli.config.job import Job
 from gencli.results.results import Row
 
@@ -12,7 +12,7 @@ __all__ = ["candidates", "search"]
 
 
 def search(job: Job) -> dict[str, Any] | None:
-    """The values that a text is chosen by; None where it is not chosen among texts."""
+    """Return the options of beam search or best-of-n; None without either."""
     if job.beams is not None:
         return {
             "beams": job.beams.width,
@@ -23,8 +23,8 @@ def search(job: Job) -> dict[str, Any] | None:
 
 
 def candidates(row: Row) -> list[dict[str, Any]] | None:
-    """All of a prompt's candidates, the best first; None where nothing was chosen among texts."""
-    found = next((finish.candidates for finish in row.finishes), ())
+    """Return a prompt's candidates, best first; None without beam search or best-of-n."""
+    ranked = next((finish.candidates for finish in row.finishes), ())
     return [
         {
             "text": one.text,
@@ -33,5 +33,5 @@ def candidates(row: Row) -> list[dict[str, Any]] | None:
             "completion_tokens": one.completion_tokens,
             "finish_reason": one.reason,
         }
-        for one in found
+        for one in ranked
     ] or None

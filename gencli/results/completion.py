@@ -1,4 +1,4 @@
-"""The result of a prompt for Python: its samples, as values."""
+"""Result of a prompt in Python: its samples as values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Completion", "Sample"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One text. `finish_reason` is eos, stop, length, grammar, loop, interrupted, closed or error.
+    """One sample. `finish_reason` is eos, stop, length, grammar, loop, interrupted, closed or error.
 
-    `matched` says what stopped it: the stop text or id, or the limit. `error` says why there is no valid
-    result, None if there is one. Token counts are of this sample; `cached_tokens` of the prompt were in
-    the prefix cache.
+    `matched` is the stop string, token id or limit that ended it. `error` is the reason for an invalid
+    result, None for a valid one. Token counts are of this sample; `cached_tokens` of the prompt were in the
+    prefix cache. `score` is that of beam search or best-of-n, `value` the parsed structured output.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Sample:
 
     @classmethod
     def of(cls, end: Finish | Error) -> Sample:
-        """The sample that an event ended."""
+        """Return the sample of a final event."""
         failed = failure(end)
         error = failed.message if failed else None
         if isinstance(end, Error):
@@ -53,7 +53,7 @@ class Sample:
 
     @property
     def parsed(self) -> Any:
-        """The value of a structured output. GenerationError if it is not valid."""
+        """The value of a structured output. Raises GenerationError if it is not valid."""
         if self.error is not None:
             raise GenerationError(self.error)
         return self.value
@@ -61,14 +61,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a prompt has led to. The properties are those of its first sample."""
+    """Samples of a prompt. All properties but `texts` are those of the first sample."""
 
     prompt: str
     samples: tuple[Sample, ...]
 
     @classmethod
     def of(cls, prompt: str, ends: Sequence[Finish | Error]) -> Completion:
-        """The completion of a prompt whose samples have ended."""
+        """Return the completion of a prompt from the final events of its samples."""
         return cls(prompt, tuple(Sample.of(end) for end in ends))
 
     @property
@@ -88,7 +88,7 @@ class Completion:
 
     @property
     def parsed(self) -> Any:
-        """The value of the first sample's structured output. GenerationError if it is not valid."""
+        """The value of the first sample's structured output. Raises GenerationError if it is not valid."""
         return self.samples[0].parsed
 
     @property

@@ -1,4 +1,4 @@
-"""What drafts did, as a record and as lines with advice. Nothing here prints."""
+"""Statistics of speculative decoding, as a record and as lines of text with advice."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gencli.core.events import Drafted, Finish
 
 __all__ = ["draft_lines", "draft_record"]
 
-_SHOWN = 8  # positions in a line
-_LOSS = 0.97  # what trying drafts may cost
+_SHOWN = 8  # draft positions in a line
+_LOSS = 0.97  # a speed-up below this is reported as a loss
 
 
 def draft_record(finish: Finish | None, drafter: str) -> dict[str, Any] | None:
-    """A sample's part of docs/run-output.schema.json; None where nothing was to be drafted."""
+    """Return a sample's draft record, as in docs/run-output.schema.json; None without drafting."""
     if finish is None or finish.drafted is None:
         return None
     drafted = finish.drafted
@@ -34,7 +34,7 @@ def draft_record(finish: Finish | None, drafter: str) -> dict[str, Any] | None:
 
 
 def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
-    """What all samples came to, and advice where drafting did not pay."""
+    """Yield the totals of all samples, and advice if drafting was slower."""
     drafting = [finish for finish in finishes if finish.drafted is not None]
     if not drafting:
         return
@@ -57,12 +57,12 @@ def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
 
 
 def _measured(total: Drafted) -> str:
-    """The gain over the plain steps of the same run, where there were enough of them."""
+    """Return the speed-up over plain steps of the same run; "" if too few were timed."""
     return "" if total.speedup is None else f", {total.speedup:.2f} times plain steps ({total.plain} timed)"
 
 
 def _is_loss(total: Drafted, tokens: int) -> bool:
-    """Whether plain steps had been faster; where too few were timed, if they took no longer than these."""
+    """Return whether drafting was slower than plain steps, estimated if too few of those were timed."""
     if total.speedup is not None:
         return total.speedup < _LOSS
     return tokens / total.forwards * total.verify_seconds < total.draft_seconds + total.verify_seconds

@@ -1,4 +1,4 @@
-"""How far the prompts are that are being read, told from a run's events."""
+"""Progress of the prompts being read, from a run's events."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["PromptProgress"]
 
 
 class PromptProgress:
-    """Takes events and says in words how much is read of the prompts that have no text yet.
+    """Count the read tokens of prompts without output so far.
 
-    Samples of a request share its prompt, which counts once.
+    A prompt shared by several samples counts once.
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[int, int]] = {}  # tokens that are read, and all, by request
+        self._open: dict[str, tuple[int, int]] = {}  # tokens read, and total, by request
 
     def add(self, event: Event) -> None:
-        """Take note of an event. A request with text, or an end, reads no more."""
+        """Add an event. A request with output or an end is no longer counted."""
         if isinstance(event, Reading):
             done, _ = self._open.get(event.request, (0, 0))
             self._open[event.request] = max(done, event.done), event.total
@@ -26,7 +26,7 @@ class PromptProgress:
 
     @property
     def text(self) -> str:
-        """As in "reading a prompt: 512 of 901 tokens"; empty where no long prompt is being read."""
+        """A text such as "reading a prompt: 512 of 901 tokens"; "" if no long prompt is being read."""
         if not self._open:
             return ""
         done, total = (sum(counts) for counts in zip(*self._open.values(), strict=True))

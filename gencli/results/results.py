@@ -1,4 +1,4 @@
-"""What a run has produced so far, gathered from its events."""
+"""Results of a run so far, collected from its events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Outcome = Finish | Error
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a sample has no result."""
+    """A sample without a result, and the reason."""
 
     request: str
     sample: int
@@ -25,10 +25,10 @@ class Failure:
 
 @dataclass(slots=True)
 class Row:
-    """A prompt, and for each of its samples the text so far and how it ended.
+    """A prompt, and the text so far and the outcome of each sample.
 
-    `is_partial` shows texts that are not what was asked for as well. `running` are the samples that have a
-    text and no end yet, `num_open` counts all without one.
+    `is_partial` says whether invalid texts are shown. `running` are the samples with text and without an
+    outcome, `num_open` is the number of samples without an outcome.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Row:
         return not self.num_open
 
     def add(self, event: Event) -> None:
-        """Take note of an event of one of the samples."""
+        """Add an event of one of the samples."""
         if isinstance(event, Token):
             self.texts[event.sample] += event.text
             self.running.add(event.sample)
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def ended(self) -> list[Outcome]:
-        """The outcomes that there are."""
+        """The outcomes so far."""
         return [outcome for outcome in self.outcomes if outcome is not None]
 
     @property
@@ -71,7 +71,7 @@ class Row:
         return [outcome for outcome in self.outcomes if isinstance(outcome, Finish)]
 
     def shown(self, sample: int) -> str | None:
-        """What a finished sample writes; None if its text is not to be taken for a result, or never began."""
+        """Return the output of a finished sample; None if it is not valid and hidden, or never began."""
         outcome = self.outcomes[sample]
         if isinstance(outcome, Finish) and outcome.reason == "interrupted" and not outcome.completion_tokens:
             return None
@@ -85,7 +85,7 @@ class Row:
 class Results:
     """The rows of a run, in the order of the prompts.
 
-    `is_partial` says whether texts of samples that failed are shown.
+    `is_partial` says whether texts of failed samples are shown.
     """
 
     def __init__(self, prompts: Sequence[str], num_samples: int, *, is_partial: bool = True) -> None:
@@ -96,11 +96,11 @@ class Results:
         self._by_id = {row.id: row for row in self.rows}
 
     def row(self, request: str) -> Row:
-        """The row of a request."""
+        """Return the row of a request."""
         return self._by_id[request]
 
     def add(self, event: Event) -> Row:
-        """Take note of an event; the row it belongs to."""
+        """Add an event; return its row."""
         row = self._by_id[event.request]
         row.add(event)
         return row
@@ -128,7 +128,7 @@ class Results:
 
 
 def failure(outcome: Outcome) -> Failure | None:
-    """Why a sample has no result; None if it has one."""
+    """Return why a sample has no result; None if it has one."""
     if isinstance(outcome, Error):
         return Failure(outcome.request, outcome.sample, outcome.type, outcome.message)
     if outcome.verdict is None or outcome.verdict.is_valid:
@@ -139,9 +139,9 @@ def failure(outcome: Outcome) -> Failure | None:
 
 
 def tokens_per_second(finishes: Sequence[Finish]) -> float | None:
-    """Decoding speed of samples that were submitted together.
+    """Return the decoding speed of samples submitted together, in tokens per second; None if too few tokens.
 
-    Tokens after the first of each, over the time from the first token of all to the last.
+    Counts the tokens after the first of each sample, over the time from the first token of all to the last.
     """
     tokens = sum(max(0, finish.completion_tokens - 1) for finish in finishes)
     if not tokens:

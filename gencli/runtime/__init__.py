@@ -1,1 +1,1 @@
-"""What a run is wired of: models, drafters, contrast models, grammars and the engine on them."""
+"""Construction of a run: models, drafters, contrast models, grammars, and the engine on them."""

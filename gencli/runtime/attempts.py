@@ -1,4 +1,4 @@
-"""Drawing again what is not valid: an engine's events, with the last attempt of each sample only."""
+"""Retries: sample again outputs that are not valid, and report the last attempt of each sample."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["RetryingEngine"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Draw:
-    """One sample of a request on its way: which attempt it is, and the seconds that went before."""
+class _Attempt:
+    """One attempt at a sample of a request, and the seconds that earlier attempts took."""
 
     request: Request
     structure: OutputSpec | None
     sample: int
-    attempt: int = 1
+    number: int = 1
     seconds: float = 0.0
 
     @property
     def is_last(self) -> bool:
-        """Whether no attempt may follow."""
-        return self.structure is None or self.attempt > self.structure.retries
+        """Whether no retry is left."""
+        return self.structure is None or self.number > self.structure.retries
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A request, and how many of its samples are open in their first draw."""
+class _Submitted:
+    """A request, and the number of its samples still in their first attempt."""
 
     request: Request
     structure: OutputSpec | None
@@ -42,78 +42,77 @@ class _Asked:
 
 
 class RetryingEngine:
-    """Runs requests and judges their texts; a sample that is not valid has `retries` more draws.
+    """Run requests, validate their texts, and retry invalid samples up to `retries` times.
 
-    Attempt k draws with derive(the sample's seed, k). What all attempts take together is held against
-    `max_time`.
+    Retry k uses the seed derive(seed of the sample, k). `max_time` limits the time of all attempts together.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._judges = PerSpec(OutputValidator)
-        self._asked: dict[str, _Asked] = {}  # by request, while samples of it are open in their first draw
-        self._draws: dict[tuple[str, int], _Draw] = {}  # the later draws, by the engine's names
+        self._validators = PerSpec(OutputValidator)
+        self._submitted: dict[str, _Submitted] = {}  # by request id, during first attempts
+        self._retries: dict[tuple[str, int], _Attempt] = {}  # by the engine's request id and sample
 
     def submit(self, request: Request, structure: OutputSpec | None = None) -> None:
-        """Queue a request, of whose texts this is asked."""
+        """Queue a request whose texts have to satisfy `structure`."""
         self._engine.submit(request)
-        self._asked[request.id] = _Asked(request, structure, request.n)
+        self._submitted[request.id] = _Submitted(request, structure, request.n)
 
     def run(self) -> Iterator[Event]:
-        """Events of all requests, under their own ids, each finish with its verdict.
+        """Yield the events of all requests, under their own ids, each finish with its verdict.
 
         More may be submitted between two events.
         """
         for event in self._engine.run():
-            yield from self._told(event)
+            yield from self._process(event)
 
     def end_waiting(self) -> Iterator[Event]:
-        """End what has not begun; what runs goes on."""
+        """End the requests that have not begun; running ones continue."""
         for event in self._engine.end_waiting():
-            yield from self._told(event)
+            yield from self._process(event)
 
-    def _told(self, event: Event) -> Iterator[Event]:
+    def _process(self, event: Event) -> Iterator[Event]:
         is_end = isinstance(event, Finish | Error)
-        draw = self._draw(event.request, event.sample, is_end=is_end)
-        if draw.attempt > 1:
-            event = replace(event, request=draw.request.id, sample=draw.sample)
+        attempt = self._attempt_of(event.request, event.sample, is_end=is_end)
+        if attempt.number > 1:
+            event = replace(event, request=attempt.request.id, sample=attempt.sample)
         if isinstance(event, Finish):
-            event = self._judges(draw.structure)(event)
+            event = self._validators(attempt.structure)(event)
             if event.verdict is not None:
-                event = replace(event, verdict=replace(event.verdict, attempts=draw.attempt))
-        if isinstance(event, Token | Reading) or not _may_differ(event) or not self._draw_again(event, draw):
+                event = replace(event, verdict=replace(event.verdict, attempts=attempt.number))
+        if isinstance(event, Token | Reading) or not _is_retryable(event) or not self._retry(event, attempt):
             yield event
 
-    def _draw(self, name: str, sample: int, *, is_end: bool) -> _Draw:
-        """The draw that an event of the engine belongs to; with its end it is forgotten."""
-        if (name, sample) in self._draws:
-            return self._draws.pop((name, sample)) if is_end else self._draws[name, sample]
-        asked = self._asked[name]
-        asked.num_open -= is_end
-        if not asked.num_open:
-            del self._asked[name]
-        return _Draw(asked.request, asked.structure, sample)
+    def _attempt_of(self, name: str, sample: int, *, is_end: bool) -> _Attempt:
+        """Return the attempt that an event of the engine belongs to; at its end, remove it."""
+        if (name, sample) in self._retries:
+            return self._retries.pop((name, sample)) if is_end else self._retries[name, sample]
+        submitted = self._submitted[name]
+        submitted.num_open -= is_end
+        if not submitted.num_open:
+            del self._submitted[name]
+        return _Attempt(submitted.request, submitted.structure, sample)
 
-    def _draw_again(self, end: Finish | Error, draw: _Draw) -> bool:
-        """Whether there is another attempt; it is queued then."""
-        if draw.is_last:
+    def _retry(self, end: Finish | Error, attempt: _Attempt) -> bool:
+        """Queue another attempt if one is left; return whether it was."""
+        if attempt.is_last:
             return False
-        request, limits, seconds = draw.request, draw.request.limits, draw.seconds
+        request, limits, seconds = attempt.request, attempt.request.limits, attempt.seconds
         if isinstance(end, Finish):
             seconds += end.timings.first_token + end.timings.decode
         if limits.max_time is not None:
             if seconds >= limits.max_time:
                 return False
             limits = replace(limits, max_time=limits.max_time - seconds)
-        name = f"{request.id}/{draw.sample}/{draw.attempt}"
-        seed = derive(derive(request.seed, draw.sample), draw.attempt)
+        name = f"{request.id}/{attempt.sample}/{attempt.number}"
+        seed = derive(derive(request.seed, attempt.sample), attempt.number)
         self._engine.submit(replace(request, id=name, seed=seed, n=1, limits=limits))
-        self._draws[name, 0] = replace(draw, attempt=draw.attempt + 1, seconds=seconds)
+        self._retries[name, 0] = replace(attempt, number=attempt.number + 1, seconds=seconds)
         return True
 
 
-def _may_differ(end: Finish | Error) -> bool:
-    """Whether there is no result, and another draw may have one."""
+def _is_retryable(end: Finish | Error) -> bool:
+    """Return whether the sample has no result, and a retry may have one."""
     if isinstance(end, Error):
         return end.type == "EmptySupport"
     return end.verdict is not None and not end.verdict.is_valid and end.reason != "interrupted"

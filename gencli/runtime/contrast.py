@@ -1,4 +1,4 @@
-"""The amateur of a run: a weaker model of the same vocabulary."""
+"""Load the contrast model of a run (the amateur): a weaker model with the same vocabulary."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["load_amateurs"]
 
 
 def load_amateurs(name: str, expert: Loaded, choice: ModelChoice) -> dict[str, ModelRunner]:
-    """The amateur by its name, or none; it is loaded as `choice` says of the expert.
+    """Return the amateur's runner by its name; {} for NO_AMATEUR.
 
-    Raises ModelError for a model that cannot be contrasted with the expert.
+    The amateur is loaded like the expert, as `choice` says. Raises ModelError for a model that cannot be
+    contrasted with it.
     """
     if name == NO_AMATEUR:
         return {}

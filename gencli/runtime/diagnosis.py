@@ -1,4 +1,4 @@
-"""What can be found out about the installation and the machine; each finding with a line of advice."""
+"""Findings about the installation and the machine, each with a line of advice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PACKAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `advice` says what to do about it, or what it means."""
+    """One finding. `advice` is what to do about it, or what it means."""
 
     area: str
     name: str
@@ -39,11 +39,11 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """All findings. What fails while it is looked at is a finding, too."""
+    """Yield all findings. An exception in one area is a finding, too."""
     for area, look in _AREAS.items():
         try:
             yield from look()
-        except Exception as error:  # whatever is broken here is what the user wants to know
+        except Exception as error:  # the user wants to know what is broken
             yield Finding(
                 area, "failed", f"{type(error).__name__}: {error}", "See the message.", is_good=False
             )
@@ -94,8 +94,8 @@ def _cpu_features() -> list[str]:
 
 def _caches() -> Iterator[Finding]:
     cache = hub_cache()
-    there = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
-    free = f"{shutil.disk_usage(there).free / 2**30:.0f} GiB free"
+    existing = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
+    free = f"{shutil.disk_usage(existing).free / 2**30:.0f} GiB free"
     if cache.is_dir():
         found = list(cached_models())
         partial = sum(one.is_partial for one in found)

@@ -1,4 +1,4 @@
-"""The drafters of a run, by the names that requests know them by."""
+"""Make the drafters of a run by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gencli.config.options.drafts import EARLY_EXIT, NO_DRAFTER
 from gencli.errors import ModelError, UsageError
 from gencli.models.base import ModelRunner
 from gencli.models.files.same_vocabulary import first_difference
-from gencli.models.side_stream import aside
+from gencli.models.side_stream import run_on_side_stream
 from gencli.models.spread import ONE_DEVICE
 from gencli.plugins.registry import PluginRegistry
 from gencli.runtime.models import Loaded, ModelChoice, load
@@ -31,7 +31,7 @@ from processors.registry import Registry
 
 __all__ = ["bare_drafter", "make_drafter", "model_drafter"]
 
-_FREE: dict[str, Callable[[], Drafter]] = {
+_BUILT_IN: dict[str, Callable[[], Drafter]] = {
     "ngram": NgramDrafter,
     "suffix": SuffixDrafter,
     "auto": lambda: AutoDrafter([SuffixDrafter(), NgramDrafter()]),
@@ -46,17 +46,16 @@ def make_drafter(
     registry: Registry | None = None,
     clock: Clock | None = None,
 ) -> Drafter:
-    """The drafters that cost nothing until they are asked, and the one that is named.
+    """Return a drafter with all built-in drafters, which cost nothing until used, and the named one.
 
-    A name is that of a drafter here or in a plugin of the registry, else that of a model. `choice` says how
-    the target was loaded; a draft model is loaded in the same way. Raises ModelError for a model that cannot
-    draft for the target.
+    `name` is a built-in drafter, a drafter plugin of the registry, or a model. A draft model is loaded like
+    the target, as `choice` says. Raises ModelError for a model that cannot draft for the target.
     """
     work = clock or work_clock(target.runner.spec.device)
-    made = [AdaptiveDrafter(make(), name=key, clock=work) for key, make in _FREE.items()]
-    if name not in _FREE and name != NO_DRAFTER:
+    made = [AdaptiveDrafter(make(), name=key, clock=work) for key, make in _BUILT_IN.items()]
+    if name not in _BUILT_IN and name != NO_DRAFTER:
         drafter, on = bare_drafter(name, target, choice, registry=registry), clock or time.perf_counter
-        # Those of plugins may wait for another process.
+        # Plugins are timed by wall clock, because they may wait for another process.
         if isinstance(drafter, ModelDrafter | TextModelDrafter):
             drafter, on = TailFirstDrafter(drafter), work
         made.append(AdaptiveDrafter(drafter, name=name, clock=on))
@@ -66,27 +65,30 @@ def make_drafter(
 def bare_drafter(
     name: str, target: Loaded, choice: ModelChoice, *, registry: Registry | None = None
 ) -> Drafter:
-    """The one that is named, which drafts as many tokens as it is asked for."""
-    if name in _FREE:
-        return _FREE[name]()
+    """Return the named drafter, without adaptive draft lengths."""
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]()
     plugin = registry.drafter(name) if isinstance(registry, PluginRegistry) else None
     return ForeignDrafter(plugin) if plugin else model_drafter(name, target, choice)
 
 
 def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
-    """A model as the drafter of another, or the target's own first layers (early-exit, early-exit:N)."""
+    """Return a drafter with a draft model, or with the target's first layers (early-exit, early-exit:N).
+
+    Raises UsageError for unsuitable options, ModelError for a model that cannot draft.
+    """
     if name.partition(":")[0] == EARLY_EXIT:
         if choice.spread.is_on:
             raise UsageError(f"--draft {name} does not go together with --tp or --device-map.")
         return ModelDrafter(_first_layers(name, target, choice.max_batch))
-    # With --tp the first process alone has an engine, and so a draft.
+    # With --tp only the first process has an engine, and so a draft model.
     draft = load(replace(choice, name=name, spread=ONE_DEVICE))
     if not draft.runner.spec.can_rollback:
         raise ModelError(
             f"{name} cannot draft: its layers keep a running state, so it cannot forget what is rejected.",
             hint="Draft with ngram, suffix or an attention model.",
         )
-    runner = aside(draft.runner)
+    runner = run_on_side_stream(draft.runner)
     found = first_difference(target.tokenizer, draft.tokenizer)
     if found is None:
         return ModelDrafter(runner)

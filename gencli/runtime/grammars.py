@@ -1,4 +1,4 @@
-"""From a plan to a compiled grammar: its variants compile side by side, and the best that is ready runs."""
+"""Compile the variants of a plan concurrently, and choose the best one that is ready in time."""
 
 from __future__ import annotations
 
@@ -22,18 +22,16 @@ from processors.grammar.compile.compiler import GrammarCompiler
 __all__ = ["Compiled", "Compiling", "compile_plan", "grammar_env", "make_compiler"]
 
 
-_HEAD_START = 1.0  # seconds for the first variant alone; most are ready by then
-_PATIENCE = (
-    0.2  # of the time, and at most so many seconds, in which a variant that is ready waits for a better one
-)
-_MOST_PATIENCE = 6.0
+_HEAD_START = 1.0  # seconds in which only the first variant compiles; most are ready by then
+# A ready variant waits for a better one during this share of the plan's seconds, and at most 6 s.
+_PATIENCE, _MOST_PATIENCE = 0.2, 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The variant that runs, the seconds that compiling took, and why others before it do not run.
+    """The chosen variant, the seconds of compiling, and why better variants were not chosen.
 
-    `warnings` are the back end's own.
+    `warnings` are those of the back end.
     """
 
     variant: Variant
@@ -43,16 +41,16 @@ class Compiled:
 
 
 def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:
-    """Compile the variants side by side. ConfigError with all reasons if none compiles.
+    """Compile the variants concurrently. Raises ConfigError with all reasons if none compiles.
 
-    The first one runs if it is ready within a fifth of the plan's seconds (at most 6 s); after that the best
-    one that is ready, and those that still compile are ended.
+    The first variant is chosen if it is ready within a fifth of the plan's seconds (at most 6 s), otherwise
+    the best one that is ready. Compiling of the others is stopped.
     """
     return _Race(plan, compiler).winner()
 
 
 class _Race:
-    """The variants of a plan that may still run, best first; `futures` are those of the first of them."""
+    """The variants that have not failed, best first; `_futures` are those of the first ones."""
 
     def __init__(self, plan: Plan, compiler: Compiler) -> None:
         self._compiler, self._seconds = compiler, plan.seconds
@@ -66,7 +64,7 @@ class _Race:
         while self._variants:
             if not self._futures and self._reasons and self._elapsed >= self._seconds:
                 self._reasons += [
-                    f"{one.constraint.backend}: no time was left for it." for one in self._variants
+                    f"{variant.constraint.backend}: no time was left for it." for variant in self._variants
                 ]
                 break
             if not self._futures:
@@ -76,7 +74,7 @@ class _Race:
             self._drop_failed()
             ready = next((n for n, future in enumerate(self._futures) if future.done()), None)
             if ready is not None and (ready == 0 or self._elapsed >= patience):
-                return self._taken(ready)
+                return self._choose(ready)
             if self._futures:
                 is_whole = len(self._futures) == len(self._variants)
                 self._wait(patience if ready is not None else math.inf if is_whole else _HEAD_START)
@@ -90,7 +88,7 @@ class _Race:
         return time.monotonic() - self._begin
 
     def _start(self, count: int) -> None:
-        """Let the first `count` variants compile."""
+        """Start compiling the first `count` variants."""
         for variant in self._variants[len(self._futures) : count]:
             left = max(0.0, self._seconds - self._elapsed)
             self._futures.append(self._compiler.start(variant.constraint, left))
@@ -105,12 +103,12 @@ class _Race:
                 self._reasons.append(f"{variant.constraint.backend}: {error}")
 
     def _wait(self, until: float) -> None:
-        """Until one more is done, or so many seconds after the begin."""
+        """Wait for one more future, at most until `until` seconds after the start."""
         open_ = [future for future in self._futures if not future.done()]
         timeout = None if math.isinf(until) else max(0.0, until - self._elapsed)
         wait(open_, timeout, return_when=FIRST_COMPLETED)
 
-    def _taken(self, index: int) -> Compiled:
+    def _choose(self, index: int) -> Compiled:
         seconds, variant = self._elapsed, self._variants[index]
         for one, future in zip(self._variants, self._futures, strict=False):
             if not future.done():
@@ -122,23 +120,23 @@ class _Race:
 
 
 def grammar_env(loaded: Loaded) -> Env:
-    """The vocabulary of a loaded model, as grammars are compiled for it."""
+    """Return the vocabulary of a loaded model, for compiling grammars."""
     spec, tokenizer = loaded.runner.spec, loaded.tokenizer
     return Env(spec.vocab_size, tokenizer, end_ids(spec.eos_ids, tokenizer, spec.vocab_size))
 
 
 def make_compiler(env: Env, timeout: float) -> GrammarCompiler:
-    """What compiles the grammars of a run, with the user's cache of grammars."""
+    """Return the grammar compiler of a run, with the user's grammar cache."""
     from platformdirs import user_cache_path
 
     return GrammarCompiler(env, timeout=timeout, cache_dir=Path(user_cache_path("gencli")) / "grammars")
 
 
 class Compiling:
-    """Compiles a run's grammar on a thread while the model loads.
+    """Compile a run's grammar on a thread while the model loads.
 
-    `begin` is told what the tokenizer and the model's configuration say of the vocabulary; what the
-    loaded model says decides. Where that is something else, the grammar is compiled anew.
+    `begin` uses the vocabulary of the tokenizer and the model's configuration. If the loaded model has
+    another one, `finish` compiles the grammar again.
     """
 
     def __init__(self, structure: OutputSpec | None, timeout: float) -> None:
@@ -147,7 +145,7 @@ class Compiling:
         self._found: Future[Compiled] | None = None
 
     def begin(self, tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
-        """Start compiling, if there is anything to compile."""
+        """Start compiling, if the run has a structure."""
         if self._structure is None:
             return
         self._compiler = make_compiler(Env(width, tokenizer, eos_ids), self._timeout)
@@ -156,7 +154,7 @@ class Compiling:
         thread.shutdown(wait=False)
 
     def finish(self, loaded: Loaded) -> tuple[GrammarCompiler, Compiled | None]:
-        """The compiler for the loaded model, and the run's grammar. ConfigError if there is none."""
+        """Return the compiler for the loaded model and the run's grammar. Raises ConfigError."""
         early, env = self._compiler, grammar_env(loaded)
         if early is None or (early.env.width, early.env.eos_ids) != (env.width, env.eos_ids):
             self._compiler, self._found = make_compiler(env, self._timeout), None
@@ -168,6 +166,6 @@ class Compiling:
         return self._compiler, compile_plan(self._structure.plan, self._compiler)
 
     def close(self) -> None:
-        """End what still runs for it."""
+        """Stop compiling."""
         if self._compiler is not None:
             self._compiler.close()

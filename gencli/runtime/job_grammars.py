@@ -1,4 +1,4 @@
-"""The grammars that the requests of an engine ask for, each compiled once."""
+"""The grammars of an engine's requests, each compiled once."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["Grammars"]
 
 
 class Grammars:
-    """Compiles a grammar when the first request asks for it. What does not compile fails all that do."""
+    """Compile a grammar at its first request. If that fails, all requests for the grammar fail."""
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         self._found = PerSpec(self._compile)
 
     def ready(self, job: Job) -> Job:
-        """The job, held inside its grammar if it has one. Raises ConfigError."""
+        """Return the job, constrained to its grammar if it has one. Raises ConfigError."""
         compiled = self.compiled(job)
         return job if compiled is None else job.on(compiled.variant.constraint)
 
     def compiled(self, job: Job) -> Compiled | None:
-        """The grammar of a job; None without a structure. Raises ConfigError."""
+        """Return the grammar of a job; None without a structure. Raises ConfigError."""
         found = self._found(job.structure)
         if isinstance(found, ConfigError):
             raise found

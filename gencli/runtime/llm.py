@@ -1,4 +1,4 @@
-"""A model from Python: load it once, generate with any options, whole or as a stream."""
+"""The Python interface: load a model once, generate whole or as a stream, with any options."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ _KEYS = frozenset(
 
 
 class LLM:
-    """A model that is loaded, and an engine on it.
+    """A loaded model and an engine on it.
 
         llm = LLM("tiny")
         for out in llm.generate(["Once", "Twice"], SamplingParams(temperature=0.7, max_tokens=64, seed=1)):
             print(out.text, out.finish_reason)
 
-    `options` are those of `gencli run` that are about the model: dtype, device, threads, max_batch, draft,
-    contrast, ... `plugins` name stages and drafters of your own, as in "path.py:Class". One thread uses an
-    LLM at a time. A model of the hub has to be here: `gencli models pull NAME` fetches it.
+    `options` are the model options of `gencli run`: dtype, device, threads, max_batch, draft, contrast, ...
+    `plugins` name your own stages and drafters, as in "path.py:Class". An LLM is not thread-safe. A model of
+    the hub must be in the local cache: `gencli models pull NAME` fetches it.
 
-    Raises UsageError for an option that does not exist or is out of bounds, ModelError for a model that
-    cannot be loaded.
+    Raises UsageError for an unknown option or a value out of bounds, ModelError for a model that cannot be
+    loaded.
     """
 
     def __init__(self, model: str = "tiny", *, plugins: Sequence[str] = (), **options: Any) -> None:
@@ -65,7 +65,7 @@ class LLM:
         self.settings = gather_layer(layer, registry=registry)
         if self.settings["threads"] is not None:
             torch.set_num_threads(self.settings["threads"])
-        # Any request may be guided, so there are lanes for companions; they take memory when they are used.
+        # Any request may use guidance, so each sample may have a second lane; an unused lane takes no memory.
         self._loaded = load(replace(model_choice(self.settings), companions=True))
         self._compiler = make_compiler(grammar_env(self._loaded), self.settings["grammar_timeout"])
         self._engine = make_engine(self._loaded, self.settings, self._compiler, registry=registry)
@@ -76,7 +76,7 @@ class LLM:
 
     @property
     def engine(self) -> Engine:
-        """The engine, for requests of your own: submit(Request), run()."""
+        """The engine, for your own requests: submit(Request), run()."""
         return self._engine
 
     @property
@@ -86,7 +86,7 @@ class LLM:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What there is to say of the requests so far: values that change nothing, limits, fallbacks."""
+        """Notices about the requests so far: values without effect, limits, fallbacks."""
         return (*self._notices, *self._engine.notices)
 
     @overload
@@ -96,17 +96,17 @@ class LLM:
     def generate(
         self, prompts: str | Sequence[str], params: _Params = None, **values: Any
     ) -> Completion | list[Completion]:
-        """The completions of the prompts, in their order; of one prompt its own.
+        """Return the completions of the prompts in order; one completion for a single prompt.
 
-        `params` are those of all prompts, or a sequence with one for each; `values` change them. A request
-        that is wrong raises UsageError or ProcessorsError, and nothing is generated. A sample that fails
-        later has its `error`, and the others go on.
+        `params` apply to all prompts, or are a sequence with one for each; `values` override fields. Raises
+        UsageError or ProcessorsError for an invalid request, before anything is generated. A sample that
+        fails later has its `error` set, and the others continue.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         jobs = self._ready(texts, params, values)
         ids = [encode_prompt(job, text, self.tokenizer) for job, text in zip(jobs, texts, strict=True)]
-        found = self._completions(texts, jobs, ids)
-        return found[0] if isinstance(prompts, str) else found
+        completions = self._completions(texts, jobs, ids)
+        return completions[0] if isinstance(prompts, str) else completions
 
     @overload
     def chat(self, messages: Sequence[_Message], params: _Params = None, **values: Any) -> Completion: ...
@@ -117,23 +117,24 @@ class LLM:
     def chat(
         self, messages: Sequence[Any], params: _Params = None, **values: Any
     ) -> Completion | list[Completion]:
-        """The answers to conversations, or to one: messages with `role` and `content` each.
+        """Return the answers to conversations in order, or to a single one.
 
-        They are put into the model's chat template; ModelError if it has none.
+        A conversation is a sequence of messages with `role` and `content`, rendered by the model's chat
+        template. Raises ModelError if it has none, otherwise as `generate`.
         """
         is_one = bool(messages) and isinstance(messages[0], Mapping)
-        several: list[Sequence[_Message]] = [messages] if is_one else list(messages)
-        jobs = self._ready([""] * len(several), params, values, is_chat=True)
-        texts = [self._rendered(one, job) for one, job in zip(several, jobs, strict=True)]
+        conversations: list[Sequence[_Message]] = [messages] if is_one else list(messages)
+        jobs = self._ready([""] * len(conversations), params, values, is_chat=True)
+        texts = [self._rendered(one, job) for one, job in zip(conversations, jobs, strict=True)]
         ids = [tuple(self.tokenizer.encode(text, special=False)) for text in texts]
-        found = self._completions(texts, jobs, ids)
-        return found[0] if is_one else found
+        completions = self._completions(texts, jobs, ids)
+        return completions[0] if is_one else completions
 
     def stream(self, prompts: str | Sequence[str], params: _Params = None, **values: Any) -> Iterator[Event]:
-        """The events of generating, as they come: Token, Reading, Finish and Error.
+        """Yield events while generating: Token, Reading, Finish and Error.
 
-        `event.request` is the number of the prompt, from "0" on, `event.sample` that of the sample. A stream
-        that is left early ends what it was generating; until then no other can begin.
+        `event.request` is the index of the prompt ("0", "1", ...), `event.sample` the index of the sample.
+        Closing the iterator early ends its requests. Only one stream may be open at a time (UsageError).
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         jobs = self._ready(texts, params, values)
@@ -141,7 +142,7 @@ class LLM:
         return self._events(jobs, ids)
 
     def close(self) -> None:
-        """End the threads and processes that compile grammars."""
+        """Stop the threads and processes that compile grammars."""
         self._compiler.close()
 
     def __enter__(self) -> Self:
@@ -155,15 +156,15 @@ class LLM:
     def _ready(
         self, texts: Sequence[str], params: _Params, values: Mapping[str, Any], *, is_chat: bool = False
     ) -> list[Job]:
-        """The job of each prompt, with its grammar compiled."""
+        """Return the job of each prompt, with its grammar compiled."""
         is_one = params is None or isinstance(params, SamplingParams)
         each: list[Any] = [params] * len(texts) if is_one else list(params or ())
         if len(each) != len(texts):
             raise UsageError(
                 f"There are {len(each)} SamplingParams for {len(texts)} prompts. Give one, or one for each."
             )
-        changed = [(one or SamplingParams()).replaced(**values) for one in each]
-        jobs = [self._jobs.job(one, is_chat=is_chat) for one in changed]
+        changed = [(own or SamplingParams()).replaced(**values) for own in each]
+        jobs = [self._jobs.job(own, is_chat=is_chat) for own in changed]
         for job, text in zip(jobs, texts, strict=True):
             self._notices |= dict.fromkeys(notices(job, [text]))
         return [self._grammars.ready(job) for job in jobs]
@@ -177,15 +178,15 @@ class LLM:
     def _completions(
         self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]
     ) -> list[Completion]:
-        found: list[list[Finish | Error]] = [[] for _ in texts]
+        ends: list[list[Finish | Error]] = [[] for _ in texts]
         for event in self._events(jobs, ids):
             if isinstance(event, Finish | Error):
-                found[int(event.request)].append(event)
-        ends = (sorted(one, key=lambda end: end.sample) for one in found)
-        return [Completion.of(text, one) for text, one in zip(texts, ends, strict=True)]
+                ends[int(event.request)].append(event)
+        ordered = (sorted(samples, key=lambda end: end.sample) for samples in ends)
+        return [Completion.of(text, samples) for text, samples in zip(texts, ordered, strict=True)]
 
     def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> Iterator[Event]:
-        """Submit the requests, and tell their events under the prompts' numbers."""
+        """Submit the requests, and yield their events with prompt indices as request ids."""
         if self._is_busy:
             raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
         self._is_busy, is_whole, first = True, False, self._num_requests
@@ -204,8 +205,8 @@ class LLM:
             self._is_busy = False
 
     def _drain(self) -> None:
-        """End all that was submitted."""
-        with suppress(Exception):  # the error that led here is the one to be seen
+        """Interrupt all requests, and discard their events."""
+        with suppress(Exception):  # the original error is raised instead
             self._engine.interrupt()
             for _ in self._attempts.run():
                 pass

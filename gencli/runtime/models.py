@@ -1,4 +1,4 @@
-"""From the name of a model to its runner and tokenizer."""
+"""Load the runner and the tokenizer of a model by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Loaded", "ModelChoice", "load", "load_tokenizer"]
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Which model, and how it is to be loaded; `companions` says that samples may need a second lane."""
+    """Name and load options of a model; with `companions` samples may need a second KV lane."""
 
     name: str = "tiny"
     dtype: str = "auto"
@@ -34,13 +34,13 @@ class ModelChoice:
 
     @property
     def max_lanes(self) -> int:
-        """The number of lanes that samples and their companions need."""
+        """The number of KV lanes of all samples and their unconditional sequences."""
         return self.max_batch * (2 if self.companions else 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model that is ready to run."""
+    """A loaded model and its tokenizer."""
 
     runner: ModelRunner
     tokenizer: Tokenizer
@@ -51,8 +51,8 @@ def load(
 ) -> Loaded:
     """Load a bundled model, a folder, or a hub name from the local cache.
 
-    `on_bytes` is called with the bytes of weights that are loaded and all bytes, `on_tokenizer` once,
-    before the weights are read.
+    `on_bytes` is called with the loaded and the total bytes of weights, `on_tokenizer` once, before the
+    weights are read. Raises UsageError or ModelError.
     """
     choice.spread.check(choice.device)
     if choice.name == "fake":
@@ -61,7 +61,7 @@ def load(
     from gencli.models.hf import HFRunner
     from gencli.text.tokenizer import HFTokenizer
 
-    # Weights take the longest, so what is wrong with the folder or the tokenizer is said before.
+    # Faults of the folder and the tokenizer are found before the weights are read, which takes longest.
     folder = _checked(choice)
     tokenizer = HFTokenizer.load(folder, trust_remote_code=choice.trust_remote_code)
     if on_tokenizer is not None:
@@ -75,18 +75,18 @@ def load(
         spread=choice.spread,
         on_bytes=on_bytes,
     )
-    return Loaded(_led(runner) if choice.spread.tp is not None else runner, tokenizer)
+    return Loaded(_with_leader(runner) if choice.spread.tp is not None else runner, tokenizer)
 
 
-def _led(runner: ModelRunner) -> ModelRunner:
-    """In the first of several processes: the runner that tells the others what to do."""
+def _with_leader(runner: ModelRunner) -> ModelRunner:
+    """Return the runner, in the first of several processes as their leader."""
     from gencli.models.parallel import Leader
 
     return runner if rank() else Leader(runner)
 
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Tokenizer:
-    """The tokenizer of a model that is named as for `load`; the weights need not be there."""
+    """Return the tokenizer of a model named as for `load`; the weights may be absent."""
     from gencli.text.tokenizer import ByteTokenizer, HFTokenizer
 
     if name == "fake":

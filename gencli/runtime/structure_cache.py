@@ -1,4 +1,4 @@
-"""What is made once for each structure, as rows of a batch share them."""
+"""Cache of values made from output structures, which the rows of a batch share."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from gencli.config.structure import OutputSpec
 __all__ = ["PerSpec"]
 
 T = TypeVar("T")
-_MOST = 1024  # that are remembered
+_MAX_ENTRIES = 1024
 
 
 class PerSpec(Generic[T]):
-    """Calls `make` once for a structure, as long as it is one of the last that were asked for."""
+    """Least-recently-used cache of `make` by structure."""
 
     def __init__(self, make: Callable[[OutputSpec | None], T]) -> None:
         self._make = make
-        # By identity: a structure holds schemas, which have no hash. What is held keeps its identity.
+        # Keyed by identity, as schemas have no hash. The entry holds the structure, so its id is not reused.
         self._made: OrderedDict[int, tuple[OutputSpec | None, T]] = OrderedDict()
 
     def __call__(self, structure: OutputSpec | None) -> T:
-        """What was made for the structure."""
+        """Return the value for the structure."""
         key = id(structure)
         if key not in self._made:
             self._made[key] = structure, self._make(structure)
         self._made.move_to_end(key)
-        if len(self._made) > _MOST:
+        if len(self._made) > _MAX_ENTRIES:
             self._made.popitem(last=False)
         return self._made[key][1]

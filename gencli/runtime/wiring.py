@@ -1,4 +1,4 @@
-"""The engine of a run: on a loaded model, with the drafters and the contrast model that settings name."""
+"""Make the engine of a run from a loaded model and its settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["make_engine", "model_choice"]
 
 
 def model_choice(settings: Settings) -> ModelChoice:
-    """Which model the settings name, and how it is to be loaded."""
+    """Return the model and its load options from the settings."""
     return ModelChoice(
         name=settings["model"],
         dtype=settings["dtype"],
@@ -40,10 +40,10 @@ def make_engine(
     drafter: Drafter | None = None,
     amateurs: Mapping[str, ModelRunner] | None = None,
 ) -> ChoosingEngine:
-    """An engine on the model; `max_batch` overrules the settings'.
+    """Return an engine on the model; `max_batch` overrides that of the settings.
 
-    Drafter and contrast models are loaded as the settings say, if none are given. Raises ModelError for a
-    model that cannot draft for the loaded one, or be contrasted with it.
+    Drafter and contrast models are loaded as the settings say, unless given. Raises ModelError for a model
+    that cannot draft for the loaded one, or be contrasted with it.
     """
     choice = model_choice(settings)
     if drafter is None:

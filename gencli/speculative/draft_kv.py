@@ -53,7 +53,7 @@ class DraftLanes:
 
     Before drafting, a lane is truncated to its common prefix with the text and fed the accepted tokens.
     Prompts are prefilled in chunks, one per step, after the drafts of other slots: on a GPU the target need
-    not wait for them (see AsideRunner). Where `drafts_decide`, the whole prompt is prefilled before drafting.
+    not wait for them (see SideStreamRunner). Where `drafts_decide`, the whole prompt is prefilled before it.
     Samples of one request copy the lane of the prompt.
     """
 
@@ -80,7 +80,7 @@ class DraftLanes:
         for slot in self._lanes:
             self._runner.release(slot)
         self._lanes.clear()
-        self._runner.trim()
+        self._runner.free_cache()
 
     def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
         """Return the asks that can draft now: their lanes lack at least one and at most 64 tokens."""
@@ -121,7 +121,7 @@ class DraftLanes:
         num_confirmed = min(lane.num_confirmed, limit)
         same = num_confirmed + shared_length(lane.tokens[num_confirmed:limit], [*text[num_confirmed:limit]])
         if same < len(lane.tokens):
-            self._runner.keep(ask.slot, same)
+            self._runner.truncate(ask.slot, same)
             del lane.tokens[same:]
         lane.num_confirmed, lane.is_fresh = same, lane.is_fresh and not same
         return max(text[same:]) < self.spec.vocab_size

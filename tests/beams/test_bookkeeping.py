@@ -5,12 +5,10 @@ import math
 import pytest
 import torch
 
-from gencli.beams.candidates import Candidate, log_probabilities, ranked
-from gencli.beams.finished import FinishedList
-from gencli.beams.places import arrange
-from gencli.beams.results import chosen_events
-from gencli.beams.score import best_reachable, length_score, rounded
-from gencli.beams.search import Child, Search
+from gencli.beams.candidates import Candidate, log_probabilities, rank
+from gencli.beams.results import best_reachable, chosen_events, length_score, rounded
+from gencli.beams.search import Child, FinishedList, Search
+from gencli.beams.slots import assign_slots
 from gencli.core.events import Finish, Timings, Token
 from gencli.engine.sequence import Sequence
 from gencli.text.stream import StopRules, TextStream
@@ -66,7 +64,7 @@ def test_what_lies_below_four_digits_decides_nothing():
 
 def test_candidates_come_in_order_and_none_is_masked():
     logprobs = torch.tensor([[-1.0, -torch.inf, -3.0], [-0.5, -4.0, -torch.inf]], dtype=torch.float64)
-    (candidates,) = ranked(logprobs, [[-1.0, -2.0]], [2])
+    (candidates,) = rank(logprobs, [[-1.0, -2.0]], [2])
     found = list(candidates)
     assert found == [
         Candidate(0, 0, -2.0),
@@ -76,10 +74,10 @@ def test_candidates_come_in_order_and_none_is_masked():
     ]
 
 
-@pytest.mark.parametrize("at_first", [1, 7, 30, 200])
-def test_how_many_are_looked_up_at_first_changes_nothing(at_first):
+@pytest.mark.parametrize("num_top", [1, 7, 30, 200])
+def test_how_many_are_transferred_at_once_changes_nothing(num_top):
     logprobs = torch.randn(4, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    few, all_of_them = (ranked(logprobs, [[0.0, -1.0, -2.0, -3.0]], [count])[0] for count in (at_first, 80))
+    few, all_of_them = (rank(logprobs, [[0.0, -1.0, -2.0, -3.0]], [count])[0] for count in (num_top, 80))
     found = list(few)
     assert found == list(all_of_them)
     assert len({(one.beam, one.token) for one in found}) == 80
@@ -89,9 +87,9 @@ def test_a_search_ranks_the_same_beside_others_and_names_its_own_faulty_beams():
     logprobs = torch.randn(6, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     logprobs[2, 3], logprobs[5] = math.nan, -math.inf
     sums, sizes = [[-1.0, -2.0], [-3.0, -1.0, 0.0], [-5.0]], (0, 2, 5, 6)
-    together = ranked(logprobs, sums, [2, 6, 4])
+    together = rank(logprobs, sums, [2, 6, 4])
     for i, found in enumerate(together):
-        (alone,) = ranked(logprobs[sizes[i] : sizes[i + 1]], [sums[i]], [5])
+        (alone,) = rank(logprobs[sizes[i] : sizes[i + 1]], [sums[i]], [5])
         assert (found.faulty, found.is_empty) == (alone.faulty, alone.is_empty)
         assert found.faulty or list(found) == list(alone)
     assert [found.faulty for found in together] == [(), (0,), ()]
@@ -117,7 +115,7 @@ def test_a_row_where_nothing_is_allowed_has_no_candidate():
     ],
 )
 def test_children_take_their_parents_slot_or_one_that_is_free(parents, placed):
-    assert arrange(parents, (4, 5, 6)) == placed
+    assert assign_slots(parents, (4, 5, 6)) == placed
 
 
 def test_with_the_last_token_no_more_candidates_are_tried_than_texts_are_kept():

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gencli.beams.engine import ChoosingEngine
-from gencli.beams.score import rounded
+from gencli.beams.results import rounded
 from gencli.core.events import Finish, Token
 from gencli.core.request import Beams, Limits, Request
 from gencli.models.hf import HFRunner

@@ -41,8 +41,8 @@ class Remembering(FakeRunner):
                 row += 1
         return logits
 
-    def keep(self, lane, length):
-        super().keep(lane, length)
+    def truncate(self, lane, length):
+        super().truncate(lane, length)
         self.lanes.setdefault(lane, [])[length:] = []
 
     def fork(self, source, target):

@@ -17,7 +17,7 @@ class Sudden(FakeRunner):
 
     def __init__(self, *steps):
         super().__init__()
-        self.steps, self.count, self.trims = steps, 0, 0
+        self.steps, self.count, self.num_frees = steps, 0, 0
 
     def forward(self, plan):
         self.count += 1
@@ -25,8 +25,8 @@ class Sudden(FakeRunner):
             raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return super().forward(plan)
 
-    def trim(self):
-        self.trims += 1
+    def free_cache(self):
+        self.num_frees += 1
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8])
@@ -41,7 +41,7 @@ def test_texts_stay_where_fewer_lanes_fit(lanes):
 def test_texts_stay_wherever_the_memory_ends(steps):
     runner = Sudden(*steps)
     assert texts(REQUESTS, runner=runner, max_batch=8) == texts(REQUESTS)
-    assert runner.trims == len(steps)
+    assert runner.num_frees == len(steps)
 
 
 @pytest.mark.parametrize("n", [1, 3])

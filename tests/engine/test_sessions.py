@@ -39,10 +39,10 @@ class Onward(Watched):
     def spec(self):
         return replace(super().spec, can_rollback=False)
 
-    def keep(self, lane, length):
+    def truncate(self, lane, length):
         if length < self.length(lane):
             raise ModelError("Cannot forget.")
-        super().keep(lane, length)
+        super().truncate(lane, length)
 
 
 def only(ends):

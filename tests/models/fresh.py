@@ -33,7 +33,7 @@ class FreshRunner:
                 rows.append(self._model(input_ids=ids, use_cache=False).logits[0, -1:])
         return torch.cat(rows) if rows else torch.empty(0, self.spec.vocab_size)
 
-    def keep(self, lane: int, length: int) -> None:
+    def truncate(self, lane: int, length: int) -> None:
         del self._lanes[lane][length:]
 
     def fork(self, source: int, target: int) -> None:
@@ -42,5 +42,5 @@ class FreshRunner:
     def release(self, lane: int) -> None:
         self._lanes.pop(lane, None)
 
-    def trim(self) -> None:
+    def free_cache(self) -> None:
         pass

@@ -70,7 +70,7 @@ def decode_with_drafts(
             job.text += chosen[: accepted + 1]
             job.held += accepted + 1
             job.pending = [chosen[accepted]]
-            runner.keep(job.lane, job.held)
+            runner.truncate(job.lane, job.held)
         step += 1
     return [job.text[:count] for job in jobs]
 
@@ -89,7 +89,7 @@ def after_rollback(
     drafts = [(*text[:num_kept], *((token + 1) % vocab for token in text[num_kept:4])) for text in texts]
     runner.forward(StepPlan(tuple(Feed(lane, starts[lane], drafts[lane], 4) for lane in lanes)))
     for lane in lanes:
-        runner.keep(lane, starts[lane] + num_kept)
+        runner.truncate(lane, starts[lane] + num_kept)
     rest = [tuple(text[num_kept : num_kept + 7]) for text in texts]
     again = [Feed(lane, starts[lane] + num_kept, rest[lane], 7) for lane in lanes]
     whole = [Feed(lane, 0, (*prompts[lane], *texts[lane][: num_kept + 7]), 7) for lane in lanes]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gencli.core.step import Feed
-from gencli.models.kv.padded import fill_gaps, make_block, room_for, split_feeds
+from gencli.models.kv.padded import fill_gaps, make_padded_batch, room_for, split_feeds
 
 CPU = torch.device("cpu")
 
@@ -36,15 +36,15 @@ def test_feeds_share_a_pass_while_pads_are_few(lengths: list[int], passes: list[
 
 def test_short_feeds_are_padded_on_the_left() -> None:
     feeds = (Feed(2, 0, (7, 8, 9)), Feed(5, 40, (6,)))
-    block = make_block(feeds, CPU, room=room_for(feeds))
-    assert block.ids.tolist() == [[7, 8, 9], [0, 0, 6]]
-    assert block.positions.tolist() == [[0, 1, 2], [38, 39, 40]]
-    assert (block.start, block.kv_length, block.room) == (None, 41, (6, 41))
-    assert isinstance(block.lanes, torch.Tensor)
-    assert block.target is not None
-    assert [part.tolist() for part in block.target] == [[2, 2, 2, 5], [0, 1, 2, 40]]
-    assert block.source is not None
-    assert [part.tolist() for part in block.source] == [[0, 0, 0, 1], [0, 1, 2, 2]]
+    batch = make_padded_batch(feeds, CPU, room=room_for(feeds))
+    assert batch.ids.tolist() == [[7, 8, 9], [0, 0, 6]]
+    assert batch.positions.tolist() == [[0, 1, 2], [38, 39, 40]]
+    assert (batch.start, batch.kv_length, batch.room) == (None, 41, (6, 41))
+    assert isinstance(batch.lanes, torch.Tensor)
+    assert batch.target is not None
+    assert [part.tolist() for part in batch.target] == [[2, 2, 2, 5], [0, 1, 2, 40]]
+    assert batch.source is not None
+    assert [part.tolist() for part in batch.source] == [[0, 0, 0, 1], [0, 1, 2, 2]]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_few_idle_lanes_between_others_become_rows_of_pads(lanes: list[int], fil
     rows = fill_gaps(feeds, pad_budget=16)
     assert [row.lane for row in rows] == filled
     assert [row for row in rows if row.tokens] == list(feeds)
-    assert make_block(rows, CPU, room=room_for(feeds)).wanted == 1
+    assert make_padded_batch(rows, CPU, room=room_for(feeds)).wanted == 1
 
 
 def test_an_idle_lane_is_not_worth_a_long_row_of_pads() -> None:
@@ -72,10 +72,10 @@ def test_an_idle_lane_is_not_worth_a_long_row_of_pads() -> None:
 
 def test_positions_of_pads_are_never_negative() -> None:
     feeds = (feed(0, 5), feed(1, 2))
-    assert make_block(feeds, CPU, room=room_for(feeds)).positions[1].tolist() == [0, 0, 0, 0, 1]
+    assert make_padded_batch(feeds, CPU, room=room_for(feeds)).positions[1].tolist() == [0, 0, 0, 0, 1]
 
 
 def test_neighbours_of_equal_length_are_one_rectangle() -> None:
     feeds = (feed(3, 1, start=9), feed(4, 1, start=9))
-    block = make_block(feeds, CPU, room=room_for(feeds))
-    assert (block.lanes, block.start, block.target, block.source) == (slice(3, 5), 9, None, None)
+    batch = make_padded_batch(feeds, CPU, room=room_for(feeds))
+    assert (batch.lanes, batch.start, batch.target, batch.source) == (slice(3, 5), 9, None, None)

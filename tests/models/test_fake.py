@@ -48,7 +48,7 @@ def test_logits_are_the_callers_to_edit() -> None:
 def test_lengths_follow_feed_keep_fork_and_release() -> None:
     runner = FakeRunner()
     feed(runner, Feed(0, 0, (1, 2, 3, 4), 0))
-    runner.keep(0, 2)
+    runner.truncate(0, 2)
     runner.fork(0, 5)
     feed(runner, Feed(5, 2, (9,)))
     runner.release(0)
@@ -78,7 +78,7 @@ def test_a_plan_that_breaks_the_contract_is_refused(feeds: tuple[Feed, ...], mes
 def test_lane_calls_that_break_the_contract_are_refused() -> None:
     runner = FakeRunner(max_lanes=2)
     with pytest.raises(ContractError, match="cannot keep 1"):
-        runner.keep(0, 1)
+        runner.truncate(0, 1)
     with pytest.raises(ContractError, match="onto itself"):
         runner.fork(1, 1)
     with pytest.raises(ContractError, match=r"not one of 0\.\.1"):

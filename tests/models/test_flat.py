@@ -10,7 +10,7 @@ import transformers as hf
 
 from gencli.core.step import Feed, StepPlan
 from gencli.models.hf import HFRunner
-from gencli.models.kv.flat import FLAT_MODELS, make_flat
+from gencli.models.kv.flat import FLAT_MODELS, make_packed_batch
 from gencli.models.kv.padded import room_for
 from tests.models.tiny_models import CONFIGS, VOCAB, base
 
@@ -64,22 +64,22 @@ def test_a_row_without_wanted_logits_gives_none() -> None:
 
 def test_feeds_stand_by_width_and_lane() -> None:
     feeds = (Feed(0, 4, (1,)), Feed(1, 0, (7, 8, 9), 2), Feed(3, 2, (5,)))
-    block = make_flat(feeds, CPU, room=room_for(feeds), pad_budget=16)
-    assert [feed.lane for feed in block.feeds] == [1, 0, 3]
-    assert block.ids.tolist() == [[7, 8, 9, 1, 5]]
-    assert block.positions.tolist() == [[0, 1, 2, 4, 2]]
-    assert isinstance(block.wanted, torch.Tensor)
-    assert block.wanted.tolist() == [1, 2, 3, 4]
-    assert block.target is not None
-    assert [part.tolist() for part in block.target] == [[1, 1, 1, 0, 3], [0, 1, 2, 4, 2]]
+    batch = make_packed_batch(feeds, CPU, room=room_for(feeds), pad_budget=16)
+    assert [feed.lane for feed in batch.feeds] == [1, 0, 3]
+    assert batch.ids.tolist() == [[7, 8, 9, 1, 5]]
+    assert batch.positions.tolist() == [[0, 1, 2, 4, 2]]
+    assert isinstance(batch.wanted, torch.Tensor)
+    assert batch.wanted.tolist() == [1, 2, 3, 4]
+    assert batch.target is not None
+    assert [part.tolist() for part in batch.target] == [[1, 1, 1, 0, 3], [0, 1, 2, 4, 2]]
 
 
-def test_lanes_of_a_part_are_neighbours_or_filled_up_or_copied() -> None:
+def test_lanes_of_a_split_are_neighbours_or_filled_up_or_copied() -> None:
     def lanes(*numbers: int) -> tuple[Any, Any]:
         feeds = (Feed(9, 0, (1, 2)), *(Feed(lane, 0, (1,)) for lane in numbers))
-        part = make_flat(feeds, CPU, room=room_for(feeds), pad_budget=16).parts[1]
-        kept = None if part.kept is None else part.kept.tolist()
-        return part.lanes if isinstance(part.lanes, slice) else part.lanes.tolist(), kept
+        split = make_packed_batch(feeds, CPU, room=room_for(feeds), pad_budget=16).query_splits[1]
+        kept = None if split.kept is None else split.kept.tolist()
+        return split.lanes if isinstance(split.lanes, slice) else split.lanes.tolist(), kept
 
     assert lanes(3, 4, 5) == (slice(3, 6), None)
     assert lanes(3, 5) == (slice(3, 6), [0, 2])

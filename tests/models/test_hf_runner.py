@@ -74,9 +74,9 @@ def test_contract_and_context_are_enforced(runner: HFRunner) -> None:
 
 def test_keeping_all_of_a_lane_always_works(runner: HFRunner) -> None:
     feed(runner, Feed(0, 0, (1, 2, 3)))
-    runner.keep(0, 3)
+    runner.truncate(0, 3)
     with pytest.raises(ContractError, match="cannot keep 4"):
-        runner.keep(0, 4)
+        runner.truncate(0, 4)
     assert feed(runner, Feed(0, 3, (4,))).shape == (1, VOCAB)
 
 
@@ -108,7 +108,7 @@ def test_infinities_do_not_outlive_their_request(way: str) -> None:
     feed(runner, Feed(1, 0, (1,)))
     start, rest = 0, (1, 2, 3)
     if way == "rejected draft":
-        runner.keep(0, 0)
+        runner.truncate(0, 0)
     if way == "forked over":
         runner.fork(1, 0)
         start, rest = 1, (2, 3)

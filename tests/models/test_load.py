@@ -224,12 +224,12 @@ def test_the_bytes_of_weights_are_told_while_they_load(saved: Path) -> None:
 
 
 def test_weights_that_are_made_of_others_share_the_bytes_left() -> None:
-    from gencli.models.watch import _told
+    from gencli.models.watch import _counted
 
     told: list[tuple[int, int]] = []
     stored = {"a": 10, "b.0": 4, "b.1": 4, "c": 2}
     weights = {"a": 1, "b": 2, "c": 3}.items()
-    assert list(_told(weights, stored, lambda done, total: told.append((done, total)))) == list(weights)
+    assert list(_counted(weights, stored, lambda done, total: told.append((done, total)))) == list(weights)
     assert told == [(0, 20), (10, 20), (18, 20), (20, 20)]
 
 

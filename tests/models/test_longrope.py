@@ -82,7 +82,7 @@ def test_what_is_forked_and_shortened_may_have_been_read_with_other_factors(
     for one in (runner, fresh):
         one.forward(StepPlan((Feed(0, 0, tuple(PROMPTS[5][:held]), 0),)))
         one.fork(0, 2)
-        one.keep(2, kept)
+        one.truncate(2, kept)
         feeds = (Feed(0, held, (1, 2, 3), 3), Feed(2, kept, (4, 5, 6), 3))
         rows += [one.forward(StepPlan(feeds)), one.forward(StepPlan((Feed(2, kept + 3, (7,)),)))]
     torch.testing.assert_close(rows[0], rows[2], atol=1e-4, rtol=0)

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from gencli.models.fake import FakeRunner
-from gencli.models.side_stream import AsideRunner, aside
+from gencli.models.side_stream import SideStreamRunner, run_on_side_stream
 from gencli.speculative.draft_model import ModelDrafter
 from tests.engine.harness import request
 from tests.speculative.cases import WIDTH, drafting, outcomes
@@ -24,9 +24,9 @@ class Noted(FakeRunner):
         self._note("choose" if plan.num_rows else "read")
         return super().forward(plan)
 
-    def keep(self, lane, length):
-        self._note("keep")
-        super().keep(lane, length)
+    def truncate(self, lane, length):
+        self._note("truncate")
+        super().truncate(lane, length)
 
     def fork(self, source, target):
         self._note("fork")
@@ -36,9 +36,9 @@ class Noted(FakeRunner):
         self._note("release")
         super().release(lane)
 
-    def trim(self):
-        self._note("trim")
-        super().trim()
+    def free_cache(self):
+        self._note("free_cache")
+        super().free_cache()
 
 
 class NotedQueue:
@@ -53,9 +53,9 @@ class NotedQueue:
         yield
         self.notes.append(("queue", "end"))
 
-    def hand_over(self, result):
+    def publish(self, result):
         assert len(result)
-        self.notes.append(("queue", "hand over"))
+        self.notes.append(("queue", "publish"))
 
 
 def run():
@@ -63,7 +63,7 @@ def run():
     notes = []
     long = request("a long text " * 60, key="long", chain="ignore_eos=true", n=3)
     requests = drafting([request("abc", key="short", chain="ignore_eos=true"), long], "", 4)
-    drafter = ModelDrafter(AsideRunner(Noted("draft", notes), NotedQueue(notes)))
+    drafter = ModelDrafter(SideStreamRunner(Noted("draft", notes), NotedQueue(notes)))
     found, stood = outcomes(requests, drafter=drafter, runner=Noted("target", notes), max_batch=4)
     assert stood
     assert found == outcomes(requests, runner=FakeRunner(WIDTH, context=4096), max_batch=4)[0]
@@ -81,26 +81,26 @@ def test_all_work_on_the_lanes_of_the_draft_is_in_its_queue():
             seen.add(what)
         else:
             assert not is_open, what
-    assert seen == {"choose", "read", "keep", "fork", "release", "trim"}
+    assert seen == {"choose", "read", "truncate", "fork", "release", "free_cache"}
 
 
-def test_logits_are_handed_over_and_what_is_read_is_not():
+def test_logits_are_published_and_prompts_are_not():
     notes = run()
 
     def behind(what):
         """The calls after the stream section in which the draft model did this."""
         return {after for note, after in zip(notes, notes[2:], strict=False) if note == ("draft", what)}
 
-    assert behind("choose") == {("queue", "hand over")}
-    assert ("queue", "hand over") not in behind("read")
+    assert behind("choose") == {("queue", "publish")}
+    assert ("queue", "publish") not in behind("read")
 
 
 def test_the_target_computes_next_after_the_draft_has_read():
     notes = [note for note in run() if note[0] != "queue"]
     behind = {after for note, after in pairwise(notes) if note == ("draft", "read")}
-    assert behind <= {("target", "choose"), ("target", "read"), ("target", "fork"), ("target", "keep")}
+    assert behind <= {("target", "choose"), ("target", "read"), ("target", "fork"), ("target", "truncate")}
 
 
-def test_a_device_without_queues_has_none():
+def test_a_device_without_streams_keeps_the_runner():
     runner = FakeRunner()
-    assert aside(runner) is runner
+    assert run_on_side_stream(runner) is runner

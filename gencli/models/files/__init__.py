@@ -1,1 +1,1 @@
-"""Model folders: found, read, checked and identified, before weights are loaded."""
+"""Model folders: locate, read, check and identify them before weights are loaded."""

@@ -1,4 +1,4 @@
-"""Names that a user gives to models: `aliases.json` in the user's configuration folder."""
+"""User-defined model names: `aliases.json` in the user's configuration folder."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from gencli.hub.names import read_hub_name
 __all__ = ["add_alias", "alias_file", "read_aliases", "remove_alias"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_MOST = 2**20  # bytes of the file
+_MAX_BYTES = 2**20  # of the file
 
 
 def alias_file() -> Path:
-    """Where the aliases are kept."""
+    """Return the path of the alias file."""
     from platformdirs import user_config_path
 
     return user_config_path("gencli") / "aliases.json"
 
 
 def read_aliases() -> dict[str, str]:
-    """Targets by alias. Raises ConfigError for a file that does not hold them."""
+    """Return the target of each alias. Raises ConfigError for a malformed file."""
     path = alias_file()
     if not path.is_file():
         return {}
     try:
-        found: Any = json.loads(read_file(path, _MOST))
+        found: Any = json.loads(read_file(path, _MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(target, str) for target in found.values()):
@@ -44,9 +44,9 @@ def read_aliases() -> dict[str, str]:
 
 
 def add_alias(name: str, target: str, bundled: tuple[str, ...]) -> str:
-    """Let a name stand for a hub name or a folder, and return which. `bundled` names stay what they are.
+    """Add an alias for a hub name or a folder; return the target. `bundled` names cannot be redefined.
 
-    Raises UsageError for a name that means something else, and for a target that is no model's name.
+    Raises UsageError for a name that is already in use, and for a target that is no model name.
     """
     aliases = read_aliases()
     if not _NAME.fullmatch(name):
@@ -57,8 +57,8 @@ def add_alias(name: str, target: str, bundled: tuple[str, ...]) -> str:
         raise UsageError(f"{target} comes with gencli and needs no other name.")
     if target in aliases:
         raise UsageError(f"{target} is itself an alias.", hint=f"Give what it stands for: {aliases[target]}")
-    if found := next((other for other, what in aliases.items() if what == name), None):
-        raise UsageError(f"The alias {found} stands for {name}.", hint="Take another name.")
+    if other := next((alias for alias, old in aliases.items() if old == name), None):
+        raise UsageError(f"The alias {other} stands for {name}.", hint="Take another name.")
     path = Path(os.path.expanduser(target))
     if path.is_dir():
         target = str(path.resolve())
@@ -69,7 +69,7 @@ def add_alias(name: str, target: str, bundled: tuple[str, ...]) -> str:
 
 
 def remove_alias(name: str) -> str:
-    """Forget an alias; what it stood for. Raises UsageError if there is none."""
+    """Remove an alias; return its target. Raises UsageError for an unknown alias."""
     aliases = read_aliases()
     if name not in aliases:
         raise UsageError(f"There is no alias {name!r}.", hint="gencli models alias lists them.")

@@ -1,4 +1,4 @@
-"""What a model's files say of it, without loading weights: config.json and the heads of safetensors files."""
+"""Model metadata without loading weights, from config.json and the headers of safetensors files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "text_part",
 ]
 
-# What models call the most tokens that they reach, the most usual first.
+# Configuration keys of the context length in tokens, the most common first.
 CONTEXT_KEYS = (
     "max_position_embeddings",
     "n_positions",
@@ -35,8 +35,8 @@ CONTEXT_KEYS = (
     "seq_length",
     "context_length",
 )
-_MOST = 100_000_000  # bytes of a head, as the format says
-# Layers that keep a running state, as models name them in layer_types, and the keys of their settings.
+_MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors format
+# Values of layer_types for layers with a plain KV cache, and configuration keys of recurrent layers.
 _PLAIN_LAYERS = {"full_attention", "sliding_attention", "attention", "global", "local"}
 _STATE_KEYS = (
     "state_size",
@@ -46,7 +46,7 @@ _STATE_KEYS = (
     "lru_width",
     "conv_L_cache",
 )
-# Decoders whose attention takes no mask or no positions of ours: the library's older code.
+# Decoders of transformers whose older code takes no custom attention mask or no position ids.
 ALONE_KINDS = frozenset(
     """
     bart bigbird_pegasus biogpt blenderbot blenderbot-small bloom codegen falcon gpt_neo
@@ -58,7 +58,7 @@ _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What the weight files hold: bytes, numbers, and the format most of the numbers are in."""
+    """Size of the weight files in bytes, number of parameters, and their most common number format."""
 
     bytes: int = 0
     parameters: int = 0
@@ -67,10 +67,11 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One model. `lanes` is shared (requests run in one pass) or own (each on a cache of its own).
+    """Metadata of one model.
 
-    `layers` is None where the model does not say; `kv_values`, the count of numbers that a token adds to the
-    cache, where that is not plain.
+    `lanes` is "shared" (requests share forward passes) or "own" (one cache and one pass per request).
+    `layers` is None if the configuration does not say. `kv_values` is the number of values that a token adds
+    to the KV cache, None for models with other state.
     """
 
     folder: Path
@@ -87,7 +88,7 @@ class Card:
 
 
 def read_card(folder: Path) -> Card:
-    """The card of a model folder; ModelError for a folder that is none."""
+    """Return the card of a model folder. Raises ModelError if it is no model folder."""
     config = read_object(folder / "config.json")
     try:
         return _card(folder, config)
@@ -96,7 +97,7 @@ def read_card(folder: Path) -> Card:
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part of a configuration that is about text: all of it, or one key of a model that sees more."""
+    """Return the text model's part of a configuration: all of it, or one key of a multimodal model."""
     parts = (config.get(key) for key in ("text_config", "llm_config"))
     return next((part for part in parts if isinstance(part, dict)), config)
 
@@ -114,14 +115,14 @@ def _card(folder: Path, config: Mapping[str, Any]) -> Card:
         has_chat_template=_has_template(folder),
         weights=read_weights(folder),
         lanes="shared" if is_plain and config.get("model_type") not in ALONE_KINDS else "own",
-        can_rollback=is_plain and config.get("model_type") != "rwkv",  # whose state is in no cache
+        can_rollback=is_plain and config.get("model_type") != "rwkv",  # its state is in no cache
         layers=text.get("num_hidden_layers") or text.get("n_layer"),
         kv_values=_kv_values(text) if is_plain else None,
     )
 
 
 def read_weights(folder: Path) -> Weights:
-    """The sum over the folder's safetensors files; a damaged file is a ModelError."""
+    """Return the sums over the folder's safetensors files. Raises ModelError for a damaged file."""
     formats: Counter[str] = Counter()
     size = 0
     for file in sorted(folder.glob("*.safetensors")):
@@ -133,16 +134,19 @@ def read_weights(folder: Path) -> Weights:
 
 
 def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int | None:
-    """The memory that the keys and values of full lanes take."""
+    """Return the bytes of the KV cache of `batch` full lanes; None if unknown."""
     return None if card.kv_values is None else card.kv_values * number_bytes * batch * context
 
 
 def read_head(file: Path) -> Mapping[str, Any]:
-    """The names, formats, shapes and places at the start of a file: eight bytes of length, then JSON."""
+    """Return the header of a safetensors file: dtype, shape and offsets of each tensor by name.
+
+    The header is its length in eight bytes, then JSON. Raises ModelError for a damaged file.
+    """
     try:
         with open_regular(file) as stream:
             length = int.from_bytes(stream.read(8), "little")
-            if not 0 < length <= _MOST:
+            if not 0 < length <= _MAX_HEADER_BYTES:
                 raise ValueError("its head has no length")
             head = json.loads(stream.read(length))
         head.pop("__metadata__", None)
@@ -168,7 +172,7 @@ def _has_template(folder: Path) -> bool:
 
 
 def _is_plain(text: Mapping[str, Any]) -> bool:
-    """Whether every layer keeps keys and values, and nothing else."""
+    """Return whether every layer caches keys and values, and nothing else."""
     kinds = set(text.get("layer_types") or text.get("layers_block_type") or ())
     is_state = any(text.get(key) is not None for key in _STATE_KEYS)
     is_named = str(text.get("model_type", "")).startswith(_STATE_KINDS)
@@ -176,13 +180,13 @@ def _is_plain(text: Mapping[str, Any]) -> bool:
 
 
 def _kv_values(text: Mapping[str, Any]) -> int | None:
-    """Numbers a token adds to the cache, over all layers: keys and values of every key-value head."""
+    """Return the values a token adds to the KV cache: keys and values of all KV heads in all layers."""
     layers = text.get("num_hidden_layers") or text.get("n_layer")
     heads = text.get("num_attention_heads") or text.get("n_head")
     width = text.get("hidden_size") or text.get("n_embd")
     if not (isinstance(layers, int) and isinstance(heads, int) and isinstance(width, int)):
         return None
-    if "kv_lora_rank" in text:  # compressed attention, whose cache is kept unfolded
+    if "kv_lora_rank" in text:  # multi-head latent attention; keys and values are cached uncompressed
         each = text.get("qk_nope_head_dim", 0) + text.get("qk_rope_head_dim", 0) + text.get("v_head_dim", 0)
         return layers * heads * int(each)
     groups = text.get("num_key_value_heads") or (1 if text.get("multi_query") else heads)

@@ -1,4 +1,4 @@
-"""A model folder, checked before anything is loaded: every fault here has one clear message."""
+"""Checks of a model folder before anything is loaded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Checkpoint", "check_architecture", "open_checkpoint", "weight_files"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A folder whose config and weight files are there and can be read.
+    """A model folder with a readable config and readable weight files.
 
-    `stored` names the number format most weights are stored in, as safetensors does: F32, BF16, F16...
+    `stored` is the most common number format of the weights, as safetensors names it: F32, BF16, F16...
     """
 
     folder: Path
@@ -30,12 +30,12 @@ class Checkpoint:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the weights are packed by a quantization method the config names."""
+        """Whether the config names a quantization method."""
         return "quantization_config" in self.config
 
 
 def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint:
-    """Find the folder and check its config and weights; ModelError says what is wrong with it."""
+    """Find the folder and check its config and weights. Raises ModelError with the first fault."""
     folder = _find_folder(name_or_path)
     config = read_object(folder / "config.json")
     check_files(folder)
@@ -50,18 +50,18 @@ def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint
 
 
 def _made_config(folder: Path, *, trust_remote_code: bool) -> Any:
-    """The configuration as transformers reads it."""
+    """Return the configuration as transformers reads it. Raises ModelError if it cannot."""
     from transformers import AutoConfig
 
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
-    except Exception as error:  # the library raises whatever the value at fault makes it raise
+    except Exception as error:  # transformers raises exceptions of any type here
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise ModelError(f"{folder / 'config.json'} describes no model: {reason}") from error
 
 
 def _find_folder(name_or_path: str) -> Path:
-    """The folder of a model by name or path; nothing is downloaded."""
+    """Return the folder of a model by name or path, without downloading. Raises ModelError if absent."""
     folder = find_local(name_or_path)
     if folder is not None:
         return folder
@@ -73,7 +73,7 @@ def _find_folder(name_or_path: str) -> Path:
 
 
 def check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> None:
-    """Raise ModelError where the installed library has no causal language model for a configuration."""
+    """Raise ModelError if the installed transformers has no causal language model for the configuration."""
     from transformers import __version__
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -99,7 +99,7 @@ def check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_cod
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of the checkpoint, all present; ModelError names what is missing."""
+    """Return the safetensors files of the checkpoint. Raises ModelError if some are missing."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
@@ -121,7 +121,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _check_weights(files: list[Path]) -> str:
-    """Open every file, so that a damaged one is named; return the format most weights are stored in."""
+    """Return the most common number format of the weights. Raises ModelError for a damaged file."""
     from safetensors import SafetensorError, safe_open
 
     formats: Counter[str] = Counter()

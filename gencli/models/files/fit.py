@@ -1,6 +1,6 @@
-"""Whether a model folder can be loaded, judged by its small files and the heads of its weight files.
+"""Check that a model folder can be loaded, from its small files and the headers of its weight files.
 
-The library would find most of this out later: after reading the weights, or never, or in terms of its own.
+transformers would report most of these faults later, after reading the weights, or not at all.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ _AT_LEAST_1 = (*_LAYERS, "hidden_size", "n_embd", "vocab_size", *CONTEXT_KEYS)
 _AT_LEAST_0 = ("num_attention_heads", "n_head")  # there are layers without attention
 _MOST = 2**31 - 1
 _INDEX = re.compile(r"(?:^|\.)(\d+)\.")  # the first number in a tensor's name is its layer's
-_MODULES = 64  # of the model that is built, for each tensor in the weight files
+_MODULES = 64  # maximum number of modules of a model per tensor in its weight files
 _HINT = "It is damaged, or not made for this; download it again."
 
 
 def check_files(folder: Path) -> None:
-    """Refuse what is neither a file nor a folder, which could be read without end, and small files that
-    are no JSON objects. Raises ModelError."""
+    """Raise ModelError for paths that are neither file nor folder, and small files that are no JSON objects.
+
+    A device or a pipe could be read without end.
+    """
     for path in (*folder.iterdir(), *folder.glob("*/*.jinja")):
-        if not path.is_dir() and path.exists():  # a link that leads nowhere is for its reader to miss
+        if not path.is_dir() and path.exists():  # a broken link fails when it is read
             try:
                 open_regular(path).close()
             except OSError as error:
@@ -43,45 +45,45 @@ def check_files(folder: Path) -> None:
 
 
 def check_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse values in config.json that no model can have. Raises ModelError."""
-    place = folder / "config.json"
+    """Raise ModelError for values in config.json that no model can have."""
+    path = folder / "config.json"
     if not isinstance(config.get("text_config"), Mapping | None):
         shown = _shown(config["text_config"])
-        raise ModelError(f"{place}: text_config is {shown}, but has to be an object.", hint=_HINT)
+        raise ModelError(f"{path}: text_config is {shown}, but has to be an object.", hint=_HINT)
     text = text_part(config)
     for part in (config, text):
         for least, keys in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
             for key in keys:
-                _check_number(place, key, part.get(key), least)
-        _check_end(place, part)
+                _check_number(path, key, part.get(key), least)
+        _check_end(path, part)
     made = folder / "generation_config.json"
     if made.exists():
         _check_end(made, read_object(made))
-    _check_dtype(place, config)
-    _check_quantization(place, config)
+    _check_dtype(path, config)
+    _check_quantization(path, config)
 
 
-def _check_number(place: Path, key: str, value: Any, least: int) -> None:
+def _check_number(path: Path, key: str, value: Any, least: int) -> None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if value is not None and not (is_number and least <= value <= _MOST):
         raise ModelError(
-            f"{place}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MOST}.",
+            f"{path}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MOST}.",
             hint=_HINT,
         )
 
 
-def _check_end(place: Path, config: Mapping[str, Any]) -> None:
-    """Ids that no token has are another matter: they end no text (see end_ids)."""
+def _check_end(path: Path, config: Mapping[str, Any]) -> None:
+    """Raise ModelError for end-of-text ids that are no numbers. Unused ids are allowed (see end_ids)."""
     found = config.get("eos_token_id")
     for token in found if isinstance(found, list) else [found]:
         if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
             raise ModelError(
-                f"{place}: eos_token_id has {_shown(token)}, but has to name token ids, which are numbers.",
+                f"{path}: eos_token_id has {_shown(token)}, but has to name token ids, which are numbers.",
                 hint=_HINT,
             )
 
 
-def _check_dtype(place: Path, config: Mapping[str, Any]) -> None:
+def _check_dtype(path: Path, config: Mapping[str, Any]) -> None:
     import torch
 
     for key in ("dtype", "torch_dtype"):
@@ -89,37 +91,37 @@ def _check_dtype(place: Path, config: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or name == "auto":
             continue
         if not isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype):
-            raise ModelError(f"{place}: {key} is {_shown(name)}, no format of PyTorch's.", hint=_HINT)
+            raise ModelError(f"{path}: {key} is {_shown(name)}, no format of PyTorch's.", hint=_HINT)
 
 
-def _check_quantization(place: Path, config: Mapping[str, Any]) -> None:
+def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
     if config.get("quantization_config") is None:
         return
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
 
     found = config["quantization_config"]
     if isinstance(found, Mapping) and (found.get("load_in_4bit") or found.get("load_in_8bit")):
-        return  # as files were written before there was quant_method
+        return  # files older than quant_method
     method = found.get("quant_method") if isinstance(found, Mapping) else found
     if method not in KNOWN:
         raise ModelError(
-            f"{place}: quantization_config has the method {_shown(method)}, unknown to transformers.",
+            f"{path}: quantization_config has the method {_shown(method)}, unknown to transformers.",
             hint=f"It knows {', '.join(sorted(KNOWN))}.",
         )
 
 
 def read_heads(files: Sequence[Path]) -> dict[str, Mapping[str, Any]]:
-    """Format and shape of each tensor, by name. Raises ModelError for a damaged file."""
+    """Return the header entry of each tensor by name. Raises ModelError for a damaged file."""
     return {name: tensor for file in files for name, tensor in read_head(file).items()}
 
 
 def check_shapes(
     folder: Path, config: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]], made: Any
 ) -> None:
-    """Refuse weights that are not those of the configuration, before they are read. Raises ModelError.
+    """Raise ModelError if the weights do not have the shapes of the configuration.
 
-    `made` is the configuration as transformers has it. Names that only one of the two has are left to the
-    library, which translates some.
+    `made` is the configuration as transformers reads it. Tensor names of only one side are not checked,
+    because transformers renames some.
     """
     text = text_part(config)
     layers = next((text[key] for key in _LAYERS if text.get(key) is not None), 0)
@@ -128,7 +130,7 @@ def check_shapes(
         raise _misfit(folder, f"{layers} layers", f"{max(numbers) + 1}")
     for name, shape in _shapes(folder, made, most=1000 + _MODULES * len(heads)).items():
         held = tuple(heads[name]["shape"]) if name in heads else shape
-        if held != shape and sorted(held) != sorted(shape):  # some layers are turned when they are loaded
+        if held != shape and sorted(held) != sorted(shape):  # some layers are transposed when they are loaded
             raise _misfit(folder, f"{name} of the shape {list(shape)}", str(list(held)))
 
 
@@ -137,11 +139,14 @@ def _misfit(folder: Path, asked: str, held: str) -> ModelError:
 
 
 class _TooLarge(Exception):
-    """More modules than there can be weights for."""
+    """The model has more modules than its weight files can fill."""
 
 
 def _shapes(folder: Path, made: Any, *, most: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of a model of this configuration, which takes no memory; {} if it cannot be made so."""
+    """Return tensor shapes of a model built on the meta device; {} if it cannot be built.
+
+    Raises ModelError for more than `most` modules.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -150,14 +155,14 @@ def _shapes(folder: Path, made: Any, *, most: int) -> dict[str, tuple[int, ...]]
             model = AutoModelForCausalLM.from_config(made)
     except _TooLarge:
         raise _misfit(folder, f"more than {most} modules", "far fewer tensors") from None
-    except Exception:  # loading says what it is
+    except Exception:  # loading reports the error
         return {}
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
 @contextmanager
 def _limited(most: int) -> Iterator[None]:
-    """Let no more than so many modules be made inside the block."""
+    """Raise _TooLarge inside the block when more than `most` modules are created."""
     from torch.nn.modules.module import register_module_module_registration_hook
 
     count = 0

@@ -1,8 +1,8 @@
-"""Which model it was: its name, its revision on the hub, and a SHA-256 of its weights.
+"""Identity of a model: its name, its revision on the hub, and a SHA-256 of its weights.
 
-The SHA-256 of one weight file is the file's own, as `sha256sum` prints it; of several it is that of the lines
-which `sha256sum *.safetensors` prints for them. A snapshot in the hub's cache stores large files under their
-SHA-256, so nothing is read there; other files are read once and their hashes kept in the user's cache.
+For one weight file the SHA-256 is that of the file, as `sha256sum` prints it. For several files it is the
+SHA-256 of the output of `sha256sum *.safetensors`. The hub's cache stores large files under their SHA-256, so
+they are not read. Other files are read once, and their hashes are stored in the user's cache.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["ModelIdentity", "identify", "identify_model"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 2**22  # bytes
-_MOST, _LARGEST = 1000, 2**22  # hashes that are kept, and bytes of their file
-_FRESH = 2 * 10**9  # ns; a file this young may change again without a change of its times
+_MAX_ENTRIES, _MAX_BYTES = 1000, 2**22  # hashes in the user's cache, and the size of its file
+_FRESH = 2 * 10**9  # ns; a younger file may change again with the same time stamps
 
 
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
-    """A model as others can check it. `revision` is the hub's commit; None for other folders."""
+    """A verifiable model identity. `revision` is the hub's commit; None for other folders."""
 
     name: str
     revision: str | None
@@ -42,15 +42,15 @@ class ModelIdentity:
 
 
 def identify_model(name: str, on_bytes: OnBytes | None = None) -> ModelIdentity | None:
-    """The identity of a model by name; None for `fake`, and for one that is not on this machine."""
+    """Return the identity of a model by name; None for `fake` and for models not on this machine."""
     folder = None if name == "fake" else find_local(name)
     return None if folder is None else identify(folder, on_bytes)
 
 
 def identify(folder: Path, on_bytes: OnBytes | None = None) -> ModelIdentity:
-    """The identity of a model folder. Raises ModelError where weights are missing.
+    """Return the identity of a model folder. Raises ModelError if weights are missing.
 
-    `on_bytes` is called with the bytes that are hashed and all that have to be.
+    `on_bytes` is called with the hashed bytes and the total bytes to hash.
     """
     files = sorted(weight_files(folder), key=lambda path: path.name)
     hashes = dict(_hashes(files, on_bytes))
@@ -64,10 +64,10 @@ def identify(folder: Path, on_bytes: OnBytes | None = None) -> ModelIdentity:
 
 
 def _hashes(files: list[Path], on_bytes: OnBytes | None) -> Iterator[tuple[Path, str]]:
-    kept = _Kept.read()
+    cache = _HashCache.read()
     unknown = []
     for path in files:
-        if found := _stored_name(path) or kept.find(path):
+        if found := _stored_name(path) or cache.find(path):
             yield path, found
         else:
             unknown.append(path)
@@ -82,14 +82,14 @@ def _hashes(files: list[Path], on_bytes: OnBytes | None) -> Iterator[tuple[Path,
                 done += len(chunk)
                 if on_bytes is not None:
                     on_bytes(done, total)
-        kept.add(path, before, digest.hexdigest())
+        cache.add(path, before, digest.hexdigest())
         yield path, digest.hexdigest()
     if unknown:
-        kept.write()
+        cache.write()
 
 
 def _stored_name(path: Path) -> str | None:
-    """The SHA-256 under which the hub's cache stores a file of a snapshot."""
+    """Return the SHA-256 under which the hub's cache stores a snapshot file; None for other files."""
     if not path.is_symlink() or hub_name(path.parent) is None:
         return None
     # One step only: a blob may itself be a link to a store that names files by another hash.
@@ -98,31 +98,31 @@ def _stored_name(path: Path) -> str | None:
     return blob.name if is_blob else None
 
 
-class _Kept:
-    """Hashes of files that were read before, by path, as long as size, times and inode are the same."""
+class _HashCache:
+    """Cached hashes by path, valid while size, times and inode of the file are unchanged."""
 
     def __init__(self, path: Path, entries: dict[str, Any]) -> None:
         self._path, self._entries = path, entries
 
     @classmethod
-    def read(cls) -> _Kept:
-        """Those in the user's cache; none where it cannot be read."""
+    def read(cls) -> _HashCache:
+        """Read the user's cache; empty if it cannot be read."""
         from platformdirs import user_cache_path
 
         path, entries = user_cache_path("gencli") / "weights.json", None
         with suppress(OSError, ValueError):
-            entries = json.loads(read_file(path, _LARGEST))
+            entries = json.loads(read_file(path, _MAX_BYTES))
         return cls(path, entries if isinstance(entries, dict) else {})
 
     def find(self, path: Path) -> str | None:
-        """The hash of an unchanged file."""
+        """Return the hash of the file; None if it is unknown or the file has changed."""
         match self._entries.get(str(path.resolve())):
             case [list(stamp), str(digest)] if stamp == _stamp(path.stat()) and _SHA256.fullmatch(digest):
                 return digest
         return None
 
     def add(self, path: Path, before: os.stat_result, digest: str) -> None:
-        """Keep a hash, unless the file may have changed while it was read, or may change unseen."""
+        """Store a hash, unless the file may have changed during reading or may change unnoticed."""
         after = path.stat()
         is_fresh = time.time_ns() - max(after.st_mtime_ns, after.st_ctime_ns) < _FRESH
         if _stamp(before) == _stamp(after) and not is_fresh:
@@ -130,8 +130,8 @@ class _Kept:
             self._entries[str(path.resolve())] = [_stamp(after), digest]
 
     def write(self) -> None:
-        """Write all of them, the oldest dropped; what cannot be written is hashed again."""
-        entries = dict(list(self._entries.items())[-_MOST:])
+        """Write the newest entries. A failed write is ignored: the files are hashed again."""
+        entries = dict(list(self._entries.items())[-_MAX_ENTRIES:])
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with replaced(self._path) as file:

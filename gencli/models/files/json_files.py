@@ -1,4 +1,4 @@
-"""The text and JSON files of a model folder: regular files of limited size and depth."""
+"""Read text and JSON files of a model folder: regular files of limited size and depth."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gencli.files import read_file
 
 __all__ = ["read_object", "read_object_if_any", "read_text"]
 
-_MAX_BYTES = 256 << 20  # of a file; the largest tokenizer.json have some 40 MB
+_MAX_BYTES = 256 << 20  # of a file; the largest tokenizer.json have about 40 MB
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises ModelError if there is none."""
+    """Return the JSON object in a file. Raises ModelError if there is none."""
     try:
         found = json.loads(read_text(path))
     except ValueError as error:
@@ -28,7 +28,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises ModelError if it is missing, too large, no regular file, or no UTF-8."""
+    """Return the text of a file. Raises ModelError if it is missing, too large, irregular, or no UTF-8."""
     try:
         return read_file(path, _MAX_BYTES).decode("utf-8")
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def read_text(path: Path) -> str:
 
 
 def read_object_if_any(path: Path) -> dict[str, Any]:
-    """The same, or {}: for a look at a model that loading will judge."""
+    """Return the JSON object in a file, or {} on any fault, which loading the model will report."""
     try:
         return read_object(path)
     except ModelError:

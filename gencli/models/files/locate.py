@@ -1,4 +1,4 @@
-"""Where models lie on this machine: bundled, in the hub's cache, in a folder. Imports nothing heavy."""
+"""Locate models on this machine: bundled, in the hub's cache, or in a folder. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ BUNDLED = ("tiny", "tiny-draft", "fake")
 
 
 def bundled_folder(name: str) -> Path:
-    """The folder of a bundled model."""
+    """Return the folder of a bundled model."""
     return Path(str(files("gencli") / "assets" / name))
 
 
 def is_bundled(name: str) -> bool:
-    """Whether a name or folder is that of a bundled model, whose files are as trusted as gencli itself."""
+    """Return whether a name or folder is that of a bundled model, whose files are trusted like gencli."""
     return name in BUNDLED or Path(name) in [bundled_folder(bundled) for bundled in BUNDLED]
 
 
 def full_name(name: str) -> str:
-    """What an alias stands for; other names are their own. No alias stands for a bundled model's name."""
+    """Return the target of an alias, or the name itself. A bundled name is never an alias."""
     return name if name in BUNDLED or "/" in name else read_aliases().get(name, name)
 
 
 def find_local(name: str) -> Path | None:
-    """The folder of a bundled model, an alias, a folder's path, or a hub name in the cache."""
+    """Return the folder of a bundled model, an alias, a path, or a hub name in the cache; None if absent."""
     name = full_name(name)
     if name in BUNDLED:
         return None if name == "fake" else bundled_folder(name)
-    with suppress(RuntimeError):  # a home that is not known
+    with suppress(RuntimeError):  # the home folder is unknown
         path = Path(name).expanduser()
         if path.is_dir():
             return path
@@ -55,29 +55,29 @@ def find_local(name: str) -> Path | None:
 
 
 def absent(name: str) -> ModelError:
-    """The error for a model that is not on this machine."""
+    """Return the error for a model that is not on this machine."""
     target = full_name(name)
-    said = name if target == name else f"{name} ({target})"
+    shown = name if target == name else f"{name} ({target})"
     if target.endswith(".gguf"):
-        return ModelError(f"There is no file {said}.", hint="Give a folder of *.safetensors, no GGUF.")
+        return ModelError(f"There is no file {shown}.", hint="Give a folder of *.safetensors, no GGUF.")
     if target.startswith((".", "/", "~")) or target.count("/") > 1:
-        return ModelError(f"There is no folder {said}.")
+        return ModelError(f"There is no folder {shown}.")
     guess = did_you_mean([repr(close) for close in near_names(name)])
     pull = f"gencli models pull {target} fetches it from the hub."
     if read_hub_name(target) is None:
         pull = "Models of the hub are named as in org/name or org/name@revision."
     hint = guess if guess and "/" not in target else f"{pull} {guess}".strip()
-    return ModelError(f"{said} is neither a folder nor a model on this machine.", hint=hint)
+    return ModelError(f"{shown} is neither a folder nor a model on this machine.", hint=hint)
 
 
 def near_names(name: str) -> list[str]:
-    """Models on this machine that may be meant; a looser guess than at options, as names are few."""
+    """Return local models with a similar name. The match is looser than for options: there are few names."""
     return close_names(name, local_names(), more=1)
 
 
 def local_names() -> list[str]:
-    """What can be given to --model without a path."""
+    """Return all model names on this machine that are no paths."""
     aliases: dict[str, str] = {}
-    with suppress(ConfigError):  # is said where an alias is needed
+    with suppress(ConfigError):  # reported where an alias is needed
         aliases = read_aliases()
     return [*BUNDLED, *aliases, *(name for name, _ in hub_models())]

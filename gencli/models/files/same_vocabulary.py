@@ -1,4 +1,4 @@
-"""Whether two models mean the same by their token ids."""
+"""Compare the vocabularies of two models."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Difference", "first_difference"]
 
-Difference = tuple[int, str, str]  # an id, and what it is to either tokenizer
+Difference = tuple[int, str, str]  # token id, and its text in each tokenizer
 
 
 def first_difference(one: Tokenizer, other: Tokenizer) -> Difference | None:
-    """The first id that is another token there; None if there is none. One may have more ids at its end."""
+    """Return the first id with different tokens; None if there is none. Extra ids at one end do not count."""
     pairs = zip(one.token_bytes, other.token_bytes, strict=False)
     for token, (here, there) in enumerate(pairs):
-        # Markers add nothing to a text: their names tell them apart.
+        # Special tokens have no bytes, so their names are compared.
         if here != there or (here == b"" and _name(one, token) != _name(other, token)):
             return token, _name(one, token), _name(other, token)
     return None

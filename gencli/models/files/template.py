@@ -1,4 +1,4 @@
-"""What a model's files say of its chat template, before its tokenizer is loaded."""
+"""Read the chat template from a model's files, without loading its tokenizer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["declared_template"]
 
 
 def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
-    """The chat template of a model on this machine, and the texts of its special tokens."""
+    """Return the chat template of a local model (None without one), and the texts of its special tokens."""
     folder = find_local(name)
     if folder is None:
         return None, frozenset()

@@ -1,4 +1,4 @@
-"""What a model's files say of its vocabulary, before its weights are read."""
+"""Read vocabulary facts from a model's files, without reading its weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnTokenizer = Callable[["Tokenizer", int, tuple[int, ...]], None]
 
 
 def declared_vocabulary(folder: Path, tokenizer: Tokenizer) -> tuple[int, tuple[int, ...]]:
-    """The width of the logits and the ids that end a text; the loaded model may know better."""
+    """Return the width of the logits and the end-of-text ids. Those of the loaded model may differ."""
     config = read_object_if_any(folder / "config.json")
     generation = read_object_if_any(folder / "generation_config.json")
     inner = config.get("text_config")
@@ -32,16 +32,16 @@ def declared_vocabulary(folder: Path, tokenizer: Tokenizer) -> tuple[int, tuple[
 
 
 def end_ids(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> tuple[int, ...]:
-    """The ids that end a text: the model's and the tokenizer's, of those that a token can have.
+    """Return the end-of-text ids of the model and the tokenizer that are token ids.
 
-    `width` is that of the logits. Configurations name ids beyond it, or -1: such an end is never drawn.
+    `width` is that of the logits. Ids beyond it, and -1, occur in configurations; they are never sampled.
     """
     most = min(width, tokenizer.vocab_size)
     return tuple(sorted(token for token in {*declared, *tokenizer.eos_ids} if 0 <= token < most))
 
 
 def idle_ends(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> Iterator[str]:
-    """What is said of ids that end no text, as no token has them."""
+    """Yield a notice for each declared end-of-text id without a token."""
     usable = end_ids(declared, tokenizer, width)
     for token in declared:
         if token not in usable:
@@ -49,7 +49,7 @@ def idle_ends(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> Iter
 
 
 def grammar_support(folder: Path) -> Literal["exact", "decoded", "unknown"]:
-    """Whether grammars know the bytes of each token: by its own rules, or by decoding it among others."""
+    """Return how the bytes of a token are known: "exact" by the decoder's rules, or "decoded" in context."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         return "unknown"

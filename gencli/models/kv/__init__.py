@@ -1,1 +1,1 @@
-"""KV caches: how lanes are laid out in memory, and attention over them."""
+"""KV caches: the memory layout of KV lanes, and attention over them."""

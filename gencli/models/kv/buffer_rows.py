@@ -1,4 +1,4 @@
-"""Which row of the buffers a lane has: there are as many rows as lanes that hold something."""
+"""Assignment of KV lanes to rows of the KV buffers; only lanes that are not empty have a row."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["LaneRows"]
 
 
 class LaneRows:
-    """Gives a lane the lowest free row when it is first written, and takes it back when it is emptied.
+    """Assign a lane the lowest free row at its first write, and free the row when the lane is emptied.
 
-    So a guided sample and its companion, whose lanes are `max_batch` apart, are neighbours.
+    A guided sequence and its unconditional sequence, whose lanes are `max_batch` apart, so get adjacent rows.
     """
 
     def __init__(self, lengths: LaneLengths) -> None:
@@ -21,23 +21,23 @@ class LaneRows:
         self._free = list(range(len(lengths)))
 
     def __len__(self) -> int:
-        """The number of rows there may be."""
+        """Return the maximum number of rows."""
         return len(self._lengths)
 
     def find(self, lane: int) -> int | None:
-        """The row of the lane, if it has one."""
+        """Return the row of the lane; None without one."""
         return self._rows.get(lane)
 
     def take(self, lane: int) -> int:
-        """The row of the lane, which has one from now on."""
+        """Return the row of the lane, after assigning one if needed."""
         if lane not in self._rows:
             self._rows[lane] = heapq.heappop(self._free)
         return self._rows[lane]
 
     def free(self, lane: int) -> None:
-        """The lane, which has a row, is empty."""
+        """Free the row of the lane, which must have one."""
         heapq.heappush(self._free, self._rows.pop(lane))
 
     def held(self) -> list[tuple[int, int]]:
-        """(row, tokens) of every lane that is not empty."""
+        """Return (row, tokens) of every lane that is not empty and has a row."""
         return [(self._rows[lane], length) for lane, length in self._lengths.held() if lane in self._rows]

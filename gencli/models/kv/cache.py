@@ -1,4 +1,4 @@
-"""Keys and values of attention models, kept lane by lane in the rows of two buffers a layer."""
+"""KV cache of attention models: two buffers per layer, one row of a buffer per KV lane."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicS
 from gencli.core.step import Feed
 from gencli.models.kv.buffer_rows import LaneRows
 from gencli.models.kv.lengths import STEP, LaneLengths
-from gencli.models.kv.padded import Block
+from gencli.models.kv.padded import ForwardBatch
 
 __all__ = ["LaneBuffer", "LaneCache", "LaneLayer", "can_crop", "fits_lanes"]
 
-# Layers that keep nothing; older releases of the library know none.
+# Layers without a cache; older releases of transformers have no such class.
 _EMPTY: tuple[type, ...] = (cache_utils.DummyLayer,) if hasattr(cache_utils, "DummyLayer") else ()
 
 
 def fits_lanes(config: Any) -> bool:
-    """Whether every layer of the model keeps plain keys and values (or nothing)."""
+    """Return whether every layer of the model caches plain keys and values, or nothing."""
     return _has_only(config, DynamicLayer, DynamicSlidingWindowLayer, *_EMPTY)
 
 
 def can_crop(config: Any) -> bool:
-    """Whether the library's own cache of this model can forget its last tokens."""
+    """Return whether the transformers cache of this model can drop its last tokens."""
     return _has_only(config, DynamicLayer, *_EMPTY)
 
 
 def _has_only(config: Any, *kinds: type) -> bool:
-    """Whether the library would cache this model in layers of these kinds, subclasses not included."""
+    """Return whether transformers caches this model in layers of exactly these classes."""
     try:
         layers = DynamicCache(config=config).layers
-    except KeyError:  # a kind of layer that the library's cache does not know
+    except KeyError:  # a layer type without a cache class
         return False
     return all(type(layer) in kinds for layer in layers)
 
 
 class LaneBuffer:
-    """The keys, or the values, of one layer: [rows, heads, capacity, head_dim], grown on demand.
+    """Keys or values of one layer, [rows, heads, capacity, head_dim], grown on demand.
 
-    What lies beyond a lane's length is hidden by the mask, and must be finite: 0 * inf is not 0.
+    The attention mask hides entries beyond a lane's length. They must be finite, because 0 * inf is NaN.
     """
 
     def __init__(self, rows: LaneRows) -> None:
         self._rows = rows
         self._data = torch.empty(0, 0, 0, 0)
 
-    def write(self, block: Block, states: Tensor) -> Tensor:
-        """Store `states` [B, H, Q, D] of the block; return what its lanes hold [B, H, K, D]."""
+    def write(self, batch: ForwardBatch, states: Tensor) -> Tensor:
+        """Store `states` [B, H, Q, D] of the batch; return the contents of its lanes, [B, H, K, D]."""
         data = self._data
-        num_rows, length = block.room
+        num_rows, length = batch.room
         if data.shape[0] < num_rows or data.shape[2] < length:
             data = self._grow(num_rows, length, states)
-        if block.target is None:  # neighbouring lanes of equal length: one rectangle
-            held = data[block.lanes, :, : block.kv_length]
-            held[:, :, block.start :] = states
+        if batch.target is None:  # adjacent lanes of equal length: one slice
+            held = data[batch.lanes, :, : batch.kv_length]
+            held[:, :, batch.start :] = states
             return held
         fed = states.transpose(1, 2)  # [B, Q, H, D]
-        data.transpose(1, 2)[block.target] = fed.flatten(0, 1) if block.source is None else fed[block.source]
-        return data[block.lanes, :, : block.kv_length]
+        data.transpose(1, 2)[batch.target] = fed.flatten(0, 1) if batch.source is None else fed[batch.source]
+        return data[batch.lanes, :, : batch.kv_length]
 
     def fork(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of one row to another."""
@@ -70,16 +70,19 @@ class LaneBuffer:
         data[target, :, :length] = data[source, :, :length]
 
     def wipe(self, row: int, length: int) -> None:
-        """Zero the row, so that nothing of it can reach the next request."""
+        """Zero the first `length` tokens of the row, so that no data reaches the next request."""
         if row < self._data.shape[0]:
             self._data[row, :, :length] = 0
 
-    def trim(self) -> None:
-        """Drop the buffer, whose lanes are all empty."""
+    def free_cache(self) -> None:
+        """Free the buffer; all of its lanes must be empty."""
         self._data = torch.empty(0, 0, 0, 0)
 
     def _grow(self, num_rows: int, length: int, like: Tensor) -> Tensor:
-        """Make room: rows double, lengths grow by steps, and only what is held is copied."""
+        """Grow to `num_rows` rows of `length` tokens, and copy the tokens held.
+
+        The number of rows doubles at least; the capacity is a multiple of STEP tokens.
+        """
         old_rows, _, capacity, _ = self._data.shape
         if num_rows > old_rows:
             num_rows = min(max(num_rows, 2 * old_rows), len(self._rows))
@@ -92,7 +95,7 @@ class LaneBuffer:
 
 
 class LaneLayer:
-    """One layer of the cache. A sliding layer keeps every token: the model's mask hides the old ones."""
+    """One layer of the cache. A sliding-window layer keeps every token; the model's mask hides old ones."""
 
     is_compileable = False
     supports_early_init = False
@@ -103,7 +106,7 @@ class LaneLayer:
 
 
 class LaneCache(Cache):  # type: ignore[misc]
-    """The cache a model is called with: it reads and writes the lanes of `block`, which are rows here."""
+    """The `past_key_values` of a model call: reads and writes the lanes of `batch`, given as buffer rows."""
 
     def __init__(self, config: Any, lengths: LaneLengths) -> None:
         self._rows = LaneRows(lengths)
@@ -114,13 +117,13 @@ class LaneCache(Cache):  # type: ignore[misc]
         super().__init__(layers=layers)
         self._buffers = [buffer for layer in layers for buffer in getattr(layer, "buffers", ())]
         self._lengths = lengths
-        self._written = [0] * len(lengths)  # tokens ever written to a row since it was wiped
-        self.block: Block | None = None
+        self._written = [0] * len(lengths)  # maximum number of tokens written to each row since it was wiped
+        self.batch: ForwardBatch | None = None
 
     def seat(self, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
-        """The feeds with rows for lanes.
+        """Return the feeds with each lane replaced by its buffer row.
 
-        How far these are about to be written is noted, rejected drafts and failed passes included.
+        Record how many tokens each row may hold, rejected drafts and failed passes included.
         """
         seated = tuple(replace(feed, lane=self._rows.take(feed.lane)) for feed in feeds)
         for feed in seated:
@@ -130,31 +133,31 @@ class LaneCache(Cache):  # type: ignore[misc]
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of one layer; return those of the block's lanes."""
-        block = cast(Block, self.block)
+        """Store the keys and values of one layer; return those of all lanes in the batch."""
+        batch = cast(ForwardBatch, self.batch)
         keys, values = self.layers[layer_idx].buffers
-        return keys.write(block, key_states), values.write(block, value_states)
+        return keys.write(batch, key_states), values.write(batch, value_states)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Tokens held before this pass by the lane that will be the longest."""
-        return 0 if self.block is None else self.block.num_held
+        """Return the tokens held before this pass by the lane that is longest after it."""
+        return 0 if self.batch is None else self.batch.num_held
 
     @property
     def is_initialized(self) -> bool:
-        """Whether a lane of the block held anything before this pass."""
+        """Whether the longest lane of the batch held tokens before this pass."""
         return self.get_seq_length() > 0
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        """Number of keys attention sees, and the position of the first."""
-        return cast(Block, self.block).kv_length, 0
+        """Return the number of keys (K) and the position of the first one."""
+        return cast(ForwardBatch, self.batch).kv_length, 0
 
     def get_query_offset(self, layer_idx: int = 0) -> int | Tensor:
-        """What the lane masks are built from: the common start, or all positions [B, Q]."""
-        block = cast(Block, self.block)
-        return block.positions if block.start is None else block.start
+        """Return the input of the lane masks: the common start position, or all positions [B, Q]."""
+        batch = cast(ForwardBatch, self.batch)
+        return batch.positions if batch.start is None else batch.start
 
     def fork(self, source: int, target: int) -> None:
-        """Copy one lane to another; a source that was never fed has nothing to copy."""
+        """Copy one lane to another; no-op for an empty source."""
         if length := self._lengths[source]:
             start, end = self._rows.take(source), self._rows.take(target)
             self._written[end] = length
@@ -162,7 +165,7 @@ class LaneCache(Cache):  # type: ignore[misc]
                 buffer.fork(start, end, length)
 
     def wipe(self, lane: int) -> None:
-        """Zero all that was written to the lane, which has no row until it is written again."""
+        """Zero everything written to the lane, and free its row."""
         row = self._rows.find(lane)
         if row is None:
             return
@@ -171,7 +174,7 @@ class LaneCache(Cache):  # type: ignore[misc]
         self._written[row] = 0
         self._rows.free(lane)
 
-    def trim(self) -> None:
-        """Drop all buffers; every lane is empty."""
+    def free_cache(self) -> None:
+        """Free all buffers; every lane must be empty."""
         for buffer in self._buffers:
-            buffer.trim()
+            buffer.free_cache()

@@ -1,4 +1,4 @@
-"""One way to call any causal language model for the logits of its last positions."""
+"""Call any causal language model for the logits of chosen positions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LogitsCall", "logits_width", "num_ids"]
 
 
 def logits_width(model: Any) -> int:
-    """The number of logits a position has (V)."""
+    """Return the width of the logits (V)."""
     head = model.get_output_embeddings()
     return int(
         model.config.get_text_config(decoder=True).vocab_size if head is None else head.weight.shape[0]
@@ -20,12 +20,12 @@ def logits_width(model: Any) -> int:
 
 
 def num_ids(model: Any) -> int:
-    """The number of token ids that the model can read."""
+    """Return the number of token ids in the input embedding."""
     return int(model.get_input_embeddings().weight.shape[0])
 
 
 class LogitsCall:
-    """Calls the model so that only the last `wanted` columns reach the vocabulary projection."""
+    """Call a model so that only the wanted columns reach the vocabulary projection."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -35,14 +35,14 @@ class LogitsCall:
         self.takes_cache = "past_key_values" in parameters
 
     def __call__(self, wanted: int | Tensor, **inputs: Any) -> Any:
-        """Return the model's outputs; `outputs.logits` is [B, wanted, V].
+        """Return the model's outputs; `outputs.logits` is [B, W, V].
 
-        Wanted are that many of the last columns, or the columns of an index.
+        `wanted` is W, the number of last columns, or a tensor [W] of column indices.
         """
         if isinstance(wanted, Tensor):
             return self._indexed(wanted, **inputs)
         if self._can_slice:
-            # The library reads 0 as "all positions", so a pass that wants none computes one.
+            # transformers reads 0 as "all positions", so a pass without wanted logits computes one.
             inputs["logits_to_keep"] = max(wanted, 1)
         outputs = self._model(use_cache=True, **inputs)
         outputs.logits = outputs.logits[:, outputs.logits.shape[1] - wanted :]
@@ -56,5 +56,5 @@ class LogitsCall:
         return outputs
 
     def no_rows(self) -> Tensor:
-        """The answer to a step that wants no logits: [0, V]."""
+        """Return the logits of a step without wanted rows: [0, V]."""
         return torch.empty(0, logits_width(self._model), dtype=self._model.dtype, device=self._model.device)

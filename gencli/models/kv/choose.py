@@ -1,4 +1,4 @@
-"""Which way a model's lanes are run."""
+"""Choose how the KV lanes of a model are run: in one shared cache, or in one cache per lane."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from gencli.models.selfcheck import LENGTH, NUM_LANES, SelfCheck, fault_of
 __all__ = ["Lanes", "choose_lanes"]
 
 
-_MISLABELLED = {"gpt_neox", "gpt_neox_japanese"}  # decoders whose configuration says they are none
-_STATE_IN_MODULES = {"recurrent_gemma"}
-_COUNTS_PLACES = {"llama4_text"}  # its attention scales by places that it counts from the longest lane
+_MISLABELLED = {"gpt_neox", "gpt_neox_japanese"}  # decoders with is_decoder=False in their configuration
+_STATE_IN_MODULES = {"recurrent_gemma"}  # the state is in the layers, not in a cache
+_COUNTS_POSITIONS = {"llama4_text"}  # attention scales by positions counted from the longest lane
 
 
 class Lanes(Protocol):
-    """What HFRunner needs of its lanes; lengths are checked and counted by the runner."""
+    """KV lanes of one model, as HFRunner uses them. The runner checks and counts lane lengths."""
 
     can_rollback: bool
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
-        """Feed the lanes; return the wanted rows [R, V] in feed order."""
+        """Feed the lanes; return the wanted logits [R, V] in feed order."""
         ...
 
-    def shorten(self, lane: int, length: int) -> None:
-        """Cut the lane to `length` tokens, fewer than it holds."""
+    def truncate(self, lane: int, length: int) -> None:
+        """Truncate the lane to `length` tokens, fewer than it holds."""
         ...
 
     def fork(self, source: int, target: int) -> None:
@@ -50,8 +50,8 @@ class Lanes(Protocol):
         """Empty the lane."""
         ...
 
-    def trim(self) -> None:
-        """Give back the memory that lanes held; all of them are empty."""
+    def free_cache(self) -> None:
+        """Free the memory of the lanes; all of them must be empty."""
         ...
 
 
@@ -59,10 +59,11 @@ _Way = Callable[[LaneLengths], Lanes]
 
 
 def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ...]]:
-    """Shared lanes where the architecture allows them, else one cache a lane; and what to say about it.
+    """Return the fastest correct lanes for the model, and notices for the user.
 
-    What is chosen was tried, on this model (see SelfCheck) or on its architecture by the tests. Raises
-    ModelError for models that cannot be continued token by token.
+    These are shared lanes where the architecture allows them, else one cache per lane. The choice is
+    verified on this model (see SelfCheck), or on its architecture by the tests. Raises ModelError for models
+    that cannot continue text token by token.
     """
     text = model.config.get_text_config(decoder=True)
     _require_decoder(text)
@@ -77,12 +78,12 @@ def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ..
 
 
 def _checked_way(model: Any, text: Any, switches: tuple[int, ...]) -> tuple[_Way, tuple[str, ...]]:
-    """The fastest way to run the lanes of the model that is right."""
+    """Return a factory for the fastest correct lanes, and notices. Raises ModelError if none are correct."""
     is_spread = len(set(getattr(model, "hf_device_map", {}).values())) > 1
     own = [*_own_ways(model, text, switches)]
     if is_spread:
         notice = "A model on several devices runs one request at a time in each step"
-        if "disk" in model.hf_device_map.values():  # where each of the passes would read all weights
+        if "disk" in model.hf_device_map.values():  # every pass of the check would read all weights
             return own[0], (notice,)
     else:
         notice = (
@@ -100,20 +101,19 @@ def _checked_way(model: Any, text: Any, switches: tuple[int, ...]) -> tuple[_Way
 
 
 def _is_tested(model: Any, text: Any) -> bool:
-    """Whether it is one of the library's own models that the tests run on shared lanes.
+    """Return whether it is a transformers model that the tests run on shared lanes.
 
-    Trying it again would cost each start some ten passes of one token.
+    Checking it again would cost about ten passes of one token at each start.
     """
     return text.model_type in FLAT_MODELS and type(model).__module__.startswith("transformers.models.")
 
 
 def _shared_way(model: Any, text: Any, switches: tuple[int, ...], check: SelfCheck | None) -> _Way | None:
-    """All lanes in one cache, if the model can be switched to that and is right so; else it is as it was.
+    """Return a factory for lanes in one shared cache; None if the model does not support it.
 
-    Without a check it is known to be right.
+    With `check` None the model is known to be correct. On a fault the model's attention is restored.
     """
-    is_apart = text.model_type in _COUNTS_PLACES
-    if is_apart or not fits_lanes(text) or not LogitsCall(model).takes_positions:
+    if text.model_type in _COUNTS_POSITIONS or not fits_lanes(text) or not LogitsCall(model).takes_positions:
         return None
     attention = model.config._attn_implementation
     way: _Way = partial(SlotLanes, model, rope_switches=switches)
@@ -125,9 +125,9 @@ def _shared_way(model: Any, text: Any, switches: tuple[int, ...], check: SelfChe
 
 
 def _own_ways(model: Any, text: Any, switches: tuple[int, ...]) -> Iterator[_Way]:
-    """A cache for each lane, with what the library's cache promises of itself and then with less."""
+    """Yield factories for one cache per lane: first with all the cache claims to support, then with less."""
     is_recurrent = not fits_lanes(text)
-    # Where a model does not take the library's cache its state is elsewhere.
+    # A model that takes no transformers cache keeps its state elsewhere.
     can_rollback = can_crop(text) and LogitsCall(model).takes_cache
     abilities = [(is_recurrent, can_rollback), (is_recurrent, False), (True, False)]
     for recurrent, rollback in dict.fromkeys(abilities):
@@ -143,7 +143,7 @@ def _own_lanes(lengths: LaneLengths, **options: Any) -> Lanes:
 def _check(model: Any, text: Any) -> SelfCheck:
     try:
         return SelfCheck(model)
-    except Exception as error:  # the library's models raise whatever the line at fault raises
+    except Exception as error:  # models raise exceptions of any type
         raise ModelError(f"{text.model_type} models cannot be run: {fault_of(error)}") from error
 
 
@@ -153,7 +153,7 @@ def _fault(check: SelfCheck, model: Any, way: _Way) -> str:
 
 
 def _require_decoder(config: Any) -> None:
-    """Refuse what reads both ways, or keeps its state where lanes would share it."""
+    """Raise ModelError for bidirectional models, and for layers with state that lanes would share."""
     kind = config.model_type
     if getattr(config, "is_decoder", True) is False and kind not in _MISLABELLED:
         raise ModelError(f"{kind} is not a decoder: it does not continue text token by token")

@@ -1,6 +1,6 @@
-"""Lanes that are fed more and fewer tokens in one pass without pads: a single row of tokens.
+"""Packed layout: feeds of different length in one forward pass without pads, as a single row of tokens.
 
-Everything in a model but attention looks at each token by itself, so that one row serves all lanes.
+All layers except attention handle each token independently, so one row can hold tokens of all lanes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from gencli.core.step import Feed
-from gencli.models.kv.packed_attention import Part
-from gencli.models.kv.padded import Block, cells_of, end_of, fill_gaps
+from gencli.models.kv.packed_attention import QuerySplit
+from gencli.models.kv.padded import ForwardBatch, cells_of, end_of, fill_gaps
 from processors.upload import upload
 
-__all__ = ["FLAT_MODELS", "make_flat"]
+__all__ = ["FLAT_MODELS", "make_packed_batch"]
 
-# Model types whose attention is one call for each layer, and whose other layers look at no neighbours: those
-# that the tests run in this way.
+# Model types whose attention is one call per layer, and whose other layers handle each token independently.
+# The tests run each of them in the packed layout.
 FLAT_MODELS = frozenset(
     """
     apertus arcee bitnet cohere cohere2 ernie4_5 ernie4_5_moe exaone4 flex_olmo gemma gemma2
@@ -29,12 +29,12 @@ FLAT_MODELS = frozenset(
 )
 
 
-def make_flat(
+def make_packed_batch(
     feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int, int], pad_budget: int
-) -> Block:
-    """Lay out one pass: feeds by their width, the longest first, and those of one width by lane.
+) -> ForwardBatch:
+    """Return the packed batch of one pass: feeds by width, the longest first, then by lane.
 
-    Idle lanes are looked at where that is cheaper than copying the others, as in fill_gaps.
+    Idle lanes are included where that is cheaper than copying the other lanes, as in fill_gaps.
     """
     feeds = tuple(sorted(feeds, key=lambda feed: (-len(feed.tokens), feed.lane)))
     ids = [token for feed in feeds for token in feed.tokens]
@@ -42,14 +42,14 @@ def make_flat(
     packed = upload([ids, positions, lanes], device)
     ends = [*accumulate(len(feed.tokens) for feed in feeds)]
     wanted = [
-        place for feed, end in zip(feeds, ends, strict=True) for place in range(end - feed.num_logits, end)
+        index for feed, end in zip(feeds, ends, strict=True) for index in range(end - feed.num_logits, end)
     ]
-    parts, start = [], 0
+    query_splits, start = [], 0
     for _, same in groupby(feeds, key=lambda feed: len(feed.tokens)):
         members = tuple(same)
-        parts.append(_part(members, start, device, pad_budget=pad_budget))
+        query_splits.append(_query_split(members, start, device, pad_budget=pad_budget))
         start += len(members) * len(members[0].tokens)
-    return Block(
+    return ForwardBatch(
         feeds=feeds,
         ids=packed[:1],
         positions=packed[1:2],
@@ -60,22 +60,22 @@ def make_flat(
         wanted=upload(wanted, device) if wanted else 0,
         target=(packed[2], packed[1]),
         source=None,
-        parts=tuple(parts),
+        query_splits=tuple(query_splits),
     )
 
 
-def _part(feeds: tuple[Feed, ...], start: int, device: torch.device, *, pad_budget: int) -> Part:
-    """Feeds of one width and in lane order, the first of which begins at `start` in the row."""
+def _query_split(feeds: tuple[Feed, ...], start: int, device: torch.device, *, pad_budget: int) -> QuerySplit:
+    """Return the split of feeds of one width in lane order; the first feed begins at column `start`."""
     width, kv_length = len(feeds[0].tokens), max(map(end_of, feeds))
-    place: slice | Tensor = slice(start, start + width * len(feeds))
+    columns: slice | Tensor = slice(start, start + width * len(feeds))
     filled = fill_gaps(feeds, pad_budget=pad_budget)
     first, last = filled[0].lane, filled[-1].lane
     if last - first + 1 > len(filled):
-        return Part(place, upload([feed.lane for feed in filled], device), width, kv_length)
+        return QuerySplit(columns, upload([feed.lane for feed in filled], device), width, kv_length)
     if filled == feeds:
-        return Part(place, slice(first, last + 1), width, kv_length)
+        return QuerySplit(columns, slice(first, last + 1), width, kv_length)
     begins = {feed.lane: start + width * number for number, feed in enumerate(feeds)}
-    # What an idle lane is asked is thrown away: the first feed's queries will do.
-    places = [begins.get(feed.lane, start) + i for feed in filled for i in range(width)]
+    # The output of an idle lane is discarded, so it can take the queries of the first feed.
+    picked = [begins.get(feed.lane, start) + i for feed in filled for i in range(width)]
     kept = [number for number, feed in enumerate(filled) if feed.tokens]
-    return Part(upload(places, device), slice(first, last + 1), width, kv_length, upload(kept, device))
+    return QuerySplit(upload(picked, device), slice(first, last + 1), width, kv_length, upload(kept, device))

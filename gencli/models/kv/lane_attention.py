@@ -1,7 +1,7 @@
-"""Attention of one token a lane over what its own lane holds, where lanes are of very different length.
+"""Per-lane attention for decode steps (one query per lane) over lanes of very different length.
 
-A pass over many lanes reads all of them as far as the longest one goes, and a mask hides the rest. On a CPU,
-where reading keys and values is most of the work, lane by lane is faster once enough would be hidden.
+Batched attention reads every lane up to the length of the longest one, and masks the rest. On a CPU, where
+reading keys and values dominates, one kernel call per lane is faster once enough keys are masked.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 __all__ = ["lane_attention", "mark_spans"]
 
-# Hidden keys a lane, on average, that cost as much as one more call of the kernel (7 us, 0.1 us a key).
-_WORTH = 64
+# Masked keys per lane, on average, that cost as much as one more kernel call (7 us; 0.1 us per key).
+_MIN_MASKED_KEYS = 64
 
 
 def mark_spans(mask: Tensor) -> Tensor:
-    """Note on a boolean mask [B, 1, 1, K] which keys each lane sees, if that is worth lane by lane.
+    """Return the boolean mask [B, 1, Q, K], with `spans` = (first, end) of the keys each lane sees.
 
-    Nothing is noted where a lane sees keys that are no neighbours, or the mask is not on a CPU.
+    `spans` is set only where per-lane attention is faster: Q = 1, B > 1, on a CPU, enough masked keys, and
+    the keys of every lane contiguous.
     """
     if mask.device.type != "cpu" or mask.shape[2] > 1 or mask.shape[0] == 1:
         return mask
     seen = mask[:, 0, 0]
     counts = seen.sum(1)
-    if int(seen.shape[1] * len(counts) - counts.sum()) < _WORTH * len(counts):
+    if int(seen.shape[1] * len(counts) - counts.sum()) < _MIN_MASKED_KEYS * len(counts):
         return mask
     first = seen.int().argmax(1)
-    # The sum of distinct places from `first` on is least where they are neighbours.
-    places = (seen * torch.arange(seen.shape[1])).sum(1)
-    if bool((2 * places == counts * (2 * first + counts - 1)).all()):
+    # Distinct positions from `first` on have the smallest sum if they are contiguous.
+    sums = (seen * torch.arange(seen.shape[1])).sum(1)
+    if bool((2 * sums == counts * (2 * first + counts - 1)).all()):
         cast(Any, mask).spans = torch.stack([first, first + counts], 1).tolist()
     return mask
 
@@ -47,12 +48,12 @@ def lane_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The library's attention, or lane by lane where the mask has spans; [B, Q, H, D]."""
+    """Return SDPA attention [B, Q, H, D], computed per lane if the mask has `spans`."""
     spans = getattr(attention_mask, "spans", None)
     if spans is None or kwargs.get("position_bias") is not None or kwargs.get("softcap") is not None:
         out = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
         return cast("tuple[Tensor, Tensor | None]", out)
-    # The heads that share keys are as many queries of one head.
+    # Query heads that share a key head become queries of that head.
     grouped = query.reshape(len(spans), key.shape[1], -1, query.shape[3])
     lanes = [
         scaled_dot_product_attention(

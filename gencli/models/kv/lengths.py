@@ -1,4 +1,4 @@
-"""How many tokens each lane holds, and the rules every runner enforces on its caller."""
+"""Number of tokens in each KV lane, and the checks every runner makes on a step plan."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from gencli.errors import ModelError
 
 __all__ = ["STEP", "ContractError", "LaneLengths"]
 
-STEP = 256  # tokens by which the room of lanes grows
+STEP = 256  # tokens; the capacity of lanes is a multiple of it
 
 
 class ContractError(AssertionError):
-    """The caller broke the runner's contract: a mistake in gencli, never in its input."""
+    """The caller broke the runner's contract: a bug in gencli, never a fault of its input."""
 
 
 class LaneLengths:
-    """The one owner of lane lengths (tokens); refuses feeds that do not fit them.
+    """Length in tokens of each lane; rejects feeds that do not match.
 
-    `num_ids` is the number of token ids the model can read, `context` the most tokens in a lane.
+    `num_ids` is the number of token ids of the model, `context` the maximum number of tokens in a lane.
     """
 
     def __init__(self, *, max_lanes: int, context: int, num_ids: int) -> None:
@@ -26,7 +26,7 @@ class LaneLengths:
         self._num_ids = num_ids
 
     def like(self) -> LaneLengths:
-        """Lengths of as many lanes, all empty, under the same rules."""
+        """Return lengths of as many empty lanes, with the same limits."""
         return LaneLengths(max_lanes=len(self), context=self._context, num_ids=self._num_ids)
 
     def __getitem__(self, lane: int) -> int:
@@ -37,7 +37,7 @@ class LaneLengths:
         return len(self._lengths)
 
     def held(self) -> list[tuple[int, int]]:
-        """(lane, tokens) of every lane that is not empty."""
+        """Return (lane, tokens) of every lane that is not empty."""
         return [(lane, length) for lane, length in enumerate(self._lengths) if length]
 
     def check(self, plan: StepPlan) -> None:
@@ -49,34 +49,34 @@ class LaneLengths:
             self._check_feed(feed)
 
     def advance(self, plan: StepPlan) -> None:
-        """Count the tokens of a plan that has been fed."""
+        """Add the tokens of a plan that has been fed."""
         for feed in plan.feeds:
             self._lengths[feed.lane] = feed.start + len(feed.tokens)
 
-    def check_keep(self, lane: int, length: int) -> None:
-        """Raise ContractError unless the lane holds `length` tokens or more."""
+    def check_truncate(self, lane: int, length: int) -> None:
+        """Raise ContractError unless the lane holds at least `length` tokens."""
         held = self[lane]
         self._require(0 <= length <= held, f"lane {lane} holds {held} tokens and cannot keep {length}")
 
-    def keep(self, lane: int, length: int) -> None:
-        """Shorten the lane to `length` tokens."""
-        self.check_keep(lane, length)
+    def truncate(self, lane: int, length: int) -> None:
+        """Truncate the lane to `length` tokens."""
+        self.check_truncate(lane, length)
         self._lengths[lane] = length
 
     def check_fork(self, source: int, target: int) -> None:
-        """Raise ContractError unless these are two lanes."""
+        """Raise ContractError unless these are two different lanes."""
         self._require(source != target, f"lane {source} cannot be forked onto itself")
         for lane in (source, target):
             self._require_lane(lane)
 
     def fork(self, source: int, target: int) -> None:
-        """Give `target` the length of `source`, whatever it held."""
+        """Set the length of `target` to that of `source`."""
         self.check_fork(source, target)
         self._lengths[target] = self[source]
 
     def release(self, lane: int) -> None:
         """Empty the lane; releasing an empty lane is allowed."""
-        self.keep(lane, 0)
+        self.truncate(lane, 0)
 
     def _check_feed(self, feed: Feed) -> None:
         held, count = self[feed.lane], len(feed.tokens)
@@ -94,9 +94,9 @@ class LaneLengths:
         )
         low, high = min(feed.tokens), max(feed.tokens)
         if low < 0 or high >= self._num_ids:
-            stranger = low if low < 0 else high
+            unknown = low if low < 0 else high
             raise ModelError(
-                f"Token id {stranger} is unknown to the model, which reads 0..{self._num_ids - 1}",
+                f"Token id {unknown} is unknown to the model, which reads 0..{self._num_ids - 1}",
                 hint="does the tokenizer belong to this model?",
             )
 

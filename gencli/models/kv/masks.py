@@ -1,8 +1,8 @@
-"""Attention masks for lanes of different length, in the models' own words.
+"""Attention masks for lanes of different length.
 
-transformers lets a model say *what* a token may see (causal, sliding window, chunks: its mask function
-over positions) and a registered function say *how* the mask is built. The functions here build it over
-per-lane positions, so each architecture keeps its own pattern and none is written down twice.
+In transformers a model's mask function over positions defines which keys a token sees (causal, sliding
+window, chunked), and a registered function builds the mask from it. The functions here build the mask from
+per-lane positions, so every architecture keeps its own mask function.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SDPA, _EAGER = "gencli_sdpa", "gencli_eager"
 
 
 def use_lane_masks(model: Any) -> bool:
-    """Switch the model to lane masks, keeping its attention kernel; False where it cannot be switched."""
+    """Switch the model to lane masks, keeping its attention kernel; return whether it supports that."""
     names = {"sdpa": _SDPA, _SDPA: _SDPA, "eager": _EAGER, _EAGER: _EAGER}
     name = names.get(model.config._attn_implementation)
     if name is None or not getattr(model, "_supports_attention_backend", False):
@@ -40,16 +40,16 @@ def use_lane_masks(model: Any) -> bool:
 
 
 def _own_eager_attention(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Call the eager attention of the module's own file: architectures differ there (sinks, softcaps)."""
+    """Call the eager attention of the module's own file; architectures differ in it (sinks, softcaps)."""
     return sys.modules[type(module).__module__].__dict__["eager_attention_forward"](module, *args, **kwargs)
 
 
 def _lane_mask(
     *, q_offset: int | Tensor, mask_function: Callable[..., Tensor], **kwargs: Any
 ) -> Tensor | None:
-    """Boolean mask [B, 1, Q, K], or None where attention needs none.
+    """Return the boolean mask [B, 1, Q, K], or None where attention needs none.
 
-    `q_offset` is what LaneCache.get_query_offset gave: the common first position, or all positions [B, Q].
+    `q_offset` is the result of LaneCache.get_query_offset: the common first position, or positions [B, Q].
     """
     if isinstance(q_offset, int):
         return cast("Tensor | None", sdpa_mask(q_offset=q_offset, mask_function=mask_function, **kwargs))
@@ -62,7 +62,7 @@ def _lane_mask(
 
 
 def _additive_lane_mask(*, q_offset: int | Tensor, dtype: torch.dtype, **kwargs: Any) -> Tensor | None:
-    """The same mask as numbers to add: 0, or the least finite value of `dtype`."""
+    """Return the same mask in additive form: 0, or the lowest finite value of `dtype`."""
     if isinstance(q_offset, int):
         return cast("Tensor | None", eager_mask(q_offset=q_offset, dtype=dtype, **kwargs))
     mask = cast(Tensor, _lane_mask(q_offset=q_offset, **kwargs))

@@ -1,6 +1,6 @@
-"""Attention in a pass whose tokens stand in one row: it takes the row apart again.
+"""Attention in a pass with the packed layout: the tokens of all feeds are one row [1, N].
 
-Feeds of one width are looked at together, each over what its own lane holds.
+The queries are split by feed width. Feeds of one width are computed in one call, each over its own KV lane.
 """
 
 from __future__ import annotations
@@ -16,43 +16,44 @@ from torch import Tensor
 
 from gencli.models.kv.lane_attention import mark_spans
 
-__all__ = ["Part", "attend", "laid_out"]
+__all__ = ["QuerySplit", "attend", "packed_layout"]
 
 _Attention = Callable[..., tuple[Tensor, "Tensor | None"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Feeds of one width W, whose lanes are the rows `lanes` of the keys, as far as `kv_length`.
+class QuerySplit:
+    """Queries of feeds of one width W, over L lanes.
 
-    `place` are their L * W tokens in the row. Where idle lanes between them are looked at as well, as that is
-    cheaper than copying the others, `kept` are the feeds of these L.
+    `columns` are the L * W query columns in the row. `lanes` are the L rows of the KV buffers, read up to
+    `kv_length` tokens. `kept` [F] are the indices of the feeds among the L lanes, None for all; the others
+    are idle lanes, included where that is cheaper than copying.
     """
 
-    place: slice | Tensor
+    columns: slice | Tensor
     lanes: slice | Tensor
     width: int
     kv_length: int
     kept: Tensor | None = None
 
     def take(self, values: Tensor) -> Tensor:
-        """The feeds' rows [L, H, W, X] of values [1, H, N, X]."""
-        taken = values[0, :, self.place]
+        """Return the columns of values [1, H, N, X] as [L, H, W, X]."""
+        taken = values[0, :, self.columns]
         return taken.view(len(taken), -1, self.width, taken.shape[-1]).transpose(0, 1)
 
 
 class _Layout:
-    """The parts of the pass that is under way, and the masks of each, which many layers share."""
+    """The query splits of the current pass, and the mask of each, cached for all layers."""
 
-    def __init__(self, parts: tuple[Part, ...]) -> None:
-        self.parts = parts
+    def __init__(self, query_splits: tuple[QuerySplit, ...]) -> None:
+        self.query_splits = query_splits
         self._masks: dict[int, tuple[Tensor, list[Tensor]]] = {}
 
     def masks(self, mask: Tensor) -> list[Tensor]:
-        """What a mask [1, 1, N, K] is for each part: [L, 1, W, K]."""
+        """Return the mask [1, 1, N, K] as one [L, 1, W, K] for each split."""
         if id(mask) not in self._masks:
-            own = [part.take(mask)[..., : part.kv_length] for part in self.parts]
-            self._masks[id(mask)] = mask, [mark_spans(one) if one.dtype == torch.bool else one for one in own]
+            own = [split.take(mask)[..., : split.kv_length] for split in self.query_splits]
+            self._masks[id(mask)] = mask, [mark_spans(m) if m.dtype == torch.bool else m for m in own]
         return self._masks[id(mask)][1]
 
 
@@ -60,9 +61,9 @@ _layout: ContextVar[_Layout | None] = ContextVar("layout", default=None)
 
 
 @contextmanager
-def laid_out(parts: tuple[Part, ...]) -> Iterator[None]:
-    """Within, attention takes its queries apart so; without parts it does not."""
-    token = _layout.set(_Layout(parts) if parts else None)
+def packed_layout(query_splits: tuple[QuerySplit, ...]) -> Iterator[None]:
+    """While active, `attend` splits packed queries into `query_splits`; no effect if there are none."""
+    token = _layout.set(_Layout(query_splits) if query_splits else None)
     try:
         yield
     finally:
@@ -78,18 +79,18 @@ def attend(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """An attention function of the library, part by part where the pass is one row of tokens.
+    """Call an attention function of transformers, once per query split inside `packed_layout`.
 
-    There query is [1, H, N, D], key and value [lanes, H, K, D], mask [1, 1, N, K], the answer [1, N, H, D].
-    Some models give the mask by its name.
+    In the packed layout query is [1, H, N, D], key and value [lanes, H, K, D], the mask [1, 1, N, K], the
+    result [1, N, H, D]. The mask may be positional or named, as models do both.
     """
     layout = _layout.get()
     if layout is None:
         return attention(module, query, key, value, attention_mask, **kwargs)
     assert attention_mask is not None
-    found = []
-    for part, own in zip(layout.parts, layout.masks(attention_mask), strict=True):
-        keys, values = (held[part.lanes, :, : part.kv_length] for held in (key, value))
-        out = attention(module, part.take(query), keys, values, own, **kwargs)[0]
-        found.append((out if part.kept is None else out[part.kept]).flatten(0, 1))
-    return torch.cat(found)[None], None
+    outputs = []
+    for split, own in zip(layout.query_splits, layout.masks(attention_mask), strict=True):
+        keys, values = (held[split.lanes, :, : split.kv_length] for held in (key, value))
+        out = attention(module, split.take(query), keys, values, own, **kwargs)[0]
+        outputs.append((out if split.kept is None else out[split.kept]).flatten(0, 1))
+    return torch.cat(outputs)[None], None

@@ -1,8 +1,7 @@
-"""One forward pass over several lanes: which feeds share it, and where their tokens go.
+"""Group the feeds of a step into forward passes, and lay out the tensors of a padded pass.
 
-Feeds of one block are right-aligned: the wanted positions are the last columns of every row, so that
-one `logits_to_keep` is right for all. Columns left of a shorter feed are pads; they are computed and
-thrown away.
+Feeds of a padded batch are right-aligned: the wanted positions are the last columns of every row, so one
+`logits_to_keep` fits all rows. The columns left of a shorter feed are pads, computed and discarded.
 """
 
 from __future__ import annotations
@@ -15,32 +14,34 @@ import torch
 from torch import Tensor
 
 from gencli.core.step import Feed
-from gencli.models.kv.packed_attention import Part
+from gencli.models.kv.packed_attention import QuerySplit
 from processors.upload import upload
 
 __all__ = [
-    "Block",
+    "ForwardBatch",
     "cells_of",
     "end_of",
     "fill_gaps",
     "is_rectangle",
-    "make_block",
+    "make_padded_batch",
     "room_for",
     "split_feeds",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """B feeds in lane order, Q columns wide; K is the length of the longest lane once they are fed.
+class ForwardBatch:
+    """Inputs of one forward pass: B feeds in lane order, Q columns.
 
-    `ids` and `positions` are [B, Q]. `lanes` is a slice where the lanes are neighbours (views, no
-    copies), else their indices [B]. `start` is the common first position where all feeds have equal
-    start and width, else None. `target` are the (lane, position) indices the keys of the fed tokens
-    are written to; `source` their (row, column) in the block, or None where no column is a pad.
-    `room` is the (lanes, tokens) the whole step needs: buffers grow before its first pass, not between.
+    `ids` and `positions` are [B, Q]. `kv_length` (K) is the length of the longest lane after the pass.
+    `lanes` is a slice if the lanes are adjacent (views, no copies), else their indices [B]. `start` is the
+    common first position if all feeds have equal start and width, else None. `wanted` is the number of last
+    columns with logits. `target` are the (lane, position) indices to write keys and values to; `source` are
+    their (row, column) in the batch, None without pads. `room` is the (lanes, tokens) of the whole step, so
+    that buffers grow once, before its first pass.
 
-    With `parts` all tokens stand in one row, B = 1, feed after feed, and `wanted` are the places [R] in it.
+    With `query_splits` the batch is packed: B = 1, one feed after another in the row, and `wanted` are the
+    column indices [R].
     """
 
     feeds: tuple[Feed, ...]
@@ -53,12 +54,12 @@ class Block:
     wanted: int | Tensor
     target: tuple[Tensor, Tensor] | None
     source: tuple[Tensor, Tensor] | None
-    parts: tuple[Part, ...] = ()
+    query_splits: tuple[QuerySplit, ...] = ()
 
     @property
     def num_held(self) -> int:
-        """Tokens that the lane held before which will be the longest."""
-        if self.parts:
+        """Tokens held before the pass by the lane that is longest after it."""
+        if self.query_splits:
             return max(self.feeds, key=end_of).start
         return self.kv_length - self.ids.shape[1]
 
@@ -66,8 +67,8 @@ class Block:
 def split_feeds(feeds: Iterable[Feed], *, pad_budget: int) -> list[tuple[Feed, ...]]:
     """Group feeds into forward passes, each in lane order.
 
-    Feeds of different length share a pass while the pads stay within `pad_budget` tokens: about what
-    reading the weights once more costs.
+    Feeds of different length share a pass while its pads stay within `pad_budget` tokens: about the cost of
+    reading the weights once more.
     """
     groups: list[list[Feed]] = []
     pads, widest = 0, 0
@@ -84,9 +85,9 @@ def split_feeds(feeds: Iterable[Feed], *, pad_budget: int) -> list[tuple[Feed, .
 
 
 def fill_gaps(feeds: tuple[Feed, ...], *, pad_budget: int) -> tuple[Feed, ...]:
-    """Add empty feeds for the idle lanes between others, where that costs less than copying lanes would.
+    """Add empty feeds for idle lanes between the others, where that costs less than copying lanes.
 
-    An empty feed is a row of pads: nothing of it is written, and no row of logits is wanted of it.
+    An empty feed is a row of pads: it writes no keys or values and has no wanted logits.
     """
     idle = sorted(set(range(feeds[0].lane, feeds[-1].lane)) - {feed.lane for feed in feeds})
     width = max(len(feed.tokens) for feed in feeds)
@@ -96,16 +97,18 @@ def fill_gaps(feeds: tuple[Feed, ...], *, pad_budget: int) -> tuple[Feed, ...]:
 
 
 def room_for(feeds: tuple[Feed, ...]) -> tuple[int, int]:
-    """The (lanes, tokens) that hold all feeds of a step."""
+    """Return the (lanes, tokens) that hold all feeds of a step."""
     return max(feed.lane for feed in feeds) + 1, max(map(end_of, feeds))
 
 
-def make_block(feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int, int]) -> Block:
-    """Lay out one pass; all index tensors are made here, once for all layers, without a sync."""
+def make_padded_batch(
+    feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int, int]
+) -> ForwardBatch:
+    """Return the padded batch of one pass. Its index tensors are made once for all layers, without a sync."""
     width = max(len(feed.tokens) for feed in feeds)
     pads = [width - len(feed.tokens) for feed in feeds]
     ids = [[0] * pad + list(feed.tokens) for feed, pad in zip(feeds, pads, strict=True)]
-    # A pad's position only has to be valid: 0 or one the lane has passed already.
+    # The position of a pad only has to be valid: 0, or one that the lane already holds.
     positions = [
         [max(0, first + column) for column in range(width)]
         for first in (feed.start - pad for feed, pad in zip(feeds, pads, strict=True))
@@ -114,13 +117,13 @@ def make_block(feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int
     first, last = feeds[0].lane, feeds[-1].lane
     is_range = last - first + 1 == len(feeds)
     start = feeds[0].start if not any(pads) and len({feed.start for feed in feeds}) == 1 else None
-    block_lanes = slice(first, last + 1) if is_range else upload([feed.lane for feed in feeds], device)
+    batch_lanes = slice(first, last + 1) if is_range else upload([feed.lane for feed in feeds], device)
     target, source = (None, None) if start is not None and is_range else _cells(feeds, pads, device)
-    return Block(
+    return ForwardBatch(
         feeds=feeds,
         ids=packed[0],
         positions=packed[1],
-        lanes=block_lanes,
+        lanes=batch_lanes,
         room=room,
         start=start,
         kv_length=max(map(end_of, feeds)),
@@ -131,7 +134,7 @@ def make_block(feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int
 
 
 def is_rectangle(feeds: tuple[Feed, ...]) -> bool:
-    """Whether the feeds are those of neighbouring lanes, in order, and all as long."""
+    """Return whether the feeds are of adjacent lanes, in order, and of equal length."""
     first = feeds[0]
     return all(
         feed.lane == first.lane + i and len(feed.tokens) == len(first.tokens) for i, feed in enumerate(feeds)
@@ -139,20 +142,20 @@ def is_rectangle(feeds: tuple[Feed, ...]) -> bool:
 
 
 def end_of(feed: Feed) -> int:
-    """How many tokens the lane holds once it is fed."""
+    """Return the number of tokens in the lane after the feed."""
     return feed.start + len(feed.tokens)
 
 
 def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
-    """(lane, position) of every fed token, in feed order."""
+    """Return (lane, position) of every fed token, in feed order."""
     return [(feed.lane, feed.start + index) for feed in feeds for index in range(len(feed.tokens))]
 
 
 def _cells(
     feeds: tuple[Feed, ...], pads: list[int], device: torch.device
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
-    """(lane, position) of every fed token [N] in row order, and its (row, column) where there are pads."""
-    places = [(row, pads[row] + i) for row, feed in enumerate(feeds) for i in range(len(feed.tokens))]
-    table = [*zip(*cells_of(feeds), strict=True), *zip(*places, strict=True)]
+    """Return (lane, position) indices [N] of the fed tokens, and their (row, column) if there are pads."""
+    cells = [(row, pads[row] + i) for row, feed in enumerate(feeds) for i in range(len(feed.tokens))]
+    table = [*zip(*cells_of(feeds), strict=True), *zip(*cells, strict=True)]
     lanes, positions, rows, columns = upload(table, device)
     return (lanes, positions), (rows, columns) if any(pads) else None

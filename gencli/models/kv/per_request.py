@@ -1,4 +1,4 @@
-"""Models whose lanes cannot share a cache: each lane is run alone, on the model's own cache."""
+"""Models whose lanes cannot share a cache: one forward pass per lane, on the model's own cache."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CACHE_NAMES = ("past_key_values", "cache_params", "state")
 
 @dataclass(slots=True)
 class _Lane:
-    """The model's cache by its argument name, the tokens in it, and prompt tokens not read yet.
+    """The model's cache by argument name, its length in tokens, and prompt tokens not fed yet.
 
-    `factors` are the rotary factors of its text (see LongRopeLanes).
+    `factors` is the number of the rotary factors of its text (see LongRopeLanes).
     """
 
     cache: dict[str, Any] = field(default_factory=dict)
@@ -34,11 +34,11 @@ class _Lane:
 
 
 class OwnCacheLanes:
-    """Recurrent, hybrid and older models: slower than shared lanes, and right by construction.
+    """Lanes of recurrent, hybrid and older models: slower than shared lanes, correct by construction.
 
-    Some recurrent models lose their state when several tokens follow what they have read (Mamba). So
-    `is_recurrent` models read a prompt that comes in chunks at once, with its last chunk, and every
-    later token by itself.
+    Some recurrent models (Mamba) lose their state when several tokens are fed after the first pass. So an
+    `is_recurrent` model is fed a chunked prompt in one pass with its last chunk, and every later token in a
+    pass of its own.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class OwnCacheLanes:
         self._lanes: dict[int, _Lane] = {}
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
-        """Feed the lanes one after another; return the wanted rows [R, V] in feed order."""
+        """Feed the lanes one after another; return the wanted logits [R, V] in feed order."""
         rows = [row for feed in feeds for row in self._read(feed)]
         return torch.cat(rows) if rows else self._call.no_rows()
 
-    def shorten(self, lane: int, length: int) -> None:
-        """Drop the last tokens of an attention model's cache."""
+    def truncate(self, lane: int, length: int) -> None:
+        """Crop the cache of an attention model to `length` tokens."""
         state = self._lanes[lane]
         state.cache["past_key_values"].crop(length - state.length)
         state.length = length
@@ -71,11 +71,11 @@ class OwnCacheLanes:
         """Drop the lane's cache."""
         self._lanes.pop(lane, None)
 
-    def trim(self) -> None:
-        """Nothing to do: a lane's cache goes with it."""
+    def free_cache(self) -> None:
+        """No-op: `release` frees the cache of a lane."""
 
     def _read(self, feed: Feed) -> list[Tensor]:
-        """Rows [1, V] or [wanted, V] of the wanted positions, in order."""
+        """Return the wanted logits of a feed, as tensors [1, V] or [wanted, V] in order."""
         lane = self._lanes.setdefault(feed.lane, _Lane())
         tokens = lane.unread + feed.tokens
         lane.unread = ()
@@ -93,7 +93,7 @@ class OwnCacheLanes:
     def _run(self, lane: _Lane, tokens: tuple[int, ...], wanted: int) -> Tensor:
         start, lane.length = lane.length, lane.length + len(tokens)
         inputs = {"input_ids": upload([tokens], self._device)}
-        if self._call.takes_positions:  # some count from 0 at every call unless told
+        if self._call.takes_positions:  # some models count from 0 in every call without them
             inputs["position_ids"] = torch.arange(start, lane.length, device=self._device)[None]
         switches, device = self._rope_switches, self._device
         with taking_factors([lane.factors], switches, length=lane.length, device=device):
