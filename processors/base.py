@@ -86,7 +86,7 @@ class Env:
     `grammars` compiles grammars; without one the stage `grammar` does so itself, on the spot.
     """
 
-    width: int
+    vocab_size: int
     vocabulary: Vocabulary | None = None
     eos_ids: tuple[int, ...] = ()
     device: torch.device = torch.device("cpu")

@@ -81,7 +81,7 @@ class ForeignStage(Processor[Any]):
     def __init__(self, stage: type[Processor[Any]], env: Env, notices: list[str]) -> None:
         self.name, self.phase, self.Params = stage.name, stage.phase, stage.Params  # type: ignore[misc]
         self._inner = self._guarded("__init__", 0, lambda: stage(env))
-        self.env, self._width = env, env.width
+        self.env, self._width = env, env.vocab_size
         self.sequential = self._guarded("sequential", 0, lambda: bool(self._inner.sequential))  # type: ignore[misc]
         self._notices = notices
         self._noticed: set[str] = set()

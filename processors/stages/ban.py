@@ -67,7 +67,7 @@ class Ban(Processor[BanParams]):
     def _spelling(self) -> Spelling:
         if self.env.vocabulary is None:
             raise TokenError("ban works on texts, but there is no tokenizer. Use suppress with token ids.")
-        return Spelling(self.env.vocabulary.token_bytes, self.env.width, self.env.device)
+        return Spelling(self.env.vocabulary.token_bytes, self.env.vocab_size, self.env.device)
 
     def _built(self, texts: tuple[str, ...]) -> Banned:
         return Banned(tuple(text.encode(errors="surrogatepass") for text in texts), self._spelling)

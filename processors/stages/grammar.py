@@ -65,7 +65,7 @@ class GrammarStage(Processor[GrammarParams]):
         self._ahead: dict[int, _Ahead] = {}
         self._narrowers: dict[str, Narrower] = {}
         self._speller = CanonicalTokenizer(env.vocabulary) if env.vocabulary else None
-        self._kinds = TokenKinds(env.vocabulary.token_bytes, env.width) if env.vocabulary else None
+        self._kinds = TokenKinds(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
         self._usual = SeparatorModel.usual(env.vocabulary) if env.vocabulary else SeparatorModel()
         self._shortest = lru_cache(maxsize=64)(self._shortest_of)
         self._samples = lru_cache(maxsize=64)(samples_of)
@@ -112,9 +112,9 @@ class GrammarStage(Processor[GrammarParams]):
         if name not in self._narrowers:
             assert self._speller is not None
             assert self._kinds is not None
-            backend, size = self._backend(name), words(self.env.width)
+            backend, size = self._backend(name), words(self.env.vocab_size)
             closer = Closer(self._speller, lambda matcher: mask_of(backend, matcher, size)[0])
-            self._narrowers[name] = Narrower(closer, self._kinds, self.env.width)
+            self._narrowers[name] = Narrower(closer, self._kinds, self.env.vocab_size)
         return self._narrowers[name]
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
@@ -203,7 +203,7 @@ class GrammarStage(Processor[GrammarParams]):
         if not missing:
             return
         masks = torch.full(
-            (sum(len(run) + 1 for run in missing.values()), words(self.env.width)), -1, dtype=torch.int32
+            (sum(len(run) + 1 for run in missing.values()), words(self.env.vocab_size)), -1, dtype=torch.int32
         )
         asks = list(self._asks(missing))
         complete: dict[int, tuple[bool, ...]] = dict.fromkeys(missing, ())

@@ -12,7 +12,7 @@ __all__ = ["checked", "token_id"]
 
 def checked(ids: Iterable[int], env: Env, what: str) -> tuple[int, ...]:
     """The same ids; TokenError names one that the model or the tokenizer lacks."""
-    limit = env.width if env.vocabulary is None else min(env.width, env.vocabulary.vocab_size)
+    limit = env.vocab_size if env.vocabulary is None else min(env.vocab_size, env.vocabulary.vocab_size)
     ids = tuple(ids)
     for token in ids:
         if not 0 <= token < limit:

@@ -131,9 +131,9 @@ class Bench:
 def random_logits(rows: int, env: Env, *, seed: int = 0, masked: bool = False) -> Tensor:
     """[rows, V]: smooth, full of ties, and with wide gaps, in turn; some ids masked if asked."""
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(rows, env.width, generator=generator)
+    logits = torch.randn(rows, env.vocab_size, generator=generator)
     logits[1::3] = logits[1::3].round()
     logits[2::3] *= 30
     if masked:
-        logits[torch.rand(rows, env.width, generator=generator) < 0.3] = -math.inf
+        logits[torch.rand(rows, env.vocab_size, generator=generator) < 0.3] = -math.inf
     return logits.to(env.device)

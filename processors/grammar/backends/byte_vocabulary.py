@@ -19,13 +19,14 @@ class GrammarVocabulary:
         if env.vocabulary is None:
             raise GrammarError("A grammar works on texts, but there is no tokenizer.")
         known, ends = env.vocabulary.token_bytes, frozenset(env.eos_ids)
-        padding = repeat(b"", env.width - len(known))
+        padding = repeat(b"", env.vocab_size - len(known))
         self.token_bytes = tuple(
-            b"" if token in ends else data for token, data in enumerate((*islice(known, env.width), *padding))
+            b"" if token in ends else data
+            for token, data in enumerate((*islice(known, env.vocab_size), *padding))
         )
-        self.words = -(-env.width // 32)
+        self.words = -(-env.vocab_size // 32)
         flags = torch.zeros(self.words, 32, dtype=torch.int64)
-        flags.view(-1)[: env.width] = torch.tensor([bool(data) for data in self.token_bytes])
+        flags.view(-1)[: env.vocab_size] = torch.tensor([bool(data) for data in self.token_bytes])
         self.text_mask = (flags << torch.arange(32)).sum(-1).to(torch.int32)  # [ceil(V / 32)]
 
     def is_text(self, token: int) -> bool:

@@ -51,7 +51,7 @@ class LLGuidanceBackend:
         # Without an end of its own the vocabulary lends a marker, which then is in no mask.
         self._lent_end = None if env.eos_ids else wrapped.eos_token_id
         self._tokens = llguidance.LLTokenizer(
-            cast(Any, wrapped), n_vocab=env.width, eos_token=list(env.eos_ids) or [wrapped.eos_token_id]
+            cast(Any, wrapped), n_vocab=env.vocab_size, eos_token=list(env.eos_ids) or [wrapped.eos_token_id]
         )
         self._matcher = llguidance.LLMatcher
         self._limits = llguidance.LLParserLimits(**LIMITS, verbose_errors=False)  # type: ignore[arg-type]

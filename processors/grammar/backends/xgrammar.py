@@ -45,7 +45,7 @@ class XGrammarBackend:
         self._tokens = xgrammar.TokenizerInfo(
             list(self.vocabulary.token_bytes),
             xgrammar.VocabType.RAW,
-            vocab_size=env.width,
+            vocab_size=env.vocab_size,
             stop_token_ids=list(env.eos_ids),
         )
         self._compiler = xgrammar.GrammarCompiler(self._tokens, cache_enabled=False)

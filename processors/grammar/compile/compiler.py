@@ -161,7 +161,7 @@ class GrammarCompiler:
         if process is None:
             tokens = GrammarVocabulary(self.env).token_bytes
             process = CompileProcess(
-                Setup(name, self.env.width, tokens, self.env.eos_ids, self.memory, _CHEAP)
+                Setup(name, self.env.vocab_size, tokens, self.env.eos_ids, self.memory, _CHEAP)
             )
         with self._lock:
             self._trying[constraint] = process

@@ -141,7 +141,7 @@ def same_language(name, texts):
 
 def closer_of(backend, env):
     """A closer for a back end that is loaded."""
-    size = words(env.width)
+    size = words(env.vocab_size)
     return Closer(CanonicalTokenizer(env.vocabulary), lambda matcher: mask_of(backend, matcher, size)[0])
 
 
