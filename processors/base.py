@@ -166,7 +166,7 @@ class Processor(ABC, Generic[P]):
         """Where the output would stand after each of these tokens; () from a stage without a grammar."""
         return ()
 
-    def likely(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
+    def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """Tokens that have to come next, or are likely to, whatever the logits say; () if none are known.
 
         Each with how likely it is that it and all before it come. `noise` is what the slot's draw will add to
@@ -174,7 +174,7 @@ class Processor(ABC, Generic[P]):
         """
         return ()
 
-    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+    def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """Tokens that complete an open document behind these; () if there is none, or no way is known."""
         return ()
 

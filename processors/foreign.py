@@ -132,24 +132,24 @@ class ForeignStage(Processor[Any]):
 
         return self._hook("preview", slot, call, ())
 
-    def likely(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
+    def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """As of any stage."""
 
         def is_pair(one: Any) -> bool:
             return isinstance(one, tuple) and len(one) == 2 and self._is_id(one[0])
 
         def call() -> tuple[tuple[int, float], ...]:
-            return _listed("likely", self._inner.likely(slot, noise), "(id, probability)", is_pair)
+            return _listed("predicted", self._inner.predicted(slot, noise), "(id, probability)", is_pair)
 
-        return self._hook("likely", slot, call, ())
+        return self._hook("predicted", slot, call, ())
 
-    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+    def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """As of any stage."""
 
         def call() -> tuple[int, ...]:
-            return _listed("closing", self._inner.closing(slot, tokens), "ids", self._is_id)
+            return _listed("completion", self._inner.completion(slot, tokens), "ids", self._is_id)
 
-        return self._hook("closing", slot, call, ())
+        return self._hook("completion", slot, call, ())
 
     def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
         """As of any stage."""

@@ -104,13 +104,17 @@ class Pipeline:
         found = (self.stage(name).preview(slot, tokens) for name in self._orders[slot])
         return next(filter(None, found), ())
 
-    def likely(self, slot: int, noise: Noise | None = None) -> tuple[tuple[int, float], ...]:
+    def predicted(self, slot: int, noise: Noise | None = None) -> tuple[tuple[int, float], ...]:
         """Tokens that have to come next in the slot, or are likely to, and how likely; see Processor."""
-        return next(filter(None, (self.stage(name).likely(slot, noise) for name in self._orders[slot])), ())
+        return next(
+            filter(None, (self.stage(name).predicted(slot, noise) for name in self._orders[slot])), ()
+        )
 
-    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+    def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """Tokens that complete the slot's open document behind these; () if there is none."""
-        return next(filter(None, (self.stage(name).closing(slot, tokens) for name in self._orders[slot])), ())
+        return next(
+            filter(None, (self.stage(name).completion(slot, tokens) for name in self._orders[slot])), ()
+        )
 
     def sequential(self, slot: int) -> str:
         """The stage of the slot's chain that needs every outcome before the next position; "" if none does.

@@ -250,7 +250,7 @@ class Engine:
     def _closing(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
         """What completes a cut document behind these tokens, if that is wanted and it is open."""
         is_open = sequence.request.finish_open and sequence.document == "open"
-        return self.pipeline.closing(sequence.slot, tokens) if is_open else ()
+        return self.pipeline.completion(sequence.slot, tokens) if is_open else ()
 
     def _keep(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Make the tokens of the sequences that go on part of the committed state."""

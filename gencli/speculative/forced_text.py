@@ -70,9 +70,9 @@ class ForcedTextDrafter(Drafter):
     def _run(self, ask: DraftAsk, price: float) -> tuple[int, ...]:
         request = self._requests[ask.slot]
         if request.drafts_decide:
-            pairs = self._pipeline.likely(ask.slot)
+            pairs = self._pipeline.predicted(ask.slot)
         else:
-            run = self._pipeline.likely(ask.slot, self._chooser.noise(ask.slot))
+            run = self._pipeline.predicted(ask.slot, self._chooser.noise(ask.slot))
             least = 1.0 if self._other.passes_for(request) else price
             pairs = tuple(takewhile(lambda pair: pair[1] == 1 or pair[1] >= least, run))
         pairs = pairs[: ask.most]

@@ -153,13 +153,13 @@ class GrammarStage(Processor[GrammarParams]):
         stands = self._places[slot].preview(tokens)
         return tuple(GrammarStatus(stand.document, flag) for stand, flag in zip(stands, flags, strict=False))
 
-    def likely(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
+    def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """What the grammar has come next, and between parts of JSON what has stood there before."""
-        return self._places[slot].ahead(noise)
+        return self._places[slot].predicted(noise)
 
-    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+    def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """What completes the document behind these tokens, with little more; () if it is not open."""
-        return self._places[slot].closing(tuple(tokens), _CLOSING)
+        return self._places[slot].completion(tuple(tokens), _CLOSING)
 
     def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
         """The limit of the back end that was reached, if that is why no token is left."""

@@ -181,7 +181,7 @@ class GrammarState:
             rules.narrower.narrow(mask, spot, outlook.path, rules.budget - count)
         return None
 
-    def ahead(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:
+    def predicted(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """The tokens that have to come next, and beyond them those that likely will; see look_ahead."""
         if self.is_done or self.tail is not None:
             return ()
@@ -198,7 +198,7 @@ class GrammarState:
         self.unread.clear()
         return self.habits
 
-    def closing(self, tokens: tuple[int, ...], most: int) -> tuple[int, ...]:
+    def completion(self, tokens: tuple[int, ...], most: int) -> tuple[int, ...]:
         """What completes the open document behind these tokens; () if it is not open, or nothing does."""
         later = self.fork()
         later.commit(tokens)
