@@ -152,7 +152,7 @@ class Closer:
     def _step(self, spot: Spot, most: int, work: Work, search: bool) -> list[int]:
         """Goes on by forced text, the rest of a string or one byte; the tokens that were accepted."""
         done: list[int] = []
-        for token in work.each(self.speller.spell(spot.text, spot.matcher.forced())):
+        for token in work.each(self.speller.tokenize_forced(spot.text, spot.matcher.forced())):
             if not spot.accept(token):
                 break
             done.append(token)

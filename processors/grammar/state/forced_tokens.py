@@ -29,21 +29,21 @@ class CanonicalTokenizer:
         # The ids of single bytes, of which some vocabularies lack a few.
         self.byte_ids = {data[0]: token for token, data in enumerate(self.token_bytes) if len(data) == 1}
         self._sorted = sorted(filter(None, self.token_bytes))
-        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._spell)
-        self._alone = lru_cache(maxsize=_REMEMBERED)(self._spell_alone)
+        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._tokenize)
+        self._alone = lru_cache(maxsize=_REMEMBERED)(self._tokenize_alone)
 
     def join(self, before: bytes, token: int) -> bytes:
         """The end of the text, one token later."""
         return (before + self.token_bytes[token])[-_KEPT:]
 
-    def spell(self, before: bytes, forced: bytes) -> tuple[int, ...]:
+    def tokenize_forced(self, before: bytes, forced: bytes) -> tuple[int, ...]:
         """The tokens that `forced` begins with, behind the text `before`.
 
         Empty if the tokenizer would join the two, or if more text could change the first token.
         """
         return self._remembered(before[-ANCHOR:], forced[:_LONGEST]) if forced else ()
 
-    def _spell(self, before: bytes, forced: bytes) -> tuple[int, ...]:
+    def _tokenize(self, before: bytes, forced: bytes) -> tuple[int, ...]:
         text, anchor = forced.decode(errors="ignore"), before.decode(errors="ignore")
         alone, example = self._alone(text)
         # What stands before changes nothing, mostly, and then nine more texts need not be cut.
@@ -51,7 +51,7 @@ class CanonicalTokenizer:
             return alone
         return self._stable(anchor, text) or alone
 
-    def _spell_alone(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _tokenize_alone(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The tokens of a text with nothing before it, and those of one text that it begins."""
         return self._stable("", text), self._behind("", text + PROBES[0])
 

@@ -174,7 +174,7 @@ class GrammarState:
     def _refine(self, mask: Tensor, spot: Spot, outlook: Outlook | None, count: int) -> None:
         rules, matcher = self.rules, self.matcher
         if rules.is_canonical and not matcher.is_complete():
-            run = rules.speller.spell(spot.text, matcher.forced())
+            run = rules.speller.tokenize_forced(spot.text, matcher.forced())
             if run and allows(mask, run[0]):
                 return allow_only(mask, run[0])
         if rules.budget is not None and outlook is not None and outlook.is_near:

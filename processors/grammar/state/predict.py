@@ -34,7 +34,7 @@ def predict_next(
     try:
         while sure >= _LEAST and len(found) < _LIMIT and not matcher.is_complete():
             forced = matcher.forced()
-            if run := speller.spell(walk.text, forced):
+            if run := speller.tokenize_forced(walk.text, forced):
                 if not all(map(walk.go, run)):
                     break
             else:
