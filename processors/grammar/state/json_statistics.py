@@ -42,7 +42,7 @@ class JsonContext(NamedTuple):
                 last += bytes([byte]) if is_sign else b"" if last.endswith(b"a") else b"a"
         return JsonContext(last[-_DEPTH:], in_string, is_escaped)
 
-    def places(self) -> Iterator[tuple[bytes, float]]:
+    def contexts(self) -> Iterator[tuple[bytes, float]]:
         """What the place is known by, and what that says: no sign, the last one, the last two..."""
         for size in range(len(self.last) + 1):
             yield self.last[len(self.last) - size :], _TRUST**size
@@ -77,7 +77,7 @@ class SeparatorModel:
         """The text has gone on by a token of these bytes."""
         later = self.signs.after(data)
         if not (self.signs.in_string and later.in_string):
-            for place, _ in self.signs.places():
+            for place, _ in self.signs.contexts():
                 seen = self._counts.setdefault(place, {})
                 seen[token] = seen.get(token, 0.0) + weight
         self.signs = later
@@ -85,7 +85,7 @@ class SeparatorModel:
     def weights(self, signs: JsonContext) -> dict[int, float]:
         """How much speaks for each token that stands between parts, behind these signs."""
         found: dict[int, float] = {}
-        for place, trust in signs.places():
+        for place, trust in signs.contexts():
             seen = self._counts.get(place, {})
             share = trust / (_DOUBT + sum(seen.values()))
             for token, count in seen.items():
