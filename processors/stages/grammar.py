@@ -64,7 +64,7 @@ class GrammarStage(Processor[GrammarParams]):
         self._backends: dict[str, Backend] = {}
         self._ahead: dict[int, _Ahead] = {}
         self._narrowers: dict[str, Narrower] = {}
-        self._speller = CanonicalTokenizer(env.vocabulary) if env.vocabulary else None
+        self._canonical = CanonicalTokenizer(env.vocabulary) if env.vocabulary else None
         self._kinds = TokenKinds(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
         self._usual = SeparatorModel.usual(env.vocabulary) if env.vocabulary else SeparatorModel()
         self._shortest = lru_cache(maxsize=64)(self._shortest_of)
@@ -72,7 +72,7 @@ class GrammarStage(Processor[GrammarParams]):
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
         """Compile the grammar, unless another request had it before."""
-        if self.env.vocabulary is None or self._speller is None:
+        if self.env.vocabulary is None or self._canonical is None:
             raise GrammarError("A grammar works on texts, but there is no tokenizer.")
         super().admit(slot, params, request)
         backend = self._backend(params.backend)
@@ -85,7 +85,7 @@ class GrammarStage(Processor[GrammarParams]):
         samples = self._samples(constraint)
         shortest = None if budget is None else self._shortest(grammar, backend.name, budget, samples, is_json)
         rules = Rules(
-            speller=self._speller,
+            canonical=self._canonical,
             narrower=self._narrower(backend.name),
             ends=frozenset((*self.env.eos_ids, *request.stop_ids)),
             marker=Marker.of(params.after, self.env.vocabulary) if params.after else None,
@@ -110,10 +110,10 @@ class GrammarStage(Processor[GrammarParams]):
 
     def _narrower(self, name: str) -> Narrower:
         if name not in self._narrowers:
-            assert self._speller is not None
+            assert self._canonical is not None
             assert self._kinds is not None
             backend, size = self._backend(name), words(self.env.vocab_size)
-            closer = Closer(self._speller, lambda matcher: mask_of(backend, matcher, size)[0])
+            closer = Closer(self._canonical, lambda matcher: mask_of(backend, matcher, size)[0])
             self._narrowers[name] = Narrower(closer, self._kinds, self.env.vocab_size)
         return self._narrowers[name]
 

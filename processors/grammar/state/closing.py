@@ -42,11 +42,11 @@ class Spot:
         matcher: Matcher,
         text: bytes,
         signs: JsonContext | None,
-        speller: CanonicalTokenizer,
+        canonical: CanonicalTokenizer,
         samples: Sequence[str] = (),
     ) -> None:
         self.matcher, self.text, self.signs, self.samples = matcher, text, signs, samples
-        self._speller = speller
+        self._canonical = canonical
         self._behind: list[tuple[bytes, JsonContext | None]] = []
 
     @property
@@ -64,8 +64,8 @@ class Spot:
     def note(self, token: int) -> None:
         """The matcher has gone on by this token."""
         self._behind.append((self.text, self.signs))
-        self.text = self._speller.join(self.text, token)
-        self.signs = self.signs and self.signs.after(self._speller.token_bytes[token])
+        self.text = self._canonical.join(self.text, token)
+        self.signs = self.signs and self.signs.after(self._canonical.token_bytes[token])
 
     def rollback(self, count: int) -> None:
         """Take the last `count` tokens back."""
@@ -83,18 +83,18 @@ class Closer:
     `mask_of` gives the mask [W] of a matcher's state.
     """
 
-    def __init__(self, speller: CanonicalTokenizer, mask_of: Callable[[Matcher], Tensor]) -> None:
-        self.speller, self._mask_of = speller, mask_of
-        self._byte_ids = speller.byte_ids
-        self._known = known = [byte for byte in _ORDER if byte in speller.byte_ids]
-        self._bytes = [speller.byte_ids[byte] for byte in known]
-        self._inner = [speller.byte_ids[byte] for byte in range(128, 192) if byte in speller.byte_ids]
+    def __init__(self, canonical: CanonicalTokenizer, mask_of: Callable[[Matcher], Tensor]) -> None:
+        self.canonical, self._mask_of = canonical, mask_of
+        self._byte_ids = canonical.byte_ids
+        self._known = known = [byte for byte in _ORDER if byte in canonical.byte_ids]
+        self._bytes = [canonical.byte_ids[byte] for byte in known]
+        self._inner = [canonical.byte_ids[byte] for byte in range(128, 192) if byte in canonical.byte_ids]
         # A byte's rank, and above it how often it stands in a string.
         self._weights = [_ORDER.index(byte) + (_LATE << 8) * (_awkwardness(byte) > 1) for byte in range(256)]
         # Where all are as short, letters read better than signs.
         plain = sorted((byte for byte in known if byte not in _IN_STRINGS), key=_awkwardness)
-        self._plain = [speller.byte_ids[byte] for byte in plain]
-        self._ascii = {speller.byte_ids[byte] for byte in plain if _awkwardness(byte) < 2}
+        self._plain = [canonical.byte_ids[byte] for byte in plain]
+        self._ascii = {canonical.byte_ids[byte] for byte in plain if _awkwardness(byte) < 2}
         self._words = torch.tensor(self._plain) // 32
         self._bits = torch.tensor(self._plain) % 32
         self._ordered = lru_cache(maxsize=_REMEMBERED)(self._rarest_first)
@@ -103,7 +103,7 @@ class Closer:
         self, matcher: Matcher, text: bytes, signs: JsonContext | None, samples: Sequence[str] = ()
     ) -> Spot:
         """A place where completions are looked for."""
-        return Spot(matcher, text, signs, self.speller, samples)
+        return Spot(matcher, text, signs, self.canonical, samples)
 
     def find(self, spot: Spot, most: int, work: Work) -> tuple[int, ...] | None:
         """A completion of at most `most` tokens: the first one if it is short, else what a search finds."""
@@ -152,7 +152,7 @@ class Closer:
     def _step(self, spot: Spot, most: int, work: Work, search: bool) -> list[int]:
         """Goes on by forced text, the rest of a string or one byte; the tokens that were accepted."""
         done: list[int] = []
-        for token in work.each(self.speller.tokenize_forced(spot.text, spot.matcher.forced())):
+        for token in work.each(self.canonical.tokenize_forced(spot.text, spot.matcher.forced())):
             if not spot.accept(token):
                 break
             done.append(token)

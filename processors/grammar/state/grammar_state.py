@@ -51,7 +51,7 @@ class Rules:
     are the habits of JSON of which nothing is known.
     """
 
-    speller: CanonicalTokenizer
+    canonical: CanonicalTokenizer
     narrower: Narrower
     ends: frozenset[int]
     marker: Marker | None = None
@@ -128,7 +128,7 @@ class GrammarState:
         elif token in self.rules.ends or not self.matcher.accept(token):
             self.is_done = True
         else:
-            self.text = self.rules.speller.join(self.text, token)
+            self.text = self.rules.canonical.join(self.text, token)
             if self.rules.is_json:
                 self.unread.append(token)
             self.outlook = self._next_outlook(self.outlook, token, self._spot, self.count)
@@ -174,7 +174,7 @@ class GrammarState:
     def _refine(self, mask: Tensor, spot: Spot, outlook: Outlook | None, count: int) -> None:
         rules, matcher = self.rules, self.matcher
         if rules.is_canonical and not matcher.is_complete():
-            run = rules.speller.tokenize_forced(spot.text, matcher.forced())
+            run = rules.canonical.tokenize_forced(spot.text, matcher.forced())
             if run and allows(mask, run[0]):
                 return allow_only(mask, run[0])
         if rules.budget is not None and outlook is not None and outlook.is_near:
@@ -186,7 +186,7 @@ class GrammarState:
         if self.is_done or self.tail is not None:
             return ()
         here = _shifted(noise, self.count) if noise else None
-        return predict_next(self.matcher, self.rules.speller, self.text, self._read(), here)
+        return predict_next(self.matcher, self.rules.canonical, self.text, self._read(), here)
 
     def _read(self) -> SeparatorModel | None:
         """The habits of the text, with the tokens that have come since it was asked for them."""
@@ -194,7 +194,7 @@ class GrammarState:
             return None
         self.habits = self.habits or self.rules.usual.copy()
         for token in self.unread:
-            self.habits.add(token, self.rules.speller.token_bytes[token])
+            self.habits.add(token, self.rules.canonical.token_bytes[token])
         self.unread.clear()
         return self.habits
 

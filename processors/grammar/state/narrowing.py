@@ -130,7 +130,7 @@ class Narrower:
             return "text"
         if not spot.in_string:
             return "structure"
-        ids = self.closer.speller.byte_ids
+        ids = self.closer.canonical.byte_ids
         is_free = all(allows(mask, ids[byte]) for byte in _ANYTHING if byte in ids)
         return "string" if is_free else "pattern"
 

@@ -17,7 +17,7 @@ _LEAST = 0.1  # how likely all guesses together have to be
 
 def predict_next(
     matcher: Matcher,
-    speller: CanonicalTokenizer,
+    canonical: CanonicalTokenizer,
     text: bytes,
     habits: SeparatorModel | None,
     noise: Noise | None = None,
@@ -30,11 +30,11 @@ def predict_next(
     text has had about as often, it decides as it does between those that the model finds as likely. The
     matcher is afterwards what it was.
     """
-    walk, sure, found = _Walk(matcher, speller, text, habits), 1.0, list[tuple[int, float]]()
+    walk, sure, found = _Walk(matcher, canonical, text, habits), 1.0, list[tuple[int, float]]()
     try:
         while sure >= _LEAST and len(found) < _LIMIT and not matcher.is_complete():
             forced = matcher.forced()
-            if run := speller.tokenize_forced(walk.text, forced):
+            if run := canonical.tokenize_forced(walk.text, forced):
                 if not all(map(walk.go, run)):
                     break
             else:
@@ -49,11 +49,11 @@ class _Walk:
     """Goes on in a matcher, and knows what it has gone."""
 
     def __init__(
-        self, matcher: Matcher, speller: CanonicalTokenizer, text: bytes, habits: SeparatorModel | None
+        self, matcher: Matcher, canonical: CanonicalTokenizer, text: bytes, habits: SeparatorModel | None
     ) -> None:
         self.tokens: list[int] = []
         self.text = text
-        self._matcher, self._speller, self._habits = matcher, speller, habits
+        self._matcher, self._canonical, self._habits = matcher, canonical, habits
         self._signs = habits.signs if habits else JsonContext()
 
     def go(self, token: int) -> bool:
@@ -61,15 +61,15 @@ class _Walk:
         if not self._matcher.accept(token):
             return False
         self.tokens.append(token)
-        self.text = self._speller.join(self.text, token)
-        self._signs = self._signs.after(self._speller.token_bytes[token])
+        self.text = self._canonical.join(self.text, token)
+        self._signs = self._signs.after(self._canonical.token_bytes[token])
         return True
 
     def guess(self, forced: bytes, noise: Noise | None) -> float:
         """Go on by the likeliest token that begins with what is forced; how likely it is, 0 without one."""
         if self._habits is None or (self._signs.in_string and not forced):
             return 0.0
-        weights, known = self._habits.weights(self._signs), self._speller.token_bytes
+        weights, known = self._habits.weights(self._signs), self._canonical.token_bytes
         tokens = [token for token in weights if known[token].startswith(forced)]
         marks = noise(len(self.tokens), tokens) if noise and tokens else [0.0] * len(tokens)
         scores = [math.log(weights[token]) + mark for token, mark in zip(tokens, marks, strict=True)]

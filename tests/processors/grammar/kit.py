@@ -147,5 +147,5 @@ def closer_of(backend, env):
 
 def json_spot(closer, matcher, text=b""):
     """The place behind these bytes of JSON, which the matcher is given."""
-    assert all(matcher.accept(closer.speller.byte_ids[byte]) for byte in text)
+    assert all(matcher.accept(closer.canonical.byte_ids[byte]) for byte in text)
     return closer.spot(matcher, text, JsonContext().after(text))

@@ -66,7 +66,7 @@ class Open:
     def narrowed(self, left):
         mask = self.mask.clone()
         self.narrower.narrow(mask, self.spot, self.path, left)
-        return allowed_ids(mask, len(self.closer.speller.token_bytes)).tolist()
+        return allowed_ids(mask, len(self.closer.canonical.token_bytes)).tolist()
 
     def fits_alone(self, token, left):
         assert self.spot.accept(token)
