@@ -48,7 +48,7 @@ class Rules:
     `ends` are the ids that end a text. `is_canonical`: forced text is cut into tokens as the tokenizer
     would. `budget`: the most tokens of the output, if what cannot be ended within them is to be avoided;
     `shortest` then completes the whole document, and its strings may end with one of the `samples`. `usual`
-    are the habits of JSON of which nothing is known.
+    are the separators of JSON of which nothing is known.
     """
 
     canonical: CanonicalTokenizer
@@ -70,7 +70,7 @@ class GrammarState:
     `text` is the document so far, or the end of it, `count` the number of tokens of the whole output,
     `outlook` what is known of the document's end, if the limit of tokens is in view. `is_done` says that the
     text has ended, or holds a token that the grammar does not allow; nothing that comes then is used.
-    `habits` are how the parts of the document have followed each other, but for the tokens that are `unread`.
+    `separators` counts the separators of the document so far, except those of the `unread` tokens.
     """
 
     matcher: Matcher
@@ -80,7 +80,7 @@ class GrammarState:
     count: int = 0
     outlook: Outlook | None = None
     is_done: bool = False
-    habits: SeparatorModel | None = None
+    separators: SeparatorModel | None = None
     unread: list[int] = field(default_factory=list)
 
     @classmethod
@@ -93,8 +93,8 @@ class GrammarState:
 
     def fork(self) -> GrammarState:
         """An independent copy."""
-        habits = self.habits and self.habits.copy()
-        return replace(self, matcher=self.matcher.fork(), habits=habits, unread=[*self.unread])
+        separators = self.separators and self.separators.copy()
+        return replace(self, matcher=self.matcher.fork(), separators=separators, unread=[*self.unread])
 
     def free(self, drafts: tuple[int, ...]) -> int:
         """How many of the drafts come before the document; more than there are if it does not begin."""
@@ -147,8 +147,8 @@ class GrammarState:
         return self.rules.narrower.after(before, token, spot, count, self.rules.budget - count)
 
     def _spot(self) -> Spot:
-        rules, habits = self.rules, self._read()
-        signs = habits.signs if habits else None
+        rules, separators = self.rules, self._read()
+        signs = separators.signs if separators else None
         return rules.narrower.closer.spot(self.matcher, self.text, signs, rules.samples)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
@@ -189,14 +189,14 @@ class GrammarState:
         return predict_next(self.matcher, self.rules.canonical, self.text, self._read(), here)
 
     def _read(self) -> SeparatorModel | None:
-        """The habits of the text, with the tokens that have come since it was asked for them."""
+        """The separators of the text, with the tokens that have come since it was asked for them."""
         if not self.rules.is_json:
             return None
-        self.habits = self.habits or self.rules.usual.copy()
+        self.separators = self.separators or self.rules.usual.copy()
         for token in self.unread:
-            self.habits.add(token, self.rules.canonical.token_bytes[token])
+            self.separators.add(token, self.rules.canonical.token_bytes[token])
         self.unread.clear()
-        return self.habits
+        return self.separators
 
     def completion(self, tokens: tuple[int, ...], most: int) -> tuple[int, ...]:
         """What completes the open document behind these tokens; () if it is not open, or nothing does."""

@@ -19,18 +19,18 @@ def predict_next(
     matcher: Matcher,
     canonical: CanonicalTokenizer,
     text: bytes,
-    habits: SeparatorModel | None,
+    separators: SeparatorModel | None,
     noise: Noise | None = None,
 ) -> tuple[tuple[int, float], ...]:
-    """The tokens that are forced behind `text`, and in JSON, whose `habits` are known, likely ones between.
+    """Return pairs (token, probability) that continue `text`: forced tokens and, in JSON, guessed separators.
 
-    Each comes with how likely it and all before it are, 1 for what is forced from here.
+    The probability is that of the token and all before it; it is 1 up to the first guess. Without
+    `separators` nothing is guessed. The matcher is left unchanged.
 
-    `noise` is what the request's draw adds to the logits so many tokens from here: between tokens that the
-    text has had about as often, it decides as it does between those that the model finds as likely. The
-    matcher is afterwards what it was.
+    `noise(k, ids)` is the Gumbel noise of the k-th next token. It breaks ties between separators of about
+    equal count as the sampler breaks them between tokens of about equal logits.
     """
-    walk, sure, found = _Walk(matcher, canonical, text, habits), 1.0, list[tuple[int, float]]()
+    walk, sure, found = _Walk(matcher, canonical, text, separators), 1.0, list[tuple[int, float]]()
     try:
         while sure >= _LEAST and len(found) < _LIMIT and not matcher.is_complete():
             forced = matcher.forced()
@@ -49,12 +49,12 @@ class _Walk:
     """Goes on in a matcher, and knows what it has gone."""
 
     def __init__(
-        self, matcher: Matcher, canonical: CanonicalTokenizer, text: bytes, habits: SeparatorModel | None
+        self, matcher: Matcher, canonical: CanonicalTokenizer, text: bytes, separators: SeparatorModel | None
     ) -> None:
         self.tokens: list[int] = []
         self.text = text
-        self._matcher, self._canonical, self._habits = matcher, canonical, habits
-        self._signs = habits.signs if habits else JsonContext()
+        self._matcher, self._canonical, self._separators = matcher, canonical, separators
+        self._signs = separators.signs if separators else JsonContext()
 
     def go(self, token: int) -> bool:
         """Whether the token is legal; the walk is then behind it."""
@@ -67,9 +67,9 @@ class _Walk:
 
     def guess(self, forced: bytes, noise: Noise | None) -> float:
         """Go on by the likeliest token that begins with what is forced; how likely it is, 0 without one."""
-        if self._habits is None or (self._signs.in_string and not forced):
+        if self._separators is None or (self._signs.in_string and not forced):
             return 0.0
-        weights, known = self._habits.weights(self._signs), self._canonical.token_bytes
+        weights, known = self._separators.weights(self._signs), self._canonical.token_bytes
         tokens = [token for token in weights if known[token].startswith(forced)]
         marks = noise(len(self.tokens), tokens) if noise and tokens else [0.0] * len(tokens)
         scores = [math.log(weights[token]) + mark for token, mark in zip(tokens, marks, strict=True)]
