@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from processors.lossy import above_threshold, is_typical
 from processors.policy import MATCH, Verification
 from processors.rejection import Proposal, rejection
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.upload import upload
-from processors.verify import verify
+from processors.verify import above_threshold, is_typical, verify
 
 __all__ = ["Verifier"]
 

@@ -1,4 +1,8 @@
-"""Which drafts stand, and the token that comes after them."""
+"""Verification of draft tokens: accept a prefix of the drafts, then add one token.
+
+`verify` accepts a draft that equals the sampled token; `above_threshold` and `is_typical` are the lossy
+criteria, which change the distribution of the output.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,13 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from processors.kernels.softmax import token_probability
 from processors.rows import Rows
 from processors.upload import upload
 
-__all__ = ["Spans", "verify"]
+__all__ = ["TYPICAL_FACTOR", "TYPICAL_FLOOR", "Spans", "above_threshold", "is_typical", "verify"]
+
+TYPICAL_FLOOR, TYPICAL_FACTOR = 0.09, 0.3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,3 +68,20 @@ def verify(sampled: Tensor, rows: Rows, *, also: Tensor | None = None) -> tuple[
         stands |= spans.spread(also)[:, :-1]
     accepted = spans.accepted(stands)
     return spans.finish(accepted, tokens.gather(1, accepted[:, None]).squeeze(1))
+
+
+def above_threshold(logits: Tensor, drafted: Tensor, threshold: float) -> Tensor:
+    """Rows [R] bool whose draft [R] has at least this probability under the target's logits [R, V]."""
+    return token_probability(logits, drafted) >= threshold
+
+
+def is_typical(logits: Tensor, drafted: Tensor) -> Tensor:
+    """Rows [R] bool whose draft is typical: p > min(floor, factor * exp(-H)), H the entropy in nats.
+
+    Cai et al. 2024 (Medusa).
+    """
+    logprobs = logits.log_softmax(dim=-1)
+    entropy = torch.special.entr(logprobs.exp()).sum(dim=-1)
+    chosen = logprobs.gather(1, drafted[:, None]).squeeze(1).exp()
+    level = (TYPICAL_FACTOR * (-entropy).exp()).clamp(max=TYPICAL_FLOOR)
+    return torch.gt(chosen, level)

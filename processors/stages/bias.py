@@ -12,8 +12,7 @@ from processors.catalog import BiasParams, Phase
 from processors.errors import TokenError
 from processors.rows import Rows
 from processors.stages.lists import Lists
-from processors.stages.numbers import edit
-from processors.stages.tokens import token_id
+from processors.stages.tokens import edit, token_id
 
 __all__ = ["Bias"]
 

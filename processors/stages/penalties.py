@@ -12,8 +12,7 @@ from processors.base import Admission
 from processors.catalog import FrequencyParams, PenaltyParams, Phase, PresenceParams, RepetitionParams
 from processors.rows import Rows
 from processors.stages.lists import IdStage
-from processors.stages.numbers import edit
-from processors.stages.tokens import token_id
+from processors.stages.tokens import edit, token_id
 
 __all__ = ["Frequency", "Penalty", "Presence", "Repetition"]
 

@@ -9,7 +9,7 @@ from processors.base import Processor
 from processors.catalog import Phase, TemperatureParams
 from processors.kernels.parts import row_parts
 from processors.rows import Rows
-from processors.stages.numbers import HIGHEST, LOWEST
+from processors.stages.tokens import HIGHEST, LOWEST
 
 __all__ = ["Temperature"]
 

@@ -1,13 +1,19 @@
-"""What requests may name: token ids inside the vocabulary, and texts that are one token."""
+"""Helpers that stages share: token ids that a request names, and edits of single logits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
+from torch import Tensor
+
 from processors.base import Env
 from processors.errors import TokenError
 
-__all__ = ["checked", "token_id"]
+__all__ = ["HIGHEST", "LOWEST", "checked", "edit", "token_id"]
+
+HIGHEST = torch.finfo(torch.float32).max
+LOWEST = torch.finfo(torch.float32).min
 
 
 def checked(ids: Iterable[int], env: Env, what: str) -> tuple[int, ...]:
@@ -31,3 +37,12 @@ def token_id(key: int | str, env: Env, what: str) -> int:
         shown = " + ".join(f"{env.vocabulary.token_bytes[i].decode(errors='replace')!r} ({i})" for i in ids)
         raise TokenError(f"{what} names the text {key!r}, which is {len(ids)} tokens: {shown or 'none'}.")
     return checked(ids, env, what)[0]
+
+
+def edit(logits: Tensor, ids: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """Write float64 values [A, N] back at these ids [A, N] of the logits [A, V].
+
+    What was infinite stays as it was, so masked stays masked; what is finite stops at the float32 limits.
+    """
+    new = torch.where(old.isinf(), old, new.clamp(LOWEST, HIGHEST))
+    return logits.scatter_(1, ids, new.float())

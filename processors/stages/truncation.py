@@ -17,7 +17,7 @@ from processors.catalog import MinPParams, Phase, TopKParams, TopPParams
 from processors.kernels.blocks import best_values, drop_below
 from processors.kernels.parts import row_parts
 from processors.rows import Rows
-from processors.stages.numbers import LOWEST
+from processors.stages.tokens import LOWEST
 
 __all__ = ["MinP", "TopK", "TopP"]
 
