@@ -1,8 +1,8 @@
-"""Rejection sampling of drafts: the tokens follow the target's distribution, whatever the draft's was.
+"""Speculative sampling: rejection sampling of draft tokens that keeps the target's distribution.
 
-A draft x that was drawn from q stands with probability min(1, p(x) / q(x)); the first that does not is
-replaced by a draw from max(0, p - q), normalised; if all stand, one more token is drawn from p (Leviathan,
-Kalman, Matias 2023; Chen et al. 2023). p and q are what the chains made of the logits.
+A draft token x drawn from q is accepted with probability min(1, p(x) / q(x)). The first rejected one is
+replaced by a draw from max(0, p - q), normalised; if all are accepted, one more token is drawn from p
+(Leviathan, Kalman, Matias 2023; Chen et al. 2023). p and q are softmaxes of processed logits.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from processors.verify import Spans
 
 __all__ = ["Proposal", "rejection"]
 
-_LARGE = 1 << 20  # logits of one row a request from which on a CPU saves time by looking at fewer rows
+_LARGE = 1 << 20  # logits, one row per request, from which a CPU saves time by verifying draft after draft
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """What the drafts of a step were drawn from.
+    """The distributions q that the drafts of a step were drawn from.
 
-    `drawn` says of each draft, request by request in order, whether it was drawn; one that was not was
-    certain, as what repeats the prompt is. logits [M, V] float32 has a row for each that was drawn, in the
-    same order, as the draft's chain left it; probabilities [M] float32 are those of the drafts in it, if
-    drawing has found them already.
+    `drawn` has a flag for each draft, in the order of the requests: sampled from q, or certain (q(x) = 1, as
+    for an n-gram draft). logits [M, V] float32 has a row of processed logits for each sampled draft, in the
+    same order. probabilities [M] float32 are q(x) of those drafts, if already computed.
     """
 
     logits: Tensor
@@ -40,7 +39,7 @@ class Proposal:
     probabilities: Tensor | None = None
 
     def chances(self, drafted: Tensor, place: Tensor) -> Tensor:
-        """The probabilities [N] of drafts [N] that were drawn from the rows `place` [N]; 1 for place -1."""
+        """Return q(x) [N] of drafts [N] sampled from the proposal rows `place` [N]; 1 for place -1."""
         if self.probabilities is None:
             return token_probability(self.logits, drafted, place)
         return torch.where(place < 0, 1, self.probabilities[place])
@@ -49,11 +48,11 @@ class Proposal:
 def rejection(
     logits: Tensor, rows: Rows, sampler: Sampler, proposal: Proposal | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Tokens [Q, K + 1] and how many of them stand [Q], as from `verify`.
+    """Return tokens [Q, K + 1] and the number of valid ones [Q], like `verify`.
 
-    logits [R, V] float32 are the target's, processed. Without a proposal every draft was certain. The noise
-    of acceptance and of the replacement is the request's own, by position, in streams of their own; the
-    token after accepted drafts has the noise it would have without drafts.
+    logits [R, V] float32 are the target's, processed. Without a proposal every draft is certain. Acceptance
+    and replacement have their own noise streams, keyed by the request's seed and the position. The token
+    after accepted drafts uses the noise that it would have without drafts.
     """
     spans = Spans.of(rows)
     if not spans.drafts.shape[1]:
@@ -66,8 +65,10 @@ def rejection(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Case:
-    """What decides on the drafts of a step: the noise of acceptance u [R], and which of its rows the proposal
-    has for each draft, place [R]: -1 where the draft was certain, or there is none."""
+    """Inputs of verification: the acceptance noise u [R] and the proposal row of each draft, place [R].
+
+    `place` is -1 where the draft is certain or the row has none.
+    """
 
     logits: Tensor
     rows: Rows
@@ -78,29 +79,29 @@ class _Case:
 
     @classmethod
     def of(cls, logits: Tensor, rows: Rows, proposal: Proposal | None) -> _Case:
-        """Gather it; a proposal without rows is none."""
+        """Build from a step; a proposal without rows counts as none."""
         has_rows = proposal is not None and len(proposal.logits) > 0
         place = upload(_source(rows, proposal), logits.device)
         u = uniform(row_keys(rows.seeds, rows.positions, Stream.ACCEPT), torch.zeros_like(rows.seeds))
         return cls(logits, rows, proposal if has_rows else None, rows.drafted(), place, u)
 
     def judge(self, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Whether the drafts at the rows `at` [N] stand, and whether another token may take their place."""
+        """Return whether the drafts of rows `at` [N] are accepted, and whether a rejected one is replaced."""
         drafted, place, u = (x if at is None else x[at] for x in (self.drafted, self.place, self.u))
         p = token_probability(self.logits, drafted, at)
         q = 1 if self.proposal is None else self.proposal.chances(drafted, place)
-        return u * q < p, p < 1  # a p that is no number is neither
+        return u * q < p, p < 1  # both False for a NaN
 
 
 def _at_once(case: _Case, spans: Spans) -> tuple[Tensor, Tensor]:
-    """How many drafts of each request stand [Q], and whether the next is replaced [Q]."""
+    """Return the number of accepted drafts [Q], and whether the next one is replaced [Q]."""
     stands, may_differ = case.judge()
     accepted = spans.accepted(spans.spread(stands)[:, :-1])
     return accepted, (accepted < spans.num_drafts) & may_differ[spans.starts + accepted]
 
 
 def _in_turn(case: _Case, spans: Spans) -> tuple[Tensor, Tensor]:
-    """As _at_once, draft after draft: what stands behind a refused one is not looked at."""
+    """As _at_once, draft after draft; drafts after a rejected one are skipped."""
     accepted, is_replaced = torch.zeros_like(spans.starts), torch.zeros_like(spans.starts, dtype=torch.bool)
     for turn in range(spans.drafts.shape[1]):
         going = ((accepted == turn) & (spans.num_drafts > turn)).nonzero().squeeze(1)
@@ -113,7 +114,7 @@ def _in_turn(case: _Case, spans: Spans) -> tuple[Tensor, Tensor]:
 
 
 def _source(rows: Rows, proposal: Proposal | None) -> list[int]:
-    """For each row the proposal's row of its draft; -1 where the draft was certain, or there is none."""
+    """Return the proposal row of each row's draft; -1 where the draft is certain or the row has none."""
     if proposal is None:
         return [-1] * len(rows)
     drawn, numbers = iter(proposal.drawn), count()
@@ -124,10 +125,10 @@ def _source(rows: Rows, proposal: Proposal | None) -> list[int]:
 
 
 def _final(case: _Case, sampler: Sampler, at: Tensor, is_replaced: Tensor) -> Tensor:
-    """The token [Q] after the accepted drafts, chosen at the rows `at`."""
+    """Return the token [Q] after the accepted drafts, chosen at the rows `at`."""
     logits, rows = case.logits, case.rows
     ends = replace(rows.select(rows.lasts), seeds=rows.seeds[at], positions=rows.positions[at])
-    if logits.is_cuda:  # to know which there are would mean to wait for the device
+    if logits.is_cuda:  # both branches, as choosing between them would synchronise with the device
         return torch.where(is_replaced, _replacement(case, at), sampler(logits[at], ends))
     tokens = torch.empty_like(at)
     if (some := at[is_replaced]).numel():
@@ -138,7 +139,7 @@ def _final(case: _Case, sampler: Sampler, at: Tensor, is_replaced: Tensor) -> Te
 
 
 def _replacement(case: _Case, at: Tensor) -> Tensor:
-    """A draw from max(0, p - q) at each of the rows `at`, or from p where nothing is left."""
+    """Draw from max(0, p - q) at each of the rows `at`, or from p where that is all zero."""
     if case.proposal is None:
         return torch.cat([_replaced(case, at[part], p) for part, p in softmax_parts(case.logits, at)])
     pairs = zip(
@@ -148,11 +149,11 @@ def _replacement(case: _Case, at: Tensor) -> Tensor:
 
 
 def _replaced(case: _Case, at: Tensor, rest: Tensor, q: Tensor | None = None) -> Tensor:
-    """As _replacement, for `rest`, which is p there and overwritten, and q."""
+    """As _replacement, given p at these rows as `rest`, which is overwritten, and q."""
     draft, place = case.drafted[at, None], case.place[at, None]
     if q is not None:
         rest -= q.mul_(place >= 0)
-    # What was certain takes all that p has there.
+    # A certain draft has q(x) = 1, so nothing of p(x) is left.
     rest.scatter_(1, draft, torch.where(place >= 0, rest.gather(1, draft), 0)).clamp_(min=0)
     is_empty = rest.amax(dim=-1, keepdim=True) <= 0
     if rest.is_cuda or bool(is_empty.any()):

@@ -1,4 +1,4 @@
-"""Chains outside of an engine: a draw for notebooks, and a logits processor for transformers' generate()."""
+"""Chains without an engine: `sample` for notebooks, `LogitsProcessor` for transformers' generate()."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def sample(
     output: Sequence[int] = (),
     registry: Registry | None = None,
 ) -> Tensor:
-    """Token ids [R] int64 for logits [R, V], or one [] for logits [V], which stay as they are.
+    """Return token ids [R] int64 for logits [R, V], or one id [] for logits [V]. The logits are not changed.
 
-    Row r draws as prompt r of a run with this seed does: with derive(seed, r), at `position` (the number of
-    tokens generated before; by default those of `output`). Stages see `prompt` and `output` in every row.
-    A chain with temperature 0 takes the most likely id. Raises ChainError, ParamError or UnknownStage for a
-    chain that is wrong, RowError for a row that cannot be decided.
+    Row r draws like prompt r of a run with this seed: with derive(seed, r), at `position`, the number of
+    tokens generated before (by default the length of `output`). Stages see `prompt` and `output` in every
+    row. A chain with temperature 0 is greedy. Raises ChainError, ParamError or UnknownStage for a wrong
+    chain, RowError for a row without a possible choice.
     """
     rows_of = logits if logits.dim() == 2 else logits[None]
     slots = range(len(rows_of))
@@ -66,14 +66,14 @@ def sample(
 
 
 class LogitsProcessor:
-    """A chain as transformers' generate() takes it: (ids [B, L], logits [B, V]) -> logits [B, V].
+    """A chain as a transformers logits processor: (ids [B, L], logits [B, V]) -> logits [B, V].
 
         model.generate(**inputs, logits_processor=[LogitsProcessor("repetition=1.2 | min_p=0.05")])
 
-    The ids of the first call are the prompts; `pad_id` is left out of them at their beginning. Stages that
-    read text need the `vocabulary`, those that know of the end of a text `eos_ids`. generate() draws itself:
-    pass do_sample=True for that, and leave its own temperature and top_p out. Raises ChainError, ParamError
-    or UnknownStage for a chain that is wrong.
+    The ids of the first call are the prompts, without leading `pad_id`. Stages that read text need
+    `vocabulary`; stages about the end of text need `eos_ids`. generate() itself draws: pass do_sample=True to
+    it, and leave out its temperature and top_p. Raises ChainError, ParamError or UnknownStage for a wrong
+    chain.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class LogitsProcessor:
         self.chain = (Chain.parse(chain, registry) if isinstance(chain, str) else chain).active()
         self._vocabulary, self._eos_ids, self._pad_id = vocabulary, tuple(eos_ids), pad_id
         self._registry = registry
-        self._held: list[list[int]] = []  # the ids of each row, as the stages know them
+        self._held: list[list[int]] = []  # the ids of each row that the stages have seen
         self._num_prompt = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Processed logits [B, V] float32."""
+        """Return processed logits [B, V] float32."""
         ids = input_ids.tolist()
         if not self._goes_on(ids):
             self._begin(ids, scores)
@@ -103,14 +103,14 @@ class LogitsProcessor:
         return self._pipeline(scores, self._pipeline.prepare(Rows.build(self._history, range(len(ids)))))
 
     def _goes_on(self, ids: list[list[int]]) -> bool:
-        """Whether these are the rows of the call before, each with more tokens."""
+        """Whether every row extends the same row of the call before."""
         return len(ids) == len(self._held) and all(
             len(now) > len(before) and now[: len(before)] == before
             for before, now in zip(self._held, ids, strict=True)
         )
 
     def _begin(self, ids: list[list[int]], scores: Tensor) -> None:
-        """Admit the rows: those of a new generation, or beams that were exchanged."""
+        """Admit all rows anew: a new generation, or beams in another order."""
         is_new = not self._held or len(ids) != len(self._held) or len(ids[0]) <= self._num_prompt
         self._num_prompt = len(ids[0]) if is_new else self._num_prompt
         env = Env(scores.shape[1], self._vocabulary, self._eos_ids, scores.device)

@@ -1,4 +1,4 @@
-"""From processed logits to the tokens that stand, each request by its own policy."""
+"""`Verifier`: sample the tokens of a step and verify the drafts, each request by its own policy."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _Result = tuple[Tensor, Tensor]
 
 
 class Verifier:
-    """Chooses the tokens of a step with the sampler and says which of them stand."""
+    """Samples the tokens of a step and accepts drafts by the policy of each request."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
         self._of: dict[int, Verification] = {}
 
     def admit(self, slot: int, verification: Verification) -> None:
-        """Set the policy of a slot. `rejection` draws: a greedy request is verified by `match`."""
+        """Set the policy of a slot. Use `match` for a greedy request, as `rejection` draws at random."""
         self._of[slot] = verification
 
     def __call__(self, logits: Tensor, rows: Rows, proposal: Proposal | None = None) -> _Result:
-        """Tokens [Q, K + 1] and how many of them stand [Q], for logits [R, V] float32; see `verify`."""
+        """Return tokens [Q, K + 1] and the number of valid ones [Q] for logits [R, V]; see `verify`."""
         if not rows.drafts.shape[1]:
             return verify(self._sampler(logits, rows), rows)
         kinds = [self._of.get(rows.host_slots[last], MATCH) for last in rows.lasts]

@@ -1,4 +1,4 @@
-"""What comes next in a document: what is forced, and in JSON, what likely stands between its parts."""
+"""`predict_next`: forced tokens and, in JSON, likely separators, as draft tokens without a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
 __all__ = ["predict_next"]
 
 _LIMIT = 32  # tokens
-_LEAST = 0.1  # how likely all guesses together have to be
+_LEAST = 0.1  # lowest joint probability of the guesses
 
 
 def predict_next(
@@ -46,7 +46,7 @@ def predict_next(
 
 
 class _Walk:
-    """Goes on in a matcher, and knows what it has gone."""
+    """Advances a matcher and records the tokens."""
 
     def __init__(
         self, matcher: Matcher, canonical: CanonicalTokenizer, text: bytes, separators: SeparatorModel | None
@@ -57,7 +57,7 @@ class _Walk:
         self._signs = separators.signs if separators else JsonContext()
 
     def go(self, token: int) -> bool:
-        """Whether the token is legal; the walk is then behind it."""
+        """Accept a token; return whether it is legal."""
         if not self._matcher.accept(token):
             return False
         self.tokens.append(token)
@@ -66,7 +66,7 @@ class _Walk:
         return True
 
     def guess(self, forced: bytes, noise: Noise | None) -> float:
-        """Go on by the likeliest token that begins with what is forced; how likely it is, 0 without one."""
+        """Accept the likeliest token that starts with the forced bytes; return its probability, 0 if none."""
         if self._separators is None or (self._signs.in_string and not forced):
             return 0.0
         weights, known = self._separators.weights(self._signs), self._canonical.token_bytes
