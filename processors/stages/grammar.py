@@ -1,4 +1,4 @@
-"""Keep the output inside a grammar: masks from a back end, one bit a token."""
+"""The stage `grammar`: mask the tokens that a grammar forbids, by bit masks of a back end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from processors.upload import upload
 
 __all__ = ["GrammarStage"]
 
-_CLOSING = 4096  # tokens that an open document may be completed with
+_CLOSING = 4096  # tokens of a completion at most
 _GAVE_UP = (
     "Near the limit of tokens no end of a document was found within the work that is allowed for one step, "
     "so the limit may cut it."
@@ -38,7 +38,7 @@ _GAVE_UP = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ahead:
-    """The masks [n, W] of a slot for its first n prefixes of `drafts`; rows beyond them are free."""
+    """Masks [n, W] of a slot after its first n prefixes of `drafts`; rows after those are not masked."""
 
     drafts: tuple[int, ...]
     masks: Tensor
@@ -46,11 +46,10 @@ class _Ahead:
 
 
 class GrammarStage(Processor[GrammarParams]):
-    """Mask every token that the grammar does not allow; ends of text are allowed where it is complete.
+    """Mask every token that the grammar forbids; end-of-text ids are allowed where the document is complete.
 
-    Drafts are walked through and taken back within one call. A row behind a draft that the grammar does not
-    allow is left as it is, as nothing that it chooses is ever used. GrammarError at admission: the grammar
-    cannot be compiled, or there is no tokenizer.
+    Drafts are accepted and rolled back within one call. A row after an illegal draft is not masked, as its
+    token is never used. GrammarError at admission: the grammar cannot be compiled, or there is no tokenizer.
     """
 
     name = "grammar"
@@ -71,7 +70,7 @@ class GrammarStage(Processor[GrammarParams]):
         self._samples = lru_cache(maxsize=64)(samples_of)
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
-        """Compile the grammar, unless another request had it before."""
+        """Compile the grammar, or reuse that of an earlier request, and set the state of the slot."""
         if self.env.vocabulary is None or self._canonical is None:
             raise GrammarError("A grammar works on texts, but there is no tokenizer.")
         super().admit(slot, params, request)
@@ -103,7 +102,7 @@ class GrammarStage(Processor[GrammarParams]):
     def _shortest_of(
         self, grammar: Grammar, backend: str, budget: int, samples: tuple[str, ...], is_json: bool
     ) -> tuple[int, ...] | None:
-        """The tokens of a short document; None if none within the budget is found."""
+        """Return the tokens of a short document; None if none within the budget is found."""
         narrower = self._narrower(backend)
         spot = narrower.closer.spot(grammar.matcher(), b"", JsonContext() if is_json else None, samples)
         return narrower.shortest(spot, budget)
@@ -118,24 +117,24 @@ class GrammarStage(Processor[GrammarParams]):
         return self._narrowers[name]
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Go on in the grammar."""
+        """Advance the state of the slot."""
         self._ahead.pop(slot, None)
         self._places[slot].commit(tuple(tokens))
 
     def release(self, slot: int) -> None:
-        """Let go of the matcher."""
+        """Drop the state of the slot."""
         for kept in (self._places, self._backend_of, self._ahead):
             kept.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the matcher; the grammar is shared."""
+        """Copy the state; the grammar is shared."""
         super().fork(source, target)
         self._places[target] = self._places[source].fork()
         self._backend_of[target] = self._backend_of[source]
         self._ahead.pop(target, None)
 
     def prepare(self, rows: Rows) -> Tensor | None:
-        """Fill all masks of the step; returns which drafts were the only choice [R, K] bool."""
+        """Fill all masks of the step. Return which drafts are forced [R, K] bool; None without drafts."""
         self._look_ahead(_longest(rows))
         width = rows.drafts.shape[1]
         if not width:
@@ -144,7 +143,7 @@ class GrammarStage(Processor[GrammarParams]):
         return upload(flags, rows.drafts.device)
 
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
-        """Where the output would stand after each of the tokens, and whether each was the only choice."""
+        """Return the status after each of the tokens, and whether each is forced."""
         tokens = tuple(tokens)
         ahead = self._ahead.get(slot)
         if ahead is None or ahead.drafts[: len(tokens) - 1] != tokens[:-1]:
@@ -154,19 +153,19 @@ class GrammarStage(Processor[GrammarParams]):
         return tuple(GrammarStatus(stand.document, flag) for stand, flag in zip(stands, flags, strict=False))
 
     def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
-        """What the grammar has come next, and between parts of JSON what has stood there before."""
+        """Return forced tokens and, in JSON, likely separators."""
         return self._places[slot].predicted(noise)
 
     def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
-        """What completes the document behind these tokens, with little more; () if it is not open."""
+        """Return a short completion of the document after these tokens; () if it is not open."""
         return self._places[slot].completion(tuple(tokens), _CLOSING)
 
     def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
-        """The limit of the back end that was reached, if that is why no token is left."""
+        """Return the limit of the back end that leaves no token after these drafts; "" if none does."""
         return self._places[slot].limit(tuple(drafts))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]: what no back end row speaks of stays as it is."""
+        """Return logits [A, V]; rows without a mask are unchanged."""
         self._look_ahead(_longest(rows))
         ahead = [self._ahead[slot] for slot in rows.host_slots]
         steps = [len(drafts) for drafts in rows.host_drafts]
@@ -189,12 +188,12 @@ class GrammarStage(Processor[GrammarParams]):
         return self._backends[name]
 
     def _flags(self, slot: int, width: int) -> list[bool]:
-        """Which of the first tokens are the only choice, padded to `width`."""
+        """Return which of the first `width` drafts are forced, padded with False."""
         known = self._ahead[slot].forced[:width]
         return [*known, *[False] * (width - len(known))]
 
     def _look_ahead(self, longest: dict[int, tuple[int, ...]]) -> None:
-        """Fill the masks of these slots and drafts that are not there yet, one call for each back end."""
+        """Fill the masks of these slots and drafts that are not cached, one call for each back end."""
         missing = {
             slot: drafts
             for slot, drafts in longest.items()
@@ -228,7 +227,7 @@ class GrammarStage(Processor[GrammarParams]):
     def _keep(
         self, longest: dict[int, tuple[int, ...]], masks: Tensor, complete: dict[int, tuple[bool, ...]]
     ) -> None:
-        """Set the bits of the ends, and keep each slot's rows, down to the last that is decided."""
+        """Set the bits of end-of-text ids, narrow the masks, and cache those of each slot."""
         row = 0
         for slot, drafts in longest.items():
             place = self._places[slot]
@@ -244,7 +243,7 @@ class GrammarStage(Processor[GrammarParams]):
 
 
 def _longest(rows: Rows) -> dict[int, tuple[int, ...]]:
-    """The most drafts that any row of a slot sees, by slot."""
+    """Return for each slot the drafts of the row that sees most of them."""
     found: dict[int, tuple[int, ...]] = {}
     for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True):
         if len(drafts) >= len(found.get(slot, ())):

@@ -17,7 +17,7 @@ LOWEST = torch.finfo(torch.float32).min
 
 
 def checked(ids: Iterable[int], env: Env, what: str) -> tuple[int, ...]:
-    """The same ids; TokenError names one that the model or the tokenizer lacks."""
+    """Return the ids. TokenError for one outside the vocabulary of the model or the tokenizer."""
     limit = env.vocab_size if env.vocabulary is None else min(env.vocab_size, env.vocabulary.vocab_size)
     ids = tuple(ids)
     for token in ids:
@@ -27,7 +27,7 @@ def checked(ids: Iterable[int], env: Env, what: str) -> tuple[int, ...]:
 
 
 def token_id(key: int | str, env: Env, what: str) -> int:
-    """The id that a key stands for: itself, or that of a text which is exactly one token."""
+    """Return the id of a key: an id, or a text that is exactly one token. TokenError for other keys."""
     if isinstance(key, int):
         return checked((key,), env, what)[0]
     if env.vocabulary is None:
@@ -40,9 +40,10 @@ def token_id(key: int | str, env: Env, what: str) -> int:
 
 
 def edit(logits: Tensor, ids: Tensor, old: Tensor, new: Tensor) -> Tensor:
-    """Write float64 values [A, N] back at these ids [A, N] of the logits [A, V].
+    """Write float64 values `new` [A, N] to these ids [A, N] of the logits [A, V], in place.
 
-    What was infinite stays as it was, so masked stays masked; what is finite stops at the float32 limits.
+    Infinite logits keep their `old` value, so masked tokens stay masked. Values are clamped to finite
+    float32.
     """
     new = torch.where(old.isinf(), old, new.clamp(LOWEST, HIGHEST))
     return logits.scatter_(1, ids, new.float())

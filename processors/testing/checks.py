@@ -1,7 +1,6 @@
-"""What every stage has to keep to, one function per promise. They raise AssertionError with what they saw.
+"""The contract of stages, one check per promise. A check raises AssertionError with what it observed.
 
-Except in `apply_is_pure`, a stage instance is applied once and thrown away, so that each promise is
-checked alone.
+Except in `apply_is_pure`, each stage instance is applied once, so that each promise is checked alone.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ __all__ = [
 ]
 
 Check = Callable[[Subject], None]
-_SPREAD = 7  # between the slots in use, so that whatever is indexed by slot has to grow
+_SPREAD = 7  # distance of the slots in use, so that tensors indexed by slot have to grow
 
 
 def returns_logits(subject: Subject) -> None:
@@ -221,7 +220,7 @@ CHECKS: tuple[Check, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """How a check went; `detail` is empty if it passed."""
+    """Result of a check; `detail` is the failure, "" if it passed."""
 
     name: str
     passed: bool
@@ -229,7 +228,7 @@ class CheckResult:
 
 
 def run_check(check: Check, subject: Subject) -> CheckResult:
-    """Run one check; what the stage raises, SystemExit too, counts as a failure."""
+    """Run one check. Any exception of the stage, SystemExit included, is a failure."""
     try:
         check(subject)
     except BaseException as error:
@@ -269,12 +268,12 @@ def _slots(cases: Sequence[tuple[Params, Text]]) -> range:
 
 
 def _pairs(cases: list[tuple[Params, Text]]) -> list[tuple[tuple[Params, Text], tuple[Params, Text]]]:
-    """Each case with the next one; one that has no other parameters meets itself on another text."""
+    """Return each case with the next one, cyclically."""
     return list(zip(cases, [*cases[1:], cases[0]], strict=True))
 
 
 def _piped(subject: Subject, params: Sequence[Params], logits: Tensor) -> Tensor:
-    """Through a pipeline that has this stage alone, one row for each of the parameters."""
+    """Run the stage alone in a pipeline, one row for each of the parameters."""
     registry = Registry()
     registry.register(subject.stage)
     pipeline, history = Pipeline(subject.env, registry), History(subject.env.device)
@@ -285,7 +284,7 @@ def _piped(subject: Subject, params: Sequence[Params], logits: Tensor) -> Tensor
 
 
 def _same(left: Tensor, right: Tensor, message: str) -> None:
-    """Equal to the last bit; NaN equals itself."""
+    """Require equality to the last bit; NaN equals itself."""
     _require(torch.equal(left.view(torch.int32), right.view(torch.int32)), message)
 
 

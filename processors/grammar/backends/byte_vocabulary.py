@@ -1,4 +1,4 @@
-"""A vocabulary as the back ends need it: as long as the logits are wide."""
+"""`GrammarVocabulary`: the vocabulary for grammar back ends, with one entry per logit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["GrammarVocabulary"]
 
 
 class GrammarVocabulary:
-    """The bytes of each id; b"" for markers, for the end of a text, and for ids that only the model knows."""
+    """The bytes of each id; b"" for special and end-of-text ids, and for ids that the tokenizer lacks."""
 
     def __init__(self, env: Env) -> None:
         if env.vocabulary is None:
@@ -30,5 +30,5 @@ class GrammarVocabulary:
         self.text_mask = (flags << torch.arange(32)).sum(-1).to(torch.int32)  # [ceil(V / 32)]
 
     def is_text(self, token: int) -> bool:
-        """Whether the id adds anything to a text."""
+        """Whether the id adds bytes to a text."""
         return 0 <= token < len(self.token_bytes) and bool(self.token_bytes[token])
