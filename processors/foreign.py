@@ -121,7 +121,7 @@ class ForeignStage(Processor[Any]):
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         def call() -> tuple[GrammarStatus, ...]:
             found = self._inner.preview(slot, tokens)
-            return _listed(
+            return _checked_tuple(
                 "preview", found, "GrammarStatus", lambda one: isinstance(one, GrammarStatus), len(tokens)
             )
 
@@ -132,13 +132,15 @@ class ForeignStage(Processor[Any]):
             return isinstance(one, tuple) and len(one) == 2 and self._is_id(one[0])
 
         def call() -> tuple[tuple[int, float], ...]:
-            return _listed("predicted", self._inner.predicted(slot, noise), "(id, probability)", is_pair)
+            return _checked_tuple(
+                "predicted", self._inner.predicted(slot, noise), "(id, probability)", is_pair
+            )
 
         return self._hook("predicted", slot, call, ())
 
     def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         def call() -> tuple[int, ...]:
-            return _listed("completion", self._inner.completion(slot, tokens), "ids", self._is_id)
+            return _checked_tuple("completion", self._inner.completion(slot, tokens), "ids", self._is_id)
 
         return self._hook("completion", slot, call, ())
 
@@ -244,7 +246,7 @@ def fault_text(hook: str, error: BaseException) -> str:
     return f"{hook} raised {text}"
 
 
-def _listed(
+def _checked_tuple(
     hook: str, found: Iterable[Any], what: str, is_good: Callable[[Any], bool], count: int | None = None
 ) -> tuple[Any, ...]:
     """Return the result if it is a tuple of valid items, empty or of length `count`; else WrongResult."""

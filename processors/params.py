@@ -163,12 +163,12 @@ def _converted(owner: type[Params], field: dataclasses.Field[Any], value: Any) -
         raise ParamError(f"{field.name} {error}{tail}", error.path) from None
 
 
-class _Wrong(Exception):
+class _Mismatch(Exception):
     """A value does not fit: what was expected, and the path of the wrong item."""
 
-    def __init__(self, wanted: str, path: tuple[int, ...] = ()) -> None:
-        super().__init__(wanted)
-        self.wanted = wanted
+    def __init__(self, expected: str, path: tuple[int, ...] = ()) -> None:
+        super().__init__(expected)
+        self.expected = expected
         self.path = path
 
 
@@ -181,10 +181,10 @@ def convert(value: Any, hint: Any, bounds: Bounds = _ANY, *, finite: bool = True
     try:
         converted = _convert(value, hint)
         _check_numbers(converted, bounds, finite)
-    except _Wrong as wrong:
-        given = _shown(_item(value, wrong.path))
-        said = f"has {given} in it, where there has" if wrong.path else f"is {given}, but has"
-        raise ParamError(f"{said} to be {wrong.wanted}.", wrong.path) from None
+    except _Mismatch as mismatch:
+        given = _shown(_item(value, mismatch.path))
+        prefix = f"has {given} in it, where there has" if mismatch.path else f"is {given}, but has"
+        raise ParamError(f"{prefix} to be {mismatch.expected}.", mismatch.path) from None
     return converted
 
 
@@ -204,12 +204,12 @@ def _shown(value: Any) -> str:
 
 
 def _each(values: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[Any]:
-    """Yield the call's results; a _Wrong gets the index of its item."""
+    """Yield the call's results; a _Mismatch gets the index of its item."""
     for index, value in enumerate(values):
         try:
             yield call(value)
-        except _Wrong as wrong:
-            raise _Wrong(wrong.wanted, (index, *wrong.path)) from None
+        except _Mismatch as mismatch:
+            raise _Mismatch(mismatch.expected, (index, *mismatch.path)) from None
 
 
 def _check_numbers(value: Any, bounds: Bounds, finite: bool) -> None:
@@ -218,30 +218,30 @@ def _check_numbers(value: Any, bounds: Bounds, finite: bool) -> None:
             pass
     elif isinstance(value, int | float) and not isinstance(value, bool):
         if isinstance(value, float) and (math.isnan(value) or value == math.inf):
-            raise _Wrong("a finite number")
+            raise _Mismatch("a finite number")
         if isinstance(value, float) and value == -math.inf and finite:
-            raise _Wrong("a finite number")
+            raise _Mismatch("a finite number")
         if not bounds.allow(value):
-            raise _Wrong(f"a number {bounds}")
+            raise _Mismatch(f"a number {bounds}")
         if isinstance(value, int) and bounds.le is None and not -_WIDEST < value < _WIDEST:
-            raise _Wrong("a number of 18 digits at the most")
+            raise _Mismatch("a number of 18 digits at the most")
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """Convert a value to the type hint; _Wrong if it does not fit."""
+    """Convert a value to the type hint; _Mismatch if it does not fit."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return _convert_union(value, get_args(hint))
     if origin is Literal:
         if value in get_args(hint) and isinstance(value, str):
             return value
-        raise _Wrong("one of " + ", ".join(get_args(hint)))
+        raise _Mismatch("one of " + ", ".join(get_args(hint)))
     if origin is tuple:
         return _convert_tuple(value, get_args(hint))
     if hint is type(None):
         if value is None:
             return None
-        raise _Wrong("null")
+        raise _Mismatch("null")
     return _convert_scalar(value, hint)
 
 
@@ -256,7 +256,7 @@ def _convert_scalar(value: Any, hint: type) -> Any:
     if hint is int and is_number and (isinstance(value, int) or value.is_integer()):
         return int(value)
     names = {bool: "true or false", str: "a text", float: "a number", int: "a whole number"}
-    raise _Wrong(names[hint])
+    raise _Mismatch(names[hint])
 
 
 def _convert_union(value: Any, hints: tuple[Any, ...]) -> Any:
@@ -264,10 +264,10 @@ def _convert_union(value: Any, hints: tuple[Any, ...]) -> Any:
     for hint in hints:
         try:
             return _convert(value, hint)
-        except _Wrong as wrong:
-            found.append(wrong)
-    deepest = max(found, key=lambda wrong: len(wrong.path))
-    raise deepest if deepest.path else _Wrong(" or ".join(wrong.wanted for wrong in found))
+        except _Mismatch as mismatch:
+            found.append(mismatch)
+    deepest = max(found, key=lambda mismatch: len(mismatch.path))
+    raise deepest if deepest.path else _Mismatch(" or ".join(mismatch.expected for mismatch in found))
 
 
 def _convert_tuple(value: Any, hints: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -276,9 +276,9 @@ def _convert_tuple(value: Any, hints: tuple[Any, ...]) -> tuple[Any, ...]:
             (key if (number := whole(str(key))) is None else number, item) for key, item in value.items()
         ]
     if not isinstance(value, list | tuple):
-        raise _Wrong("a list")
+        raise _Mismatch("a list")
     if len(hints) == 2 and hints[1] is Ellipsis:
         return tuple(_each(value, lambda item: _convert(item, hints[0])))
     if len(value) != len(hints):
-        raise _Wrong(f"a list of {len(hints)} values")
+        raise _Mismatch(f"a list of {len(hints)} values")
     return tuple(_each(zip(value, hints, strict=True), lambda pair: _convert(*pair)))

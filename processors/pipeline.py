@@ -47,7 +47,7 @@ class Pipeline:
         self._stages: dict[str, Processor[Any]] = {}
         self._orders: dict[int, tuple[str, ...]] = {}
         self._programs: dict[tuple[int, ...], tuple[StageCall, ...]] = {}
-        self._stepwise: set[str] = set()
+        self._forced_sequential: set[str] = set()
         self.notices: list[str] = []
 
     def admit(self, slot: int, chain: Chain, request: Admission) -> None:
@@ -119,12 +119,12 @@ class Pipeline:
 
         A slot with a sequential stage runs without draft tokens.
         """
-        found = (n for n in self._orders[slot] if n in self._stepwise or self.stage(n).sequential)
+        found = (n for n in self._orders[slot] if n in self._forced_sequential or self.stage(n).sequential)
         return next(found, "")
 
     def run_stepwise(self, name: str) -> None:
         """Treat this stage as sequential from now on, whatever its class declares."""
-        self._stepwise.add(name)
+        self._forced_sequential.add(name)
 
     def stage(self, name: str) -> Processor[Any]:
         """Return the only instance of a stage, built on first use."""

@@ -57,14 +57,14 @@ def rejection(
     spans = Spans.of(rows)
     if not spans.drafts.shape[1]:
         return spans.finish(torch.zeros_like(spans.starts), sampler(logits, rows))
-    case = _Case.of(logits, rows, proposal)
+    step = _Step.of(logits, rows, proposal)
     is_large = not logits.is_cuda and len(spans.starts) * logits.shape[1] > _LARGE
-    accepted, is_replaced = (_in_turn if is_large else _at_once)(case, spans)
-    return spans.finish(accepted, _final(case, sampler, spans.starts + accepted, is_replaced))
+    accepted, is_replaced = (_verify_in_turn if is_large else _verify_together)(step, spans)
+    return spans.finish(accepted, _last_token(step, sampler, spans.starts + accepted, is_replaced))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Case:
+class _Step:
     """Inputs of verification: the acceptance noise u [R] and the proposal row of each draft, place [R].
 
     `place` is -1 where the draft is certain or the row has none.
@@ -78,14 +78,14 @@ class _Case:
     u: Tensor
 
     @classmethod
-    def of(cls, logits: Tensor, rows: Rows, proposal: Proposal | None) -> _Case:
+    def of(cls, logits: Tensor, rows: Rows, proposal: Proposal | None) -> _Step:
         """Build from a step; a proposal without rows counts as none."""
         has_rows = proposal is not None and len(proposal.logits) > 0
-        place = upload(_source(rows, proposal), logits.device)
+        place = upload(_proposal_rows(rows, proposal), logits.device)
         u = uniform(row_keys(rows.seeds, rows.positions, Stream.ACCEPT), torch.zeros_like(rows.seeds))
         return cls(logits, rows, proposal if has_rows else None, rows.drafted(), place, u)
 
-    def judge(self, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def verify(self, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return whether the drafts of rows `at` [N] are accepted, and whether a rejected one is replaced."""
         drafted, place, u = (x if at is None else x[at] for x in (self.drafted, self.place, self.u))
         p = token_probability(self.logits, drafted, at)
@@ -93,27 +93,27 @@ class _Case:
         return u * q < p, p < 1  # both False for a NaN
 
 
-def _at_once(case: _Case, spans: Spans) -> tuple[Tensor, Tensor]:
+def _verify_together(step: _Step, spans: Spans) -> tuple[Tensor, Tensor]:
     """Return the number of accepted drafts [Q], and whether the next one is replaced [Q]."""
-    stands, may_differ = case.judge()
-    accepted = spans.accepted(spans.spread(stands)[:, :-1])
-    return accepted, (accepted < spans.num_drafts) & may_differ[spans.starts + accepted]
+    is_accepted, is_replaceable = step.verify()
+    accepted = spans.accepted(spans.spread(is_accepted)[:, :-1])
+    return accepted, (accepted < spans.num_drafts) & is_replaceable[spans.starts + accepted]
 
 
-def _in_turn(case: _Case, spans: Spans) -> tuple[Tensor, Tensor]:
-    """As _at_once, draft after draft; drafts after a rejected one are skipped."""
+def _verify_in_turn(step: _Step, spans: Spans) -> tuple[Tensor, Tensor]:
+    """As _verify_together, draft after draft; drafts after a rejected one are skipped."""
     accepted, is_replaced = torch.zeros_like(spans.starts), torch.zeros_like(spans.starts, dtype=torch.bool)
     for turn in range(spans.drafts.shape[1]):
         going = ((accepted == turn) & (spans.num_drafts > turn)).nonzero().squeeze(1)
         if not len(going):
             break
-        stands, may_differ = case.judge(spans.starts[going] + turn)
-        accepted[going] += stands
-        is_replaced[going] = ~stands & may_differ
+        is_accepted, is_replaceable = step.verify(spans.starts[going] + turn)
+        accepted[going] += is_accepted
+        is_replaced[going] = ~is_accepted & is_replaceable
     return accepted, is_replaced
 
 
-def _source(rows: Rows, proposal: Proposal | None) -> list[int]:
+def _proposal_rows(rows: Rows, proposal: Proposal | None) -> list[int]:
     """Return the proposal row of each row's draft; -1 where the draft is certain or the row has none."""
     if proposal is None:
         return [-1] * len(rows)
@@ -124,39 +124,39 @@ def _source(rows: Rows, proposal: Proposal | None) -> list[int]:
     return found
 
 
-def _final(case: _Case, sampler: Sampler, at: Tensor, is_replaced: Tensor) -> Tensor:
+def _last_token(step: _Step, sampler: Sampler, at: Tensor, is_replaced: Tensor) -> Tensor:
     """Return the token [Q] after the accepted drafts, chosen at the rows `at`."""
-    logits, rows = case.logits, case.rows
+    logits, rows = step.logits, step.rows
     ends = replace(rows.select(rows.lasts), seeds=rows.seeds[at], positions=rows.positions[at])
     if logits.is_cuda:  # both branches, as choosing between them would synchronise with the device
-        return torch.where(is_replaced, _replacement(case, at), sampler(logits[at], ends))
+        return torch.where(is_replaced, _replacement(step, at), sampler(logits[at], ends))
     tokens = torch.empty_like(at)
     if (some := at[is_replaced]).numel():
-        tokens[is_replaced] = _replacement(case, some)
+        tokens[is_replaced] = _replacement(step, some)
     if (others := (~is_replaced).nonzero().squeeze(1)).numel():
         tokens[others] = sampler(logits[at[others]], ends.select(others.tolist()))
     return tokens
 
 
-def _replacement(case: _Case, at: Tensor) -> Tensor:
+def _replacement(step: _Step, at: Tensor) -> Tensor:
     """Draw from max(0, p - q) at each of the rows `at`, or from p where that is all zero."""
-    if case.proposal is None:
-        return torch.cat([_replaced(case, at[part], p) for part, p in softmax_parts(case.logits, at)])
+    if step.proposal is None:
+        return torch.cat([_replaced(step, at[part], p) for part, p in softmax_parts(step.logits, at)])
     pairs = zip(
-        softmax_parts(case.logits, at), softmax_parts(case.proposal.logits, case.place[at]), strict=True
+        softmax_parts(step.logits, at), softmax_parts(step.proposal.logits, step.place[at]), strict=True
     )
-    return torch.cat([_replaced(case, at[part], p, q) for (part, p), (_, q) in pairs])
+    return torch.cat([_replaced(step, at[part], p, q) for (part, p), (_, q) in pairs])
 
 
-def _replaced(case: _Case, at: Tensor, rest: Tensor, q: Tensor | None = None) -> Tensor:
+def _replaced(step: _Step, at: Tensor, rest: Tensor, q: Tensor | None = None) -> Tensor:
     """As _replacement, given p at these rows as `rest`, which is overwritten, and q."""
-    draft, place = case.drafted[at, None], case.place[at, None]
+    draft, place = step.drafted[at, None], step.place[at, None]
     if q is not None:
         rest -= q.mul_(place >= 0)
     # A certain draft has q(x) = 1, so nothing of p(x) is left.
     rest.scatter_(1, draft, torch.where(place >= 0, rest.gather(1, draft), 0)).clamp_(min=0)
     is_empty = rest.amax(dim=-1, keepdim=True) <= 0
     if rest.is_cuda or bool(is_empty.any()):
-        rest = torch.where(is_empty, case.logits[at].softmax(dim=-1), rest)
-    positions = case.rows.positions[at]
-    return draw_by_weight(rest, row_keys(case.rows.seeds[at], positions, Stream.RESIDUAL), positions)
+        rest = torch.where(is_empty, step.logits[at].softmax(dim=-1), rest)
+    positions = step.rows.positions[at]
+    return draw_by_weight(rest, row_keys(step.rows.seeds[at], positions, Stream.RESIDUAL), positions)

@@ -42,10 +42,10 @@ class Spans:
         place = torch.arange(self.drafts.shape[1] + 1, device=values.device)
         return values[self.starts[:, None] + torch.minimum(place, self.num_drafts[:, None])]
 
-    def accepted(self, stands: Tensor) -> Tensor:
-        """Return the number of drafts before the first rejected one [Q]; stands [Q, K]: not rejected."""
-        place = torch.arange(stands.shape[1], device=stands.device)
-        return (stands & (place < self.num_drafts[:, None])).cumprod(dim=1).sum(dim=1)
+    def accepted(self, is_accepted: Tensor) -> Tensor:
+        """Return the number of drafts before the first rejected one [Q]; is_accepted [Q, K] bool."""
+        place = torch.arange(is_accepted.shape[1], device=is_accepted.device)
+        return (is_accepted & (place < self.num_drafts[:, None])).cumprod(dim=1).sum(dim=1)
 
     def finish(self, accepted: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
         """Return tokens [Q, K + 1] and the number of valid ones [Q]: accepted drafts, then `final` [Q]."""
@@ -63,10 +63,10 @@ def verify(sampled: Tensor, rows: Rows, *, also: Tensor | None = None) -> tuple[
     """
     spans = Spans.of(rows)
     tokens = spans.spread(sampled)
-    stands = tokens[:, :-1] == spans.drafts
+    is_accepted = tokens[:, :-1] == spans.drafts
     if also is not None:
-        stands |= spans.spread(also)[:, :-1]
-    accepted = spans.accepted(stands)
+        is_accepted |= spans.spread(also)[:, :-1]
+    accepted = spans.accepted(is_accepted)
     return spans.finish(accepted, tokens.gather(1, accepted[:, None]).squeeze(1))
 
 

@@ -29,7 +29,7 @@ from processors.upload import upload
 
 __all__ = ["GrammarStage"]
 
-_CLOSING = 4096  # tokens of a completion at most
+_MAX_COMPLETION = 4096  # tokens of a completion at most
 _GAVE_UP = (
     "Near the limit of tokens no end of a document was found within the work that is allowed for one step, "
     "so the limit may cut it."
@@ -37,7 +37,7 @@ _GAVE_UP = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ahead:
+class _SlotMasks:
     """Masks [n, W] of a slot after its first n prefixes of `drafts`; rows after those are not masked."""
 
     drafts: tuple[int, ...]
@@ -58,14 +58,16 @@ class GrammarStage(Processor[GrammarParams]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._places: dict[int, GrammarState] = {}
+        self._states: dict[int, GrammarState] = {}
         self._backend_of: dict[int, Backend] = {}
         self._backends: dict[str, Backend] = {}
-        self._ahead: dict[int, _Ahead] = {}
+        self._masks: dict[int, _SlotMasks] = {}
         self._narrowers: dict[str, Narrower] = {}
         self._canonical = CanonicalTokenizer(env.vocabulary) if env.vocabulary else None
         self._kinds = TokenKinds(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
-        self._usual = SeparatorModel.usual(env.vocabulary) if env.vocabulary else SeparatorModel()
+        self._default_separators = (
+            SeparatorModel.usual(env.vocabulary) if env.vocabulary else SeparatorModel()
+        )
         self._shortest = lru_cache(maxsize=64)(self._shortest_of)
         self._samples = lru_cache(maxsize=64)(samples_of)
 
@@ -93,11 +95,11 @@ class GrammarStage(Processor[GrammarParams]):
             budget=None if shortest is None else budget,
             shortest=shortest or (),
             samples=samples,
-            usual=self._usual,
+            usual=self._default_separators,
         )
-        self._places[slot] = GrammarState.start(grammar.matcher(), rules)
+        self._states[slot] = GrammarState.start(grammar.matcher(), rules)
         self._backend_of[slot] = backend
-        self._ahead.pop(slot, None)
+        self._masks.pop(slot, None)
 
     def _shortest_of(
         self, grammar: Grammar, backend: str, budget: int, samples: tuple[str, ...], is_json: bool
@@ -118,24 +120,24 @@ class GrammarStage(Processor[GrammarParams]):
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Advance the state of the slot."""
-        self._ahead.pop(slot, None)
-        self._places[slot].commit(tuple(tokens))
+        self._masks.pop(slot, None)
+        self._states[slot].commit(tuple(tokens))
 
     def release(self, slot: int) -> None:
         """Drop the state of the slot."""
-        for kept in (self._places, self._backend_of, self._ahead):
+        for kept in (self._states, self._backend_of, self._masks):
             kept.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
         """Copy the state; the grammar is shared."""
         super().fork(source, target)
-        self._places[target] = self._places[source].fork()
+        self._states[target] = self._states[source].fork()
         self._backend_of[target] = self._backend_of[source]
-        self._ahead.pop(target, None)
+        self._masks.pop(target, None)
 
     def prepare(self, rows: Rows) -> Tensor | None:
         """Fill all masks of the step. Return which drafts are forced [R, K] bool; None without drafts."""
-        self._look_ahead(_longest(rows))
+        self._fill_masks(_longest(rows))
         width = rows.drafts.shape[1]
         if not width:
             return None
@@ -145,36 +147,40 @@ class GrammarStage(Processor[GrammarParams]):
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """Return the status after each of the tokens, and whether each is forced."""
         tokens = tuple(tokens)
-        ahead = self._ahead.get(slot)
-        if ahead is None or ahead.drafts[: len(tokens) - 1] != tokens[:-1]:
-            self._look_ahead({slot: tokens[:-1]})
+        known = self._masks.get(slot)
+        if known is None or known.drafts[: len(tokens) - 1] != tokens[:-1]:
+            self._fill_masks({slot: tokens[:-1]})
         flags = self._flags(slot, len(tokens))
-        stands = self._places[slot].preview(tokens)
-        return tuple(GrammarStatus(stand.document, flag) for stand, flag in zip(stands, flags, strict=False))
+        statuses = self._states[slot].preview(tokens)
+        return tuple(
+            GrammarStatus(status.document, flag) for status, flag in zip(statuses, flags, strict=False)
+        )
 
     def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """Return forced tokens and, in JSON, likely separators."""
-        return self._places[slot].predicted(noise)
+        return self._states[slot].predicted(noise)
 
     def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """Return a short completion of the document after these tokens; () if it is not open."""
-        return self._places[slot].completion(tuple(tokens), _CLOSING)
+        return self._states[slot].completion(tuple(tokens), _MAX_COMPLETION)
 
     def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
         """Return the limit of the back end that leaves no token after these drafts; "" if none does."""
-        return self._places[slot].limit(tuple(drafts))
+        return self._states[slot].limit(tuple(drafts))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]; rows without a mask are unchanged."""
-        self._look_ahead(_longest(rows))
-        ahead = [self._ahead[slot] for slot in rows.host_slots]
+        self._fill_masks(_longest(rows))
+        slot_masks = [self._masks[slot] for slot in rows.host_slots]
         steps = [len(drafts) for drafts in rows.host_drafts]
         decided = [
-            i for i, (look, step) in enumerate(zip(ahead, steps, strict=True)) if step < len(look.masks)
+            i
+            for i, (known, step) in enumerate(zip(slot_masks, steps, strict=True))
+            if step < len(known.masks)
         ]
         if not decided:
             return logits
-        masks = torch.stack([ahead[i].masks[steps[i]] for i in decided])
+        masks = torch.stack([slot_masks[i].masks[steps[i]] for i in decided])
         masks = masks.to(logits.device, non_blocking=True)
         if len(decided) == len(rows):
             return apply_bitmask(logits, masks)
@@ -189,15 +195,15 @@ class GrammarStage(Processor[GrammarParams]):
 
     def _flags(self, slot: int, width: int) -> list[bool]:
         """Return which of the first `width` drafts are forced, padded with False."""
-        known = self._ahead[slot].forced[:width]
+        known = self._masks[slot].forced[:width]
         return [*known, *[False] * (width - len(known))]
 
-    def _look_ahead(self, longest: dict[int, tuple[int, ...]]) -> None:
+    def _fill_masks(self, longest: dict[int, tuple[int, ...]]) -> None:
         """Fill the masks of these slots and drafts that are not cached, one call for each back end."""
         missing = {
             slot: drafts
             for slot, drafts in longest.items()
-            if slot not in self._ahead or self._ahead[slot].drafts[: len(drafts)] != drafts
+            if slot not in self._masks or self._masks[slot].drafts[: len(drafts)] != drafts
         }
         if not missing:
             return
@@ -207,9 +213,9 @@ class GrammarStage(Processor[GrammarParams]):
         asks = list(self._asks(missing))
         complete: dict[int, tuple[bool, ...]] = dict.fromkeys(missing, ())
         for backend in {self._backend_of[slot].name: self._backend_of[slot] for slot in missing}.values():
-            mine = [(slot, ask) for slot, ask in asks if self._backend_of[slot] is backend]
-            ends = backend.fill([ask for _, ask in mine], masks)
-            complete |= {slot: tuple(flags) for (slot, _), flags in zip(mine, ends, strict=True)}
+            own = [(slot, ask) for slot, ask in asks if self._backend_of[slot] is backend]
+            ends = backend.fill([ask for _, ask in own], masks)
+            complete |= {slot: tuple(flags) for (slot, _), flags in zip(own, ends, strict=True)}
         self._keep(missing, masks, complete)
         if _GAVE_UP not in self.notices and any(one.has_given_up for one in self._narrowers.values()):
             self.notices.append(_GAVE_UP)
@@ -217,9 +223,9 @@ class GrammarStage(Processor[GrammarParams]):
     def _asks(self, longest: dict[int, tuple[int, ...]]) -> Iterator[tuple[int, Ask]]:
         row = 0
         for slot, drafts in longest.items():
-            place = self._places[slot]
-            free = place.free(drafts)
-            ask = place.ask(drafts[free:], row + free) if free <= len(drafts) else None
+            state = self._states[slot]
+            free = state.free(drafts)
+            ask = state.ask(drafts[free:], row + free) if free <= len(drafts) else None
             if ask is not None:
                 yield slot, ask
             row += len(drafts) + 1
@@ -230,15 +236,15 @@ class GrammarStage(Processor[GrammarParams]):
         """Set the bits of end-of-text ids, narrow the masks, and cache those of each slot."""
         row = 0
         for slot, drafts in longest.items():
-            place = self._places[slot]
-            free = 0 if place.is_done else min(place.free(drafts), len(drafts) + 1)
+            state = self._states[slot]
+            free = 0 if state.is_done else min(state.free(drafts), len(drafts) + 1)
             may_end = [False] * free + list(complete[slot])
-            mine = masks[row : row + len(may_end)]
-            set_ids(mine, sorted(place.rules.ends), torch.tensor(may_end, dtype=torch.bool))
+            own = masks[row : row + len(may_end)]
+            set_ids(own, sorted(state.rules.ends), torch.tensor(may_end, dtype=torch.bool))
             if complete[slot]:
-                place.refine(mine[free:], drafts[free:], free)
-            forced = (count_allowed(mine) == 1).tolist()
-            self._ahead[slot] = _Ahead(drafts, mine, tuple(forced))
+                state.refine(own[free:], drafts[free:], free)
+            forced = (count_allowed(own) == 1).tolist()
+            self._masks[slot] = _SlotMasks(drafts, own, tuple(forced))
             row += len(drafts) + 1
 
 

@@ -49,7 +49,7 @@ class LLGuidanceBackend:
         self.vocabulary = GrammarVocabulary(env)
         wrapped = _Tokenizer(self.vocabulary, env)
         # llguidance needs an end-of-text id. Without one, a special id stands in; the masks never allow it.
-        self._lent_end = None if env.eos_ids else wrapped.eos_token_id
+        self._stand_in_end = None if env.eos_ids else wrapped.eos_token_id
         self._tokens = llguidance.LLTokenizer(
             cast(Any, wrapped), n_vocab=env.vocab_size, eos_token=list(env.eos_ids) or [wrapped.eos_token_id]
         )
@@ -68,7 +68,7 @@ class LLGuidanceBackend:
         try:
             grammar = self._compile(constraint)
         except Exception as error:
-            reason = _named(str(error).strip() or type(error).__name__)
+            reason = _shortened(str(error).strip() or type(error).__name__)
             raise GrammarError(f"llguidance cannot compile this {constraint.kind}: {reason}") from error
         if not allows_text(self, grammar, self.vocabulary.text_mask):
             raise GrammarError(f"No text satisfies this {constraint.kind} (as llguidance understands it).")
@@ -78,7 +78,7 @@ class LLGuidanceBackend:
         text, panicked = self._text(constraint), False
         with caught_lines(lambda line: panicked):
             try:
-                is_error, said = self._matcher.validate_grammar_with_warnings(
+                is_error, warnings = self._matcher.validate_grammar_with_warnings(
                     text, self._tokens, limits=self._limits
                 )
                 start = self._matcher(self._tokens, text, log_level=0, limits=self._limits)
@@ -87,14 +87,14 @@ class LLGuidanceBackend:
                     raise GrammarError(f"it stopped with an internal error: {error}") from error
                 raise
         if is_error or start.is_error():
-            raise GrammarError(said[0] if is_error else start.get_error())
+            raise GrammarError(warnings[0] if is_error else start.get_error())
         first = start.deep_copy()
         first.compute_bitmask()
         # The stop reason is InternalError for all errors, so the text is compared. NoExtension is left to
         # allows_text.
         if first.is_error() and _is_limit(first.get_error()):
             raise GrammarError(first.get_error().replace("<non-verbose/>", "").strip())
-        return LLGuidanceGrammar(start, self.vocabulary, tuple(said))
+        return LLGuidanceGrammar(start, self.vocabulary, tuple(warnings))
 
     def _text(self, constraint: Constraint) -> str:
         """Return the grammar in llguidance's JSON, below a top grammar with `no_forcing`.
@@ -127,15 +127,15 @@ class LLGuidanceBackend:
 
     def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
         rows, words = masks.shape
-        ours = [(cast(LLGuidanceMatcher, matcher), row) for matcher, row in places]
-        states = [(matcher.state, row) for matcher, row in ours if not matcher.pace.is_slow]
+        pairs = [(cast(LLGuidanceMatcher, matcher), row) for matcher, row in places]
+        states = [(matcher.state, row) for matcher, row in pairs if not matcher.pace.is_slow]
         if states:
             size = words * masks.element_size()
             self._threads.unsafe_compute_mask_ptr(states, masks.data_ptr(), size, rows)
-        for matcher, row in ours:
+        for matcher, row in pairs:
             if matcher.pace.is_slow or matcher.mend():
                 masks[row] = 0
-            elif self._lent_end is not None:
+            elif self._stand_in_end is not None:
                 masks[row] &= self.vocabulary.text_mask
 
 
@@ -197,7 +197,7 @@ class LLGuidanceMatcher(Matcher):
         state = self.state.deep_copy()
         state.compute_bitmask()
         reason = state.get_error().replace("<non-verbose/>", "").strip() if state.is_error() else ""
-        return f"llguidance stopped here: {_named(reason)}" if _is_limit(reason) else ""
+        return f"llguidance stopped here: {_shortened(reason)}" if _is_limit(reason) else ""
 
     def fork(self) -> LLGuidanceMatcher:
         return LLGuidanceMatcher(self._grammar, self.state.deep_copy(), self.pace.fork(), self._tokens)
@@ -228,7 +228,7 @@ def _is_limit(reason: str) -> bool:
     return bool(reason) and not reason.startswith("NoExtension")
 
 
-def _named(reason: str) -> str:
+def _shortened(reason: str) -> str:
     """Return the reason shortened, with the name and number of the limit in LIMITS, if it is one."""
     limits = {
         "initial lexer configuration": "initial_lexer_fuel",

@@ -26,8 +26,8 @@ from processors.grammar.backends.slow_tokens import SlowTokenGuard
 __all__ = ["XGrammarBackend", "XGrammarGrammar", "XGrammarMatcher"]
 
 # Matches "[07:50:57] /project/cpp/x.cc:1161: " and "... Check failed: (x) is false: ".
-_PLACE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: (?:Check failed: .*? is (?:true|false): )?")
-_WARNING = re.compile(_PLACE.pattern + "Warning: ")
+_LOCATION = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: (?:Check failed: .*? is (?:true|false): )?")
+_WARNING = re.compile(_LOCATION.pattern + "Warning: ")
 
 
 class XGrammarBackend:
@@ -59,7 +59,7 @@ class XGrammarBackend:
             with caught_lines(lambda line: bool(_WARNING.match(line))) as lines:
                 compiled = self._compile(constraint)
         except Exception as error:  # RuntimeError, ValueError and several of its own
-            reason = _PLACE.sub("", str(error)).strip() or "it does not say why"
+            reason = _LOCATION.sub("", str(error)).strip() or "it does not say why"
             raise GrammarError(f"xgrammar cannot compile this {constraint.kind}: {reason}") from error
         warnings = dict.fromkeys(_WARNING.sub("", line) for line in lines)  # warnings are often repeated
         grammar = XGrammarGrammar(compiled, self, tuple(warnings))
@@ -106,12 +106,12 @@ class XGrammarBackend:
         return fill_by_position(asks, lambda places: self._fill(places, masks))
 
     def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
-        ours = [(cast(XGrammarMatcher, matcher), row) for matcher, row in places]
-        states = [matcher.state for matcher, _ in ours if not matcher.pace.is_slow]
-        rows = [row for matcher, row in ours if not matcher.pace.is_slow]
+        pairs = [(cast(XGrammarMatcher, matcher), row) for matcher, row in places]
+        states = [matcher.state for matcher, _ in pairs if not matcher.pace.is_slow]
+        rows = [row for matcher, row in pairs if not matcher.pace.is_slow]
         if rows:
             self._batch.batch_fill_next_token_bitmask(states, masks, rows)
-        for matcher, row in ours:
+        for matcher, row in pairs:
             if matcher.pace.is_slow:
                 masks[row] = 0
 

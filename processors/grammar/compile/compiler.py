@@ -29,9 +29,7 @@ from processors.grammar.compile.trial import TRIAL
 __all__ = ["GrammarCompiler"]
 
 _REMEMBERED = 256  # grammars kept in memory
-_CHEAP = (
-    1.0  # seconds of compiling up to which a grammar is compiled again here rather than dumped and loaded
-)
+_RECOMPILE_SECONDS = 1.0  # a grammar that compiles faster is compiled again here, not dumped and loaded
 
 
 class GrammarCompiler:
@@ -51,9 +49,9 @@ class GrammarCompiler:
         self._lock = threading.Lock()
         self._loading = threading.Lock()
         self._backends: dict[str, Backend] = {}
-        self._known: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
+        self._futures: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
         self._idle: dict[str, list[CompileProcess]] = {}
-        self._trying: dict[Constraint, CompileProcess] = {}
+        self._running: dict[Constraint, CompileProcess] = {}
         self._vocabulary_digest = ""
         # Small grammars have their own threads, so that they never wait for large ones.
         self._lanes = {small: Lane(threads=2) for small in (True, False)}
@@ -76,13 +74,13 @@ class GrammarCompiler:
     def start(self, constraint: Constraint, seconds: float = math.inf) -> Future[Grammar]:
         """Compile in the background. Equal constraints share one grammar, or one error."""
         with self._lock:
-            future = self._known.get(constraint)
+            future = self._futures.get(constraint)
             if future is None:
-                future = self._known[constraint] = Future()
+                future = self._futures[constraint] = Future()
                 self._lanes[is_small(constraint)].put(partial(self._fulfil, future, constraint, seconds))
-            self._known.move_to_end(constraint)
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            self._futures.move_to_end(constraint)
+            while len(self._futures) > _REMEMBERED:
+                self._futures.popitem(last=False)
             return future
 
     def abandon(self, constraint: Constraint) -> None:
@@ -92,11 +90,11 @@ class GrammarCompiler:
         this process, is not interrupted.
         """
         with self._lock:
-            future = self._known.get(constraint)
+            future = self._futures.get(constraint)
             if future is None or future.done():
                 return
-            del self._known[constraint]
-            process = self._trying.pop(constraint, None)
+            del self._futures[constraint]
+            process = self._running.pop(constraint, None)
         if not future.cancel() and process is not None:
             process.kill()
 
@@ -147,9 +145,9 @@ class GrammarCompiler:
             return process.compile(constraint, patience, twice=not isinstance(backend, Portable))
         finally:
             with self._lock:
-                is_wanted = self._trying.get(constraint) is process
+                is_wanted = self._running.get(constraint) is process
                 if is_wanted:
-                    del self._trying[constraint]
+                    del self._running[constraint]
                 if is_wanted and process.is_alive:
                     self._idle.setdefault(constraint.backend, []).append(process)
                 else:
@@ -163,10 +161,10 @@ class GrammarCompiler:
         if process is None:
             tokens = GrammarVocabulary(self.env).token_bytes
             process = CompileProcess(
-                Setup(name, self.env.vocab_size, tokens, self.env.eos_ids, self.memory, _CHEAP)
+                Setup(name, self.env.vocab_size, tokens, self.env.eos_ids, self.memory, _RECOMPILE_SECONDS)
             )
         with self._lock:
-            self._trying[constraint] = process
+            self._running[constraint] = process
         return process
 
     def _key(self, constraint: Constraint) -> str:

@@ -79,12 +79,12 @@ class CompileProcess:
         except ChildLate as error:
             raise GrammarTimeout(f"{self._setup.backend} did not {purpose}.") from error
         except ChildDied as error:
-            raise GrammarError(self._obituary(purpose, error.code)) from error
+            raise GrammarError(self._death_message(purpose, error.code)) from error
         if reply.error:
             raise GrammarError(reply.error)
         return reply
 
-    def _obituary(self, purpose: str, code: int) -> str:
+    def _death_message(self, purpose: str, code: int) -> str:
         memory = f"the memory limit of {self._setup.memory >> 20} MiB"
         if code == OUT_OF_MEMORY:
             return f"{self._setup.backend} could not {purpose} and {memory}."

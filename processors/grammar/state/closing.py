@@ -22,7 +22,7 @@ _MASK_CALLS = 8  # cost of a mask in matcher calls
 _LONGEST_TAIL = 64  # tokens at the end of a known completion that are tried again
 _SOON = 8  # tokens into a completion up to which the end of a known one is tried inside a string
 _SHORT = 3  # tokens; a longer completion is worth a search for a shorter one
-_LATE = 4  # uses of any other byte before an escape or a byte of a multi-byte character is tried
+_AVOIDED = 4  # uses of any other byte before an escape or a byte of a multi-byte character is tried
 _REMEMBERED = 1024  # cached byte orders
 _QUOTE, _BACKSLASH = _IN_STRINGS = b'"\\'
 # Search order of bytes: closing characters, other characters, white space last.
@@ -46,7 +46,7 @@ class Spot:
     ) -> None:
         self.matcher, self.text, self.signs, self.samples = matcher, text, signs, samples
         self._canonical = canonical
-        self._behind: list[tuple[bytes, JsonContext | None]] = []
+        self._undo: list[tuple[bytes, JsonContext | None]] = []
 
     @property
     def in_string(self) -> bool:
@@ -62,7 +62,7 @@ class Spot:
 
     def note(self, token: int) -> None:
         """Record a token that the matcher has already accepted."""
-        self._behind.append((self.text, self.signs))
+        self._undo.append((self.text, self.signs))
         self.text = self._canonical.join(self.text, token)
         self.signs = self.signs and self.signs.after(self._canonical.token_bytes[token])
 
@@ -70,8 +70,8 @@ class Spot:
         """Undo the last `count` tokens."""
         if count:
             self.matcher.rollback(count)
-            self.text, self.signs = self._behind[-count]
-            del self._behind[-count:]
+            self.text, self.signs = self._undo[-count]
+            del self._undo[-count:]
 
 
 class Closer:
@@ -90,11 +90,13 @@ class Closer:
         self._inner = [canonical.byte_ids[byte] for byte in range(128, 192) if byte in canonical.byte_ids]
         # Search priority of a byte: its rank in _ORDER; _rarest_first adds its count in the string, shifted
         # by 8.
-        self._weights = [_ORDER.index(byte) + (_LATE << 8) * (_awkwardness(byte) > 1) for byte in range(256)]
+        self._weights = [
+            _ORDER.index(byte) + (_AVOIDED << 8) * (_byte_class(byte) > 1) for byte in range(256)
+        ]
         # Among paths of equal length the search returns the first, so letters come before punctuation.
-        plain = sorted((byte for byte in known if byte not in _IN_STRINGS), key=_awkwardness)
+        plain = sorted((byte for byte in known if byte not in _IN_STRINGS), key=_byte_class)
         self._plain = [canonical.byte_ids[byte] for byte in plain]
-        self._ascii = {canonical.byte_ids[byte] for byte in plain if _awkwardness(byte) < 2}
+        self._ascii = {canonical.byte_ids[byte] for byte in plain if _byte_class(byte) < 2}
         self._words = torch.tensor(self._plain) // 32
         self._bits = torch.tensor(self._plain) % 32
         self._ordered = lru_cache(maxsize=_REMEMBERED)(self._rarest_first)
@@ -261,7 +263,7 @@ def _may_end(matcher: Matcher, end: int | None) -> bool:
     return True
 
 
-def _awkwardness(byte: int) -> int:
+def _byte_class(byte: int) -> int:
     """Return the class of a byte: 0 letter or digit, 1 punctuation, 2 escape, control or multi-byte."""
     if byte == _BACKSLASH or not 32 <= byte < 127:
         return 2

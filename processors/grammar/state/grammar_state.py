@@ -86,10 +86,10 @@ class GrammarState:
     @classmethod
     def start(cls, matcher: Matcher, rules: Rules) -> GrammarState:
         """Return the state at the start of the output."""
-        place = cls(matcher, rules, b"" if rules.marker else None)
-        if place.tail is None:
-            place.outlook = place._first_outlook(0)
-        return place
+        state = cls(matcher, rules, b"" if rules.marker else None)
+        if state.tail is None:
+            state.outlook = state._first_outlook(0)
+        return state
 
     def fork(self) -> GrammarState:
         """Return an independent copy."""
@@ -147,7 +147,7 @@ class GrammarState:
         return self.rules.narrower.after(before, token, spot, count, self.rules.budget - count)
 
     def _spot(self) -> Spot:
-        rules, separators = self.rules, self._read()
+        rules, separators = self.rules, self._updated_separators()
         signs = separators.signs if separators else None
         return rules.narrower.closer.spot(self.matcher, self.text, signs, rules.samples)
 
@@ -186,9 +186,9 @@ class GrammarState:
         if self.is_done or self.tail is not None:
             return ()
         here = _shifted(noise, self.count) if noise else None
-        return predict_next(self.matcher, self.rules.canonical, self.text, self._read(), here)
+        return predict_next(self.matcher, self.rules.canonical, self.text, self._updated_separators(), here)
 
-    def _read(self) -> SeparatorModel | None:
+    def _updated_separators(self) -> SeparatorModel | None:
         """Return the separator counts, brought up to date with the unread tokens; None outside JSON."""
         if not self.rules.is_json:
             return None
@@ -208,7 +208,7 @@ class GrammarState:
 
     def limit(self, drafts: tuple[int, ...]) -> str:
         """Return the limit of the back end that leaves no token after these drafts; "" if none does."""
-        with self._looking() as walk:
+        with self._preview_walk() as walk:
             return self.matcher.limit() if all(map(walk, drafts[self.free(drafts) :])) else ""
 
     def preview(self, tokens: tuple[int, ...]) -> tuple[GrammarStatus, ...]:
@@ -216,8 +216,8 @@ class GrammarState:
         free = min(self.free(tokens), len(tokens))
         found = [GrammarStatus("free")] * free
         if free and self.free(tokens) == free:  # the marker is complete with the last free token
-            found[-1] = self._stand()
-        with self._looking() as walk:
+            found[-1] = self._status()
+        with self._preview_walk() as walk:
             for token in tokens[free:]:
                 if token in self.rules.ends:
                     is_legal = self.matcher.is_complete()
@@ -226,16 +226,16 @@ class GrammarState:
                 if not walk(token):
                     found.append(GrammarStatus("broken"))
                     break
-                found.append(self._stand())
+                found.append(self._status())
         return tuple(found)
 
-    def _stand(self) -> GrammarStatus:
+    def _status(self) -> GrammarStatus:
         if not self.matcher.is_complete():
             return GrammarStatus("open")
         return GrammarStatus("over" if self.matcher.is_over() else "complete")
 
     @contextmanager
-    def _looking(self) -> Iterator[_Walk]:
+    def _preview_walk(self) -> Iterator[_Walk]:
         """Advance the matcher inside the block and roll it back at the end."""
         walk = _Walk(self.matcher)
         try:

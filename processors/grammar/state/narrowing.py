@@ -16,8 +16,8 @@ from processors.grammar.state.work import Work
 __all__ = ["Narrower", "Outlook"]
 
 _SLACK = 48  # tokens left beyond a completion at which masks are narrowed
-_ANYTHING = b'"Z0 ~{.'  # bytes that are all allowed in a string without a pattern
-_MEASURED = 16  # tokens between two searches for a completion, far from the limit
+_FREE_BYTES = b'"Z0 ~{.'  # bytes that are all allowed in a string without a pattern
+_SEARCH_INTERVAL = 16  # tokens between two searches for a completion, far from the limit
 _LAST = 4  # tokens left beyond a completion at which each token is tried, where kinds are inexact
 _FEW = 32  # allowed tokens up to which each is tried
 _LAST_FEW = 128  # tokens tried at most under _LAST
@@ -62,7 +62,7 @@ class Narrower:
         """Return the outlook after one more token, the `count`-th; `left` tokens remain."""
         reach = before.reach
         if not _is_near(reach, left):
-            if count % _MEASURED:
+            if count % _SEARCH_INTERVAL:
                 return Outlook(reach)
             reach = len(self.closer.path(spot(), left, Work(_NARROW_CALLS)) or ()) or reach
         if left < 1 or not _is_near(reach, left):
@@ -131,7 +131,7 @@ class Narrower:
         if not spot.in_string:
             return "structure"
         ids = self.closer.canonical.byte_ids
-        is_free = all(allows(mask, ids[byte]) for byte in _ANYTHING if byte in ids)
+        is_free = all(allows(mask, ids[byte]) for byte in _FREE_BYTES if byte in ids)
         return "string" if is_free else "pattern"
 
 

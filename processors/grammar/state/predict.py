@@ -12,7 +12,7 @@ from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
 __all__ = ["predict_next"]
 
 _LIMIT = 32  # tokens
-_LEAST = 0.1  # lowest joint probability of the guesses
+_MIN_PROBABILITY = 0.1  # lowest joint probability of the guesses
 
 
 def predict_next(
@@ -30,17 +30,17 @@ def predict_next(
     `noise(k, ids)` is the Gumbel noise of the k-th next token. It breaks ties between separators of about
     equal count as the sampler breaks them between tokens of about equal logits.
     """
-    walk, sure, found = _Walk(matcher, canonical, text, separators), 1.0, list[tuple[int, float]]()
+    walk, probability, found = _Walk(matcher, canonical, text, separators), 1.0, list[tuple[int, float]]()
     try:
-        while sure >= _LEAST and len(found) < _LIMIT and not matcher.is_complete():
+        while probability >= _MIN_PROBABILITY and len(found) < _LIMIT and not matcher.is_complete():
             forced = matcher.forced()
             if run := canonical.tokenize_forced(walk.text, forced):
                 if not all(map(walk.go, run)):
                     break
             else:
-                sure *= walk.guess(forced, noise)
-            found += [(token, sure) for token in walk.tokens[len(found) :]]
-        return tuple(pair for pair in found[:_LIMIT] if pair[1] >= _LEAST)
+                probability *= walk.guess(forced, noise)
+            found += [(token, probability) for token in walk.tokens[len(found) :]]
+        return tuple(pair for pair in found[:_LIMIT] if pair[1] >= _MIN_PROBABILITY)
     finally:
         matcher.rollback(len(walk.tokens))
 
@@ -54,7 +54,7 @@ class _Walk:
         self.tokens: list[int] = []
         self.text = text
         self._matcher, self._canonical, self._separators = matcher, canonical, separators
-        self._signs = separators.signs if separators else JsonContext()
+        self._context = separators.signs if separators else JsonContext()
 
     def go(self, token: int) -> bool:
         """Accept a token; return whether it is legal."""
@@ -62,17 +62,17 @@ class _Walk:
             return False
         self.tokens.append(token)
         self.text = self._canonical.join(self.text, token)
-        self._signs = self._signs.after(self._canonical.token_bytes[token])
+        self._context = self._context.after(self._canonical.token_bytes[token])
         return True
 
     def guess(self, forced: bytes, noise: Noise | None) -> float:
         """Accept the likeliest token that starts with the forced bytes; return its probability, 0 if none."""
-        if self._separators is None or (self._signs.in_string and not forced):
+        if self._separators is None or (self._context.in_string and not forced):
             return 0.0
-        weights, known = self._separators.weights(self._signs), self._canonical.token_bytes
+        weights, known = self._separators.weights(self._context), self._canonical.token_bytes
         tokens = [token for token in weights if known[token].startswith(forced)]
-        marks = noise(len(self.tokens), tokens) if noise and tokens else [0.0] * len(tokens)
-        scores = [math.log(weights[token]) + mark for token, mark in zip(tokens, marks, strict=True)]
+        noises = noise(len(self.tokens), tokens) if noise and tokens else [0.0] * len(tokens)
+        scores = [math.log(weights[token]) + noise_of for token, noise_of in zip(tokens, noises, strict=True)]
         ranked = sorted(zip(scores, tokens, strict=True), reverse=True)
         for rank, (score, token) in enumerate(ranked):
             if self.go(token):
