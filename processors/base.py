@@ -96,7 +96,7 @@ class Env:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a stage learns of a request beside its Params.
+    """Facts of a request that a stage receives beside its Params.
 
     `max_tokens` is the limit of output tokens; None if it is not known.
     """

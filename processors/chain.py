@@ -60,8 +60,8 @@ class Chain:
             return Chain(tuple(changed))
         order = registry.names()
         before = [stage for stage in self.stages if order.index(stage[0]) < order.index(name)]
-        place = self.stages.index(before[-1]) + 1 if before else 0
-        return Chain((*self.stages[:place], _stage(name, values, registry), *self.stages[place:]))
+        index = self.stages.index(before[-1]) + 1 if before else 0
+        return Chain((*self.stages[:index], _stage(name, values, registry), *self.stages[index:]))
 
     def get(self, name: str) -> Params | None:
         """Return the parameters of a stage, or None if the chain does not have it."""
@@ -154,7 +154,7 @@ def _shown(name: str, params: Params) -> str:
 def _split(text: str, delimiter: str) -> list[str]:
     """Split at delimiters outside quotes and brackets."""
     parts, depth, quoted, escaped, start = [], 0, False, False, 0
-    for place, char in enumerate(text):
+    for index, char in enumerate(text):
         if escaped:
             escaped = False
         elif quoted and char == "\\":
@@ -164,6 +164,6 @@ def _split(text: str, delimiter: str) -> list[str]:
         elif not quoted:
             depth += (char in "[{") - (char in "]}")
             if char == delimiter and depth == 0:
-                parts.append(text[start:place])
-                start = place + 1
+                parts.append(text[start:index])
+                start = index + 1
     return [*parts, text[start:]]

@@ -156,11 +156,11 @@ class ForeignStage(Processor[Any]):
             if is_interrupt(error):
                 raise
         flags = torch.zeros_like(rows.drafts, dtype=torch.bool)
-        for place, slot in enumerate(rows.host_slots):
-            row = rows.select([place])
+        for index, slot in enumerate(rows.host_slots):
+            row = rows.select([index])
             found = self._hook("prepare", slot, lambda row=row: self._prepared(row), None)  # type: ignore[misc]
             if found is not None:
-                flags[place] = found[0]
+                flags[index] = found[0]
         return flags
 
     def _prepared(self, rows: Rows) -> Tensor | None:
@@ -191,11 +191,11 @@ class ForeignStage(Processor[Any]):
     def _apply_alone(self, logits: Tensor, rows: Rows) -> tuple[Tensor, int]:
         """Apply the stage row by row. Return logits with NaN in failed rows, and the number of those."""
         out, num_failed = torch.full_like(logits, torch.nan), 0
-        for place, slot in enumerate(rows.host_slots):
+        for index, slot in enumerate(rows.host_slots):
             if slot in self._faults:
                 continue
             try:
-                out[place] = self._applied(logits[place : place + 1], rows.select([place]))[0]
+                out[index] = self._applied(logits[index : index + 1], rows.select([index]))[0]
             except BaseException as error:
                 if is_interrupt(error):
                     raise

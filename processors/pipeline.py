@@ -57,11 +57,11 @@ class Pipeline:
         for name in names:
             if names.count(name) > 1:
                 raise twice(name, "chain", self.registry)
-        for place, (name, params) in enumerate(stages):
+        for index, (name, params) in enumerate(stages):
             try:
                 self.stage(name).admit(slot, params, request)
             except ProcessorsError:
-                for admitted in names[:place]:
+                for admitted in names[:index]:
                     self.stage(admitted).release(slot)
                 raise
         self._orders[slot] = names
@@ -173,25 +173,25 @@ class Pipeline:
         """Plan the calls: chains in default order share them, each other order has its own."""
         default = self.registry.names()
         groups: dict[tuple[str, ...], list[int]] = {}
-        for place, slot in enumerate(slots):
+        for index, slot in enumerate(slots):
             order = self._orders[slot]
             ranks = [default.index(name) for name in order]
-            groups.setdefault(default if ranks == sorted(ranks) else order, []).append(place)
+            groups.setdefault(default if ranks == sorted(ranks) else order, []).append(index)
         calls, may_have_faults = [], True
         for order, places in groups.items():
             for name in order:
-                active = tuple(place for place in places if name in self._orders[slots[place]])
+                active = tuple(index for index in places if name in self._orders[slots[index]])
                 if active:
                     looks = may_have_faults and not self.stage(name).keeps_faults
                     calls.append(StageCall(name, None if len(active) == len(slots) else active, looks))
                     may_have_faults = (may_have_faults and not looks) or not self.registry.is_builtin(name)
         return tuple(calls)
 
-    def explain_failure(self, logits: Tensor, rows: Rows, place: int) -> RowError:
-        """Return why the row `place` failed: run it again alone and check the logits after each stage."""
-        row = rows.select([place])
+    def explain_failure(self, logits: Tensor, rows: Rows, index: int) -> RowError:
+        """Return why the row `index` failed: run it again alone and check the logits after each stage."""
+        row = rows.select([index])
         where = {"slot": row.host_slots[0], "position": int(row.positions[0])}
-        work = logits[place : place + 1].to(torch.float32, copy=True)
+        work = logits[index : index + 1].to(torch.float32, copy=True)
         error = _fault(work, stage="model", **where)
         for call in self._plan(row.host_slots):
             if error is not None:

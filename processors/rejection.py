@@ -38,11 +38,11 @@ class Proposal:
     drawn: tuple[bool, ...]
     probabilities: Tensor | None = None
 
-    def chances(self, drafted: Tensor, place: Tensor) -> Tensor:
-        """Return q(x) [N] of drafts [N] sampled from the proposal rows `place` [N]; 1 for place -1."""
+    def chances(self, drafted: Tensor, q_row: Tensor) -> Tensor:
+        """Return q(x) [N] of drafts [N] sampled from the proposal rows `q_row` [N]; 1 for q_row -1."""
         if self.probabilities is None:
-            return token_probability(self.logits, drafted, place)
-        return torch.where(place < 0, 1, self.probabilities[place])
+            return token_probability(self.logits, drafted, q_row)
+        return torch.where(q_row < 0, 1, self.probabilities[q_row])
 
 
 def rejection(
@@ -65,31 +65,31 @@ def rejection(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """Inputs of verification: the acceptance noise u [R] and the proposal row of each draft, place [R].
+    """Inputs of verification: the acceptance noise u [R] and the proposal row of each draft, q_row [R].
 
-    `place` is -1 where the draft is certain or the row has none.
+    `q_row` is -1 where the draft is certain or the row has none.
     """
 
     logits: Tensor
     rows: Rows
     proposal: Proposal | None
     drafted: Tensor
-    place: Tensor
+    q_row: Tensor
     u: Tensor
 
     @classmethod
     def of(cls, logits: Tensor, rows: Rows, proposal: Proposal | None) -> _Step:
         """Build from a step; a proposal without rows counts as none."""
         has_rows = proposal is not None and len(proposal.logits) > 0
-        place = upload(_proposal_rows(rows, proposal), logits.device)
+        q_row = upload(_proposal_rows(rows, proposal), logits.device)
         u = uniform(row_keys(rows.seeds, rows.positions, Stream.ACCEPT), torch.zeros_like(rows.seeds))
-        return cls(logits, rows, proposal if has_rows else None, rows.drafted(), place, u)
+        return cls(logits, rows, proposal if has_rows else None, rows.drafted(), q_row, u)
 
     def verify(self, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return whether the drafts of rows `at` [N] are accepted, and whether a rejected one is replaced."""
-        drafted, place, u = (x if at is None else x[at] for x in (self.drafted, self.place, self.u))
+        drafted, q_row, u = (x if at is None else x[at] for x in (self.drafted, self.q_row, self.u))
         p = token_probability(self.logits, drafted, at)
-        q = 1 if self.proposal is None else self.proposal.chances(drafted, place)
+        q = 1 if self.proposal is None else self.proposal.chances(drafted, q_row)
         return u * q < p, p < 1  # both False for a NaN
 
 
@@ -143,18 +143,18 @@ def _replacement(step: _Step, at: Tensor) -> Tensor:
     if step.proposal is None:
         return torch.cat([_replaced(step, at[part], p) for part, p in softmax_parts(step.logits, at)])
     pairs = zip(
-        softmax_parts(step.logits, at), softmax_parts(step.proposal.logits, step.place[at]), strict=True
+        softmax_parts(step.logits, at), softmax_parts(step.proposal.logits, step.q_row[at]), strict=True
     )
     return torch.cat([_replaced(step, at[part], p, q) for (part, p), (_, q) in pairs])
 
 
 def _replaced(step: _Step, at: Tensor, rest: Tensor, q: Tensor | None = None) -> Tensor:
     """As _replacement, given p at these rows as `rest`, which is overwritten, and q."""
-    draft, place = step.drafted[at, None], step.place[at, None]
+    draft, q_row = step.drafted[at, None], step.q_row[at, None]
     if q is not None:
-        rest -= q.mul_(place >= 0)
+        rest -= q.mul_(q_row >= 0)
     # A certain draft has q(x) = 1, so nothing of p(x) is left.
-    rest.scatter_(1, draft, torch.where(place >= 0, rest.gather(1, draft), 0)).clamp_(min=0)
+    rest.scatter_(1, draft, torch.where(q_row >= 0, rest.gather(1, draft), 0)).clamp_(min=0)
     is_empty = rest.amax(dim=-1, keepdim=True) <= 0
     if rest.is_cuda or bool(is_empty.any()):
         rest = torch.where(is_empty, step.logits[at].softmax(dim=-1), rest)

@@ -119,8 +119,8 @@ class Rows:
             ids = torch.nn.functional.pad(ids, (0, num_drafts))
             columns = lengths + torch.arange(num_drafts, device=ids.device)
             ids = ids.scatter(1, columns, self.drafts)
-        place = torch.arange(ids.shape[1], device=ids.device)
-        return Visible(ids, place < lengths + self.offsets[:, None])
+        column = torch.arange(ids.shape[1], device=ids.device)
+        return Visible(ids, column < lengths + self.offsets[:, None])
 
     def scoped(self, from_prompt: Tensor, from_output: Tensor, window: Tensor) -> Visible:
         """As `visible`, but valid are only the last `window` tokens of the scope, without forced tokens.
@@ -133,8 +133,8 @@ class Rows:
         end = torch.where(from_output, total, prompt)
         start = torch.where(from_prompt, torch.zeros_like(prompt), prompt)
         start = torch.maximum(start, end - window)
-        place = torch.arange(seen.ids.shape[1], device=seen.ids.device)
-        inside = (place >= start[:, None]) & (place < end[:, None])
+        column = torch.arange(seen.ids.shape[1], device=seen.ids.device)
+        inside = (column >= start[:, None]) & (column < end[:, None])
         return Visible(seen.ids, seen.valid & inside & self._chosen(seen.ids.shape[1]))
 
     def _chosen(self, width: int) -> Tensor:

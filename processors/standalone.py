@@ -123,5 +123,5 @@ class LogitsProcessor:
         self._seen = [row[: self._num_prompt] for row in ids]
 
     def _unpadded(self, prompt: list[int]) -> list[int]:
-        start = next((place for place, token in enumerate(prompt) if token != self._pad_id), len(prompt))
+        start = next((index for index, token in enumerate(prompt) if token != self._pad_id), len(prompt))
         return prompt[start:]

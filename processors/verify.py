@@ -39,13 +39,13 @@ class Spans:
 
     def spread(self, values: Tensor) -> Tensor:
         """Return values [R] as [Q, K + 1], padded with the value of each request's last row."""
-        place = torch.arange(self.drafts.shape[1] + 1, device=values.device)
-        return values[self.starts[:, None] + torch.minimum(place, self.num_drafts[:, None])]
+        column = torch.arange(self.drafts.shape[1] + 1, device=values.device)
+        return values[self.starts[:, None] + torch.minimum(column, self.num_drafts[:, None])]
 
     def accepted(self, is_accepted: Tensor) -> Tensor:
         """Return the number of drafts before the first rejected one [Q]; is_accepted [Q, K] bool."""
-        place = torch.arange(is_accepted.shape[1], device=is_accepted.device)
-        return (is_accepted & (place < self.num_drafts[:, None])).cumprod(dim=1).sum(dim=1)
+        column = torch.arange(is_accepted.shape[1], device=is_accepted.device)
+        return (is_accepted & (column < self.num_drafts[:, None])).cumprod(dim=1).sum(dim=1)
 
     def finish(self, accepted: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
         """Return tokens [Q, K + 1] and the number of valid ones [Q]: accepted drafts, then `final` [Q]."""

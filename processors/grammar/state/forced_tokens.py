@@ -71,8 +71,8 @@ class CanonicalTokenizer:
 
     def _may_grow(self, data: bytes) -> bool:
         """Whether a longer token starts with these bytes."""
-        place = bisect_right(self._sorted, data)
-        return place < len(self._sorted) and self._sorted[place].startswith(data)
+        index = bisect_right(self._sorted, data)
+        return index < len(self._sorted) and self._sorted[index].startswith(data)
 
     def _behind(self, anchor: str, text: str) -> tuple[int, ...]:
         return tokens_behind(self._vocabulary, anchor, text)

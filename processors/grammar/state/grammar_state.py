@@ -43,7 +43,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rules:
-    """What is fixed for one request.
+    """Constants of one request.
 
     `ends`: ids that end the text. `is_canonical`: forced text must have the tokens that the tokenizer would
     produce. `budget`: limit of output tokens within which the document has to be completed; None for no such

@@ -27,7 +27,7 @@ _NARROW_CALLS = 3_000  # matcher calls to narrow a mask
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of a document's completion at one position.
+    """Knowledge of a document's completion at one position.
 
     `reach`: length of the completion last found, in tokens. `is_near`: the token limit is near. `path`: the
     completion from here, searched only if `is_near`; None if none was found.

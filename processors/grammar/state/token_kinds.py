@@ -56,7 +56,7 @@ def _kind(data: bytes, name: Callable[[bytes], bytes]) -> tuple[bytes, int, int]
     """Return the key of a kind: a name, and the partial UTF-8 characters at both ends."""
     if not data:
         return b"", -1, 0  # no text
-    ends = next((place for place, byte in enumerate(data) if byte >> 6 != 2), len(data))
+    ends = next((index for index, byte in enumerate(data) if byte >> 6 != 2), len(data))
     return name(data), ends, _missing(data)
 
 
@@ -98,7 +98,7 @@ def _sort(byte: int) -> int:
 
 
 def _from_sign(data: bytes, signs: bytes) -> bytes:
-    return next((data[place:] for place, byte in enumerate(data) if byte in signs), b"")
+    return next((data[index:] for index, byte in enumerate(data) if byte in signs), b"")
 
 
 _NAMES: dict[Where, Callable[[bytes], bytes]] = {
