@@ -77,7 +77,7 @@ def rows_commute(subject: Subject) -> None:
 
 
 def batch_equals_alone(subject: Subject) -> None:
-    """A row among others is what it is alone, to the last bit."""
+    """A row in a batch has the same result as alone, to the last bit."""
     cases = subject.cases()
     logits = random_logits(len(cases), subject.env, masked=True)
     together = _batch(subject, cases).apply(logits, _slots(cases))
@@ -87,7 +87,7 @@ def batch_equals_alone(subject: Subject) -> None:
 
 
 def drafts_equal_steps(subject: Subject) -> None:
-    """K + 1 rows with K drafts are what K + 1 steps with those tokens committed give."""
+    """K + 1 rows with K drafts equal K + 1 steps with those tokens committed."""
     if subject.stage.sequential:
         return  # such a stage is never given drafts
     for params, text in subject.cases():
@@ -102,7 +102,7 @@ def drafts_equal_steps(subject: Subject) -> None:
 
 
 def apply_is_pure(subject: Subject) -> None:
-    """Applying again gives the same, whatever was applied in between, and the history is only read."""
+    """Applying again gives the same result, whatever was applied in between; the history is only read."""
     cases = subject.cases()
     bench, slots = _batch(subject, cases), _slots(cases)
     tokens, lengths = bench.history.tokens.clone(), bench.history.lengths.clone()
@@ -115,7 +115,7 @@ def apply_is_pure(subject: Subject) -> None:
 
 
 def masked_stays_masked(subject: Subject) -> None:
-    """What was -inf is -inf afterwards."""
+    """A logit of -inf stays -inf."""
     cases = subject.cases()
     logits = random_logits(len(cases), subject.env, masked=True)
     out = _batch(subject, cases).apply(logits, _slots(cases))
@@ -124,7 +124,7 @@ def masked_stays_masked(subject: Subject) -> None:
 
 
 def leaves_a_choice(subject: Subject) -> None:
-    """From logits without masks at least one token is left; no NaN and no +inf, equal logits included."""
+    """Logits without masks, equal ones included, keep at least one token and get no NaN or +inf."""
     for params, text in subject.cases():
         logits = random_logits(4, subject.env)
         logits[3] = 1.5
@@ -136,7 +136,7 @@ def leaves_a_choice(subject: Subject) -> None:
 
 
 def admit_overwrites(subject: Subject) -> None:
-    """A slot taken over without a release holds nothing of the request before."""
+    """Admission to a slot that was not released leaves no state of the earlier request."""
     for (old, old_text), (new, new_text) in _pairs(subject.cases()):
         logits = random_logits(1, subject.env)
         bench = _batch(subject, [(old, old_text)])
@@ -146,7 +146,7 @@ def admit_overwrites(subject: Subject) -> None:
 
 
 def release_frees(subject: Subject) -> None:
-    """A release leaves other slots alone, and the slot takes a new request as if it were new."""
+    """A release does not change other slots, and the slot then behaves like an unused one."""
     for (gone, gone_text), (stays, stays_text) in _pairs(subject.cases()):
         logits = random_logits(1, subject.env)
         alone = _batch(subject, [(stays, stays_text)]).apply(logits, [0])
@@ -161,7 +161,7 @@ def release_frees(subject: Subject) -> None:
 
 
 def fork_is_independent(subject: Subject) -> None:
-    """A fork goes on as its source would, and nothing that happens to one of them changes the other."""
+    """A fork behaves like its source, and later events of one do not change the other."""
     fork = 3 * _SPREAD
     for (params, text), (other, other_text) in _pairs(subject.cases()):
         logits = random_logits(1, subject.env)
@@ -182,7 +182,7 @@ def fork_is_independent(subject: Subject) -> None:
 
 
 def equals_twin(subject: Subject) -> None:
-    """All rows agree with the plain twin within 1e-6, ties included; nothing to check without a twin."""
+    """All rows equal those of the twin within 1e-6, ties included; passes without a twin."""
     if subject.twin is None:
         return
     for seed, params in enumerate(subject.params):
@@ -195,7 +195,7 @@ def equals_twin(subject: Subject) -> None:
 
 
 def bf16_equals_float32(subject: Subject) -> None:
-    """bfloat16 logits give what the same numbers give as float32."""
+    """bfloat16 logits have the same result as the same numbers in float32."""
     logits = random_logits(len(subject.params), subject.env).bfloat16()
     half = _piped(subject, subject.params, logits)
     _same(half, _piped(subject, subject.params, logits.float()), "The result depends on the input's type.")
