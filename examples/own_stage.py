@@ -32,7 +32,7 @@ class Even(Processor[EvenParams]):
 
 registry = Registry(BUILTIN)
 registry.register(Even)
-pipeline = Pipeline(Env(width=8), registry)
+pipeline = Pipeline(Env(vocab_size=8), registry)
 history = History()
 for slot, chain in enumerate(["even=2", "even=3 | temperature=0.5", ""]):
     history.admit(slot, [1])

@@ -9,7 +9,7 @@ from processors.trace import trace
 chain = Chain.parse("suppress=[0] | repetition=1.3 | temperature=0.7 | min_p=0.05 | top_p=0.9")
 history = History()
 history.admit(0, [3, 5, 3])
-pipeline = Pipeline(Env(width=50))
+pipeline = Pipeline(Env(vocab_size=50))
 pipeline.admit(0, chain, Admission())
 logits = 3 * torch.randn(1, 50, generator=torch.Generator().manual_seed(0))
 

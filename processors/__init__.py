@@ -1,6 +1,9 @@
-"""processors: logits processing as data. Slots stay, rows pass, apply is read-only.
+"""processors: composable logits processors for batched generation.
 
-Names are imported on first use: declaring, parsing and checking a chain needs no torch.
+A request holds a slot for its whole life; a step has one row of logits per position to choose. A stage keeps
+state by slot, and its `apply` edits rows of logits without changing that state.
+
+Names are imported on first use: a chain can be declared, parsed and checked without torch.
 """
 
 from __future__ import annotations

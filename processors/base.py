@@ -1,4 +1,4 @@
-"""What a stage is, and what it is told about the model and the request."""
+"""`Processor`, the base class of stages, and what a stage receives: `Env`, `Admission`, `Columns`."""
 
 from __future__ import annotations
 
@@ -33,26 +33,27 @@ __all__ = [
 P = TypeVar("P", bound=Params)
 
 Document = Literal["free", "open", "complete", "over", "broken"]
-Noise = Callable[[int, Sequence[int]], Sequence[float]]  # of a draw, at a position of the output, for ids
+# noise(position, ids): the Gumbel noise that a draw adds to the logits of `ids` at an output position.
+Noise = Callable[[int, Sequence[int]], Sequence[float]]
 
 
 class Compiler(Protocol):
-    """Makes grammars of constraints, with time, memory and caches in view."""
+    """Compiles constraints to grammars within limits of time and memory, and caches them."""
 
     def backend(self, name: str) -> Any:
-        """The one instance of a back end for the vocabulary."""
+        """Return the only instance of a back end for this vocabulary."""
         ...
 
     def compile(self, constraint: Constraint, seconds: float = ...) -> Any:
-        """The compiled grammar. GrammarError if there is none, or none within so many seconds."""
+        """Return the compiled grammar. GrammarError if it is wrong or not compiled within `seconds`."""
         ...
 
     def start(self, constraint: Constraint, seconds: float = ...) -> Future[Any]:
-        """As `compile`, beside other work."""
+        """Compile in the background."""
         ...
 
     def abandon(self, constraint: Constraint) -> None:
-        """End the compile of a constraint that is no longer wanted, where it can be ended."""
+        """Cancel a compile whose result is no longer needed, if it can be cancelled."""
         ...
 
 
@@ -66,27 +67,27 @@ class Vocabulary(Protocol):
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids that are markers and not text."""
+        """Ids of special tokens, which add no text."""
         ...
 
     @property
     def token_bytes(self) -> Sequence[bytes]:
-        """What each id adds to the text; b"" for special ids."""
+        """The bytes that each id adds to the text; b"" for special ids."""
         ...
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Ids of a text; `special` adds what the tokenizer puts around a prompt."""
+        """Return the ids of a text; `special` adds the special tokens of a prompt."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Env:
-    """What all requests share: V logits a row, the vocabulary (if any), the end-of-text ids.
+    """What all requests share: the number of logits per row V, the vocabulary if any, the end-of-text ids.
 
-    `grammars` compiles grammars; without one the stage `grammar` does so itself, on the spot.
+    `grammars` compiles grammars in the background; without it the stage `grammar` compiles them at admission.
     """
 
-    width: int
+    vocab_size: int
     vocabulary: Vocabulary | None = None
     eos_ids: tuple[int, ...] = ()
     device: torch.device = torch.device("cpu")
@@ -95,9 +96,9 @@ class Env:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a stage may know of the request that takes a slot, beside its Params.
+    """Facts of a request that a stage receives beside its Params.
 
-    `max_tokens` is the most that the output may have; None if that is not known.
+    `max_tokens` is the limit of output tokens; None if it is not known.
     """
 
     prompt: tuple[int, ...] = ()
@@ -107,10 +108,10 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class GrammarStatus:
-    """Where the output stands after a token, to a stage that gives it a grammar.
+    """State of the document in its grammar after a token.
 
-    `document`: not begun (free), unfinished (open), such that it may end (complete) or has to (over), or
-    not what the grammar allows (broken). `forced`: the token was the only one that the grammar allowed.
+    `document`: free (not begun), open (unfinished), complete (may end here), over (must end here) or broken
+    (not allowed by the grammar). `forced`: the grammar allowed no other token.
     """
 
     document: Document
@@ -118,11 +119,11 @@ class GrammarStatus:
 
 
 class Processor(ABC, Generic[P]):
-    """One stage, shared by all requests; what belongs to a request is indexed by its slot.
+    """A logits processor shared by all requests; the state of a request is indexed by its slot.
 
-    `apply` is pure: committed state changes in admit, commit, release and fork only. `sequential`
-    stages need the outcome of the position before, so their requests run without drafts. A stage that
-    `keeps_faults` masks no NaN and no +inf, so nobody has to look for these before it runs.
+    `apply` is pure: state changes only in admit, commit, release and fork. A `sequential` stage needs the
+    chosen token of the position before, so its requests run without draft tokens. A stage that
+    `keeps_faults` never masks NaN or +inf, so the pipeline need not search for them before it runs.
     """
 
     name: ClassVar[str]
@@ -134,64 +135,64 @@ class Processor(ABC, Generic[P]):
     def __init__(self, env: Env) -> None:
         self.env = env
         self.columns = Columns(self.Params, env.device)
-        self.notices: list[str] = []  # what users should hear, each once; the pipeline's list if it has one
+        self.notices: list[str] = []  # notices to users, each once; inside a pipeline, the pipeline's list
 
     @property
     def prepares(self) -> bool:
-        """Whether the stage has a `prepare` of its own."""
+        """Whether the stage overrides `prepare`."""
         return type(self).prepare is not Processor.prepare
 
     @abstractmethod
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V] float32 of the A active rows, edited in place or made anew."""
+        """Return processed logits [A, V] float32 of the A active rows, edited in place or as a new tensor."""
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """A request takes the slot; whatever an earlier one left there is overwritten."""
+        """Set up the slot for a request, overwriting the state of an earlier one."""
         self.columns.write(slot, params)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """These tokens of the request are final."""
+        """Advance the slot by tokens that are now part of the output."""
 
     def release(self, slot: int) -> None:
-        """The request has left the slot."""
+        """Drop the state of the slot; its request has ended."""
 
     def prepare(self, rows: Rows) -> Tensor | None:
-        """Work for this step that needs no logits, done before the model runs; nothing committed changes.
+        """Do the work of this step that needs no logits, before the model runs. Committed state is unchanged.
 
-        Returns which of the rows' drafts were the only choice [R, K] bool, if the stage knows.
+        Return which draft tokens of the rows are forced [R, K] bool; None if the stage does not know.
         """
         return None
 
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
-        """Where the output would stand after each of these tokens; () from a stage without a grammar."""
+        """Return the status after each of these tokens; () from a stage without a grammar."""
         return ()
 
-    def likely(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
-        """Tokens that have to come next, or are likely to, whatever the logits say; () if none are known.
+    def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
+        """Return pairs (token, probability) predicted to come next without looking at logits; () if none.
 
-        Each with how likely it is that it and all before it come. `noise` is what the slot's draw will add to
-        logits, where drafts may know of it.
+        The probability is that of the token and all before it; 1 for forced tokens. `noise` is the Gumbel
+        noise of the slot's draw; None where drafts must not depend on it.
         """
         return ()
 
-    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
-        """Tokens that complete an open document behind these; () if there is none, or no way is known."""
+    def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Return tokens that complete the document left open by `tokens`; () if none are needed or found."""
         return ()
 
     def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
-        """Why no token is left behind these drafts, where what was asked for is not the reason."""
+        """Return the limit that leaves no token after these drafts; "" if the request itself is the cause."""
         return ""
 
     def fork(self, source: int, target: int) -> None:
-        """The target slot becomes an independent copy of the source."""
+        """Make the target slot an independent copy of the source."""
         self.columns.copy(source, target)
 
 
 class Columns:
-    """The numeric fields of a Params class as slot-indexed tensors [S].
+    """The numeric fields of a Params class as tensors [S] indexed by slot.
 
-    Numbers are kept as float64, whole numbers as int64, switches as bool; a Literal is its place in the
-    declaration; None is the largest int64 (a window of None holds everything).
+    float is stored as float64, int as int64, bool as bool, and a Literal as its index in the declaration.
+    None is stored as `NONE`, a very large int64, so that a window of None covers everything.
     """
 
     NONE: ClassVar[int] = torch.iinfo(torch.int64).max // 2
@@ -210,7 +211,7 @@ class Columns:
                 self._tensors[field.name] = torch.zeros(8, dtype=dtype, device=device)
 
     def write(self, slot: int, params: Params) -> None:
-        """Set the slot's values."""
+        """Store the values of a slot."""
         self._params[slot] = params
         for name, tensor in self._tensors.items():
             value = getattr(params, name)
@@ -220,28 +221,28 @@ class Columns:
             tensor[slot] = self.NONE if value is None else value
 
     def copy(self, source: int, target: int) -> None:
-        """Give the target slot the source's values."""
+        """Copy the values of one slot to another."""
         self._params[target] = self._params[source]
         for name, tensor in self._tensors.items():
             tensor = self._tensors[name] = in_slot(tensor, target)
             tensor[target] = tensor[source]
 
     def gather(self, name: str, rows: Rows) -> Tensor:
-        """The field's value for each row [R]; numbers are float32, as logits are."""
+        """Return the field's value for each row [R]; float fields as float32, like logits."""
         values = self.exact(name, rows)
         return values.float() if values.is_floating_point() else values
 
     def exact(self, name: str, rows: Rows) -> Tensor:
-        """The field's value for each row [R]; numbers are float64, as they were given."""
+        """Return the field's value for each row [R]; float fields as float64."""
         return self._tensors[name][rows.slots]
 
     def known(self, name: str, rows: Rows) -> set[Any]:
-        """The values of the field among the rows, as the host knows them: no look at the device."""
+        """Return the distinct values of the field among the rows, without device synchronisation."""
         return {getattr(self._params[slot], name) for slot in set(rows.host_slots)}
 
 
 def in_slot(tensor: Tensor, slot: int, fill: float = 0) -> Tensor:
-    """The tensor with room for this slot in its first dimension, grown by doubling with `fill`."""
+    """Return the tensor, its first dimension grown by doubling with `fill` if it does not reach `slot`."""
     if slot < tensor.shape[0]:
         return tensor
     extra = max(slot + 1, 2 * tensor.shape[0]) - tensor.shape[0]

@@ -1,8 +1,8 @@
-"""The built-in stages: what they are called, what they take, and in which order they run.
+"""The built-in stages: names, parameters and default order.
 
-Nothing here imports torch, so that help, completion and checks of presets stay fast. The order of
-BUILTIN is the default order of the chain; masks come first because they are absorbing, truncation
-after temperature because that is what vLLM and HF agree on.
+Imports no torch, so that help, completion and checks of presets stay fast. The order of BUILTIN is the
+default order of a chain: masks first, because a masked token stays masked; truncation after temperature, as
+in vLLM and HF.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ __all__ = [
     "TopPParams",
 ]
 
-BAN_LIMIT = 16384  # bytes; the tables of the stage grow with them
+BAN_LIMIT = 16384  # bytes of all banned texts; the tables of the stage grow with them
 WHITESPACE_LIMIT = 1024
 Scope = Literal["prompt", "output", "both"]
 Draw = Literal["gumbel", "multinomial", "greedy"]
 
 
 class Phase(IntEnum):
-    """The parts of the chain, in order."""
+    """The phases of a chain, in order."""
 
     CONSTRAIN = 0
     ADJUST = 1
@@ -149,7 +149,7 @@ class BiasParams(Params):
 
 @dataclass(frozen=True, slots=True)
 class PenaltyParams(Params):
-    """What repetition, frequency and presence share; the subclasses only change defaults."""
+    """The parameters of repetition, frequency and presence; subclasses only change defaults."""
 
     penalty: float = param(0.0, "Strength.")
     scope: Scope = param("output", "Which tokens count: prompt, output or both.")
@@ -213,7 +213,7 @@ class TopKParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
     def is_off(self) -> bool:
-        """0 and -1 are both spellings of off."""
+        """Whether k is 0 or -1, which both mean off."""
         return self.k <= 0
 
 
@@ -240,13 +240,13 @@ class MinPParams(Params):
 
 @dataclass(frozen=True, slots=True)
 class StageSpec:
-    """A stage as the registry knows it before its code is imported."""
+    """Declaration of a stage, known before its code is imported."""
 
     name: str
     phase: Phase
     params: type[Params]
     target: str  # "module:Class"
-    source: str = "built-in"  # for people: what brought the stage
+    source: str = "built-in"  # shown to users: the plug-in or module that added the stage
 
 
 BUILTIN: tuple[StageSpec, ...] = (

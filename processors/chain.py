@@ -1,8 +1,8 @@
-"""A chain: the ordered stages of a request and their values, as one hashable value.
+"""`Chain`: the ordered stages of a request and their parameters, as one hashable value.
 
-As text, stages are joined by ` | `. `top_p=0.9` sets a stage's main value,
-`repetition:penalty=1.1,window=64` any of them, a bare name takes the defaults. Values are JSON or a
-bare word: `ban=["a b","c"]`, `top_k:k=40,ties=keep`.
+As text, stages are joined by ` | `. `top_p=0.9` sets a stage's main parameter,
+`repetition:penalty=1.1,window=64` sets parameters by name, a bare name takes the defaults. Values are JSON or
+a bare word: `ban=["a b","c"]`, `top_k:k=40,ties=keep`.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ Stage = tuple[str, Params]
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Stages in the order in which they run."""
+    """Stages with their parameters, in the order in which they run."""
 
     stages: tuple[Stage, ...] = ()
 
     @classmethod
     def of(cls, values: Mapping[str, Any], registry: Registry | None = None) -> Chain:
-        """The stages named in the mapping, in default order. A value is a main value or a mapping."""
+        """Build from {stage: value} in default order; a value is the main parameter or a mapping."""
         registry = registry or builtin_registry()
         stages = dict(_stage(name, value, registry) for name, value in values.items())
         return cls(tuple((name, stages[name]) for name in registry.names() if name in stages))
 
     @classmethod
     def from_list(cls, items: Iterable[Mapping[str, Any]], registry: Registry | None = None) -> Chain:
-        """From `[{"top_k": {"k": 40}}, {"top_p": 0.9}]`, in the order given."""
+        """Build from `[{"top_k": {"k": 40}}, {"top_p": 0.9}]`, in the order given."""
         registry = registry or builtin_registry()
         pairs = [pair for item in items for pair in item.items()]
         return cls(tuple(_stage(name, value, registry) for name, value in pairs))
 
     @classmethod
     def parse(cls, text: str, registry: Registry | None = None) -> Chain:
-        """From text; the inverse of `str`."""
+        """Build from text; the inverse of `str`."""
         items = [item for item in _split(text, "|") if item.strip()]
         return cls(tuple(parse_stage(item, registry) for item in items))
 
     def to_list(self) -> list[dict[str, dict[str, Any]]]:
-        """Each stage with the values that differ from its defaults; the inverse of `from_list`."""
+        """Return each stage with the parameters that differ from its defaults; the inverse of `from_list`."""
         return [{name: params.to_mapping()} for name, params in self.stages]
 
     def with_stage(self, name: str, registry: Registry | None = None, **values: Any) -> Chain:
-        """A copy in which the stage has these values; a new stage takes its default place."""
+        """Return a copy with these parameters set; a new stage is inserted at its default position."""
         registry = registry or builtin_registry()
         if self.get(name) is not None:
             changed = [(n, p.replace(**values) if n == name else p) for n, p in self.stages]
             return Chain(tuple(changed))
         order = registry.names()
         before = [stage for stage in self.stages if order.index(stage[0]) < order.index(name)]
-        place = self.stages.index(before[-1]) + 1 if before else 0
-        return Chain((*self.stages[:place], _stage(name, values, registry), *self.stages[place:]))
+        index = self.stages.index(before[-1]) + 1 if before else 0
+        return Chain((*self.stages[:index], _stage(name, values, registry), *self.stages[index:]))
 
     def get(self, name: str) -> Params | None:
-        """The values of a stage, or None if the chain does not have it."""
+        """Return the parameters of a stage, or None if the chain does not have it."""
         return next((params for stage, params in self.stages if stage == name), None)
 
     def active(self) -> Chain:
-        """Only the stages whose values do something."""
+        """Return the chain without stages that are off."""
         return Chain(tuple((name, params) for name, params in self.stages if not params.is_off()))
 
     @property
@@ -77,9 +77,9 @@ class Chain:
         return any(name == "temperature" and getattr(p, "temperature", 1.0) == 0 for name, p in self.stages)
 
     def resolved(self, *, greedy: bool = False, registry: Registry | None = None) -> Chain:
-        """What runs: off stages dropped and, where the draw is greedy, all that cannot change it.
+        """Return the stages that run: without stages that are off and, for greedy decoding, without no-ops.
 
-        Greedy keeps the constraining and adjusting stages only, as HF and vLLM do.
+        Greedy decoding keeps the CONSTRAIN and ADJUST stages only, as HF and vLLM do.
         """
         active = self.active()
         if not (greedy or self.is_greedy):
@@ -95,14 +95,14 @@ class Chain:
 
 
 def parse_stage(text: str, registry: Registry | None = None) -> Stage:
-    """One stage from `name`, `name=value` or `name:key=value,key=value`."""
+    """Parse one stage from `name`, `name=value` or `name:key=value,key=value`."""
     registry = registry or builtin_registry()
     name, values = parse_fields(text, registry)
     return _stage(name, values, registry)
 
 
 def parse_fields(text: str, registry: Registry | None = None) -> tuple[str, dict[str, Any]]:
-    """What `parse_stage` reads, before it becomes Params: the name, and the fields that the text sets."""
+    """Parse one stage into its name and the fields that the text sets, without building Params."""
     head, colon, rest = text.strip().partition(":")
     name, equals, value = head.partition("=")
     registry = registry or builtin_registry()
@@ -117,14 +117,14 @@ def _stage(name: str, value: Any, registry: Registry) -> Stage:
 
 
 def fields_of(name: str, value: Any, registry: Registry) -> dict[str, Any]:
-    """The fields that a value of a stage sets: those of a mapping, or the main one."""
+    """Return the fields that a stage's value sets: those of a mapping, or the main field."""
     params = registry.spec(name).params
     return dict(value) if isinstance(value, Mapping) and _is_fields(value, params) else {params.main(): value}
 
 
 def _is_fields(value: Mapping[Any, Any], params: type[Params]) -> bool:
-    # A mapping may also be a main value (bias: {42: 1.5}); keys that are all names of fields decide,
-    # and so does a main value that cannot be a mapping, for the sake of its "did you mean".
+    # A mapping may also be a main value (bias: {42: 1.5}). It sets fields if all keys are field names, or if
+    # the main value cannot be a mapping: then an unknown key gets a "did you mean".
     takes_mapping = params.default(params.main()) == () and params.main() not in value
     return not takes_mapping or not value or set(value) <= set(params.__dataclass_fields__)
 
@@ -152,9 +152,9 @@ def _shown(name: str, params: Params) -> str:
 
 
 def _split(text: str, delimiter: str) -> list[str]:
-    """Split at delimiters that stand outside of quotes and brackets."""
+    """Split at delimiters outside quotes and brackets."""
     parts, depth, quoted, escaped, start = [], 0, False, False, 0
-    for place, char in enumerate(text):
+    for index, char in enumerate(text):
         if escaped:
             escaped = False
         elif quoted and char == "\\":
@@ -164,6 +164,6 @@ def _split(text: str, delimiter: str) -> list[str]:
         elif not quoted:
             depth += (char in "[{") - (char in "]}")
             if char == delimiter and depth == 0:
-                parts.append(text[start:place])
-                start = place + 1
+                parts.append(text[start:index])
+                start = index + 1
     return [*parts, text[start:]]

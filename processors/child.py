@@ -1,7 +1,7 @@
-"""Processes that do hostile work for this one, which can end them at any time: started, asked, killed.
+"""Child processes for work that may hang, crash or exhaust memory: start, ask, kill.
 
-Such a process reads pickles from its standard input and answers each with one on its standard output. Both
-ends are this project's code; only what the work is about comes from others.
+A child reads pickled questions from standard input and answers each with a pickle on standard output.
+Both ends run this project's code; only the content of the questions is untrusted.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from processors.grammar.compile.threads import start_thread
 
 __all__ = ["OUT_OF_MEMORY", "Child", "ChildDied", "ChildLate", "limit_memory", "serve"]
 
-OUT_OF_MEMORY = 77  # the exit code of a process that came near its limit
+OUT_OF_MEMORY = 77  # exit code of a process that reached its memory limit
 _STATUS = Path("/proc/self/status")
 
 
 class ChildDied(Exception):
-    """The process ended instead of answering; `code` is its exit code, below 0 that of a signal."""
+    """The process ended without an answer; `code` is its exit code, or minus the number of a signal."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"exit code {code}")
@@ -39,7 +39,7 @@ class ChildLate(Exception):
 
 
 class Child:
-    """A process that runs a module of this project and answers one question after the other."""
+    """A process that runs a module of this project and answers questions one at a time."""
 
     def __init__(self, module: str) -> None:
         search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MALLOC_ARENA_MAX": "2"}
@@ -49,11 +49,11 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, **search},
-            start_new_session=True,  # an interrupt from the keyboard is for its parent
+            start_new_session=True,  # Ctrl-C goes to the parent only
         )
 
     def ask(self, question: Any, seconds: float) -> Any:
-        """The answer. ChildLate after that time, ChildDied if there is none; the process is then gone."""
+        """Return the answer. ChildLate after `seconds`, ChildDied if the process ended; both close it."""
         source, target = cast(IO[bytes], self._process.stdout), cast(IO[bytes], self._process.stdin)
         late = threading.Event()
 
@@ -76,29 +76,29 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked again."""
+        """Whether the process still runs."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it from another thread than the one that waits for its answer, which gets ChildDied."""
+        """Kill the process from another thread; the thread that waits in `ask` gets ChildDied."""
         self._process.kill()
 
     def close(self) -> None:
-        """End it."""
+        """Kill the process and close its pipes."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # what was not read is lost
+            with suppress(OSError):  # unread data is lost
                 cast(IO[bytes], pipe).close()
 
 
 def serve(answers: Callable[[Callable[[], Any], Callable[[Any], None]], None], *, stack: int) -> None:
-    """Be such a process: `answers(next_question, reply)` runs on a thread with a stack of so many bytes.
+    """Run as a child: call `answers(next_question, reply)` on a thread with a stack of `stack` bytes.
 
-    The end of the input ends the process at once, whatever that thread does.
+    End of input ends the process at once, even while that thread works.
     """
     target = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else is printed is no reply
+    os.dup2(2, 1)  # other output goes to standard error, so that it is not read as a reply
     questions: SimpleQueue[Any] = SimpleQueue()
 
     def reply(answer: Any) -> None:
@@ -113,9 +113,9 @@ def serve(answers: Callable[[Callable[[], Any], Callable[[Any], None]], None], *
 
 
 def limit_memory(more: int) -> None:
-    """Let the process take this many bytes more than now, where the system tells and limits that: on Linux.
+    """Limit this process to `more` bytes beyond its current memory. Linux only; elsewhere a no-op.
 
-    Out of memory, some libraries wait for ever on one of their threads. So the process ends shortly before.
+    Some libraries hang for ever when an allocation fails, so a watching thread ends the process before that.
     """
     if not _STATUS.exists():
         return

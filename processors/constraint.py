@@ -1,4 +1,4 @@
-"""A grammar as text. Imports no torch, so that plans can be made before anything is loaded."""
+"""`Constraint`: a grammar as text. Imports no torch, so that planning needs no model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ GrammarKind = Literal["choice", "json_schema", "regex", "ebnf", "lark", "structu
 class Constraint:
     """A grammar as text, and the back end it is written for.
 
-    `choice` is a JSON list of texts, `json_schema` a JSON text, `regex` matches the whole output; `ebnf`
-    and `lark` are the dialects of xgrammar and llguidance. `whitespace` is the most characters of white
-    space that a JSON document may have in one place.
+    Kinds: `choice` is a JSON list of texts; `json_schema` is JSON; `regex` matches the whole output; `ebnf`
+    and `lark` are the dialects of xgrammar and llguidance. `whitespace` is the longest run of white space
+    allowed in a JSON document, in characters.
     """
 
     kind: GrammarKind

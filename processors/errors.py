@@ -1,16 +1,16 @@
-"""Everything the library can refuse.
+"""The exceptions of the library.
 
 ProcessorsError
     ParamError          a value that a stage does not take
     UnknownStage        a name that no stage has
-    ChainError          stages that cannot stand together, or text that is no chain
+    ChainError          stages that cannot be combined, or text that is no chain
     TokenError          a text that is not one token, or an id outside the vocabulary
     GrammarError        a grammar that no back end can compile
-        GrammarTimeout      one that takes too long
-    RowError            one row of a step cannot be decided; its neighbours go on
+        GrammarTimeout      a grammar that takes too long to compile
+    RowError            no token can be chosen for one row; the other rows go on
         EmptySupport        every token is masked
         NonFiniteLogits     NaN or +inf
-        StageFailure        a stage raised, or returned what is no result
+        StageFailure        a stage raised, or returned an invalid result
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence that names the closest known names, or lists all of them."""
+    """Return a sentence that suggests the closest known names, or lists all of them."""
     names = sorted(known)
     close = [repr(found) for found in close_names(name, names)]
     return did_you_mean(close) or f"Known are: {', '.join(names)}."
@@ -47,9 +47,9 @@ class ProcessorsError(Exception):
 
 
 class ParamError(ProcessorsError, ValueError):
-    """A parameter's name, type or value is not one that the stage takes.
+    """A stage does not accept a parameter's name, type or value.
 
-    `path` holds the indexes that lead to the fault in a value that is a list; empty for the whole value.
+    `path` holds the indexes of the wrong item in a list value; empty if the whole value is wrong.
     """
 
     def __init__(self, message: str, path: tuple[int, ...] = ()) -> None:
@@ -58,7 +58,7 @@ class ParamError(ProcessorsError, ValueError):
 
 
 class UnknownStage(ProcessorsError, LookupError):
-    """No stage has this name. `is_near` says whether some stage has one like it."""
+    """No stage has this name. `is_near`: some stage has a similar name."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -68,7 +68,7 @@ class UnknownStage(ProcessorsError, LookupError):
 
 
 class ChainError(ProcessorsError, ValueError):
-    """The text is no chain, or its stages cannot stand together; `stages` names those at fault."""
+    """The text is no chain, or its stages cannot be combined; `stages` names the conflicting ones."""
 
     def __init__(self, message: str, *, stages: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -76,19 +76,19 @@ class ChainError(ProcessorsError, ValueError):
 
 
 class TokenError(ProcessorsError, ValueError):
-    """A text that has to be one token is not, or an id lies outside the vocabulary."""
+    """A text is not exactly one token, or an id lies outside the vocabulary."""
 
 
 class GrammarError(ProcessorsError, ValueError):
-    """A grammar is wrong, too large, or in a language that the back end does not know."""
+    """A grammar is wrong, too large, or of a kind that the back end does not support."""
 
 
 class GrammarTimeout(GrammarError):
-    """A grammar takes longer to compile than it may."""
+    """A grammar exceeds the time limit of compiling."""
 
 
 class RowError(ProcessorsError):
-    """One row cannot be decided. `stage` is the stage it came out of ("model" for raw logits)."""
+    """No token can be chosen for one row. `stage` is the failing stage ("model" for raw logits)."""
 
     def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
         super().__init__(f"{message} After stage {stage!r}, for token {position + 1} of the output.")
@@ -98,15 +98,15 @@ class RowError(ProcessorsError):
 
 
 class EmptySupport(RowError):
-    """After this stage no token was left to choose from."""
+    """This stage masked the last token of the row."""
 
 
 class NonFiniteLogits(RowError):
-    """NaN or +inf came out of this stage."""
+    """The output of this stage has NaN or +inf."""
 
 
 class StageFailure(RowError):
-    """The stage raised, or returned what is no result; the exception that says so is the cause."""
+    """The stage raised or returned an invalid result; that exception is `__cause__`."""
 
     def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
         ProcessorsError.__init__(

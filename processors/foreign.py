@@ -1,4 +1,4 @@
-"""A guard around the stages of others: whatever their code does, it ends no more than the rows it was for."""
+"""A guard around plug-in stages: their exceptions and invalid results fail only the rows concerned."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 class WrongResult(TypeError):
-    """What a call returned, and what was expected."""
+    """A call returned an invalid result; the message has the result and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageFault:
-    """What a stage did wrong, in words, and the exception that said so."""
+    """Description of a stage's failure, and the exception behind it."""
 
     text: str
     cause: BaseException
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether this is Ctrl-C, which Python's own handler raises wherever the program is.
+    """Whether the error is Ctrl-C, raised by Python's own signal handler.
 
-    With another handler in its place a KeyboardInterrupt comes from the code that was called.
+    Under another handler a KeyboardInterrupt was raised by the called code itself.
     """
     return isinstance(error, KeyboardInterrupt) and (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -43,9 +43,9 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def checked_logits(out: object, logits: Tensor, *, is_strict: bool = False) -> Tensor:
-    """What `apply` returned for logits [A, V] float32, as such; WrongResult says what it is instead.
+    """Return the result of `apply` as logits [A, V] float32; WrongResult if it cannot be that.
 
-    Other floating-point types are cast, unless `is_strict`. The result is dense and in row order.
+    Other floating-point types are cast, unless `is_strict`. The returned tensor is contiguous.
     """
 
     def refused(seen: object, expected: object) -> WrongResult:
@@ -70,18 +70,18 @@ def _word(kind: torch.dtype | torch.layout) -> str:
 
 
 class ForeignStage(Processor[Any]):
-    """A stage of a plug-in behind the methods of any stage, which raise nothing but Ctrl-C.
+    """Wraps a plug-in stage so that its methods raise nothing but Ctrl-C.
 
-    What goes wrong in `apply` makes NaN of the rows it goes wrong for. What goes wrong in a hook is kept as
-    the slot's fault, and `apply` gives NaN for the slot from then on; `fault` says why. Only `admit` raises:
-    StageFailure, or the ProcessorsError of a stage that refuses its values. `notices` gets what is worth a
-    word and fails no row, once each.
+    A failure in `apply` turns the failing rows into NaN. A failure in a hook is kept as the slot's fault, and
+    `apply` returns NaN for the slot from then on; `fault` returns the reason. Only `admit` raises:
+    StageFailure, or the ProcessorsError of a stage that refuses its parameters. `notices` receives, once
+    each, the problems that fail no row.
     """
 
     def __init__(self, stage: type[Processor[Any]], env: Env, notices: list[str]) -> None:
         self.name, self.phase, self.Params = stage.name, stage.phase, stage.Params  # type: ignore[misc]
         self._inner = self._guarded("__init__", 0, lambda: stage(env))
-        self.env, self._width = env, env.width
+        self.env, self._width = env, env.vocab_size
         self.sequential = self._guarded("sequential", 0, lambda: bool(self._inner.sequential))  # type: ignore[misc]
         self._notices = notices
         self._noticed: set[str] = set()
@@ -90,31 +90,28 @@ class ForeignStage(Processor[Any]):
 
     @property
     def prepares(self) -> bool:
-        """As of any stage."""
         return self._inner.prepares
 
     def fault(self, slot: int) -> StageFault | None:
-        """Why the slot's rows were not decided."""
+        """Return why the slot's rows failed; None if they did not."""
         return self._faults.get(slot) or self._last.get(slot)
 
     def admit(self, slot: int, params: Any, request: Admission) -> None:
-        """As of any stage."""
         self._forget(slot)
         self._guarded("admit", slot, lambda: self._inner.admit(slot, params, request))
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """As of any stage."""
         self._hook("commit", slot, lambda: self._inner.commit(slot, tokens), None)
 
     def release(self, slot: int) -> None:
-        """As of any stage. The text has ended: what goes wrong here can only be said."""
+        """Release the slot. Its output has ended, so a failure becomes a notice."""
         self._forget(slot)
         self._hook("release", slot, lambda: self._inner.release(slot), None)
         if fault := self._faults.pop(slot, None):
             self._notice(f"The stage {self.name} is wrong: {fault.text}, when a text had ended.")
 
     def fork(self, source: int, target: int) -> None:
-        """As of any stage; a slot with a fault gives its copy the same."""
+        """Copy a slot, its fault included."""
         self._forget(target)
         if source in self._faults:
             self._faults[target] = self._faults[source]
@@ -122,60 +119,55 @@ class ForeignStage(Processor[Any]):
             self._hook("fork", target, lambda: self._inner.fork(source, target), None)
 
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
-        """As of any stage."""
-
         def call() -> tuple[GrammarStatus, ...]:
             found = self._inner.preview(slot, tokens)
-            return _listed(
+            return _checked_tuple(
                 "preview", found, "GrammarStatus", lambda one: isinstance(one, GrammarStatus), len(tokens)
             )
 
         return self._hook("preview", slot, call, ())
 
-    def likely(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
-        """As of any stage."""
-
+    def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         def is_pair(one: Any) -> bool:
             return isinstance(one, tuple) and len(one) == 2 and self._is_id(one[0])
 
         def call() -> tuple[tuple[int, float], ...]:
-            return _listed("likely", self._inner.likely(slot, noise), "(id, probability)", is_pair)
+            return _checked_tuple(
+                "predicted", self._inner.predicted(slot, noise), "(id, probability)", is_pair
+            )
 
-        return self._hook("likely", slot, call, ())
+        return self._hook("predicted", slot, call, ())
 
-    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
-        """As of any stage."""
-
+    def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         def call() -> tuple[int, ...]:
-            return _listed("closing", self._inner.closing(slot, tokens), "ids", self._is_id)
+            return _checked_tuple("completion", self._inner.completion(slot, tokens), "ids", self._is_id)
 
-        return self._hook("closing", slot, call, ())
+        return self._hook("completion", slot, call, ())
 
     def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
-        """As of any stage."""
         found = self._hook("failure_reason", slot, lambda: self._inner.failure_reason(slot, drafts), "")
         return str(found or "")
 
     def prepare(self, rows: Rows) -> Tensor | None:
-        """As of any stage. Where it fails for all rows together, they are tried alone."""
+        """Prepare all rows at once; if that fails, each row alone."""
         try:
             return _checked_flags(self._inner.prepare(rows), rows)
         except BaseException as error:
             if is_interrupt(error):
                 raise
         flags = torch.zeros_like(rows.drafts, dtype=torch.bool)
-        for place, slot in enumerate(rows.host_slots):
-            row = rows.select([place])
+        for index, slot in enumerate(rows.host_slots):
+            row = rows.select([index])
             found = self._hook("prepare", slot, lambda row=row: self._prepared(row), None)  # type: ignore[misc]
             if found is not None:
-                flags[place] = found[0]
+                flags[index] = found[0]
         return flags
 
     def _prepared(self, rows: Rows) -> Tensor | None:
         return _checked_flags(self._inner.prepare(rows), rows)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V] float32; NaN in the rows that could not be processed. The input is not changed."""
+        """Return logits [A, V] float32, NaN in failed rows. The input is not changed."""
         if any(slot in self._faults for slot in rows.host_slots):
             return self._apply_alone(logits, rows)[0]
         try:
@@ -197,13 +189,13 @@ class ForeignStage(Processor[Any]):
         return edited.masked_fill(logits == -torch.inf, -torch.inf)
 
     def _apply_alone(self, logits: Tensor, rows: Rows) -> tuple[Tensor, int]:
-        """Row by row, so that only those fail that make the stage fail; and how many did."""
+        """Apply the stage row by row. Return logits with NaN in failed rows, and the number of those."""
         out, num_failed = torch.full_like(logits, torch.nan), 0
-        for place, slot in enumerate(rows.host_slots):
+        for index, slot in enumerate(rows.host_slots):
             if slot in self._faults:
                 continue
             try:
-                out[place] = self._applied(logits[place : place + 1], rows.select([place]))[0]
+                out[index] = self._applied(logits[index : index + 1], rows.select([index]))[0]
             except BaseException as error:
                 if is_interrupt(error):
                     raise
@@ -212,7 +204,7 @@ class ForeignStage(Processor[Any]):
         return out, num_failed
 
     def _hook(self, hook: str, slot: int, call: Callable[[], T], otherwise: T) -> T:
-        """The call's result; if it fails, that is the slot's fault."""
+        """Return the call's result; on failure, record the slot's fault and return `otherwise`."""
         if slot in self._faults:
             return otherwise
         try:
@@ -226,7 +218,7 @@ class ForeignStage(Processor[Any]):
     def _guarded(self, hook: str, slot: int, call: Callable[[], T]) -> T:
         try:
             return call()
-        except ProcessorsError:  # a value that does not fit the model
+        except ProcessorsError:  # the stage refuses a parameter
             raise
         except BaseException as error:
             if is_interrupt(error):
@@ -247,17 +239,17 @@ class ForeignStage(Processor[Any]):
 
 
 def fault_text(hook: str, error: BaseException) -> str:
-    """What a call did wrong, as the end of a sentence."""
+    """Return the failure of a call as the end of a sentence."""
     if isinstance(error, WrongResult):
         return str(error)
     text = f"{type(error).__name__}({str(error)!r})" if str(error) else type(error).__name__
     return f"{hook} raised {text}"
 
 
-def _listed(
+def _checked_tuple(
     hook: str, found: Iterable[Any], what: str, is_good: Callable[[Any], bool], count: int | None = None
 ) -> tuple[Any, ...]:
-    """What a hook returned, if it is a tuple of such values, empty or of this length."""
+    """Return the result if it is a tuple of valid items, empty or of length `count`; else WrongResult."""
     good = isinstance(found, tuple) and all(map(is_good, found))
     if not good or (found and count not in (None, len(tuple(found)))):
         size = "" if count is None else f" of {count}"

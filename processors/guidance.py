@@ -1,8 +1,8 @@
-"""Two distributions folded into one: classifier-free guidance, and an expert against an amateur.
+"""Classifier-free guidance and contrastive decoding: two distributions combined into one.
 
-Guidance (Sanchez et al. 2023) and contrastive decoding (Li et al. 2023; with a strength beta in O'Brien and
-Lewis 2023) are one formula, u + s (c - u) over log-probabilities: c under the prompt or by the expert, u
-under the negative prompt or by the amateur, s the scale, 1 + beta there.
+Both are u + s (c - u) over log-probabilities. Classifier-free guidance (Sanchez et al. 2023): c under the
+prompt, u under the negative prompt, s the scale. Contrastive decoding (Li et al. 2023): c by the expert, u by
+the amateur, s = 1 + beta with the strength beta of O'Brien and Lewis 2023.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ __all__ = ["fold"]
 
 
 def fold(logits: Tensor, companion: Tensor, scale: Tensor, cutoff: Tensor) -> Tensor:
-    """Log-probabilities moved away from the companion's, up to a constant a row: [G, V] float32.
+    """Return u + scale (c - u) [G, V] float32, c and u the log-probabilities of logits and companion.
 
-    logits and companion [G, V] are the two models' own; scale [G] >= 0, of which 1 changes nothing and 0
-    leaves the companion alone. Ids whose probability is below cutoff [G] times that of the most likely one
-    are masked (the expert's plausibility; 0: none). What either of the two forbids stays forbidden.
+    logits and companion [G, V] are raw logits. scale [G] >= 0: 1 gives c, 0 gives u. Ids whose probability
+    under c is below cutoff [G] times the largest are masked (plausibility constraint; 0 masks none). An id
+    masked in either input is masked in the result.
     """
     least = logits.amax(dim=-1, keepdim=True) + cutoff[:, None].log()  # -inf for a cutoff of 0
     forbidden = (logits == -torch.inf) | (companion == -torch.inf) | (logits < least)

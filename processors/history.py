@@ -1,4 +1,4 @@
-"""The committed tokens of every slot, as tensors. `append` is the only writer of a running request."""
+"""`History`: the committed tokens of every slot, as tensors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["History"]
 
 
 class History:
-    """Prompt and output of each slot, and the seed its draws come from.
+    """Prompt, output and seed of each slot.
 
-    tokens [S, L], lengths [S], prompt_lengths [S] and seeds [S] are int64 on `device`. Lengths and seeds
-    are mirrored on the host, so that neither they nor the width of a gather have to be asked of the device.
-    `forced` [S, L] bool marks tokens that were the only choice; None as long as there are none.
+    tokens [S, L], lengths [S], prompt_lengths [S] and seeds [S] are int64 on `device`. Lengths and seeds are
+    mirrored on the host, so that reading them needs no device synchronisation. `forced` [S, L] bool marks
+    forced tokens; None as long as there are none.
     """
 
     def __init__(self, device: torch.device | str = "cpu", *, slots: int = 8, length: int = 256) -> None:
@@ -30,15 +30,15 @@ class History:
         self._host_lengths, self._host_seeds = [0] * slots, [0] * slots
 
     def length(self, slot: int) -> int:
-        """Committed tokens of the slot, prompt included."""
+        """Return the number of committed tokens of the slot, prompt included."""
         return self._host_lengths[slot]
 
     def seed(self, slot: int) -> int:
-        """The seed of the slot's draws, signed."""
+        """Return the seed of the slot's draws as int64."""
         return self._host_seeds[slot]
 
     def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:
-        """Start a slot anew with a prompt; `seed` is the request's own 64-bit seed."""
+        """Reset a slot to a prompt; `seed` is the request's 64-bit seed."""
         self._reserve(slot + 1, len(prompt))
         self.tokens[slot, : len(prompt)] = upload(prompt, self.device, torch.int64)
         self.prompt_lengths[slot] = len(prompt)
@@ -53,9 +53,9 @@ class History:
         tokens: Sequence[Sequence[int]],
         forced: Sequence[Sequence[bool]] = (),
     ) -> None:
-        """Commit tokens to each of the slots (one list a slot, each slot at most once).
+        """Commit tokens to the slots: one list per slot, each slot at most once.
 
-        `forced` says which of a slot's tokens were the only choice; an empty list is none of them.
+        `forced` marks the forced tokens of each slot; an empty list means none.
         """
         flat = [token for run in tokens for token in run]
         if not flat:
@@ -80,7 +80,7 @@ class History:
         self.forced.index_put_((cells[0], cells[1]), marks)
 
     def fork(self, source: int, target: int, *, seed: int) -> None:
-        """Copy a slot; the copy draws with a seed of its own."""
+        """Copy a slot; the copy draws with its own `seed`."""
         self._reserve(target + 1, 0)
         self.tokens[target] = self.tokens[source]
         if self.forced is not None:
@@ -103,7 +103,7 @@ class History:
         self._host_seeds[slot] = seed
 
     def _reserve(self, slots: int, length: int) -> None:
-        """Grow by doubling, so that a long run costs few copies."""
+        """Grow by doubling to at least this many slots and columns."""
         have_slots, have_length = self.tokens.shape
         if slots <= have_slots and length <= have_length:
             return

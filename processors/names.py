@@ -1,4 +1,4 @@
-"""Names that a misspelled one may stand for."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 
 __all__ = ["close_names", "did_you_mean"]
 
-_MAX_LENGTH = 64  # of a word that is compared: names are shorter, and a file's key may be of any length
-_MAX_NAMES = 4  # more than this are no guess
+_MAX_LENGTH = 64  # characters; longer words get no suggestion, as a key from a file may be of any length
+_MAX_NAMES = 4  # with more candidates there is no suggestion
 
 
 def close_names(word: str, known: Iterable[str], *, more: int = 0) -> list[str]:
-    """The known names that `word` may stand for, the nearest first; empty if none is near.
+    """Return the known names that `word` may be a misspelling of; empty if none is near.
 
-    A name that differs by its separators comes before all others, then those of which `word` is the
-    beginning or a whole part, then those at the least edit distance: 1 for up to five letters, 2 for up to
-    eight, else 3; `more` edits are allowed where few names are known.
+    In this order, the first rule with a result decides: names that differ only in separators; names that
+    start with `word` or have it as a whole part; names at the least edit distance. The distance is at most 1
+    for up to five letters, 2 for up to eight, else 3, plus `more`.
     """
     names = sorted(set(known))
     wanted = _plain(word)
@@ -40,7 +40,7 @@ def close_names(word: str, known: Iterable[str], *, more: int = 0) -> list[str]:
 
 
 def did_you_mean(names: Sequence[str]) -> str:
-    """The question, as in `Did you mean --top-k or --top-p?`; empty without names."""
+    """Return a question like `Did you mean --top-k or --top-p?`; "" without names."""
     if not names:
         return ""
     listed = ", ".join(names[:-1])
@@ -56,7 +56,7 @@ def _plain(name: str) -> str:
 
 
 def _distance(one: str, other: str, limit: int) -> int:
-    """Edits from one to the other: insertion, deletion, replacement, or two neighbours in turn."""
+    """Edit distance with transpositions; `limit` + 1 if the lengths differ by more than `limit`."""
     if abs(len(one) - len(other)) > limit:
         return limit + 1
     before: list[int] = []

@@ -1,6 +1,6 @@
-"""What there is to know of the built-in stages beside their parameters: formula, reference, kin.
+"""Documentation of the built-in stages: formula, reference, example, counterparts in other tools.
 
-For `gencli stages show` and the docs; nothing here decides anything. Imports no torch.
+Used by `gencli stages show` and the docs only. Imports no torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["NOTES", "Note"]
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """x are the logits as they come in, p their softmax."""
+    """Notes on one stage. In the formula x are the incoming logits and p their softmax."""
 
     formula: str
     reference: str

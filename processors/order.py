@@ -1,4 +1,4 @@
-"""In which order the stages of a chain run: what a person may ask for, what is unsound, what is doubtful."""
+"""The order of a chain's stages: reorder it, refuse unsound orders, warn of doubtful ones."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ GROUPS = {"penalties": ("repetition", "frequency", "presence")}
 
 
 def expand(names: Sequence[str], registry: Registry | None = None) -> tuple[str, ...]:
-    """Stage names for a list in which a group (penalties) or a phase (truncate) stands for its stages.
+    """Return stage names, with groups (penalties) and phases (truncate) replaced by their stages.
 
-    ChainError for a name that is neither, and for a stage that is named twice.
+    ChainError for an unknown name and for a stage that is named twice.
     """
     registry = registry or builtin_registry()
     phases = {phase.name.lower(): phase for phase in Phase}
@@ -38,10 +38,10 @@ def expand(names: Sequence[str], registry: Registry | None = None) -> tuple[str,
 
 
 def reorder(chain: Chain, names: Sequence[str], registry: Registry | None = None) -> Chain:
-    """The chain in another order. Names of stages that it lacks do nothing.
+    """Return the chain in the order of `names`; names of stages that it lacks are ignored.
 
-    Masks that are not named run first: their place is free among themselves, but not after a cut. Any
-    other stage of the chain that is not named is a ChainError.
+    CONSTRAIN stages that are not named run first. Any other stage of the chain that is not named is a
+    ChainError.
     """
     registry = registry or builtin_registry()
     order = expand(names, registry)
@@ -55,14 +55,14 @@ def reorder(chain: Chain, names: Sequence[str], registry: Registry | None = None
 
 
 def temperature_last(chain: Chain, registry: Registry | None = None) -> Chain:
-    """The chain with its scaling stages just before the draw, as llama.cpp, mlx-lm and koboldcpp have it."""
+    """Return the chain with its SCALE stages last, as llama.cpp, mlx-lm and koboldcpp order it."""
     phase = (registry or builtin_registry()).phase
     scaling = tuple(stage for stage in chain.stages if phase(stage[0]) == Phase.SCALE)
     return Chain((*(stage for stage in chain.stages if stage not in scaling), *scaling))
 
 
 def check_order(chain: Chain, registry: Registry | None = None) -> None:
-    """Refuse a cut before a mask: the cut would keep tokens that the mask then takes away."""
+    """Raise ChainError if a TRUNCATE stage runs before a CONSTRAIN stage, which could mask all it kept."""
     phase = (registry or builtin_registry()).phase
     for before, after in _pairs(chain.active()):
         if phase(before) >= Phase.TRUNCATE and phase(after) == Phase.CONSTRAIN:
@@ -74,7 +74,7 @@ def check_order(chain: Chain, registry: Registry | None = None) -> None:
 
 
 def doubts(chain: Chain, registry: Registry | None = None) -> Iterator[str]:
-    """Sentences on what is sound and yet seldom meant: an adjustment behind a cut."""
+    """Yield warnings of orders that are sound but unusual: ADJUST after TRUNCATE."""
     phase = (registry or builtin_registry()).phase
     for before, after in _pairs(chain.active()):
         if phase(before) >= Phase.TRUNCATE and phase(after) == Phase.ADJUST:

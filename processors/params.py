@@ -1,4 +1,4 @@
-"""Declared parameters: frozen, bounded, strict; one declaration serves code, help, YAML and docs."""
+"""Declared parameters: frozen, bounded, strict. Code, help, YAML and docs use the same declaration."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from processors.errors import ParamError, nearest
 
 __all__ = ["MOST", "Bounds", "Params", "convert", "describe", "param", "shown_number", "whole"]
 
-MOST = 2**31 - 1  # of ids, counts and lengths
-_WIDEST = 2**62  # below it a whole number fits the columns of a stage
-_DIGITS = 40  # of a number that is worth reading
+MOST = 2**31 - 1  # upper bound of ids, counts and lengths
+_WIDEST = 2**62  # integers are smaller, to fit the int64 columns of a stage
+_DIGITS = 40  # digits up to which an integer is read and shown in full
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits of a number: ge <= value <= le, gt < value < lt."""
+    """Bounds of a number: ge <= value <= le, gt < value < lt."""
 
     ge: float | None = None
     gt: float | None = None
@@ -30,7 +30,7 @@ class Bounds:
     lt: float | None = None
 
     def allow(self, value: float) -> bool:
-        """Whether the value lies inside."""
+        """Whether the value is within the bounds."""
         return (
             (self.ge is None or value >= self.ge)
             and (self.gt is None or value > self.gt)
@@ -47,14 +47,14 @@ _ANY = Bounds()
 
 
 def shown_number(value: float) -> str:
-    """A number as messages show it: a whole one with its digits, unless it has too many."""
+    """Return a number as messages show it; an integer with too many digits is described instead."""
     if isinstance(value, int):
         return str(value) if abs(value) < 10**_DIGITS else f"a number of more than {_DIGITS} digits"
     return f"{value:g}"
 
 
 def whole(text: str) -> int | None:
-    """The whole number >= 0 that the text writes; None if it writes none, or one with too many digits."""
+    """Return the integer >= 0 that the text spells; None if it spells none or has too many digits."""
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
@@ -71,8 +71,8 @@ def param(
 ) -> Any:
     """Declare a field of a Params class.
 
-    `doc` is one sentence: the help text, the YAML comment and the docs row. `hint` is appended to the
-    error when the value is refused. `finite=False` also admits -inf (a ban written as a bias).
+    `doc` is one sentence, used as help text, YAML comment and docs row. `hint` is appended to the error for a
+    refused value. `finite=False` also allows -inf (a ban written as a bias).
     """
     bounds = Bounds(ge, gt, le, lt)
     return dataclasses.field(
@@ -82,7 +82,7 @@ def param(
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """Base of every stage's parameters. Default values mean "off"; the first field is the main one."""
+    """Base class of stage parameters. The defaults mean "off"; the first field is the main parameter."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -90,29 +90,29 @@ class Params:
             object.__setattr__(self, field.name, value)
 
     def is_off(self) -> bool:
-        """Whether the stage has nothing to do with these values."""
+        """Whether these values switch the stage off."""
         main = self.main()
         return bool(getattr(self, main) == type(self).default(main))
 
     @classmethod
     def main(cls) -> str:
-        """Name of the field that `stage=value` sets."""
+        """Return the name of the field that `stage=value` sets."""
         return dataclasses.fields(cls)[0].name
 
     @classmethod
     def is_list(cls) -> bool:
-        """Whether the main value is a list, so that two of them can be one."""
+        """Whether the main parameter is a list, so that two values can be merged."""
         hint = _hints(cls)[cls.main()]
         return any(get_origin(entry) is tuple for entry in (hint, *get_args(hint)))
 
     @classmethod
     def default(cls, name: str) -> Any:
-        """Default value of a field."""
+        """Return the default value of a field."""
         return next(field.default for field in dataclasses.fields(cls) if field.name == name)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, stage: str = "") -> Self:
-        """Build from parsed YAML or JSON; an unknown key is an error that names the nearest one."""
+        """Build from parsed YAML or JSON. ParamError for an unknown key names the nearest known one."""
         known = {field.name for field in dataclasses.fields(cls)}
         for key in mapping:
             if key not in known:
@@ -123,17 +123,17 @@ class Params:
             raise ParamError(f"{stage}: {error}" if stage else str(error), error.path) from None
 
     def to_mapping(self) -> dict[str, Any]:
-        """The values that differ from the defaults, as plain lists, numbers and strings."""
+        """Return the values that differ from the defaults, as plain lists, numbers and strings."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: _plain(value) for name, value in values.items() if value != self.default(name)}
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some values changed."""
+        """Return a copy with some values changed."""
         return dataclasses.replace(self, **changes)
 
 
 def describe(params: type[Params]) -> dict[str, dict[str, Any]]:
-    """Per field: doc, type hint, default and bounds; what help, YAML comments and docs are made of."""
+    """Return doc, type hint, default and bounds of each field, for help, YAML comments and docs."""
     hints = _hints(params)
     return {
         field.name: {
@@ -163,17 +163,17 @@ def _converted(owner: type[Params], field: dataclasses.Field[Any], value: Any) -
         raise ParamError(f"{field.name} {error}{tail}", error.path) from None
 
 
-class _Wrong(Exception):
-    """What was wanted of a value, and where that stands in the whole."""
+class _Mismatch(Exception):
+    """A value does not fit: what was expected, and the path of the wrong item."""
 
-    def __init__(self, wanted: str, path: tuple[int, ...] = ()) -> None:
-        super().__init__(wanted)
-        self.wanted = wanted
+    def __init__(self, expected: str, path: tuple[int, ...] = ()) -> None:
+        super().__init__(expected)
+        self.expected = expected
         self.path = path
 
 
 def convert(value: Any, hint: Any, bounds: Bounds = _ANY, *, finite: bool = True) -> Any:
-    """The value as the type hint and the bounds want it.
+    """Convert a value to the type hint and check the bounds.
 
     ParamError: `is "x", but has to be a number.`, or, for an item of a list with its path, `has "x" in it,
     where there has to be a number.`
@@ -181,10 +181,10 @@ def convert(value: Any, hint: Any, bounds: Bounds = _ANY, *, finite: bool = True
     try:
         converted = _convert(value, hint)
         _check_numbers(converted, bounds, finite)
-    except _Wrong as wrong:
-        given = _shown(_item(value, wrong.path))
-        said = f"has {given} in it, where there has" if wrong.path else f"is {given}, but has"
-        raise ParamError(f"{said} to be {wrong.wanted}.", wrong.path) from None
+    except _Mismatch as mismatch:
+        given = _shown(_item(value, mismatch.path))
+        prefix = f"has {given} in it, where there has" if mismatch.path else f"is {given}, but has"
+        raise ParamError(f"{prefix} to be {mismatch.expected}.", mismatch.path) from None
     return converted
 
 
@@ -204,12 +204,12 @@ def _shown(value: Any) -> str:
 
 
 def _each(values: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[Any]:
-    """The call's results; what is wrong with an item gets the item's place."""
+    """Yield the call's results; a _Mismatch gets the index of its item."""
     for index, value in enumerate(values):
         try:
             yield call(value)
-        except _Wrong as wrong:
-            raise _Wrong(wrong.wanted, (index, *wrong.path)) from None
+        except _Mismatch as mismatch:
+            raise _Mismatch(mismatch.expected, (index, *mismatch.path)) from None
 
 
 def _check_numbers(value: Any, bounds: Bounds, finite: bool) -> None:
@@ -218,30 +218,30 @@ def _check_numbers(value: Any, bounds: Bounds, finite: bool) -> None:
             pass
     elif isinstance(value, int | float) and not isinstance(value, bool):
         if isinstance(value, float) and (math.isnan(value) or value == math.inf):
-            raise _Wrong("a finite number")
+            raise _Mismatch("a finite number")
         if isinstance(value, float) and value == -math.inf and finite:
-            raise _Wrong("a finite number")
+            raise _Mismatch("a finite number")
         if not bounds.allow(value):
-            raise _Wrong(f"a number {bounds}")
+            raise _Mismatch(f"a number {bounds}")
         if isinstance(value, int) and bounds.le is None and not -_WIDEST < value < _WIDEST:
-            raise _Wrong("a number of 18 digits at the most")
+            raise _Mismatch("a number of 18 digits at the most")
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """The value as the type hint wants it; _Wrong says what was expected."""
+    """Convert a value to the type hint; _Mismatch if it does not fit."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return _convert_union(value, get_args(hint))
     if origin is Literal:
         if value in get_args(hint) and isinstance(value, str):
             return value
-        raise _Wrong("one of " + ", ".join(get_args(hint)))
+        raise _Mismatch("one of " + ", ".join(get_args(hint)))
     if origin is tuple:
         return _convert_tuple(value, get_args(hint))
     if hint is type(None):
         if value is None:
             return None
-        raise _Wrong("null")
+        raise _Mismatch("null")
     return _convert_scalar(value, hint)
 
 
@@ -256,7 +256,7 @@ def _convert_scalar(value: Any, hint: type) -> Any:
     if hint is int and is_number and (isinstance(value, int) or value.is_integer()):
         return int(value)
     names = {bool: "true or false", str: "a text", float: "a number", int: "a whole number"}
-    raise _Wrong(names[hint])
+    raise _Mismatch(names[hint])
 
 
 def _convert_union(value: Any, hints: tuple[Any, ...]) -> Any:
@@ -264,21 +264,21 @@ def _convert_union(value: Any, hints: tuple[Any, ...]) -> Any:
     for hint in hints:
         try:
             return _convert(value, hint)
-        except _Wrong as wrong:
-            found.append(wrong)
-    deepest = max(found, key=lambda wrong: len(wrong.path))
-    raise deepest if deepest.path else _Wrong(" or ".join(wrong.wanted for wrong in found))
+        except _Mismatch as mismatch:
+            found.append(mismatch)
+    deepest = max(found, key=lambda mismatch: len(mismatch.path))
+    raise deepest if deepest.path else _Mismatch(" or ".join(mismatch.expected for mismatch in found))
 
 
 def _convert_tuple(value: Any, hints: tuple[Any, ...]) -> tuple[Any, ...]:
-    if isinstance(value, Mapping):  # {42: 1.5, " word": -2}: pairs; a key of digits is an id
+    if isinstance(value, Mapping):  # {42: 1.5, " word": -2} becomes pairs; a key of digits is an id
         value = [
             (key if (number := whole(str(key))) is None else number, item) for key, item in value.items()
         ]
     if not isinstance(value, list | tuple):
-        raise _Wrong("a list")
+        raise _Mismatch("a list")
     if len(hints) == 2 and hints[1] is Ellipsis:
         return tuple(_each(value, lambda item: _convert(item, hints[0])))
     if len(value) != len(hints):
-        raise _Wrong(f"a list of {len(hints)} values")
+        raise _Mismatch(f"a list of {len(hints)} values")
     return tuple(_each(zip(value, hints, strict=True), lambda pair: _convert(*pair)))

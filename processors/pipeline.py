@@ -1,4 +1,4 @@
-"""Runs each row's chain over the logits of a step. Every stage is called through one private seam."""
+"""`Pipeline`: runs each row's chain over the logits of a step. Stages are applied in `_run` only."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ _EMPTY = "No token is left to choose from"
 
 @dataclass(frozen=True, slots=True)
 class StageCall:
-    """One stage and the places in the step's rows where it is active; None is all of them.
+    """One stage and the indices of the rows where it is active; None means all rows.
 
-    `looks_first`: it might mask a NaN or +inf that came from the model or from a plug-in, so the rows that
-    have one are found before it runs.
+    `looks_first`: search the rows for NaN and +inf before the stage runs, because it might mask them.
     """
 
     stage: str
@@ -37,10 +36,9 @@ class StageCall:
 
 
 class Pipeline:
-    """The stages of all requests. A stage is built once, and runs only on the rows where it is on.
+    """The stages of all requests. Each stage is built once and runs only on the rows where it is on.
 
-    A stage that does not ship with the library runs behind a guard (see processors.foreign). `notices` has
-    what stages and guard have to say, and grows.
+    A plug-in stage runs behind a guard (see processors.foreign). `notices` collects messages to users.
     """
 
     def __init__(self, env: Env, registry: Registry | None = None) -> None:
@@ -49,46 +47,46 @@ class Pipeline:
         self._stages: dict[str, Processor[Any]] = {}
         self._orders: dict[int, tuple[str, ...]] = {}
         self._programs: dict[tuple[int, ...], tuple[StageCall, ...]] = {}
-        self._stepwise: set[str] = set()
+        self._forced_sequential: set[str] = set()
         self.notices: list[str] = []
 
     def admit(self, slot: int, chain: Chain, request: Admission) -> None:
-        """A request takes the slot; only stages that are on hear of it. If one refuses it, none has it."""
+        """Admit a request to the active stages of its chain. If one raises, none keeps the slot."""
         stages = chain.active().stages
         names = tuple(name for name, _ in stages)
         for name in names:
             if names.count(name) > 1:
                 raise twice(name, "chain", self.registry)
-        for place, (name, params) in enumerate(stages):
+        for index, (name, params) in enumerate(stages):
             try:
                 self.stage(name).admit(slot, params, request)
             except ProcessorsError:
-                for admitted in names[:place]:
+                for admitted in names[:index]:
                     self.stage(admitted).release(slot)
                 raise
         self._orders[slot] = names
         self._programs.clear()
 
     def fork(self, source: int, target: int) -> None:
-        """The target slot becomes an independent copy of the source."""
+        """Make the target slot an independent copy of the source."""
         for name in self._orders[source]:
             self.stage(name).fork(source, target)
         self._orders[target] = self._orders[source]
         self._programs.clear()
 
     def release(self, slot: int) -> None:
-        """The request has left the slot."""
+        """Release the slot in its stages; its request has ended."""
         for name in self._orders.pop(slot, ()):
             self.stage(name).release(slot)
         self._programs.clear()
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """These tokens of the slot's request are final."""
+        """Advance the slot by tokens that are now part of the output."""
         for name in self._orders[slot]:
             self.stage(name).commit(slot, tokens)
 
     def prepare(self, rows: Rows) -> Rows:
-        """Let the stages do what needs no logits, before the model runs; the rows, with what they found."""
+        """Run `prepare` of the stages before the model runs. Return the rows, forced drafts marked."""
         for call in self._program(rows):
             stage = self.stage(call.stage)
             if not stage.prepares:
@@ -100,32 +98,36 @@ class Pipeline:
         return rows
 
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
-        """Where the slot's grammar would stand after each of these tokens; () if it has none."""
+        """Return the grammar status after each of these tokens; () for a slot without a grammar."""
         found = (self.stage(name).preview(slot, tokens) for name in self._orders[slot])
         return next(filter(None, found), ())
 
-    def likely(self, slot: int, noise: Noise | None = None) -> tuple[tuple[int, float], ...]:
-        """Tokens that have to come next in the slot, or are likely to, and how likely; see Processor."""
-        return next(filter(None, (self.stage(name).likely(slot, noise) for name in self._orders[slot])), ())
+    def predicted(self, slot: int, noise: Noise | None = None) -> tuple[tuple[int, float], ...]:
+        """Return the first non-empty `Processor.predicted` among the slot's stages; () if there is none."""
+        return next(
+            filter(None, (self.stage(name).predicted(slot, noise) for name in self._orders[slot])), ()
+        )
 
-    def closing(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
-        """Tokens that complete the slot's open document behind these; () if there is none."""
-        return next(filter(None, (self.stage(name).closing(slot, tokens) for name in self._orders[slot])), ())
+    def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Return the first non-empty `Processor.completion` among the slot's stages; () if there is none."""
+        return next(
+            filter(None, (self.stage(name).completion(slot, tokens) for name in self._orders[slot])), ()
+        )
 
     def sequential(self, slot: int) -> str:
-        """The stage of the slot's chain that needs every outcome before the next position; "" if none does.
+        """Return the name of a sequential stage in the slot's chain; "" if there is none.
 
-        Such a slot has no drafts.
+        A slot with a sequential stage runs without draft tokens.
         """
-        found = (n for n in self._orders[slot] if n in self._stepwise or self.stage(n).sequential)
+        found = (n for n in self._orders[slot] if n in self._forced_sequential or self.stage(n).sequential)
         return next(found, "")
 
     def run_stepwise(self, name: str) -> None:
-        """From now on a chain with this stage is sequential, whatever the stage says of itself."""
-        self._stepwise.add(name)
+        """Treat this stage as sequential from now on, whatever its class declares."""
+        self._forced_sequential.add(name)
 
     def stage(self, name: str) -> Processor[Any]:
-        """The one instance of a stage, built on first use."""
+        """Return the only instance of a stage, built on first use."""
         if name not in self._stages:
             found = self.registry.load(name)
             is_ours = self.registry.is_builtin(name)
@@ -135,22 +137,24 @@ class Pipeline:
         return self._stages[name]
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Processed logits [R, V] float32. The input is not changed; it comes back if nothing is on.
+        """Return processed logits [R, V] float32. The input is not changed; it is returned if no stage is on.
 
-        A row with NaN or +inf has it in the result as well, though a stage may have masked that id.
+        A row with NaN or +inf in the input has one of them in the result, even if a stage masked that id.
         """
         program = self._program(rows)
         work, tops = logits.to(torch.float32, copy=bool(program)), list[Tensor]()
         for call in program:
             if call.looks_first:
-                tops.append(work.amax(dim=-1).clamp_(min=0))  # which hands NaN on; an empty row is no fault
+                tops.append(
+                    work.amax(dim=-1).clamp_(min=0)
+                )  # amax propagates NaN; a fully masked row is no fault
             work = self._run(call, work, rows)
         for top in tops:
-            work[:, 0].sub_(top - top)  # 0, or NaN where the largest is not finite
+            work[:, 0].sub_(top - top)  # subtracts 0, or NaN where the largest logit is not finite
         return work
 
     def _run(self, call: StageCall, logits: Tensor, rows: Rows) -> Tensor:
-        """The seam: select the active rows, apply, put them back. Tracing replaces this method."""
+        """Select the active rows, apply the stage, write them back. Tracing replaces this method."""
         if call.places is None:
             return self.stage(call.stage).apply(logits, rows)
         at = upload(call.places, logits.device)
@@ -158,7 +162,7 @@ class Pipeline:
         return logits.index_copy_(0, at, active)
 
     def _program(self, rows: Rows) -> tuple[StageCall, ...]:
-        """The calls of a step. It depends on which slots have rows, so it is kept while they stay."""
+        """Return the calls of a step, cached by the slots of its rows."""
         if rows.host_slots not in self._programs:
             if len(self._programs) > 64:
                 self._programs.clear()
@@ -166,28 +170,28 @@ class Pipeline:
         return self._programs[rows.host_slots]
 
     def _plan(self, slots: tuple[int, ...]) -> tuple[StageCall, ...]:
-        """Chains that follow the default order share their calls; any other order is a group of its own."""
+        """Plan the calls: chains in default order share them, each other order has its own."""
         default = self.registry.names()
         groups: dict[tuple[str, ...], list[int]] = {}
-        for place, slot in enumerate(slots):
+        for index, slot in enumerate(slots):
             order = self._orders[slot]
             ranks = [default.index(name) for name in order]
-            groups.setdefault(default if ranks == sorted(ranks) else order, []).append(place)
+            groups.setdefault(default if ranks == sorted(ranks) else order, []).append(index)
         calls, may_have_faults = [], True
         for order, places in groups.items():
             for name in order:
-                active = tuple(place for place in places if name in self._orders[slots[place]])
+                active = tuple(index for index in places if name in self._orders[slots[index]])
                 if active:
                     looks = may_have_faults and not self.stage(name).keeps_faults
                     calls.append(StageCall(name, None if len(active) == len(slots) else active, looks))
                     may_have_faults = (may_have_faults and not looks) or not self.registry.is_builtin(name)
         return tuple(calls)
 
-    def explain_failure(self, logits: Tensor, rows: Rows, place: int) -> RowError:
-        """Why the row at `place` cannot be decided: run it again alone, looking after each stage."""
-        row = rows.select([place])
+    def explain_failure(self, logits: Tensor, rows: Rows, index: int) -> RowError:
+        """Return why the row `index` failed: run it again alone and check the logits after each stage."""
+        row = rows.select([index])
         where = {"slot": row.host_slots[0], "position": int(row.positions[0])}
-        work = logits[place : place + 1].to(torch.float32, copy=True)
+        work = logits[index : index + 1].to(torch.float32, copy=True)
         error = _fault(work, stage="model", **where)
         for call in self._plan(row.host_slots):
             if error is not None:
@@ -200,7 +204,7 @@ class Pipeline:
     def _explained(
         self, name: str, logits: Tensor, row: Rows, where: Mapping[str, int]
     ) -> tuple[Tensor, RowError | None]:
-        """The logits after one stage, and why the row ends there, if it does."""
+        """Return the logits after one stage, and the error if the row fails there."""
         stage = self.stage(name)
         after = stage.apply(logits, row)
         error = _fault(after, stage=name, **where)
@@ -211,7 +215,7 @@ class Pipeline:
         return after, error
 
     def _failure(self, name: str, where: Mapping[str, int]) -> StageFailure | None:
-        """What a plug-in's stage did wrong for the slot, if anything."""
+        """Return the failure of a plug-in stage in the slot; None if there is none."""
         stage = self.stage(name)
         fault = stage.fault(where["slot"]) if isinstance(stage, ForeignStage) else None
         if fault is None:

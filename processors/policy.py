@@ -1,4 +1,4 @@
-"""How drafts are verified, as a value. Imports nothing heavy."""
+"""`Verification`: the policy by which draft tokens are verified. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Policy = Literal["match", "rejection", "lossy-typical", "lossy-threshold"]
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How drafts are verified; `threshold` > 0 is the least probability that lossy-threshold accepts."""
+    """Policy of verification; `threshold` > 0 is the lowest probability that lossy-threshold accepts."""
 
     policy: Policy = "match"
     threshold: float = 0.3
 
     @property
     def is_lossy(self) -> bool:
-        """Whether texts come out that the model would not have drawn, or seldom."""
+        """Whether the policy changes the distribution of the output."""
         return self.policy.startswith("lossy")
 
 

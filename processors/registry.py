@@ -1,4 +1,4 @@
-"""Stages by name. Declarations are at hand at once; a stage's code is imported when it is used."""
+"""`Registry`: stages by name. The code of a stage is imported on first use."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Registry", "builtin_registry", "twice"]
 
 
 class Registry:
-    """An ordered set of stages; the order of registration within a phase is the default order."""
+    """An ordered set of stages. Default order: by phase, then by registration."""
 
     def __init__(self, specs: tuple[StageSpec, ...] = ()) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._classes: dict[str, type[Processor[Any]]] = {}
 
     def register(self, stage: type[Processor[Any]], *, source: str = "") -> None:
-        """Add a stage class, and what brought it; a name that is taken is an error naming both."""
+        """Add a stage class and its source. ChainError names both stages if the name is taken."""
         target = f"{stage.__module__}:{stage.__qualname__}"
         if stage.name in self._specs:
             taken = self._specs[stage.name].target
@@ -32,7 +32,7 @@ class Registry:
         self._classes[stage.name] = stage
 
     def spec(self, name: str) -> StageSpec:
-        """The declaration of a stage."""
+        """Return the declaration of a stage. UnknownStage if there is none."""
         try:
             return self._specs[name]
         except KeyError:
@@ -46,7 +46,7 @@ class Registry:
         return True
 
     def load(self, name: str) -> type[Processor[Any]]:
-        """The class of a stage, imported on first use."""
+        """Return the class of a stage, imported on first use."""
         if name not in self._classes:
             module, _, attribute = self.spec(name).target.partition(":")
             self._classes[name] = getattr(import_module(module), attribute)
@@ -57,16 +57,16 @@ class Registry:
         return self.spec(name) in BUILTIN
 
     def names(self) -> tuple[str, ...]:
-        """All names in default order: by phase, then by registration."""
+        """Return all names in default order: by phase, then by registration."""
         return tuple(spec.name for spec in sorted(self._specs.values(), key=lambda spec: spec.phase))
 
     def phase(self, name: str) -> Phase:
-        """The phase that a stage belongs to."""
+        """Return the phase of a stage."""
         return self.spec(name).phase
 
 
 def twice(name: str, where: str, registry: Registry) -> ChainError:
-    """What to say of a stage that stands twice: it has one set of values, by which it is addressed."""
+    """Return the error for a stage that is named twice: a chain holds one set of parameters per stage."""
     params = registry.spec(name).params
     advice = "with all its values in one list" if params.is_list() else "with one set of values"
     return ChainError(
@@ -77,5 +77,5 @@ def twice(name: str, where: str, registry: Registry) -> ChainError:
 
 @functools.cache
 def builtin_registry() -> Registry:
-    """The registry of the stages that ship with the library."""
+    """Return the registry of the built-in stages."""
     return Registry(BUILTIN)

@@ -1,8 +1,7 @@
-"""Randomness as a function of (request seed, position, stream, id): no state, the same bits anywhere.
+"""Stateless random numbers: a hash of (request seed, position, stream, id), the same on every device.
 
-The mixer is the finaliser of SplitMix64 (Steele, Lea, Flood 2014) on 64-bit integers that wrap. Python
-integers and int64 tensors go through the same steps, so either side can check the other. Changing any
-constant changes every user's text: golden values stand in the tests.
+The mixer is the finaliser of SplitMix64 (Steele, Lea, Flood 2014) on wrapping 64-bit integers, for Python
+integers and int64 tensors alike. Changing a constant changes every sampled text; tests pin golden values.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _BITS = 52  # (m + 0.5) / 2**52 is exact in float64 for every m, and never 0 or 
 
 
 class Stream(IntEnum):
-    """What a draw is for; draws of different streams are independent."""
+    """Purpose of a draw; draws of different streams are independent."""
 
     TOKEN = 1
     BLOCK = 2
@@ -52,7 +51,7 @@ def mix(value: int) -> int: ...
 @overload
 def mix(value: Tensor) -> Tensor: ...
 def mix(value: int | Tensor) -> int | Tensor:
-    """Scramble 64 bits; a bijection. Tensors are int64 and stay signed, integers come back unsigned."""
+    """Mix 64 bits; a bijection. int64 tensors stay signed, Python integers become unsigned."""
     if isinstance(value, int):
         value &= _MASK
         value = ((value ^ (value >> 30)) * _FIRST) & _MASK
@@ -64,52 +63,52 @@ def mix(value: int | Tensor) -> int | Tensor:
 
 
 def derive(seed: int, key: int | str) -> int:
-    """The seed of a part of a run: a row by its id or index, a sample by its number. Unsigned 64-bit."""
+    """Return the unsigned 64-bit seed of a row (by id or index) or of a sample (by number)."""
     if isinstance(key, str):
         key = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")
-        seed = mix(seed + 1)  # a row named "0" is not row 0
+        seed = mix(seed + 1)  # so that a row named "0" differs from row 0
     return mix(mix(seed + _GAMMA) + (key + 1) * _GAMMA)
 
 
 def stream_key(name: str) -> int:
-    """The stream of a plug-in, by name; far from the built-in streams."""
+    """Return the stream of a plug-in by name; it never equals a built-in stream."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") | 1 << 63
 
 
 def row_keys(seeds: Tensor, positions: Tensor, stream: int) -> Tensor:
-    """One key a row [R] int64, from the request's seed [R], the position [R] and the stream."""
+    """Return a key per row [R] int64 from seeds [R], positions [R] and the stream."""
     return mix(mix(seeds + positions * signed(_GAMMA)) + signed(stream * _GAMMA))
 
 
 def token_hash(keys: Tensor, ids: Tensor) -> Tensor:
-    """64 random bits for each (row key, id), broadcast."""
+    """Return 64 random bits for each (row key, id), broadcast."""
     return mix(keys + ids * signed(_GAMMA))
 
 
 def uniform(keys: Tensor, ids: Tensor) -> Tensor:
-    """Numbers strictly inside (0, 1), float64, broadcast over (row key, id)."""
+    """Return float64 numbers in the open interval (0, 1), broadcast over (row key, id)."""
     mantissa = _shifted(token_hash(keys, ids), 64 - _BITS)
     return (mantissa.to(torch.float64) + 0.5) * 2.0**-_BITS
 
 
 def gumbel(keys: Tensor, ids: Tensor) -> Tensor:
-    """Standard Gumbel noise, float64, broadcast over (row key, id)."""
+    """Return standard Gumbel noise, float64, broadcast over (row key, id)."""
     return -torch.log(-torch.log(uniform(keys, ids)))
 
 
 def few_gumbel(seed: int, stream: int, position: int, ids: Iterable[int]) -> list[float]:
-    """The same for a few ids at one position, made on the host: tensors of a few numbers take longer."""
+    """Return Gumbel noise of a few ids at one position in plain Python, which is faster for a few numbers."""
     key = mix(mix(seed + position * _GAMMA) + stream * _GAMMA)
     mantissas = (mix(key + token * _GAMMA) >> (64 - _BITS) for token in ids)
     return [-log(-log((mantissa + 0.5) * 2.0**-_BITS)) for mantissa in mantissas]
 
 
 def signed(value: int) -> int:
-    """The int64 with the same 64 bits."""
+    """Return the int64 with the same 64 bits."""
     value &= _MASK
     return value - (1 << 64) if value >> 63 else value
 
 
 def _shifted(value: Tensor, bits: int) -> Tensor:
-    # int64 >> keeps the sign; the mask makes it a shift of plain bits.
+    # >> on int64 extends the sign; the mask makes it a logical shift.
     return (value >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,4 +1,4 @@
-"""The rows of one step: one per token position to choose, each pointing at its request's slot."""
+"""`Rows`: the rows of one step, one per token position to choose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Rows", "Visible"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visible:
-    """Tokens that rows look at: ids [R, W], and which of them count [R, W]. W is padded."""
+    """Tokens seen by each row: ids [R, W] and valid [R, W] bool; W is padded."""
 
     ids: Tensor
     valid: Tensor
@@ -25,12 +25,12 @@ class Visible:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """R rows of a step. A request with K drafts has K + 1 rows; its row j sees the first j drafts.
+    """R rows of a step. A request with K draft tokens has K + 1 rows; its row j sees the first j drafts.
 
-    slots, offsets (j), seeds, positions (tokens generated before the row's own) are [R] int64;
-    drafts [R, K] int64 holds the request's drafts, padded with -1 (K = 0: no drafts anywhere).
-    `host_slots` is `slots` as the host knows it, `host_drafts` the drafts that each row sees; `counts` is the
-    number of rows of each request. `forced` [R, K] bool marks drafts that were the only choice.
+    slots, offsets (j), seeds and positions (number of tokens generated before this one) are [R] int64.
+    drafts [R, K] int64 holds the request's drafts, padded with -1; K = 0 without drafts. `host_slots` is
+    `slots` on the host, `host_drafts` the drafts that each row sees, `counts` the number of rows of each
+    request. `forced` [R, K] bool marks forced drafts; None if no stage marks any.
     """
 
     history: History
@@ -46,7 +46,7 @@ class Rows:
 
     @classmethod
     def build(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Rows:
-        """Rows for these requests: K_i + 1 of each, in order. No drafts given: one row a request."""
+        """Build K_i + 1 rows for each request, in order; one row each without drafts."""
         drafts = drafts or [()] * len(slots)
         counts = tuple(len(run) + 1 for run in drafts)
         host_slots = tuple(slot for slot, count in zip(slots, counts, strict=True) for _ in range(count))
@@ -77,16 +77,16 @@ class Rows:
 
     @property
     def lasts(self) -> list[int]:
-        """The place of each request's last row, which sees all its drafts."""
+        """Index of each request's last row, which sees all its drafts."""
         return [end - 1 for end in accumulate(self.counts)]
 
     def drafted(self) -> Tensor:
-        """The draft that each row decides on [R]; 0 for the last row of a request. There are drafts."""
+        """Return the draft that each row verifies [R]; 0 for the last row of a request. Requires K > 0."""
         column = self.offsets[:, None].clamp(max=self.drafts.shape[1] - 1)
         return self.drafts.gather(1, column).squeeze(1).clamp(min=0)
 
     def select(self, index: Sequence[int]) -> Rows:
-        """Only the rows at these places; what belonged together is no longer counted together."""
+        """Return a subset of the rows. `counts` becomes all ones: grouping by request is lost."""
         at = upload(index, self.history.device, torch.int64)
         return replace(
             self,
@@ -102,7 +102,7 @@ class Rows:
         )
 
     def with_forced(self, places: Sequence[int] | None, forced: Tensor) -> Rows:
-        """The rows, with what is known of the drafts of those at `places` (None: of all) [A, K] bool."""
+        """Return the rows with `forced` [A, K] bool set for the rows at `places`; None means all rows."""
         if places is None:
             return replace(self, forced=forced)
         flags = torch.zeros_like(self.drafts, dtype=torch.bool) if self.forced is None else self.forced
@@ -110,7 +110,7 @@ class Rows:
         return replace(self, forced=flags.index_copy(0, at, forced))
 
     def visible(self) -> Visible:
-        """Prompt, output and the visible drafts of each row: ids [R, W], in order from column 0."""
+        """Return prompt, output and visible drafts of each row, in order from column 0."""
         lengths = self.history.lengths[self.slots, None]
         committed = max((self.history.length(slot) for slot in set(self.host_slots)), default=0)
         num_drafts = self.drafts.shape[1]
@@ -119,14 +119,13 @@ class Rows:
             ids = torch.nn.functional.pad(ids, (0, num_drafts))
             columns = lengths + torch.arange(num_drafts, device=ids.device)
             ids = ids.scatter(1, columns, self.drafts)
-        place = torch.arange(ids.shape[1], device=ids.device)
-        return Visible(ids, place < lengths + self.offsets[:, None])
+        column = torch.arange(ids.shape[1], device=ids.device)
+        return Visible(ids, column < lengths + self.offsets[:, None])
 
     def scoped(self, from_prompt: Tensor, from_output: Tensor, window: Tensor) -> Visible:
-        """As `visible`, cut to a scope and its last `window` tokens, without those that were the only choice.
+        """As `visible`, but valid are only the last `window` tokens of the scope, without forced tokens.
 
-        from_prompt, from_output [R] bool say whether those tokens count; window [R] int64 is the number
-        of tokens at the end of the scope that count.
+        from_prompt, from_output [R] bool select the scope; window [R] int64 is in tokens.
         """
         seen = self.visible()
         prompt = self.history.prompt_lengths[self.slots]
@@ -134,12 +133,12 @@ class Rows:
         end = torch.where(from_output, total, prompt)
         start = torch.where(from_prompt, torch.zeros_like(prompt), prompt)
         start = torch.maximum(start, end - window)
-        place = torch.arange(seen.ids.shape[1], device=seen.ids.device)
-        inside = (place >= start[:, None]) & (place < end[:, None])
+        column = torch.arange(seen.ids.shape[1], device=seen.ids.device)
+        inside = (column >= start[:, None]) & (column < end[:, None])
         return Visible(seen.ids, seen.valid & inside & self._chosen(seen.ids.shape[1]))
 
     def _chosen(self, width: int) -> Tensor:
-        """Which of the visible tokens were not the only choice [R, W] bool, or True for all of them."""
+        """Return which visible tokens were not forced [R, W] bool; a single True if none were."""
         past, num_drafts = self.history.forced, self.drafts.shape[1]
         if past is None and self.forced is None:
             return torch.ones((), dtype=torch.bool, device=self.slots.device)

@@ -1,10 +1,10 @@
-"""From processed logits to one token a row: argmax, argmax of logits + noise, or inverse CDF.
+"""Sample one token per row from processed logits: greedy, Gumbel-max or inverse CDF.
 
-Noise is keyed by token id, so it does not matter which other ids survive, nor which rows are
-neighbours. Where at most `PLAIN_LIMIT` ids are finite each of them gets its own Gumbel noise. Where more
-are, the draw has two levels: the maximum of Gumbel-perturbed logits of a block is itself Gumbel around
-the block's log-sum-exp and independent of which id attains it, so one noise a block picks the block and
-one an id picks the id inside (Maddison, Tarlow, Minka 2014). The row's finite logits alone decide.
+Gumbel noise is keyed by token id, so a draw does not depend on other rows or on masked ids. A row with at
+most `PLAIN_LIMIT` finite logits draws noise for each of them. A row with more draws in two levels: the
+maximum of a block's Gumbel-perturbed logits is Gumbel around the block's log-sum-exp and independent of which
+id attains it, so noise per block picks the block and noise per id picks the id inside (Maddison, Tarlow,
+Minka 2014).
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ __all__ = [
     "inverse_cdf",
 ]
 
-PLAIN_LIMIT = 4096  # up to this many finite logits, every id draws its own noise
-BLOCK = 512  # ids that share the first level of the two-level draw
+PLAIN_LIMIT = 4096  # finite logits up to which every id draws its own noise
+BLOCK = 512  # ids per block of the two-level draw
 
-EMPTY = -1  # in place of a token: nothing to choose from
+EMPTY = -1  # in place of a token: all logits are masked
 NON_FINITE = -2  # in place of a token: NaN or +inf among the logits
 
 
 class Sampler:
-    """Chooses a token for each row with the method of the row's request."""
+    """Chooses a token for each row by the draw method of its request."""
 
     def __init__(self) -> None:
         self._draws: dict[int, Draw] = {}
 
     def admit(self, slot: int, draw: Draw) -> None:
-        """Set the method of a slot."""
+        """Set the draw method of a slot."""
         self._draws[slot] = draw
 
     def fork(self, source: int, target: int) -> None:
-        """The target slot draws as the source does."""
+        """Give the target slot the draw method of the source."""
         self._draws[target] = self._draws[source]
 
     def noise(self, slot: int, seed: int) -> Noise | None:
-        """What the slot's draw adds to the logits of a few ids, where it adds something to each."""
+        """Return the noise function of the slot's draw; None unless it is Gumbel-max."""
         return partial(few_gumbel, seed, Stream.TOKEN) if self._draws[slot] == "gumbel" else None
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Tokens [R] int64 for logits [R, V] float32; EMPTY or NON_FINITE where no choice can be made."""
+        """Return tokens [R] int64 for logits [R, V] float32; EMPTY or NON_FINITE for a failed row."""
         draws = [self._draws[slot] for slot in rows.host_slots]
         kinds = sorted(set(draws))
         if len(kinds) == 1:
@@ -82,21 +82,21 @@ def _choose(draw: Draw, logits: Tensor, rows: Rows) -> Tensor:
 
 
 def _checked(tokens: Tensor, top: Tensor) -> Tensor:
-    # amax hands NaN on, so one number a row tells an empty row and a broken one from a good one.
+    # amax propagates NaN, so one number per row identifies empty and non-finite rows.
     tokens = torch.where(top == -torch.inf, EMPTY, tokens)
     return torch.where(top < torch.inf, tokens, NON_FINITE)
 
 
 def greedy(logits: Tensor) -> Tensor:
-    """The most likely token of each row [R]; the lowest id wins a tie."""
+    """Return the most likely token of each row [R]; the lowest id wins a tie."""
     return logits.argmax(dim=-1)
 
 
 def gumbel_max(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """A draw from softmax(logits) for each row [R]: argmax(logits + Gumbel noise)."""
+    """Draw from softmax(logits) for each row [R]: argmax(logits + Gumbel noise)."""
     if logits.shape[1] <= PLAIN_LIMIT:
         return _plain(logits, seeds, positions)
-    if logits.is_cuda:  # hashing every id is cheap there, and finding the survivors would wait for the device
+    if logits.is_cuda:  # hashing every id is cheap there; selecting rows would synchronise
         few = (logits > -torch.inf).sum(dim=-1) <= PLAIN_LIMIT
         both = (_plain(logits, seeds, positions), _two_level(logits, seeds, positions))
         return torch.where(few, *both)
@@ -117,7 +117,7 @@ def _plain(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
 
 
 def _plain_sparse(logits: Tensor, row: Tensor, ids: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """As `_plain`, among the ids [N] of their rows [N] alone; 0 for a row without any."""
+    """As `_plain`, restricted to ids [N] of rows [N]; 0 for a row without ids."""
     keys = row_keys(seeds, positions, Stream.TOKEN)
     scores = logits[row, ids] + gumbel(keys[row], ids)
     best = scores.new_full((len(logits),), -torch.inf).scatter_reduce(0, row, scores, "amax")
@@ -133,28 +133,28 @@ def _two_level(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
 
 
 def draw_by_weight(weights: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """A draw by weights [R, V] >= 0, of which each row has one above 0: two levels, whatever their number."""
+    """Draw by weights [R, V] >= 0 in two levels [R]; each row needs a weight above 0."""
     block = _noisy_best(_sums_of_blocks(weights).log_(), seeds, positions)
     ids, inside = _of_block(weights, block, 0)
     return _inside(ids, inside.log_(), seeds, positions)
 
 
 def _noisy_best(sums: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """The block [R, 1] whose log-sum-exp [R, B] is the largest with noise."""
+    """Return the block [R, 1] with the largest log-sum-exp [R, B] plus noise."""
     keys = row_keys(seeds, positions, Stream.BLOCK)[:, None]
     blocks = torch.arange(sums.shape[1], device=sums.device)
     return (sums + gumbel(keys, blocks)).argmax(dim=-1, keepdim=True)
 
 
 def _inside(ids: Tensor, logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """The id [R] of a block whose logit [R, BLOCK] is the largest with noise."""
+    """Return the id [R] of a block with the largest logit [R, BLOCK] plus noise."""
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     choice = (logits + gumbel(keys, ids)).argmax(dim=-1, keepdim=True)
     return ids.gather(1, choice).squeeze(1)
 
 
 def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """A draw from softmax(logits) for each row [R]: one uniform number, ids in order, float64 sums."""
+    """Draw from softmax(logits) for each row [R] by inverse CDF: one uniform number, float64 sums."""
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     sums = _block_sums(logits)
     block, rest = _invert((sums - sums.amax(-1, keepdim=True)).exp(), uniform(keys, torch.zeros_like(keys)))
@@ -165,9 +165,9 @@ def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
 
 
 def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Place [R, 1] at which the cumulated weights [R, N] pass u of their sum, and what u is inside it.
+    """Return the index [R, 1] where the cumulative weights [R, N] pass u times their sum, and u within it.
 
-    A place without weight is never taken, whatever the rounding.
+    An index of weight 0 is never returned, whatever the rounding.
     """
     sums = weights.cumsum(dim=-1)
     target = u * sums[:, -1:]
@@ -179,7 +179,7 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _block_sums(logits: Tensor) -> Tensor:
-    """Log-sum-exp of each block of ids, [R, V] -> [R, ceil(V / BLOCK)] float64, but for a constant a row."""
+    """Log-sum-exp of each block, [R, V] -> [R, ceil(V / BLOCK)] float64, up to a constant per row."""
     parts = [_sums_of_blocks(softmax) for _, softmax in softmax_parts(logits)]
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).log_()
 
@@ -194,7 +194,7 @@ def _sums_of_blocks(weights: Tensor) -> Tensor:
 
 
 def _of_block(values: Tensor, block: Tensor, beyond: float) -> tuple[Tensor, Tensor]:
-    """Ids and values [R, BLOCK] of one block [R, 1] a row, or all of them; past the end stands `beyond`."""
+    """Return ids and values [R, min(BLOCK, V)] of one block [R, 1] per row; past V the value is `beyond`."""
     ids = block * BLOCK + torch.arange(min(BLOCK, values.shape[1]), device=values.device)
     inside = values.gather(1, ids.clamp(max=values.shape[1] - 1))
     return ids, inside.masked_fill(ids >= values.shape[1], beyond)

@@ -1,4 +1,4 @@
-"""What each stage did in a step. Tracing swaps the pipeline's seam; off, it costs nothing."""
+"""Record the effect of each stage in a step. Tracing replaces `Pipeline._run`; off, it costs nothing."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["StageRecord", "trace"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageRecord:
-    """One stage in one step, for the A rows where it was on.
+    """Effect of one stage in one step, for the A rows where it was on.
 
-    places: their places in the step. survivors_before/after [A]: finite logits. top_before/after [A]:
-    the most likely id. mass_kept [A]: share of the probability before that was not masked.
+    places: indices of these rows in the step. survivors_before/after [A]: number of unmasked ids.
+    top_before/after [A]: the most likely id. mass_kept [A]: probability before the stage of the ids it kept.
     """
 
     stage: str
@@ -32,7 +32,7 @@ class StageRecord:
 
 
 def trace(pipeline: Pipeline) -> tuple[list[StageRecord], Callable[[], None]]:
-    """Record every stage call from now on. Returns the growing list, and an undo."""
+    """Record every stage call from now on. Return the growing list of records, and a function that stops."""
     records: list[StageRecord] = []
     plain = pipeline._run
 

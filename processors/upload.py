@@ -1,4 +1,4 @@
-"""Values of the host on the device, without waiting for what the device is doing."""
+"""Asynchronous copies of host values to a device."""
 
 from __future__ import annotations
 
@@ -11,5 +11,8 @@ __all__ = ["upload"]
 
 
 def upload(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """The values as torch.tensor takes them, which with a device of its own waits for all queued work."""
+    """Return host values as a tensor on `device`, copied asynchronously.
+
+    torch.tensor(values, device=device) would wait for all queued work.
+    """
     return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)

@@ -1,17 +1,16 @@
-"""From processed logits to the tokens that stand, each request by its own policy."""
+"""`Verifier`: sample the tokens of a step and verify the drafts, each request by its own policy."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from processors.lossy import above_threshold, is_typical
 from processors.policy import MATCH, Verification
 from processors.rejection import Proposal, rejection
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.upload import upload
-from processors.verify import verify
+from processors.verify import above_threshold, is_typical, verify
 
 __all__ = ["Verifier"]
 
@@ -19,31 +18,31 @@ _Result = tuple[Tensor, Tensor]
 
 
 class Verifier:
-    """Chooses the tokens of a step with the sampler and says which of them stand."""
+    """Samples the tokens of a step and accepts drafts by the policy of each request."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
-        self._of: dict[int, Verification] = {}
+        self._policies: dict[int, Verification] = {}
 
     def admit(self, slot: int, verification: Verification) -> None:
-        """Set the policy of a slot. `rejection` draws: a greedy request is verified by `match`."""
-        self._of[slot] = verification
+        """Set the policy of a slot. Use `match` for a greedy request, as `rejection` draws at random."""
+        self._policies[slot] = verification
 
     def __call__(self, logits: Tensor, rows: Rows, proposal: Proposal | None = None) -> _Result:
-        """Tokens [Q, K + 1] and how many of them stand [Q], for logits [R, V] float32; see `verify`."""
+        """Return tokens [Q, K + 1] and the number of valid ones [Q] for logits [R, V]; see `verify`."""
         if not rows.drafts.shape[1]:
             return verify(self._sampler(logits, rows), rows)
-        kinds = [self._of.get(rows.host_slots[last], MATCH) for last in rows.lasts]
+        kinds = [self._policies.get(rows.host_slots[last], MATCH) for last in rows.lasts]
         first, *others = dict.fromkeys(kinds)
-        tokens, counts = self._by(first, logits, rows, proposal)
+        tokens, counts = self._verify(first, logits, rows, proposal)
         for kind in others:
-            its_tokens, its_counts = self._by(kind, logits, rows, proposal)
-            mine = upload([one == kind for one in kinds], logits.device)
-            tokens = torch.where(mine[:, None], its_tokens, tokens)
-            counts = torch.where(mine, its_counts, counts)
+            other_tokens, other_counts = self._verify(kind, logits, rows, proposal)
+            is_kind = upload([one == kind for one in kinds], logits.device)
+            tokens = torch.where(is_kind[:, None], other_tokens, tokens)
+            counts = torch.where(is_kind, other_counts, counts)
         return tokens, counts
 
-    def _by(self, kind: Verification, logits: Tensor, rows: Rows, proposal: Proposal | None) -> _Result:
+    def _verify(self, kind: Verification, logits: Tensor, rows: Rows, proposal: Proposal | None) -> _Result:
         if kind.policy == "rejection":
             return rejection(logits, rows, self._sampler, proposal)
         also = None

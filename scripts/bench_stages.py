@@ -60,7 +60,7 @@ def _told() -> argparse.Namespace:
 
 
 def _admitted(chain: Chain, rows: int, width: int) -> tuple[Pipeline, Rows]:
-    pipeline, history = Pipeline(Env(width=width)), History(slots=rows)
+    pipeline, history = Pipeline(Env(vocab_size=width)), History(slots=rows)
     for slot in range(rows):
         history.admit(slot, PROMPT, seed=slot)
         pipeline.admit(slot, chain, Admission(PROMPT))

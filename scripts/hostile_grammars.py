@@ -29,7 +29,7 @@ from processors.testing.grammars import HOSTILE
 def main():
     options = _options()
     env = _env(options.tokenizer)
-    print(f"Vocabulary: {env.width:,} ids. Time limit: {options.timeout:g} s.\n")
+    print(f"Vocabulary: {env.vocab_size:,} ids. Time limit: {options.timeout:g} s.\n")
     print(
         "| kind | grammar | back end | outcome | s | process MB | worker MB |\n|---|---|---|---|---|---|---|"
     )
@@ -60,7 +60,7 @@ def _row(compiler, constraint):
 def _first_steps(compiler, constraint):
     """Ten tokens, each the highest of the legal ids."""
     matcher = compiler.compile(constraint).matcher()
-    mask = torch.zeros(1, -(-compiler.env.width // 32), dtype=torch.int32)
+    mask = torch.zeros(1, -(-compiler.env.vocab_size // 32), dtype=torch.int32)
     for step in range(10):
         compiler.backend(constraint.backend).fill([Ask(matcher, (), 0)], mask)
         ids = ((mask[0][:, None] >> torch.arange(32)) & 1).view(-1).nonzero().view(-1).tolist()

@@ -63,7 +63,7 @@ class Measure:
         self.tokenizer = loaded.tokenizer
         self.engine = Engine(self.runner, self.tokenizer, max_batch=16)
         self.backends = {name: load_backend(name, self.engine.pipeline.env) for name in NAMES}
-        self.speller, self.size = CanonicalTokenizer(self.tokenizer), words(width)
+        self.canonical, self.size = CanonicalTokenizer(self.tokenizer), words(width)
         self.cases: list[Case] = []
         for line in CORPUS.read_text(encoding="utf-8").splitlines():
             schema = json.loads(line)["schema"]
@@ -79,7 +79,7 @@ class Measure:
             grammar = backend.compile(constraint)
         except GrammarError:
             return None
-        closer = Closer(self.speller, lambda matcher: mask_of(backend, matcher, self.size)[0])
+        closer = Closer(self.canonical, lambda matcher: mask_of(backend, matcher, self.size)[0])
         path = closer.find(closer.spot(grammar.matcher(), b"", JsonContext()), 4096, Work(20_000))
         return 4097 if path is None else len(path)
 

@@ -183,7 +183,7 @@ class BeamLoop:
             raise error
         if beam.cut:
             is_open = beam.request.finish_open and beam.document == "open"
-            beam.end_cut(self._pipeline.closing(parent.slot, taken.ids) if is_open else ())
+            beam.end_cut(self._pipeline.completion(parent.slot, taken.ids) if is_open else ())
         return Child(parent.slot, beam, taken)
 
     def _release(self, search: Search) -> None:

@@ -288,7 +288,7 @@ class Engine:
     def _closing(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Tokens that complete the open document after `tokens`, if the request has `finish_open`."""
         is_open = sequence.request.finish_open and sequence.document == "open"
-        return self.pipeline.closing(sequence.slot, tokens) if is_open else ()
+        return self.pipeline.completion(sequence.slot, tokens) if is_open else ()
 
     def _commit(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Commit the tokens of continuing sequences, and truncate KV lanes behind rejected drafts."""

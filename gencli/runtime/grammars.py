@@ -156,7 +156,7 @@ class Compiling:
     def finish(self, loaded: Loaded) -> tuple[GrammarCompiler, Compiled | None]:
         """Return the compiler for the loaded model and the run's grammar. Raises ConfigError."""
         early, env = self._compiler, grammar_env(loaded)
-        if early is None or (early.env.width, early.env.eos_ids) != (env.width, env.eos_ids):
+        if early is None or (early.env.vocab_size, early.env.eos_ids) != (env.vocab_size, env.eos_ids):
             self._compiler, self._found = make_compiler(env, self._timeout), None
         assert self._compiler is not None
         if self._structure is None:

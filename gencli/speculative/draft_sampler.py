@@ -44,7 +44,7 @@ class DraftSampler:
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, history: History) -> None:
         self._pipeline, self._sampler, self._history = pipeline, sampler, history
-        self.width, self.eos_ids = pipeline.env.width, pipeline.env.eos_ids
+        self.width, self.eos_ids = pipeline.env.vocab_size, pipeline.env.eos_ids
         self.device, self.notices = pipeline.env.device, pipeline.notices
 
     def __call__(

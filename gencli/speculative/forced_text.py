@@ -66,9 +66,9 @@ class ForcedTextDrafter(Drafter):
     def _run(self, ask: DraftAsk, threshold: float) -> tuple[int, ...]:
         request = self._requests[ask.slot]
         if request.drafts_decide:
-            pairs = self._pipeline.likely(ask.slot)
+            pairs = self._pipeline.predicted(ask.slot)
         else:
-            likely = self._pipeline.likely(ask.slot, self._chooser.noise(ask.slot))
+            likely = self._pipeline.predicted(ask.slot, self._chooser.noise(ask.slot))
             min_p = 1.0 if self._other.is_autoregressive_for(request) else threshold
             pairs = tuple(takewhile(lambda pair: pair[1] == 1 or pair[1] >= min_p, likely))
         pairs = pairs[: ask.most]

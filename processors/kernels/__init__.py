@@ -1,1 +1,1 @@
-"""Operations with more than one implementation: one file for each, and a function that chooses."""
+"""Operations with several implementations (PyTorch, NumPy, Triton) and functions that choose one."""

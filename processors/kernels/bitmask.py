@@ -1,4 +1,4 @@
-"""Reading bit masks into logits: on the CPU and wherever Triton is not, in PyTorch; on CUDA in one pass."""
+"""Apply bit masks to logits: by Triton on CUDA if installed, else by PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["apply_bitmask", "apply_bitmask_torch", "blocked_bits", "has_triton"]
 
 
 def apply_bitmask(logits: Tensor, masks: Tensor) -> Tensor:
-    """Mask in logits [R, V] every id whose bit in masks [R, ceil(V / 32)] int32 is 0, in place."""
+    """Set logits [R, V] to -inf in place where the bit in masks [R, ceil(V / 32)] int32 is 0."""
     if logits.is_cuda and has_triton():
         from processors.kernels.bitmask_triton import apply_bitmask_triton
 
@@ -21,7 +21,7 @@ def apply_bitmask(logits: Tensor, masks: Tensor) -> Tensor:
 
 
 def apply_bitmask_torch(logits: Tensor, masks: Tensor) -> Tensor:
-    """Eight bits at a time are looked up as eight bools, so [R, V] bools are made once."""
+    """As apply_bitmask. A table turns eight bits at a time into eight bools."""
     octets = masks.view(torch.uint8).flatten().to(torch.int32)
     blocked = blocked_bits(logits.device).index_select(0, octets).view(torch.bool)
     blocked = blocked.view(len(masks), 32 * masks.shape[1])
@@ -30,7 +30,7 @@ def apply_bitmask_torch(logits: Tensor, masks: Tensor) -> Tensor:
 
 @functools.cache
 def blocked_bits(device: torch.device) -> Tensor:
-    """For each octet the eight bools that its zeros are, packed into an int64 [256]."""
+    """Return a table [256] int64: for each octet eight packed bools, True where its bit is 0."""
     bits = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
     return (bits == 0).view(torch.int64).flatten().to(device)
 

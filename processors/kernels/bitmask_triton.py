@@ -1,4 +1,4 @@
-"""Reading bit masks into logits with Triton: each masked logit is written once, no other is touched."""
+"""Apply bit masks to logits with Triton: writes the masked logits only."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import Tensor
 
 __all__ = ["BLOCK", "OPTIONS", "apply_bitmask_triton"]
 
-BLOCK = 4096  # logits of one program
-OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}  # named, as Triton's own choice differs by release
+BLOCK = 4096  # logits per program
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}  # fixed, as the defaults of Triton differ by release
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -23,7 +23,7 @@ def _kernel(logits, masks, width, logits_stride, masks_stride, BLOCK: tl.constex
 
 
 def apply_bitmask_triton(logits: Tensor, masks: Tensor) -> Tensor:
-    """As apply_bitmask_torch; both with contiguous rows, on one device."""
+    """As apply_bitmask_torch. Both inputs need contiguous rows and the same device."""
     rows, width = logits.shape
     grid = (rows, triton.cdiv(width, BLOCK))
     _kernel[grid](logits, masks, width, logits.stride(0), masks.stride(0), BLOCK=BLOCK, **OPTIONS)

@@ -1,7 +1,7 @@
-"""Work on few of many logits: a maximum over blocks of ids says where it is worth looking.
+"""Operations on the few relevant logits of a row: block maxima tell which blocks of ids to look at.
 
-On a CPU the maximum of each block takes a fifth of the time of a comparison with a bool for each id, and a
-tenth of listing places, of a running count or of finding the best.
+On a CPU block maxima take a fifth of the time of a comparison of all logits, and a tenth of the time of
+nonzero, cumsum or topk over all of them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from processors.kernels.parts import row_parts
 
 __all__ = ["best_values", "drop_below", "few_finite"]
 
-_BLOCK = 32  # ids that are skipped together; with fewer, finding their maximum takes longer than it saves
-_DENSE = 4  # from one block of so many on it is quicker to look at every id
-_SMALL = 1 << 16  # logits of which that is always so
-_WIDE = 512  # ids a row for each of the best, from which on these are sought in blocks
+_BLOCK = 32  # ids per block; with smaller blocks the maxima take longer than they save
+_DENSE = 4  # if more than one block in so many is relevant, all ids are looked at
+_SMALL = 1 << 16  # logits in all up to which every id is looked at
+_WIDE = 512  # ids per row and wanted value from which the best are sought in blocks
 
 
 def few_finite(logits: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Which rows of logits [R, V] have at most `most` above -inf [R], and row and id [N] of each of those.
+    """Return which rows of logits [R, V] have at most `most` finite ones [R], and row and id [N] of these.
 
-    Most rows that have more show it in their first ids. NaN hides what is near.
+    The first 2 * most ids are checked first, as most other rows exceed `most` there. A NaN hides the other
+    finite logits of its block.
     """
     few = _num_finite(logits[:, : 2 * most]) <= most
     at = few.nonzero().squeeze(1)
@@ -47,12 +48,12 @@ def few_finite(logits: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def best_values(logits: Tensor, count: int) -> Tensor:
-    """The largest values of each row of logits [R, V] in descending order [R, count]; NaN is the largest."""
+    """Return the largest values of each row of logits [R, V], descending [R, count]; NaN is the largest."""
     if logits.device.type != "cpu":
         return _sorted_end_torch(logits, count)
     if _is_small(logits) or count * _WIDE > logits.shape[1]:
         return torch.cat([_sorted_end(logits[part], count) for part in row_parts(logits)])
-    # No other block has a value that belongs to them: each of these has one as large.
+    # Each of the `count` chosen blocks has a value at least as large as any in the other blocks.
     blocks, tail = _blocks(logits)
     block = blocks.amax(dim=-1).topk(count, dim=1, sorted=False).indices
     found = blocks.gather(1, block[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
@@ -60,10 +61,10 @@ def best_values(logits: Tensor, count: int) -> Tensor:
 
 
 def _sorted_end(logits: Tensor, count: int) -> Tensor:
-    """best_values by NumPy, which sorts 152k numbers in a thirtieth of the time that PyTorch takes."""
+    """best_values by NumPy, which sorts 152k numbers in a thirtieth of PyTorch's time."""
     try:
         values, first = logits.numpy().copy(), logits.shape[1] - count
-    except RuntimeError:  # PyTorch without NumPy
+    except RuntimeError:  # PyTorch built without NumPy
         return _sorted_end_torch(logits, count)
     if first:
         values.partition(first, axis=1)
@@ -79,9 +80,9 @@ def _sorted_end_torch(logits: Tensor, count: int) -> Tensor:
 
 
 def drop_below(logits: Tensor, threshold: Tensor, room: Tensor | None = None) -> Tensor:
-    """Mask in place what is below the threshold [R, 1], and what equals it but for the first `room` [R, 1].
+    """Mask in place logits below the threshold [R, 1], and all that equal it but the first `room` [R, 1].
 
-    NaN stays, so that it is found and named.
+    Without `room` all that equal it are kept. NaN is kept, so that it is detected later.
     """
     if logits.is_cuda or _is_small(logits):
         return logits.masked_fill_(_is_out(logits, threshold, room), -math.inf)
@@ -97,7 +98,7 @@ def drop_below(logits: Tensor, threshold: Tensor, room: Tensor | None = None) ->
         tied = kept == threshold[row]
         counts = tied.sum(dim=1)
         in_row = counts.new_zeros(len(logits)).index_add_(0, row, counts)
-        # In front of a block of a row: all in front of it without those of the rows before.
+        # Ties before a block within its row: the running sum less that of the rows before.
         before = counts.cumsum(0) - counts - (in_row.cumsum(0) - in_row)[row]
         out |= _is_surplus(tied, room[row] - before[:, None])
         out_of_tail |= _is_surplus(tail == threshold, room - in_row[:, None])
@@ -108,7 +109,7 @@ def drop_below(logits: Tensor, threshold: Tensor, room: Tensor | None = None) ->
 
 
 def _finite_places(logits: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Row and id of what is finite, in no order; None if it lies in too many blocks."""
+    """Return row and id of finite logits, unordered; None if they lie in too many blocks."""
     if _is_small(logits):
         return _places(logits > -math.inf)
     blocks, tail = _blocks(logits)
@@ -126,7 +127,7 @@ def _num_finite(logits: Tensor) -> Tensor:
 
 
 def _count(compare: Callable[..., Tensor], logits: Tensor, value: Tensor) -> Tensor:
-    """How many of each row compare so with [R, 1], [R] float32: summing a bool takes four times as long."""
+    """Count per row the logits that compare true with value [R, 1]. A bool sum takes four times as long."""
     pairs = ((logits[part], value[part]) for part in row_parts(logits))
     return torch.cat([compare(some, one, out=torch.empty_like(some)).sum(1) for some, one in pairs])
 
@@ -149,7 +150,7 @@ def _is_small(logits: Tensor) -> bool:
 
 
 def _blocks(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Views of the whole blocks [R, V // BLOCK, BLOCK], and of the ids behind them."""
+    """Return views of the whole blocks [R, V // BLOCK, BLOCK] and of the remaining ids."""
     whole = logits.shape[1] // _BLOCK * _BLOCK
     return logits[:, :whole].view(len(logits), -1, _BLOCK), logits[:, whole:]
 

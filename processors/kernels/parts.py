@@ -1,4 +1,4 @@
-"""How many rows of logits a CPU works on together."""
+"""Split rows of logits into parts that fit a CPU's cache."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from torch import Tensor
 
 __all__ = ["CACHED", "row_parts"]
 
-CACHED = 1 << 19  # logits that a CPU's cache takes with what is made of them
+CACHED = 1 << 19  # logits that fit a CPU's cache together with the results
 
 
 def row_parts(logits: Tensor, count: int | None = None) -> list[slice]:
-    """The rows of logits [R, V], or so many of that width, in parts that the cache takes; all on a GPU.
+    """Return slices of the rows of logits [R, V], or of `count` rows, that fit the cache; one slice on a GPU.
 
-    A part has a row for each thread at least.
+    A part has at least one row per thread.
     """
     count, width = len(logits) if count is None else count, logits.shape[1]
     if logits.is_cuda or count * width <= CACHED:

@@ -1,4 +1,4 @@
-"""The softmax of many rows of logits, for those who need little of it."""
+"""Softmax of many rows in parts, where only a reduction or single values are needed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["softmax_parts", "token_probability", "token_probability_torch"]
 
 
 def softmax_parts(logits: Tensor, at: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
-    """The softmax of logits [R, V], or of its rows `at` [N], some at a time: their places, and it.
+    """Yield (slice of rows, softmax) for parts of logits [R, V], or of its rows `at` [N].
 
-    On a CPU each part is overwritten by the next: new memory takes it longer than the softmax. A negative row
-    is any row.
+    On a CPU each part overwrites the one before, as allocating memory takes longer than the softmax. For a
+    negative index in `at` the result is that of an arbitrary row.
     """
     parts = row_parts(logits, None if at is None else len(at))
     if len(parts) == 1:
@@ -30,16 +30,16 @@ def softmax_parts(logits: Tensor, at: Tensor | None = None) -> Iterator[tuple[sl
             torch.softmax(logits[part], dim=-1, out=out)
         elif torch.get_num_threads() > 1:
             torch.softmax(logits[at[part]], dim=-1, out=out)
-        else:  # without a copy, of which a softmax has no need for a single row
+        else:  # row by row, without the copy of logits[at[part]]
             for place, row in enumerate(at[part].tolist()):
                 torch.softmax(logits[row, None], dim=-1, out=out[place, None])
         yield part, out
 
 
 def token_probability(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> Tensor:
-    """softmax(logits)[at[n], ids[n]], and 1 where at[n] is -1: logits [R, V] float32, ids and at [N] int64.
+    """Return softmax(logits)[at[n], ids[n]] [N] float32, and 1 where at[n] is -1.
 
-    Without `at` there is an id for each row. The result is [N] float32.
+    logits [R, V] float32, ids and at [N] int64; without `at` row n is used for ids[n].
     """
     if logits.is_cuda and has_triton():
         from processors.kernels.token_probability_triton import token_probability_triton

@@ -1,4 +1,4 @@
-"""The softmax at one id a row with Triton: each logit is read once, and no row is written."""
+"""The softmax at one id per row with Triton, in one pass over the logits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 
 __all__ = ["BLOCK", "OPTIONS", "token_probability_triton"]
 
-BLOCK = 4096  # logits of one turn
-OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}  # named, as Triton's own choice differs by release
+BLOCK = 4096  # logits per iteration
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}  # fixed, as the defaults of Triton differ by release
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -21,7 +21,8 @@ def _kernel(logits, ids, at, found, width, stride, BLOCK: tl.constexpr):  # type
         tl.store(found + place, 1.0)
         return
     base = logits + row * stride
-    # The largest logit so far and the sum of exp(logit - largest), lane by lane; -1e38 stands in for -inf.
+    # Online softmax per lane: the largest logit and the sum of exp(logit - largest). -1e38 instead of -inf,
+    # to avoid -inf - -inf.
     top = tl.full((BLOCK,), -1e38, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, width, BLOCK):
@@ -36,7 +37,7 @@ def _kernel(logits, ids, at, found, width, stride, BLOCK: tl.constexpr):  # type
 
 
 def token_probability_triton(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> Tensor:
-    """As token_probability_torch; logits with contiguous rows, on one device with the ids."""
+    """As token_probability_torch. Logits need contiguous rows and the device of the ids."""
     found = torch.empty(len(ids), dtype=torch.float32, device=logits.device)
     if len(ids):
         at = torch.arange(len(ids), device=ids.device) if at is None else at

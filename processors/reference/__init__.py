@@ -1,6 +1,6 @@
-"""Plain-Python float64 twins of the stages and samplers: no tensors, one row at a time, no torch.
+"""Twins: plain-Python float64 references of the stages and samplers, one row at a time, without torch.
 
-Where fast code and its twin disagree, the twin is right. `REFERENCE` maps a stage's name to its twin,
+Where fast code and its twin disagree, the twin is right. `REFERENCE` maps the name of a stage to its twin,
 `twin(logits, params, view) -> logits`.
 """
 

@@ -1,4 +1,4 @@
-"""Guidance on one row, as short as it can be said."""
+"""Reference of classifier-free guidance and contrastive decoding, on one row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["fold"]
 def fold(
     logits: Sequence[float], companion: Sequence[float], scale: float, cutoff: float = 0.0
 ) -> list[float]:
-    """u + s (c - u) over log-probabilities; -inf where either forbids the id, or it is not plausible."""
+    """Return u + s (c - u) over log-probabilities; -inf where either is -inf or c is below the cutoff."""
     total, other_total = log_sum_exp(logits), log_sum_exp(companion)
     c, u = [x - total for x in logits], [x - other_total for x in companion]
     least = max(c) + math.log(cutoff) if cutoff else -math.inf

@@ -1,4 +1,4 @@
-"""The draws on one row, as short as they can be said."""
+"""References of the draws, on one row."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ def mix(value: int) -> int:
 
 
 def uniform(seed: int, position: int, stream: int, number: int) -> float:
-    """A number strictly inside (0, 1), a function of its arguments and nothing else."""
+    """Return a number in the open interval (0, 1), determined by the arguments."""
     key = mix(mix(seed + position * _GAMMA) + stream * _GAMMA)
     return ((mix(key + number * _GAMMA) >> 12) + 0.5) * 2.0**-52
 
 
 def gumbel(seed: int, position: int, stream: int, number: int) -> float:
-    """Standard Gumbel noise."""
+    """Return standard Gumbel noise."""
     return -math.log(-math.log(uniform(seed, position, stream, number)))
 
 
 def greedy(logits: Sequence[float]) -> int:
-    """The best token; the lowest id wins a tie."""
+    """Return the token of the largest logit; the lowest id wins a tie."""
     return max(range(len(logits)), key=lambda token: (logits[token], -token))
 
 
 def gumbel_max(logits: Sequence[float], seed: int, position: int, first: int = 0) -> int:
-    """The best token after each has got noise of its own; ids count from `first`."""
+    """Return argmax(logits + Gumbel noise); ids count from `first`."""
     noisy = [logit + gumbel(seed, position, _TOKEN, first + i) for i, logit in enumerate(logits)]
     return first + greedy(noisy)
 
 
 def gumbel_max_in_blocks(logits: Sequence[float], seed: int, position: int, block: int = 512) -> int:
-    """Pick a block by its log-sum-exp and noise, then a token inside it: the same distribution.
+    """Draw a block by its log-sum-exp, then a token inside it: the same distribution as gumbel_max.
 
-    The maximum of Gumbel-perturbed logits is Gumbel around their log-sum-exp, and independent of which
-    of them attains it (Maddison, Tarlow, Minka 2014).
+    The maximum of Gumbel-perturbed logits is Gumbel around their log-sum-exp, and independent of which of
+    them attains it (Maddison, Tarlow, Minka 2014).
     """
     blocks = [logits[start : start + block] for start in range(0, len(logits), block)]
     sums = [log_sum_exp(part) + gumbel(seed, position, _BLOCK, i) for i, part in enumerate(blocks)]
@@ -65,13 +65,13 @@ def gumbel_max_in_blocks(logits: Sequence[float], seed: int, position: int, bloc
 
 
 def log_sum_exp(logits: Sequence[float]) -> float:
-    """ln of the sum of the exponentials; -inf if all are masked."""
+    """Return the log of the sum of exponentials; -inf if all are masked."""
     top = max(logits)
     return top if top == -math.inf else top + math.log(math.fsum(math.exp(x - top) for x in logits))
 
 
 def inverse_cdf(logits: Sequence[float], seed: int, position: int) -> int:
-    """One uniform number, ids in order: the first id whose cumulated weight is above it."""
+    """Return the first id whose cumulative weight exceeds u times the sum, for one uniform number u."""
     top = max(logits)
     weights = [math.exp(logit - top) for logit in logits]
     target = uniform(seed, position, _TOKEN, 0) * math.fsum(weights)
@@ -92,10 +92,10 @@ def rejection(
     seed: int,
     position: int,
 ) -> list[int]:
-    """The tokens that stand of one request: accepted drafts and one more (Leviathan et al. 2023).
+    """Return the accepted drafts of one request and one more token (Leviathan et al. 2023).
 
-    `target` has the logits of each position, one more than there are drafts; `drawn_from` those that each
-    draft was drawn from, None where it was certain.
+    `target` has the logits of each position, one more than there are drafts. `drawn_from` has the logits that
+    each draft was sampled from; None for a certain draft.
     """
     for offset, (draft, source) in enumerate(zip(drafts, drawn_from, strict=True)):
         here = position + offset

@@ -1,4 +1,4 @@
-"""Each built-in stage on one row, as short as it can be said. These functions decide what is right."""
+"""References of the built-in stages, on one row. They define the correct result."""
 
 from __future__ import annotations
 
@@ -66,20 +66,22 @@ def suppress(logits: list[float], params: SuppressParams, view: View) -> list[fl
 
 
 def ban(logits: list[float], params: BanParams, view: View) -> list[float]:
-    """Try every token: forbid it if, after it, a text ends inside what it added."""
+    """Mask each token after which a banned text ends within the bytes that the token added."""
     before = view.text((*view.prompt, *view.output))
     gone = []
     for token in range(len(logits)):
         added = view.text([token])
         for text in map(str.encode, params.texts):
-            start = max(0, len(before) - len(text) + 1)  # one byte less than the text can be old
+            start = max(
+                0, len(before) - len(text) + 1
+            )  # at most len(text) - 1 bytes of the text come before the token
             if text in before[start:] + added:
                 gone.append(token)
     return masked(logits, gone)
 
 
 def min_tokens(logits: list[float], params: MinTokensParams, view: View) -> list[float]:
-    """Mask whatever would end the text too early."""
+    """Mask end-of-text and stop ids while the output is shorter than `count`."""
     early = len(view.output) < params.count
     return masked(logits, (*view.eos_ids, *view.stop_ids) if early else ())
 
@@ -90,7 +92,7 @@ def ignore_eos(logits: list[float], params: IgnoreEosParams, view: View) -> list
 
 
 def grammar(logits: list[float], params: GrammarParams, view: View) -> list[float]:
-    """Allow what keeps the output the beginning of one of the choices (a JSON list of texts)."""
+    """Allow tokens that keep the output a prefix of a choice (kind `choice`, a JSON list of texts)."""
     assert params.kind == "choice"
     choices = [text.encode() for text in json.loads(params.text)]
     ends, output = {*view.eos_ids, *view.stop_ids}, list(view.output)
@@ -104,7 +106,7 @@ def grammar(logits: list[float], params: GrammarParams, view: View) -> list[floa
     for token in output:
         text += spelled[token]
         if not spelled[token] or token in ends or not any(choice.startswith(text) for choice in choices):
-            return logits  # not what the grammar allows: whatever comes now is not used
+            return logits  # the output is illegal already, so this token is never used
     allowed = {
         token
         for token, data in enumerate(spelled)
@@ -118,7 +120,7 @@ def grammar(logits: list[float], params: GrammarParams, view: View) -> list[floa
 
 
 def canonical(text: bytes, forced: bytes, view: View) -> set[int]:
-    """The token that the tokenizer writes first behind the text, whatever may follow what is forced."""
+    """Return the first token that the tokenizer produces for `forced`, if later text cannot change it."""
     assert view.vocabulary is not None
     for before in (text[-ANCHOR:].decode(errors="ignore"), ""):
         firsts = set()
@@ -145,7 +147,7 @@ def _common(texts: list[bytes]) -> bytes:
 
 
 def bias(logits: list[float], params: BiasParams, view: View) -> list[float]:
-    """Add to single logits; -inf bans, and masked stays masked."""
+    """x[i] = x[i] + bias[i]; -inf bans, and masked stays masked."""
     new = list(logits)
     for key, value in params.bias:
         token = view.token_id(key)
@@ -154,7 +156,7 @@ def bias(logits: list[float], params: BiasParams, view: View) -> list[float]:
 
 
 def occurrences(params: PenaltyParams, view: View) -> Counter[int]:
-    """How often each token occurs in the window of the scope; exempt ones do not count."""
+    """Count the tokens in the window of the scope, without exempt ones."""
     scope = {"prompt": view.prompt, "output": view.output, "both": view.prompt + view.output}[params.scope]
     exempt: set[int] = set()
     for key in params.exempt:
@@ -169,7 +171,7 @@ def occurrences(params: PenaltyParams, view: View) -> Counter[int]:
 
 
 def repetition(logits: list[float], params: RepetitionParams, view: View) -> list[float]:
-    """Once per token seen: divide a positive logit, multiply any other (Keskar et al. 2019)."""
+    """x = x / penalty if x > 0 else x * penalty for each token seen (Keskar et al. 2019)."""
     new = list(logits)
     for token in occurrences(params, view):
         old = logits[token]
@@ -178,7 +180,7 @@ def repetition(logits: list[float], params: RepetitionParams, view: View) -> lis
 
 
 def frequency(logits: list[float], params: FrequencyParams, view: View) -> list[float]:
-    """Subtract for each occurrence."""
+    """x = x - penalty * count."""
     new = list(logits)
     for token, count in occurrences(params, view).items():
         new[token] = finite(logits[token], logits[token] - params.penalty * count)
@@ -186,7 +188,7 @@ def frequency(logits: list[float], params: FrequencyParams, view: View) -> list[
 
 
 def presence(logits: list[float], params: PresenceParams, view: View) -> list[float]:
-    """Subtract once."""
+    """x = x - penalty for each token seen."""
     new = list(logits)
     for token in occurrences(params, view):
         new[token] = finite(logits[token], logits[token] - params.penalty)
@@ -194,14 +196,14 @@ def presence(logits: list[float], params: PresenceParams, view: View) -> list[fl
 
 
 def temperature(logits: list[float], params: TemperatureParams, view: View) -> list[float]:
-    """(logit - max) / T, with T a normal float32."""
+    """x = (x - max(x)) / T, with T clamped to normal float32."""
     top = max(max(logits), LOWEST)
     scale = min(max(params.temperature, _TINY), HIGHEST)
     return [finite(logit, (logit - top) / scale) for logit in logits]
 
 
 def top_k(logits: list[float], params: TopKParams, view: View) -> list[float]:
-    """Keep the k best."""
+    """Keep the k best tokens."""
     order = ranking(logits)
     count = min(max(params.k, params.keep), len(order))
     if params.ties == "keep":
@@ -211,7 +213,7 @@ def top_k(logits: list[float], params: TopKParams, view: View) -> list[float]:
 
 
 def top_p(logits: list[float], params: TopPParams, view: View) -> list[float]:
-    """Keep the best while the mass before is below p; exclusive: while the mass with it is at most p."""
+    """Keep the best tokens while the mass before is below p; exclusive: while it, included, is at most p."""
     order, weights = ranking(logits), exp_all(logits)
     bound = params.p * math.fsum(weights)
     count, mass = 0, 0.0
@@ -223,7 +225,7 @@ def top_p(logits: list[float], params: TopPParams, view: View) -> list[float]:
 
 
 def min_p(logits: list[float], params: MinPParams, view: View) -> list[float]:
-    """Keep what is at least p times as likely as the best, in the log domain."""
+    """Keep tokens at least p times as likely as the best one, in the log domain."""
     threshold = max(logits) + math.log(params.p)
     order = ranking(logits)
     count = sum(logit >= threshold for logit in logits)

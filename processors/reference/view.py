@@ -1,4 +1,4 @@
-"""What a twin may look at, and the few helpers that several share."""
+"""`View`, the input of a twin beside the logits, and helpers that twins share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOWEST = -HIGHEST
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One row: the request's prompt, its output with the drafts that the row sees, and the model's facts."""
+    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary."""
 
     prompt: tuple[int, ...] = ()
     output: tuple[int, ...] = ()
@@ -27,7 +27,7 @@ class View:
     vocabulary: Vocabulary | None = None
 
     def token_id(self, key: int | str) -> int:
-        """The id that a key names; a text has to be one token."""
+        """Return the id of a key: an id, or a text of one token."""
         if isinstance(key, int):
             return key
         assert self.vocabulary is not None
@@ -35,29 +35,29 @@ class View:
         return token
 
     def text(self, tokens: Iterable[int]) -> bytes:
-        """What the tokens spell."""
+        """Return the bytes of the tokens."""
         assert self.vocabulary is not None
         known = self.vocabulary.token_bytes
         return b"".join(known[token] for token in tokens if token < len(known))
 
 
 def masked(logits: list[float], ids: Iterable[int]) -> list[float]:
-    """The logits with these ids forbidden."""
+    """Return the logits with these ids masked."""
     gone = set(ids)
     return [-math.inf if token in gone else logit for token, logit in enumerate(logits)]
 
 
 def ranking(logits: list[float]) -> list[int]:
-    """Ids from the best to the worst; the lowest id wins a tie."""
+    """Return the ids by descending logit; the lowest id wins a tie."""
     return sorted(range(len(logits)), key=lambda token: (-logits[token], token))
 
 
 def exp_all(logits: list[float]) -> list[float]:
-    """Weights proportional to the softmax; the largest is 1."""
+    """Return exp(x - max(x)), proportional to the softmax."""
     top = max(max(logits), LOWEST)
     return [math.exp(logit - top) for logit in logits]
 
 
 def finite(old: float, new: float) -> float:
-    """A legal token stays legal: its logit stops at the float32 limits. Masked stays masked."""
+    """Return `new` clamped to finite float32; an infinite `old` logit is kept."""
     return old if math.isinf(old) else min(max(new, LOWEST), HIGHEST)

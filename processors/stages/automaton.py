@@ -1,4 +1,4 @@
-"""Finding several byte strings at once."""
+"""Aho-Corasick automaton over bytes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["Automaton"]
 
 
 class Automaton:
-    """The matcher of Aho and Corasick (1975) as a complete table; state 0 is the start.
+    """Finds several byte strings at once (Aho and Corasick 1975), as a complete table; state 0 is the start.
 
-    `table[state][byte]` is the next state; `accepting[state]` says that some text ends here; `fallback` is
-    the state of the longest proper suffix; `states` lists all, shallow before deep; `paths` has the states
-    that each text runs through, the start left out.
+    `table[state][byte]`: next state. `accepting[state]`: some text ends here. `fallback[state]`: state of the
+    longest proper suffix. `states`: all states, breadth first. `paths`: the states of each text, without the
+    start.
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
@@ -47,7 +47,7 @@ class Automaton:
         return path
 
     def _complete(self) -> list[int]:
-        """Fill the table level by level: a state without a child for a byte does as its fallback."""
+        """Fill the table breadth first: without a child for a byte, a state goes where its fallback goes."""
         order: list[int] = []
         queue = deque([0])
         while queue:

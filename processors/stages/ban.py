@@ -1,4 +1,4 @@
-"""Keep texts out of the output, however they are cut into tokens."""
+"""The stage `ban`: keep texts out of the output in any tokenization."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _Span = tuple[int, int]
 
 
 class Ban(Processor[BanParams]):
-    """Mask every token that would complete one of the texts, given what stands before it.
+    """Mask every token that would complete one of the texts.
 
-    Works on bytes, so a text is found at the start, inside a word, across tokens and through parts of a
-    character; a text begun in the prompt may not be completed either. Special tokens have no text and
-    do not interrupt one. TokenError at admission: no tokenizer.
+    Matches bytes, so a text is found inside words, across tokens and across partial characters, also if it
+    begins in the prompt. Special tokens have no bytes and do not interrupt a text. TokenError at admission:
+    no tokenizer.
     """
 
     name = "ban"
@@ -39,21 +39,21 @@ class Ban(Processor[BanParams]):
         self._build = functools.lru_cache(maxsize=16)(self._built)
 
     def admit(self, slot: int, params: BanParams, request: Admission) -> None:
-        """Build the tables of the texts, or take those of an earlier request with the same ones."""
+        """Build the tables of the texts, or reuse those of an earlier request."""
         super().admit(slot, params, request)
         self._of[slot] = self._build(params.texts)
 
     def release(self, slot: int) -> None:
-        """Let go of the tables."""
+        """Drop the reference to the tables."""
         self._of.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Share the tables, which never change."""
+        """Share the immutable tables."""
         super().fork(source, target)
         self._of[target] = self._of[source]
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]. One pass for each distinct list of texts."""
+        """Return logits [A, V]. One pass for each distinct list of texts."""
         places: dict[Banned, list[int]] = {}
         for place, slot in enumerate(rows.host_slots):
             places.setdefault(self._of[slot], []).append(place)
@@ -67,7 +67,7 @@ class Ban(Processor[BanParams]):
     def _spelling(self) -> Spelling:
         if self.env.vocabulary is None:
             raise TokenError("ban works on texts, but there is no tokenizer. Use suppress with token ids.")
-        return Spelling(self.env.vocabulary.token_bytes, self.env.width, self.env.device)
+        return Spelling(self.env.vocabulary.token_bytes, self.env.vocab_size, self.env.device)
 
     def _built(self, texts: tuple[str, ...]) -> Banned:
         return Banned(tuple(text.encode(errors="surrogatepass") for text in texts), self._spelling)
@@ -76,19 +76,19 @@ class Ban(Processor[BanParams]):
 class Banned:
     """The tables of one list of texts.
 
-    A token is forbidden in a state if its bytes, read from there, pass an accepting state. Either it holds
-    a whole text, which does not depend on the state; or it starts with what a text still lacks, and tokens
-    that start alike are neighbours in sorted order. So a state needs a few spans and not a row of V.
+    A token is forbidden in a state if its bytes lead from there through an accepting state. Either it
+    contains a whole text, in any state, or it starts with the rest of a text in progress. Tokens with a
+    common prefix are neighbours in sorted order, so a state needs a few spans rather than a row of V flags.
     """
 
     def __init__(self, texts: tuple[bytes, ...], spelling: Spelling) -> None:
         device = spelling.order.device
         automaton = Automaton(texts)
-        self.reach = max(map(len, texts)) - 1  # earlier bytes cannot be part of a text that is still open
+        self.reach = max(map(len, texts)) - 1  # bytes before it cannot belong to a text in progress
         self._order = spelling.order
         always = [token for token in range(spelling.width) if automaton.hits(spelling.token_bytes[token])]
         self._always = upload(always, device, torch.int64)
-        rows = [[*row, 0] for row in automaton.table]  # NO_BYTE leads to the start
+        rows = [[*row, 0] for row in automaton.table]  # NO_BYTE leads to the start state
         self._table = upload(rows, device, torch.int32).flatten()
         spans = _spans(automaton, texts, spelling)
         flat = [span for state in spans for span in state] or [(0, 0)]
@@ -100,21 +100,21 @@ class Banned:
         self._most_ids = max(sum(high - low for low, high in state) for state in spans)
 
     def mask(self, logits: Tensor, at: Tensor, tail: Tensor) -> None:
-        """Mask what is forbidden in the rows `at` [A, 1] of the logits, given the bytes before them."""
+        """Mask the forbidden ids in the rows `at` [A, 1] of the logits, given the bytes before them."""
         logits[at, self._always] = -math.inf
         if self._most_ids:
             ids, any_forbidden = self._completing(self._state(tail))
             logits[at, ids] = logits[at, ids].masked_fill_(any_forbidden, -math.inf)
 
     def _state(self, tail: Tensor) -> Tensor:
-        """State [A] after the bytes [A, reach], which come latest first."""
+        """Return the state [A] after the bytes [A, reach], given latest first."""
         state = tail.new_zeros(len(tail))
         for byte in tail.T.flip(0):
             state = self._table[state * (NO_BYTE + 1) + byte].long()
         return state
 
     def _completing(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Ids [A, N] that complete a text, the last one repeated; whether the row has any [A, 1]."""
+        """Return ids [A, N] that complete a text, padded with the last, and whether there are any [A, 1]."""
         columns = torch.arange(self._most_spans, device=state.device)
         at = (self._first[state][:, None] + columns).clamp_(max=len(self._starts) - 1)
         sizes = torch.where(columns < self._counts[state][:, None], self._sizes[at], 0)
@@ -127,9 +127,9 @@ class Banned:
 
 
 def _spans(automaton: Automaton, texts: tuple[bytes, ...], spelling: Spelling) -> list[list[_Span]]:
-    """Per state, the spans of tokens that start with the rest of a text in progress there.
+    """Return per state the spans of tokens that start with the rest of a text in progress there.
 
-    What is in progress in a state is also what is in progress in its fallback.
+    The texts in progress in a state include those in progress in its fallback.
     """
     own: dict[int, set[_Span]] = {}
     for text, path in zip(texts, automaton.paths, strict=True):
@@ -145,7 +145,7 @@ def _spans(automaton: Automaton, texts: tuple[bytes, ...], spelling: Spelling) -
 
 
 def _merged(spans: set[_Span]) -> list[_Span]:
-    """The spans without those inside others; spans of prefixes are nested or apart."""
+    """Return the spans without those inside others; two spans of prefixes are nested or disjoint."""
     kept: list[_Span] = []
     for span in sorted(spans, key=lambda span: (span[0], -span[1])):
         if not kept or span[0] >= kept[-1][1]:

@@ -1,4 +1,4 @@
-"""Add to the logits of single tokens."""
+"""The stage `bias`: add to the logits of single tokens."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from processors.catalog import BiasParams, Phase
 from processors.errors import TokenError
 from processors.rows import Rows
 from processors.stages.lists import Lists
-from processors.stages.numbers import edit
-from processors.stages.tokens import token_id
+from processors.stages.tokens import edit, token_id
 
 __all__ = ["Bias"]
 
 
 class Bias(Processor[BiasParams]):
-    """Add a number to the logits of some tokens; -inf bans a token, and what is masked stays masked.
+    """x[i] = x[i] + bias[i] for some tokens; -inf bans a token, and a masked token stays masked.
 
-    A key is an id, or a text that is exactly one token. TokenError at admission: a longer text (the message
-    shows its pieces), an id that the vocabulary lacks, and a token that is named twice.
+    A key is an id, or a text that is exactly one token. TokenError at admission: a text of several tokens
+    (the message shows them), an id outside the vocabulary, a token that is named twice.
     """
 
     name = "bias"
@@ -35,7 +34,7 @@ class Bias(Processor[BiasParams]):
         self._values = Lists(torch.float64, env.device)
 
     def admit(self, slot: int, params: BiasParams, request: Admission) -> None:
-        """Resolve the keys to ids."""
+        """Resolve the keys to ids and store them."""
         super().admit(slot, params, request)
         values: dict[int, float] = {}
         for key, value in params.bias:
@@ -53,7 +52,7 @@ class Bias(Processor[BiasParams]):
         self._values.copy(source, target)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]."""
+        """Return logits [A, V]."""
         ids, _ = self._ids.gather(rows)
         bias, _ = self._values.gather(rows)  # both are padded with their last entry, so they agree
         old = logits.gather(1, ids).double()

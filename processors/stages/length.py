@@ -1,4 +1,4 @@
-"""Stages about where a text may end."""
+"""The stages `min_tokens` and `ignore_eos`: mask ids that end a text."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["IgnoreEos", "MinTokens"]
 
 
 class MinTokens(IdStage[MinTokensParams]):
-    """Mask the end-of-text and stop ids of a request until it has `count` output tokens.
+    """x[i] = -inf for every end-of-text and stop id while the output has fewer than `count` tokens.
 
-    A draft that a row sees counts as output. An id that the vocabulary lacks is a TokenError at admission.
+    Drafts that a row sees count as output. TokenError at admission: an id outside the vocabulary.
     """
 
     name = "min_tokens"
@@ -26,20 +26,20 @@ class MinTokens(IdStage[MinTokensParams]):
     Params = MinTokensParams
 
     def listed(self, params: MinTokensParams, request: Admission) -> Iterable[int]:
-        """The ids that could end this request."""
+        """Return the end-of-text and stop ids of the request."""
         return checked((*self.env.eos_ids, *request.stop_ids), self.env, "min_tokens")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]."""
+        """Return logits [A, V]."""
         ids, filled = self.ids.gather(rows)
         early = rows.positions < self.columns.gather("count", rows)
         return mask(logits, ids, filled & early[:, None])
 
 
 class IgnoreEos(IdStage[IgnoreEosParams]):
-    """Mask the end-of-text ids, so that no end marker appears; stop ids stay.
+    """x[i] = -inf for every end-of-text id; stop ids are not masked.
 
-    An end-of-text id that the vocabulary lacks is a TokenError at admission.
+    TokenError at admission: an end-of-text id outside the vocabulary.
     """
 
     name = "ignore_eos"
@@ -47,9 +47,9 @@ class IgnoreEos(IdStage[IgnoreEosParams]):
     Params = IgnoreEosParams
 
     def listed(self, params: IgnoreEosParams, request: Admission) -> Iterable[int]:
-        """The end-of-text ids, where the stage is on."""
+        """Return the end-of-text ids if the stage is on."""
         return checked(self.env.eos_ids, self.env, "ignore_eos") if params.enabled else ()
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]."""
+        """Return logits [A, V]."""
         return mask(logits, *self.ids.gather(rows))

@@ -1,4 +1,4 @@
-"""Lists of different lengths, one a slot, as one tensor; and the stages that hold a list of ids."""
+"""`Lists`: a list of numbers per slot as one tensor; `IdStage`: a stage with a list of ids per slot."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ P = TypeVar("P", bound=Params)
 
 
 class Lists:
-    """One list of numbers a slot, as a tensor [S, N] whose unused places repeat the list's last number.
+    """A list of numbers per slot, as a tensor [S, N] padded with the last number of each list.
 
-    So a scatter through padded ids writes the same value twice, and a sorted list stays sorted. An empty
-    list is all zeros; `gather` says which rows have one.
+    A scatter through padded ids thus writes the same value twice, and a sorted list stays sorted. An empty
+    list is all zeros; `gather` returns which rows have a list.
     """
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
@@ -32,7 +32,7 @@ class Lists:
         self._sizes: dict[int, int] = {}
 
     def write(self, slot: int, numbers: Sequence[float]) -> None:
-        """Set the slot's list; what was there is gone."""
+        """Replace the slot's list."""
         self._reserve(slot, len(numbers))
         padded = torch.zeros(self._values.shape[1], dtype=self._values.dtype)
         if numbers:
@@ -43,14 +43,14 @@ class Lists:
         self._sizes[slot] = len(numbers)
 
     def copy(self, source: int, target: int) -> None:
-        """Give the target slot the source's list."""
+        """Copy the list of one slot to another."""
         self._reserve(target, 1)
         self._values[target] = self._values[source]
         self._filled[target] = self._filled[source]
         self._sizes[target] = self._sizes[source]
 
     def gather(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """The rows' lists [R, N], no wider than the longest of them, and whether each has any [R, 1]."""
+        """Return the lists of the rows [R, N], N the longest one, and whether each is non-empty [R, 1]."""
         size = max((self._sizes[slot] for slot in set(rows.host_slots)), default=1)
         return self._values[rows.slots, : max(size, 1)], self._filled[rows.slots]
 
@@ -64,7 +64,7 @@ class Lists:
 
 
 class IdStage(Processor[P]):
-    """A stage that holds a sorted list of token ids per slot."""
+    """A stage with a sorted list of token ids per slot."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -72,10 +72,10 @@ class IdStage(Processor[P]):
 
     @abstractmethod
     def listed(self, params: P, request: Admission) -> Iterable[int]:
-        """The ids of a request; TokenError for one that the vocabulary lacks."""
+        """Return the ids of a request. TokenError for an id outside the vocabulary."""
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """Remember the ids."""
+        """Store the ids of the request."""
         super().admit(slot, params, request)
         self.ids.write(slot, sorted(set(self.listed(params, request))))
 
@@ -86,5 +86,5 @@ class IdStage(Processor[P]):
 
 
 def mask(logits: Tensor, ids: Tensor, where: Tensor) -> Tensor:
-    """Mask these ids [A, N] of the logits [A, V] in the rows where [A, 1] says so."""
+    """Mask these ids [A, N] of the logits [A, V] in the rows where `where` [A, 1] is True."""
     return logits.scatter_(1, ids, logits.gather(1, ids).masked_fill_(where, -math.inf))

@@ -1,4 +1,4 @@
-"""Stages that forbid ids: those beyond the tokenizer, all but some, or some."""
+"""The stages `tail`, `allowed` and `suppress`: mask ids by list or range."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Allowed", "Suppress", "Tail"]
 
 
 class Tail(Processor[TailParams]):
-    """Mask the ids from `size` on, which the model has a logit for and the tokenizer no text."""
+    """x[i] = -inf for i >= size: ids that have a logit but no text in the tokenizer."""
 
     name = "tail"
     phase = Phase.CONSTRAIN
     Params = TailParams
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]; only the columns that some row masks are touched."""
+        """Return logits [A, V]. Touches only the columns that some row masks."""
         first = min(self.columns.known("size", rows))
         end = logits[:, first:]
         ids = torch.arange(first, first + end.shape[1], device=logits.device)
@@ -34,33 +34,33 @@ class Tail(Processor[TailParams]):
 
 
 class Allowed(IdStage[AllowedParams]):
-    """Mask every id that is not listed. An id that the vocabulary lacks is a TokenError at admission."""
+    """x[i] = -inf for i not in ids. TokenError at admission: an id outside the vocabulary."""
 
     name = "allowed"
     phase = Phase.CONSTRAIN
     Params = AllowedParams
 
     def listed(self, params: AllowedParams, request: Admission) -> Iterable[int]:
-        """The ids that stay."""
+        """Return the allowed ids."""
         return checked(params.ids or (), self.env, "allowed")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]; the listed ones move to a row of -inf."""
+        """Return logits [A, V]: -inf, with the listed logits copied in."""
         ids, _ = self.ids.gather(rows)
         return torch.full_like(logits, -math.inf).scatter_(1, ids, logits.gather(1, ids))
 
 
 class Suppress(IdStage[SuppressParams]):
-    """Mask the listed ids. An id that the vocabulary lacks is a TokenError at admission."""
+    """x[i] = -inf for i in ids. TokenError at admission: an id outside the vocabulary."""
 
     name = "suppress"
     phase = Phase.CONSTRAIN
     Params = SuppressParams
 
     def listed(self, params: SuppressParams, request: Admission) -> Iterable[int]:
-        """The ids that go."""
+        """Return the suppressed ids."""
         return checked(params.ids, self.env, "suppress")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]."""
+        """Return logits [A, V]."""
         return mask(logits, *self.ids.gather(rows))

@@ -1,4 +1,4 @@
-"""Penalties on tokens that a text already has."""
+"""The stages `repetition`, `frequency` and `presence`: penalties on tokens that already occurred."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from processors.base import Admission
 from processors.catalog import FrequencyParams, PenaltyParams, Phase, PresenceParams, RepetitionParams
 from processors.rows import Rows
 from processors.stages.lists import IdStage
-from processors.stages.numbers import edit
-from processors.stages.tokens import token_id
+from processors.stages.tokens import edit, token_id
 
 __all__ = ["Frequency", "Penalty", "Presence", "Repetition"]
 
 
 class Penalty(IdStage[PenaltyParams]):
-    """What the penalties share: find the tokens in scope, count them, edit their logits and no others.
+    """Base of the penalties: count the tokens in scope and edit their logits.
 
-    No table of slots x vocabulary: the ids in view are sorted, so a count is the length of a run. The
-    listed ids are the exempt ones; a text among them that is not one token is a TokenError at admission.
+    Counts come from sorting the ids in scope, without a table of slots x vocabulary. The listed ids are the
+    exempt ones. TokenError at admission: an exempt text that is not one token.
     """
 
     phase = Phase.ADJUST
@@ -30,10 +29,10 @@ class Penalty(IdStage[PenaltyParams]):
 
     @abstractmethod
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """New values of logits [A, N] whose tokens occurred this often [A, N]; penalty is [A, 1]."""
+        """Return new values of logits [A, N] whose tokens occurred counts [A, N] times; penalty is [A, 1]."""
 
     def listed(self, params: PenaltyParams, request: Admission) -> Iterable[int]:
-        """The exempt ids: those of the keywords, and what is named one by one."""
+        """Return the exempt ids: those of the keywords and those named singly."""
         vocabulary = self.env.vocabulary
         keywords = {
             "special": vocabulary.special_ids if vocabulary else frozenset(),
@@ -48,18 +47,17 @@ class Penalty(IdStage[PenaltyParams]):
         return ids
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]."""
+        """Return logits [A, V]."""
         ids, counts = self._occurrences(rows, logits.shape[1])
         old = logits.gather(1, ids).double()
         penalty = self.columns.exact("penalty", rows)[:, None]
         return edit(logits, ids, old, self.penalised(old, counts, penalty))
 
     def _occurrences(self, rows: Rows, width: int) -> tuple[Tensor, Tensor]:
-        """Ids in scope and how often each occurs there, both [A, W].
+        """Return the ids in scope and their counts, both [A, W].
 
-        An id stands once for each time it occurs, with its full count; an exempt one has count 0. Places
-        that are not in scope, and ids that the model lacks, repeat the row's first entry, so that all that
-        is written to one id is equal.
+        Each occurrence of an id is an entry with its full count; exempt ids have count 0. Entries out of
+        scope or outside the vocabulary repeat the row's first entry, so that all writes to one id are equal.
         """
         scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
         seen = rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows))
@@ -78,33 +76,33 @@ class Penalty(IdStage[PenaltyParams]):
 
 
 class Repetition(Penalty):
-    """Divide positive and multiply negative logits of tokens seen before (Keskar et al. 2019, CTRL)."""
+    """x = x / penalty if x > 0 else x * penalty for tokens seen before (Keskar et al. 2019, CTRL)."""
 
     name = "repetition"
     Params = RepetitionParams
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Once per token, however often it occurred."""
+        """Return the penalised logits; the count does not matter beyond 0."""
         return torch.where(counts > 0, torch.where(old > 0, old / penalty, old * penalty), old)
 
 
 class Frequency(Penalty):
-    """Subtract the penalty once per occurrence (OpenAI)."""
+    """x = x - penalty * count (OpenAI)."""
 
     name = "frequency"
     Params = FrequencyParams
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Linear in the count."""
+        """Return the penalised logits, linear in the count."""
         return old - penalty * counts
 
 
 class Presence(Penalty):
-    """Subtract the penalty once from each token that occurred (OpenAI)."""
+    """x = x - penalty for tokens that occurred (OpenAI)."""
 
     name = "presence"
     Params = PresenceParams
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """The same for one occurrence and for many."""
+        """Return the penalised logits; the count does not matter beyond 0."""
         return old - penalty * (counts > 0)

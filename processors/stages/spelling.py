@@ -1,4 +1,4 @@
-"""The bytes that tokens add to a text, as tensors and in order."""
+"""`Spelling`: the bytes of all tokens, as tensors and in sorted order."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from processors.upload import upload
 
 __all__ = ["NO_BYTE", "Spelling"]
 
-NO_BYTE = 256  # stands for the bytes before the first one of a text
+NO_BYTE = 256  # value for positions before the start of the text
 
 
 class Spelling:
-    """What each token spells. Tokens without text (special ones) are as if they were not there."""
+    """The bytes of each token. Special tokens have none and are skipped."""
 
     def __init__(self, token_bytes: Sequence[bytes], width: int, device: torch.device) -> None:
-        missing = [b""] * (width - len(token_bytes))  # ids that the tokenizer lacks have no text
+        missing = [b""] * (width - len(token_bytes))  # ids that the tokenizer lacks
         self.token_bytes = [*token_bytes, *missing]
         self.longest = max(map(len, self.token_bytes), default=0)
         flat = bytearray(b"".join(self.token_bytes) or b"\0")
@@ -33,16 +33,18 @@ class Spelling:
         self._sorted = [self.token_bytes[token] for token in ids]
 
     def starting_with(self, prefix: bytes) -> tuple[int, int]:
-        """The range of places in `order` of the tokens that start with these bytes."""
+        """Return the range in `order` of the tokens that start with these bytes."""
         size = len(prefix)
         low = bisect.bisect_left(self._sorted, prefix)
         return low, bisect.bisect_right(self._sorted, prefix, lo=low, key=lambda data: data[:size])
 
     def tail(self, seen: Visible, size: int) -> Tensor:
-        """The last `size` bytes before each row [R, size], the latest first; NO_BYTE before the text."""
-        ids = torch.nn.functional.pad(seen.ids, (1, 0)).flip(1)  # one place more, so that none is not special
+        """Return the last `size` bytes before each row [R, size], latest first; NO_BYTE before the start."""
+        ids = torch.nn.functional.pad(seen.ids, (1, 0)).flip(1)  # one extra column, so that W > 0
         counted = torch.nn.functional.pad(seen.valid, (1, 0)).flip(1)
-        ends = torch.where(counted, self._lengths[ids], 0).cumsum(1)  # bytes from this token to the end
+        ends = torch.where(counted, self._lengths[ids], 0).cumsum(
+            1
+        )  # bytes from the start of each token to the end
         places = torch.arange(size, device=ids.device).expand(len(ids), -1).contiguous()
         at = torch.searchsorted(ends, places, right=True)  # the token that holds the byte
         within = at < ids.shape[1]

@@ -1,18 +1,24 @@
-"""What requests may name: token ids inside the vocabulary, and texts that are one token."""
+"""Helpers that stages share: token ids that a request names, and edits of single logits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
+from torch import Tensor
+
 from processors.base import Env
 from processors.errors import TokenError
 
-__all__ = ["checked", "token_id"]
+__all__ = ["HIGHEST", "LOWEST", "checked", "edit", "token_id"]
+
+HIGHEST = torch.finfo(torch.float32).max
+LOWEST = torch.finfo(torch.float32).min
 
 
 def checked(ids: Iterable[int], env: Env, what: str) -> tuple[int, ...]:
-    """The same ids; TokenError names one that the model or the tokenizer lacks."""
-    limit = env.width if env.vocabulary is None else min(env.width, env.vocabulary.vocab_size)
+    """Return the ids. TokenError for one outside the vocabulary of the model or the tokenizer."""
+    limit = env.vocab_size if env.vocabulary is None else min(env.vocab_size, env.vocabulary.vocab_size)
     ids = tuple(ids)
     for token in ids:
         if not 0 <= token < limit:
@@ -21,7 +27,7 @@ def checked(ids: Iterable[int], env: Env, what: str) -> tuple[int, ...]:
 
 
 def token_id(key: int | str, env: Env, what: str) -> int:
-    """The id that a key stands for: itself, or that of a text which is exactly one token."""
+    """Return the id of a key: an id, or a text that is exactly one token. TokenError for other keys."""
     if isinstance(key, int):
         return checked((key,), env, what)[0]
     if env.vocabulary is None:
@@ -31,3 +37,13 @@ def token_id(key: int | str, env: Env, what: str) -> int:
         shown = " + ".join(f"{env.vocabulary.token_bytes[i].decode(errors='replace')!r} ({i})" for i in ids)
         raise TokenError(f"{what} names the text {key!r}, which is {len(ids)} tokens: {shown or 'none'}.")
     return checked(ids, env, what)[0]
+
+
+def edit(logits: Tensor, ids: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """Write float64 values `new` [A, N] to these ids [A, N] of the logits [A, V], in place.
+
+    Infinite logits keep their `old` value, so masked tokens stay masked. Values are clamped to finite
+    float32.
+    """
+    new = torch.where(old.isinf(), old, new.clamp(LOWEST, HIGHEST))
+    return logits.scatter_(1, ids, new.float())

@@ -1,7 +1,7 @@
-"""Stages that keep the best tokens and mask the rest: top-k, top-p, min-p.
+"""The stages `top_k`, `top_p` and `min_p`: keep the best tokens, mask the rest.
 
-All of them come down to a threshold: tokens above it stay, and of those that equal it the lowest ids, as
-many as there is room for.
+Each computes a threshold and a room: tokens above the threshold are kept, and of those equal to it the `room`
+lowest ids.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from processors.catalog import MinPParams, Phase, TopKParams, TopPParams
 from processors.kernels.blocks import best_values, drop_below
 from processors.kernels.parts import row_parts
 from processors.rows import Rows
-from processors.stages.numbers import LOWEST
+from processors.stages.tokens import LOWEST
 
 __all__ = ["MinP", "TopK", "TopP"]
 
-# So many of the best are looked at on a CPU before the whole row. A GPU sorts at once and is not waited for.
+# Numbers of best tokens sorted on a CPU before the whole row. A GPU sorts the row at once: no
+# synchronisation.
 _RUNGS = (128, 16384)
 _LOG2_E = math.log2(math.e)
 
 
 class TopK(Processor[TopKParams]):
-    """Keep exactly the k best tokens, of equal ones the lowest ids; `ties: keep` keeps all equal ones."""
+    """Keep exactly the k best tokens, of ties the lowest ids; `ties: keep` keeps all ties."""
 
     name = "top_k"
     phase = Phase.TRUNCATE
@@ -35,7 +36,7 @@ class TopK(Processor[TopKParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]. Sorts no more than the largest k of the batch."""
+        """Return logits [A, V]. Sorts no more than the largest k of the batch."""
         largest = max(self.columns.known("k", rows) | self.columns.known("keep", rows))
         ranked = _best(logits, largest)
         count = torch.maximum(self.columns.gather("k", rows), self.columns.gather("keep", rows))[:, None]
@@ -45,10 +46,10 @@ class TopK(Processor[TopKParams]):
 
 
 class TopP(Processor[TopPParams]):
-    """Keep the best tokens until their mass reaches p (Holtzman et al. 2019, nucleus sampling).
+    """Keep the nucleus: the best tokens until their probabilities sum up to p (Holtzman et al. 2019).
 
-    A token stays while the mass before it is below p, so the one that crosses p stays; with
-    `boundary: exclusive` a token stays while the mass up to and with it is at most p.
+    A token is kept if the mass before it is below p, so the one that crosses p is kept. With
+    `boundary: exclusive` it is kept if the mass including it is at most p.
     """
 
     name = "top_p"
@@ -57,7 +58,7 @@ class TopP(Processor[TopPParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]. Masses are float64."""
+        """Return logits [A, V]. Masses are float64."""
         width = logits.shape[1]
         rungs = [*_RUNGS, width] if logits.device.type == "cpu" and width > _RUNGS[-1] else [width]
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
@@ -74,7 +75,7 @@ class TopP(Processor[TopPParams]):
 class MinP(Processor[MinPParams]):
     """Keep tokens at least p times as likely as the most likely one (Nguyen et al. 2024).
 
-    In the log domain: logit >= max + ln p, so p = 1 keeps exactly the ties with the maximum.
+    In the log domain: x >= max(x) + ln p, so p = 1 keeps exactly the ties with the maximum.
     """
 
     name = "min_p"
@@ -83,7 +84,7 @@ class MinP(Processor[MinPParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Logits [A, V]. Sorts only where some row keeps more than one token whatever happens."""
+        """Return logits [A, V]. Sorts only if some row has `keep` above 1."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
         threshold = _rounded_up(peak.double() + self.columns.exact("p", rows)[:, None].log())
         most = max(self.columns.known("keep", rows))
@@ -95,7 +96,7 @@ class MinP(Processor[MinPParams]):
 
 
 class _Nucleus(NamedTuple):
-    """What top-p asks of each row; all [A, 1]. Masses are relative to that of the best token."""
+    """Parameters of top-p for each row, all [A, 1]. Masses are relative to that of the best token."""
 
     peak: Tensor
     bound: Tensor
@@ -104,7 +105,7 @@ class _Nucleus(NamedTuple):
 
 
 def _total(logits: Tensor, ranked: Tensor, peak: Tensor) -> Tensor:
-    """The mass of each row [A, 1]; where an earlier stage left no more than the best [A, N], it is theirs."""
+    """Return the total mass of each row [A, 1], given its best values [A, N]."""
     total = _mass(ranked, peak).sum(1, keepdim=True)
     if ranked.shape[1] < logits.shape[1]:
         at = (ranked[:, -1] > -math.inf).nonzero().squeeze(1)
@@ -115,7 +116,7 @@ def _total(logits: Tensor, ranked: Tensor, peak: Tensor) -> Tensor:
 
 
 def _nucleus(logits: Tensor, ranked: Tensor, wanted: _Nucleus, rungs: list[int]) -> tuple[Tensor, Tensor]:
-    """Threshold and room [A, 1] of each row's nucleus; rows that need more than the best [A, N] take more."""
+    """Return threshold and room [A, 1] of the nucleus. Rows that need more than `ranked` [A, N] sort more."""
     mass = _mass(ranked, wanted.peak).cumsum(1)
     inclusive = (mass < wanted.bound).sum(1, keepdim=True) + 1
     exclusive = (mass <= wanted.bound).sum(1, keepdim=True)
@@ -131,24 +132,24 @@ def _nucleus(logits: Tensor, ranked: Tensor, wanted: _Nucleus, rungs: list[int])
 
 
 def _mass(logits: Tensor, peak: Tensor) -> Tensor:
-    """exp(logits - peak) in float64; as a power of 2 it takes a CPU a quarter of the time."""
+    """Return exp(logits - peak) in float64; exp2 takes a CPU a quarter of the time of exp."""
     return logits.double().sub_(peak).mul_(_LOG2_E).exp2_()
 
 
 def _best(logits: Tensor, count: int) -> Tensor:
-    """The largest values of each row in descending order [A, min(count, V)]."""
+    """Return the largest values of each row, descending, [A, min(count, V)]."""
     return best_values(logits, min(count, logits.shape[1]))
 
 
 def _cut(ranked: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """Value of the count-th best, and how many tokens of that value are among the first count; all [A, 1]."""
+    """Return the count-th best value, and the number of its ties among the first count; all [A, 1]."""
     count = count.clamp(max=ranked.shape[1])
     threshold = ranked.gather(1, count - 1)
     return threshold, count - (ranked > threshold).sum(1, keepdim=True)
 
 
 def _rounded_up(value: Tensor) -> Tensor:
-    """The smallest float32 that is not below the float64 value, so that >= decides as in float64."""
+    """Return the smallest float32 >= the float64 value, so that comparisons decide as in float64."""
     nearest = value.float()
     above = torch.nextafter(nearest, torch.full_like(nearest, math.inf))
     return torch.where(nearest.double() < value, above, nearest)

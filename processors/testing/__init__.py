@@ -1,4 +1,4 @@
-"""The contract kit: what a stage promises, as checks that anyone can run on theirs.
+"""The contract kit: checks of what every stage promises, for built-in and plug-in stages.
 
 from processors.testing import check_stage
 

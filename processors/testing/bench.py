@@ -1,4 +1,4 @@
-"""One instance of a stage with a history of its own, and the requests and logits it is tried on."""
+"""`Bench`: a stage under test with its own history, and the requests and logits of the checks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["TEXTS", "Bench", "Subject", "Text", "random_logits", "toy_env"]
 
 
 def toy_env() -> Env:
-    """The toy vocabulary under a model that has five ids more than it."""
+    """Return the toy vocabulary with a model of five more ids."""
     vocabulary = ToyVocabulary()
     return Env(vocabulary.vocab_size + 5, vocabulary, vocabulary.eos_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A request half-way: its prompt, what it has put out, its stop ids, and three drafts."""
+    """A request in progress: prompt, output so far, stop ids, up to three drafts."""
 
     prompt: tuple[int, ...]
     output: tuple[int, ...]
@@ -39,11 +39,11 @@ class Text:
 
     @property
     def admission(self) -> Admission:
-        """What a stage is told of it."""
+        """The Admission of the request."""
         return Admission(self.prompt, self.stop_ids)
 
     def view(self, env: Env, num_drafts: int) -> View:
-        """What a twin is told of the row that sees so many drafts."""
+        """Return the twin's view of the row that sees `num_drafts` drafts."""
         output = self.output + self.drafts[:num_drafts]
         return View(self.prompt, output, self.stop_ids, env.eos_ids, env.vocabulary)
 
@@ -69,7 +69,7 @@ TEXTS: tuple[Text, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A stage, the parameters to try it with (all on), and its twin if it has one."""
+    """A stage under test, parameters that switch it on, and its twin if it has one."""
 
     stage: type[Processor[Any]]
     params: tuple[Params, ...]
@@ -79,30 +79,30 @@ class Subject:
 
     @classmethod
     def of(cls, stage: type[Processor[Any]], params: Sequence[Params] = (), **others: Any) -> Subject:
-        """With guessed parameters where none are given."""
+        """Build a subject; without `params`, examples are guessed."""
         return cls(stage, tuple(params) or examples(stage.Params), **others)
 
     def cases(self) -> list[tuple[Params, Text]]:
-        """Every example, each with one of the texts, and every text at least once."""
+        """Pair the parameters with the texts so that each occurs at least once."""
         count = max(len(self.params), len(self.texts))
         return [(self.params[i % len(self.params)], self.texts[i % len(self.texts)]) for i in range(count)]
 
 
 class Bench:
-    """Admits requests and applies the stage to rows, as a pipeline would, but straight."""
+    """Admits requests and applies the stage to rows, as a pipeline does, without a guard."""
 
     def __init__(self, subject: Subject) -> None:
         self.stage = subject.stage(subject.env)
         self.history = History(subject.env.device, slots=2, length=4)
 
     def admit(self, slot: int, params: Params, text: Text) -> None:
-        """Put a request into the slot and commit its output so far."""
+        """Admit a request to the slot and commit its output so far."""
         self.history.admit(slot, text.prompt, seed=slot)
         self.stage.admit(slot, params, text.admission)
         self.commit(slot, text.output)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Tokens of the request are final."""
+        """Commit tokens of the request."""
         self.history.append([slot], [tokens])
         self.stage.commit(slot, tokens)
 
@@ -117,23 +117,23 @@ class Bench:
         self.stage.release(slot)
 
     def apply(self, logits: Tensor, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Tensor:
-        """New logits of these slots' rows; the ones given stay as they are.
+        """Return processed logits of the rows of these slots; the input is not changed.
 
-        Raises WrongResult for what is no logits; of another number format they are cast, as in a run.
+        Raises WrongResult for an invalid result. Other floating-point types are cast, as in a run.
         """
         return checked_logits(self.raw(logits, slots, drafts), logits)
 
     def raw(self, logits: Tensor, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> object:
-        """Whatever the stage returns for these slots' rows."""
+        """Return the unchecked result of the stage for the rows of these slots."""
         return self.stage.apply(logits.clone(), Rows.build(self.history, slots, drafts))
 
 
 def random_logits(rows: int, env: Env, *, seed: int = 0, masked: bool = False) -> Tensor:
-    """[rows, V]: smooth, full of ties, and with wide gaps, in turn; some ids masked if asked."""
+    """Return logits [rows, V]: in turn plain, with ties, with wide gaps; `masked` masks 30 % of them."""
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(rows, env.width, generator=generator)
+    logits = torch.randn(rows, env.vocab_size, generator=generator)
     logits[1::3] = logits[1::3].round()
     logits[2::3] *= 30
     if masked:
-        logits[torch.rand(rows, env.width, generator=generator) < 0.3] = -math.inf
+        logits[torch.rand(rows, env.vocab_size, generator=generator) < 0.3] = -math.inf
     return logits.to(env.device)

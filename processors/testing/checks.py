@@ -1,7 +1,6 @@
-"""What every stage has to keep to, one function per promise. They raise AssertionError with what they saw.
+"""The contract of stages, one check per promise. A check raises AssertionError with what it observed.
 
-Except in `apply_is_pure`, a stage instance is applied once and thrown away, so that each promise is
-checked alone.
+Except in `apply_is_pure`, each stage instance is applied once, so that each promise is checked alone.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ __all__ = [
 ]
 
 Check = Callable[[Subject], None]
-_SPREAD = 7  # between the slots in use, so that whatever is indexed by slot has to grow
+_SPREAD = 7  # distance of the slots in use, so that tensors indexed by slot have to grow
 
 
 def returns_logits(subject: Subject) -> None:
@@ -78,7 +77,7 @@ def rows_commute(subject: Subject) -> None:
 
 
 def batch_equals_alone(subject: Subject) -> None:
-    """A row among others is what it is alone, to the last bit."""
+    """A row in a batch has the same result as alone, to the last bit."""
     cases = subject.cases()
     logits = random_logits(len(cases), subject.env, masked=True)
     together = _batch(subject, cases).apply(logits, _slots(cases))
@@ -88,7 +87,7 @@ def batch_equals_alone(subject: Subject) -> None:
 
 
 def drafts_equal_steps(subject: Subject) -> None:
-    """K + 1 rows with K drafts are what K + 1 steps with those tokens committed give."""
+    """K + 1 rows with K drafts equal K + 1 steps with those tokens committed."""
     if subject.stage.sequential:
         return  # such a stage is never given drafts
     for params, text in subject.cases():
@@ -103,7 +102,7 @@ def drafts_equal_steps(subject: Subject) -> None:
 
 
 def apply_is_pure(subject: Subject) -> None:
-    """Applying again gives the same, whatever was applied in between, and the history is only read."""
+    """Applying again gives the same result, whatever was applied in between; the history is only read."""
     cases = subject.cases()
     bench, slots = _batch(subject, cases), _slots(cases)
     tokens, lengths = bench.history.tokens.clone(), bench.history.lengths.clone()
@@ -116,7 +115,7 @@ def apply_is_pure(subject: Subject) -> None:
 
 
 def masked_stays_masked(subject: Subject) -> None:
-    """What was -inf is -inf afterwards."""
+    """A logit of -inf stays -inf."""
     cases = subject.cases()
     logits = random_logits(len(cases), subject.env, masked=True)
     out = _batch(subject, cases).apply(logits, _slots(cases))
@@ -125,7 +124,7 @@ def masked_stays_masked(subject: Subject) -> None:
 
 
 def leaves_a_choice(subject: Subject) -> None:
-    """From logits without masks at least one token is left; no NaN and no +inf, equal logits included."""
+    """Logits without masks, equal ones included, keep at least one token and get no NaN or +inf."""
     for params, text in subject.cases():
         logits = random_logits(4, subject.env)
         logits[3] = 1.5
@@ -137,7 +136,7 @@ def leaves_a_choice(subject: Subject) -> None:
 
 
 def admit_overwrites(subject: Subject) -> None:
-    """A slot taken over without a release holds nothing of the request before."""
+    """Admission to a slot that was not released leaves no state of the earlier request."""
     for (old, old_text), (new, new_text) in _pairs(subject.cases()):
         logits = random_logits(1, subject.env)
         bench = _batch(subject, [(old, old_text)])
@@ -147,7 +146,7 @@ def admit_overwrites(subject: Subject) -> None:
 
 
 def release_frees(subject: Subject) -> None:
-    """A release leaves other slots alone, and the slot takes a new request as if it were new."""
+    """A release does not change other slots, and the slot then behaves like an unused one."""
     for (gone, gone_text), (stays, stays_text) in _pairs(subject.cases()):
         logits = random_logits(1, subject.env)
         alone = _batch(subject, [(stays, stays_text)]).apply(logits, [0])
@@ -162,7 +161,7 @@ def release_frees(subject: Subject) -> None:
 
 
 def fork_is_independent(subject: Subject) -> None:
-    """A fork goes on as its source would, and nothing that happens to one of them changes the other."""
+    """A fork behaves like its source, and later events of one do not change the other."""
     fork = 3 * _SPREAD
     for (params, text), (other, other_text) in _pairs(subject.cases()):
         logits = random_logits(1, subject.env)
@@ -183,7 +182,7 @@ def fork_is_independent(subject: Subject) -> None:
 
 
 def equals_twin(subject: Subject) -> None:
-    """All rows agree with the plain twin within 1e-6, ties included; nothing to check without a twin."""
+    """All rows equal those of the twin within 1e-6, ties included; passes without a twin."""
     if subject.twin is None:
         return
     for seed, params in enumerate(subject.params):
@@ -196,7 +195,7 @@ def equals_twin(subject: Subject) -> None:
 
 
 def bf16_equals_float32(subject: Subject) -> None:
-    """bfloat16 logits give what the same numbers give as float32."""
+    """bfloat16 logits have the same result as the same numbers in float32."""
     logits = random_logits(len(subject.params), subject.env).bfloat16()
     half = _piped(subject, subject.params, logits)
     _same(half, _piped(subject, subject.params, logits.float()), "The result depends on the input's type.")
@@ -221,7 +220,7 @@ CHECKS: tuple[Check, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """How a check went; `detail` is empty if it passed."""
+    """Result of a check; `detail` is the failure, "" if it passed."""
 
     name: str
     passed: bool
@@ -229,7 +228,7 @@ class CheckResult:
 
 
 def run_check(check: Check, subject: Subject) -> CheckResult:
-    """Run one check; what the stage raises, SystemExit too, counts as a failure."""
+    """Run one check. Any exception of the stage, SystemExit included, is a failure."""
     try:
         check(subject)
     except BaseException as error:
@@ -269,12 +268,12 @@ def _slots(cases: Sequence[tuple[Params, Text]]) -> range:
 
 
 def _pairs(cases: list[tuple[Params, Text]]) -> list[tuple[tuple[Params, Text], tuple[Params, Text]]]:
-    """Each case with the next one; one that has no other parameters meets itself on another text."""
+    """Return each case with the next one, cyclically."""
     return list(zip(cases, [*cases[1:], cases[0]], strict=True))
 
 
 def _piped(subject: Subject, params: Sequence[Params], logits: Tensor) -> Tensor:
-    """Through a pipeline that has this stage alone, one row for each of the parameters."""
+    """Run the stage alone in a pipeline, one row for each of the parameters."""
     registry = Registry()
     registry.register(subject.stage)
     pipeline, history = Pipeline(subject.env, registry), History(subject.env.device)
@@ -285,7 +284,7 @@ def _piped(subject: Subject, params: Sequence[Params], logits: Tensor) -> Tensor
 
 
 def _same(left: Tensor, right: Tensor, message: str) -> None:
-    """Equal to the last bit; NaN equals itself."""
+    """Require equality to the last bit; NaN equals itself."""
     _require(torch.equal(left.view(torch.int32), right.view(torch.int32)), message)
 
 

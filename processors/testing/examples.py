@@ -1,4 +1,4 @@
-"""Parameters worth testing: a table for the built-in stages, and guesses from the bounds for any other."""
+"""Example parameters for checks: a table for built-in stages, guesses from the types for others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,10 @@ EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
 
 
 def examples(params: type[Params]) -> tuple[Params, ...]:
-    """Values that switch a stage on: from the table, else the main value varied, then each other field."""
+    """Return parameters that switch a stage on: from the table, else guesses that vary one field at a time.
+
+    ParamError if no guess is accepted.
+    """
     if params in EXAMPLES:
         return EXAMPLES[params]
     fields = {name: tuple(_guesses(field["type"])) for name, field in describe(params).items()}

@@ -1,7 +1,7 @@
-"""Grammars that a user may be handed and that a back end has to survive: too large, too deep, without end.
+"""Hostile grammars that a back end has to survive: too large, too deep, endless.
 
-Each is named after what is wrong with it. Some of them are harmless to one back end or another; none may
-crash a process, or take more time or memory than it was given.
+Each is named after its fault. Some are harmless to some back ends. None may crash the process or exceed its
+limits of time and memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _many_unions() -> str:
 
 
 def _slow_schema() -> str:
-    """Minutes with a vocabulary of 150k ids: several hundred long, bounded, different strings."""
+    """Return a schema of 60 long bounded patterns, which takes minutes with a vocabulary of 150k ids."""
     field = {"type": "string", "pattern": "^([A-Za-z]{1,60}[ -]){1,60}[0-9]{1,60}$"}
     return _schema(
         type="object",

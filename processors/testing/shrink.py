@@ -1,4 +1,4 @@
-"""The smallest case on which a check still fails: fewer parameters, fewer texts, shorter ones."""
+"""Shrink the case of a failing check: fewer parameters, fewer texts, shorter texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRIES = 200
 
 
 def shrink(check: Check, subject: Subject) -> Subject:
-    """The subject cut down, step by step, as long as the check goes on failing in the same way."""
+    """Return the subject, reduced step by step while the check fails with the same kind of exception."""
     kind = _failure(check, subject)
     tries = 0
     candidates = _smaller(subject)
@@ -26,12 +26,12 @@ def shrink(check: Check, subject: Subject) -> Subject:
 
 
 def _failure(check: Check, subject: Subject) -> str:
-    """The kind of exception; "" if the check passed."""
+    """Return the kind of exception; "" if the check passed."""
     return run_check(check, subject).detail.partition(":")[0]
 
 
 def _smaller(subject: Subject) -> Iterator[Subject]:
-    """Everything that is one step smaller, the largest steps first."""
+    """Yield all subjects one step smaller, the largest steps first."""
     if len(subject.params) > 1:
         yield from (replace(subject, params=(params,)) for params in subject.params)
         for i in range(len(subject.params)):

@@ -1,4 +1,4 @@
-"""A vocabulary small enough to read, with all that makes real ones hard."""
+"""`ToyVocabulary`: a small vocabulary with the difficulties of real ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _WORDS = (
     *(" the", "the", "th", " cat", "cat", "at", " sat", "he c", "aba", "ab", "ba", "aa"),
     *("\n\n", '{"', '":', "é", "éa", "😀", " 😀", "日本", "</"),
 )
-_PIECES = (b"\xf0\x9f", b"\x98\x80", b"a\xc3", b"\xa9b")  # of characters
+_PIECES = (b"\xf0\x9f", b"\x98\x80", b"a\xc3", b"\xa9b")  # parts of UTF-8 characters
 
 
 class ToyVocabulary:
-    """Three special ids, some words and pieces of characters, then all 256 bytes: any text can be encoded.
+    """Three special ids, some words, parts of characters, and all 256 bytes, so that any text can be encoded.
 
     Ids 0, 1, 2 are <s>, </s> and <|user|>; `eos_ids` is (1,).
     """
@@ -34,16 +34,16 @@ class ToyVocabulary:
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids that are markers and not text."""
+        """Ids of special tokens."""
         return frozenset(range(len(_SPECIAL)))
 
     @property
     def token_bytes(self) -> Sequence[bytes]:
-        """What each id adds to the text."""
+        """The bytes that each id adds to the text."""
         return self._token_bytes
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Ids of a text, the longest token first; with `special`, <s> in front."""
+        """Return the ids of a text, by greedy longest match; with `special`, <s> in front."""
         data, ids = text.encode(), [0] if special else []
         longest = max(map(len, self._ids))
         while data:
@@ -53,5 +53,5 @@ class ToyVocabulary:
         return ids
 
     def decode(self, ids: Sequence[int]) -> bytes:
-        """The bytes of the text; special ids add none."""
+        """Return the bytes of the ids; special ids add none."""
         return b"".join(self._token_bytes[token] for token in ids)

@@ -240,7 +240,7 @@ def test_a_fork_remembers_and_goes_its_own_way():
     subject = Subject.of(stage)
     bench = Bench(subject)
     bench.admit(0, subject.params[0], TEXTS[0])
-    logits = torch.zeros(1, subject.env.width)
+    logits = torch.zeros(1, subject.env.vocab_size)
     bench.apply(logits, [0])
     bench.fork(0, 5)
     assert [float(bench.apply(logits, [slot])[0, 0]) for slot in (5, 5, 0)] == [-2.0, -3.0, -2.0]

@@ -147,14 +147,16 @@ def test_what_raises_in_apply_fails_its_row_by_name(error):
 
 
 @pytest.mark.parametrize("error", [ValueError("lost"), SystemExit(0), GeneratorExit()], ids=repr)
-@pytest.mark.parametrize("hook", ["__init__", "admit", "prepare", "commit", "preview", "closing", "likely"])
+@pytest.mark.parametrize(
+    "hook", ["__init__", "admit", "prepare", "commit", "preview", "completion", "predicted"]
+)
 def test_what_raises_in_a_hook_fails_its_row_by_name(hook, error):
     stage = raising(error, hook)
     if hook in ("__init__", "admit"):
         with pytest.raises(StageFailure, match=f"{hook} raised {type(error).__name__}"):
             outcomes(stage, "odd=1")
         return
-    if hook in ("closing", "likely"):  # which only a request with a grammar asks for
+    if hook in ("completion", "predicted"):  # which only a request with a grammar asks for
         pipeline = engine(registry=registry(stage)).pipeline
         pipeline.stage("odd").admit(0, OddParams(1), None)
         assert getattr(pipeline.stage("odd"), hook)(0, ()) == ()

@@ -86,8 +86,8 @@ def test_a_stage_that_keeps_faults_does(spec, fault):
         history, made = History(), stage(env)
         history.admit(0, tuple(range(20)))
         made.admit(0, params, Admission(tuple(range(20))))
-        for place in (0, 7, env.width - 1):
-            logits = torch.linspace(0, 5, env.width)[None].clone()
+        for place in (0, 7, env.vocab_size - 1):
+            logits = torch.linspace(0, 5, env.vocab_size)[None].clone()
             logits[0, place] = fault
             assert not float(made.apply(logits, Rows.build(history, [0])).amax()) < INF
 

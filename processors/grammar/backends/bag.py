@@ -1,8 +1,8 @@
-"""Members in any order, or in one, in Lark of llguidance, between brackets and with commas.
+"""Lark rules for bracketed, comma-separated members in any order, or in a fixed one.
 
-The rule of what may follow has a parameter of 64 bits that tells what came: a bit for each member that comes
-once, and a number of the others. llguidance makes the rule of a value of it only when a text gets there, so
-none is made for a set of members that no text has.
+The rule of the remaining members has a 64-bit parameter: a bit for each member that may come once, and a
+counter for the others. llguidance expands the rule for a parameter value only when a text reaches it, so the
+2^n sets of members are never all expanded.
 Source: https://github.com/guidance-ai/llguidance/blob/main/docs/parametric.md
 """
 
@@ -14,18 +14,18 @@ from functools import reduce
 
 __all__ = ["MAX_BOUND", "MAX_COUNT", "MAX_ONCE", "MAX_UNCOUNTED", "Bag", "in_a_row", "spelled"]
 
-MAX_ONCE = 48  # members that come once: a bit for each
-MAX_UNCOUNTED = 64  # of those, where no number has to be counted
-MAX_COUNT = 60_000  # what the bits above them count to
-MAX_BOUND = 16  # of a number of members of both kinds: a condition for each way to share it
+MAX_ONCE = 48  # members that come at most once, a bit each, if a counter is needed too
+MAX_UNCOUNTED = 64  # the same without a counter
+MAX_COUNT = 60_000  # limit of the counter in the bits above
+MAX_BOUND = 16  # limit of minimum and maximum where both kinds occur: one condition for each split
 _COUNT = f"[{MAX_ONCE}:64]"
 
 
 @dataclass(frozen=True, slots=True)
 class Bag:
-    """Symbols that come in any order: all of `needed`, each of `once` or not, each of `many` at will.
+    """Symbols in any order: all of `needed`, each of `once` at most once, each of `many` any number of times.
 
-    There are `least` to `most` in all.
+    `least` and `most` bound the total number.
     """
 
     needed: tuple[str, ...] = ()
@@ -36,10 +36,10 @@ class Bag:
 
 
 def spelled(bag: Bag, brackets: str, name: str) -> dict[str, str]:
-    """The rules of a bag, of which one is called `name`."""
+    """Return the Lark rules {name: body} of a bag; the start rule is `name`."""
     least = max(0, bag.least - len(bag.needed))
     all_came = [f"is_ones([0:{len(bag.needed)}])"] if bag.needed else []
-    # No rule hands its parameter on to one other rule: llguidance 1.9.1 loses count there.
+    # No rule only passes its parameter to another rule: llguidance 1.9.1 loses the count there.
     steps = list(_steps(bag))
     first = [f"{step.symbol} {name}_end::{step.start}" for step in steps if step.start is not None]
     more = [f'"," {step.symbol} {name}_end::{step.change}{_if(step.conditions)}' for step in steps]
@@ -53,10 +53,10 @@ def spelled(bag: Bag, brackets: str, name: str) -> dict[str, str]:
 def in_a_row(
     members: Sequence[tuple[str, bool]], many: Sequence[str], brackets: str, name: str
 ) -> dict[str, str]:
-    """The rules of members in this order, those that are True of them all, and behind them any of `many`."""
+    """Return the Lark rules of (symbol, is required) in this order, followed by any number of `many`."""
     opening, closing = (f'"{sign}"' for sign in brackets)
     other = f"({' | '.join(many)})" if many else ""
-    # Of each place a rule for the first member and one for a later one.
+    # Two rules per position: no member came yet (first), or a comma is needed (later).
     first, later = (f'({other} ("," {other})*)?', f'("," {other})*') if many else ('""', '""')
     rules = {f"{name}_first{len(members)}": first, f"{name}_later{len(members)}": later}
     for index, (symbol, is_needed) in reversed(list(enumerate(members))):
@@ -68,7 +68,7 @@ def in_a_row(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A member that may come: the parameter behind it as the first one, its change, when it may follow."""
+    """A member: the parameter after it as the first one (None: not first), the change, the conditions."""
 
     symbol: str
     start: int | None
@@ -78,10 +78,10 @@ class _Step:
 
 def _steps(bag: Bag) -> Iterator[_Step]:
     for bit, symbol in enumerate(bag.needed):
-        is_again = bit > 0 and bag.needed[bit - 1] == symbol  # the same ones come one after the other
+        is_again = bit > 0 and bag.needed[bit - 1] == symbol  # equal symbols are adjacent, and used in order
         before = (f"bit_set({bit - 1})",) if is_again else ()
         yield _Step(symbol, None if is_again else 1 << bit, f"set_bit({bit})", (f"bit_clear({bit})", *before))
-    room = None if bag.most is None else bag.most - len(bag.needed)  # for those that are not needed
+    room = None if bag.most is None else bag.most - len(bag.needed)  # for members that are not needed
     if room is not None and room <= 0:
         return
     below = () if room is None else tuple(_at_most(bag, room - 1))
@@ -96,7 +96,7 @@ def _steps(bag: Bag) -> Iterator[_Step]:
 
 
 def _at_least(bag: Bag, count: int) -> list[str]:
-    """That so many came that are not needed."""
+    """Return the condition that at least `count` optional members came."""
     if not count:
         return []
     if not bag.many or not bag.once:
@@ -106,7 +106,7 @@ def _at_least(bag: Bag, count: int) -> list[str]:
 
 
 def _at_most(bag: Bag, count: int) -> list[str]:
-    """That no more came that are not needed."""
+    """Return the condition that at most `count` optional members came."""
     if not bag.many or not bag.once:
         return [_came(bag, "le", count)]
     ways = range(min(count, len(bag.once)) + 1)
@@ -127,6 +127,6 @@ def _any(conditions: Iterable[str]) -> str:
 
 
 def _if(conditions: Iterable[str]) -> str:
-    """The condition that all of these hold."""
+    """Return the `%if` clause that all of these hold; "" without conditions."""
     text = reduce(lambda all_, one: f"and({all_}, {one})" if all_ else one, conditions, "")
     return f" %if {text}" if text else ""

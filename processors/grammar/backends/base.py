@@ -1,6 +1,6 @@
-"""What a grammar back end is: it compiles texts to grammars, and tells which tokens may come next.
+"""Protocols of a grammar back end: it compiles constraints to grammars and computes masks of next tokens.
 
-A third back end is one file that has these four classes, and one line in BACKENDS.
+To add a back end, implement these protocols in one file and add a line to BACKENDS.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ BACKENDS: dict[str, str] = {
 
 
 class Matcher(Protocol):
-    """How far one output has come in a grammar. It is given tokens of text only, never the end of it."""
+    """The state of one output in a grammar. It accepts text tokens only, never an end-of-text token."""
 
     def accept(self, token: int) -> bool:
-        """Go one token on; False, and nothing has changed, if the grammar does not allow it."""
+        """Advance by a token; return False, and change nothing, if the grammar forbids it."""
         ...
 
     def accept_first(self, tokens: Iterable[int]) -> int | None:
-        """Go on by the first of the tokens that the grammar allows, and say which; None without one."""
+        """Advance by the first of the tokens that the grammar allows and return it; None if there is none."""
         return next((token for token in tokens if self.accept(token)), None)
 
     def rollback(self, count: int) -> None:
-        """Take the last `count` accepted tokens back."""
+        """Undo the last `count` accepted tokens."""
         ...
 
     def is_complete(self) -> bool:
@@ -45,32 +45,32 @@ class Matcher(Protocol):
         ...
 
     def is_over(self) -> bool:
-        """Whether the output has to end here: it is complete and no token may follow."""
+        """Whether the output must end here: it is complete and no token may follow."""
         ...
 
     def forced(self) -> bytes:
-        """What has to come next, if there is no choice; b"" if there is one, or if the end is near."""
+        """Return the bytes that must come next; b"" if there is a choice or the output may end."""
         ...
 
     def limit(self) -> str:
-        """The limit of the back end that leaves no token to choose from here; "" if none does."""
+        """Return the limit of the back end that leaves no token here; "" if none does."""
         ...
 
     def fork(self) -> Matcher:
-        """An independent copy."""
+        """Return an independent copy."""
         ...
 
 
 class Grammar(Protocol):
-    """A compiled grammar. It never changes and is shared by all requests that have it.
+    """A compiled grammar: immutable, shared by all requests that use it.
 
-    `warnings` are what the library had to say of it, a line each.
+    `warnings` are the warnings of the library, one line each.
     """
 
     warnings: tuple[str, ...]
 
     def matcher(self) -> Matcher:
-        """A matcher at the start."""
+        """Return a matcher at the start."""
         ...
 
     def __hash__(self) -> int: ...
@@ -78,7 +78,7 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Which tokens may follow after none, one, two ... of the drafts? The answers go to masks[row:]."""
+    """A request for the masks after 0, 1, 2 ... of the drafts, to be written to masks[row:]."""
 
     matcher: Matcher
     drafts: tuple[int, ...]
@@ -95,22 +95,21 @@ class Backend(Protocol):
     def __init__(self, env: Env) -> None: ...
 
     def compile(self, constraint: Constraint) -> Grammar:
-        """The grammar of a constraint. GrammarError if it is wrong or too large."""
+        """Compile a constraint. GrammarError if it is wrong or too large."""
         ...
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
-        """Write bit masks [rows, ceil(V / 32)] int32 (CPU; bit i of word w is token 32 w + i).
+        """Write bit masks [rows, ceil(V / 32)] int32 on the CPU; bit i of word w is token 32 w + i.
 
-        One row for each legal prefix of an ask's drafts: rows behind a draft that the grammar does not
-        allow are left as they are. Returns for each ask, prefix by prefix, whether the text may end
-        there; so the list is one longer than the number of legal drafts. The bits of ids that end a
-        text are not to be relied on. The matchers are afterwards what they were.
+        An ask gets one row for each legal prefix of its drafts; rows after an illegal draft are not written.
+        Return for each ask a list with a flag per legal prefix: whether the text may end there. The bits of
+        end-of-text ids are undefined. The matchers are left unchanged.
         """
         ...
 
 
 def load_backend(name: str, env: Env) -> Backend:
-    """A back end for this vocabulary; its library is imported now. GrammarError for an unknown name."""
+    """Import and return a back end for this vocabulary. GrammarError for an unknown name."""
     if name not in BACKENDS:
         raise GrammarError(f"There is no grammar back end {name!r}. Known are: {', '.join(BACKENDS)}.")
     module, _, attribute = BACKENDS[name].partition(":")

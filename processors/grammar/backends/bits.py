@@ -1,4 +1,4 @@
-"""Bit masks over tokens: rows of 32-bit words, in which bit i of word w is token 32 w + i."""
+"""Bit masks over tokens: rows of 32-bit words; bit i of word w is token 32 w + i."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
 
 
 def words(width: int) -> int:
-    """Number of 32-bit words that hold a bit for each of `width` ids."""
+    """Return the number of 32-bit words for `width` ids."""
     return (width + 31) // 32
 
 
 def set_ids(masks: Tensor, ids: Sequence[int], allowed: Tensor) -> None:
-    """Allow these ids in the rows of masks [R, W] where `allowed` [R] bool says so, forbid them elsewhere."""
+    """Allow `ids` in the rows of masks [R, W] where `allowed` [R] is True, forbid them in the others."""
     for token in ids:
         word, bit = token // 32, torch.tensor(1 << token % 32, dtype=torch.int64).to(torch.int32)
         column = masks[:, word]
@@ -37,37 +37,37 @@ def set_ids(masks: Tensor, ids: Sequence[int], allowed: Tensor) -> None:
 
 
 def allows(mask: Tensor, token: int) -> bool:
-    """Whether a row of masks [W] allows this id."""
+    """Whether a mask [W] allows this id."""
     return bool(int(mask[token // 32]) >> token % 32 & 1)
 
 
 def allow_only(mask: Tensor, token: int) -> None:
-    """Forbid all ids but this one in a row of masks [W], in place."""
+    """Forbid all ids but this one in a mask [W], in place."""
     mask.zero_()
     mask[token // 32] = torch.tensor(1 << token % 32, dtype=torch.int64).to(torch.int32)
 
 
 def allowed_ids(mask: Tensor, width: int) -> Tensor:
-    """The ids below `width` that a row of masks [W] allows, in order, [n] int64."""
+    """Return the ids below `width` that a mask [W] allows, ascending, [n] int64."""
     octets = mask.view(torch.uint8).to(torch.int32)
     blocked = blocked_bits(mask.device).index_select(0, octets).view(torch.bool)
     return (~blocked[:width]).nonzero().flatten()
 
 
 def forbid(mask: Tensor, ids: Tensor) -> None:
-    """Forbid these ids [n] int64 in a row of masks [W], in place."""
+    """Forbid these ids [n] int64 in a mask [W], in place."""
     mask &= ~pack(ids, len(mask))
 
 
 def pack(ids: Tensor, size: int) -> Tensor:
-    """A row of masks [size] that allows these ids [n] int64 and no others."""
+    """Return a mask [size] that allows exactly these ids [n] int64."""
     flags = torch.zeros(size, 32, dtype=torch.int64)
     flags.view(-1)[ids] = 1
     return (flags << torch.arange(32)).sum(-1).to(torch.int32)
 
 
 def count_allowed(masks: Tensor) -> Tensor:
-    """Number of ids that each row of masks [R, W] int32 allows [R] int64."""
+    """Return the number of ids that each row of masks [R, W] int32 allows, [R] int64."""
     counts = _ones(masks.device).index_select(0, masks.view(torch.uint8).flatten().to(torch.int32))
     return counts.view(len(masks), 4 * masks.shape[1]).sum(-1)
 

@@ -1,4 +1,4 @@
-"""What native code writes to standard error, caught."""
+"""Capture lines that native code writes to standard error."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from threading import Lock
 __all__ = ["caught_lines"]
 
 _STDERR = 2
-_LOCK = Lock()  # there is one standard error in a process
+_LOCK = Lock()  # standard error is shared by the process
 
 
 @contextmanager
 def caught_lines(is_ours: Callable[[str], bool]) -> Iterator[list[str]]:
-    """The lines on file descriptor 2 that are ours, in the list when the block is left.
+    """Capture the lines written to file descriptor 2 for which `is_ours` is true.
 
-    The libraries know no other way to hear their warnings. Lines that other threads write meanwhile are
-    passed on to the real standard error.
+    The list is filled when the block ends. All other lines are passed on to standard error. The libraries
+    report warnings in no other way.
     """
     lines: list[str] = []
     with _LOCK, tempfile.TemporaryFile() as file:

@@ -1,4 +1,4 @@
-"""What all back ends do alike with masks."""
+"""Mask operations shared by the back ends."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["allows_text", "fill_by_position", "mask_of"]
 def fill_by_position(
     asks: Sequence[Ask], fill: Callable[[list[tuple[Matcher, int]]], None]
 ) -> list[list[bool]]:
-    """Backend.fill by a function that fills one mask for each (matcher, row), in one threaded call.
+    """Implement Backend.fill by `fill`, which fills one mask for each (matcher, row) in one threaded call.
 
-    It is called once for each position, so once in all where there are no drafts.
+    `fill` is called once per draft position; once in all without drafts.
     """
     complete: list[list[bool]] = [[] for _ in asks]
     alive = list(range(len(asks)))
@@ -39,13 +39,13 @@ def _step(ask: Ask, position: int) -> bool:
 
 
 def mask_of(backend: Backend, matcher: Matcher, size: int) -> tuple[Tensor, bool]:
-    """The mask [size] of what may come next, and whether the text may end here."""
+    """Return the mask [size] of a matcher, and whether the text may end here."""
     mask = torch.zeros(1, size, dtype=torch.int32)
     ((may_end,),) = backend.fill([Ask(matcher, (), 0)], mask)
     return mask[0], may_end
 
 
 def allows_text(backend: Backend, grammar: Grammar, text_mask: Tensor) -> bool:
-    """Whether any text can begin, the empty one among them; `text_mask` has the ids that are text."""
+    """Whether the grammar allows any text, the empty one included; `text_mask` is the mask of text ids."""
     mask, may_end = mask_of(backend, grammar.matcher(), len(text_mask))
     return may_end or bool((mask & text_mask).any())

@@ -1,10 +1,10 @@
-"""A JSON Schema as Lark of llguidance, for what its own reading of JSON Schema cannot say.
+"""A JSON Schema as Lark for llguidance, for keywords that its JSON Schema compiler lacks.
 
-An object with `"x-lark": "any-order"` has its properties in any order, each at most once. An array with
-`"x-lark": "counted"` may have `contains`, of items that `items` allows too, or `uniqueItems` beside an `enum`
-of its items. What stands around these is written in Lark, too: an object that has patterns of names, or keeps
-its order, says `"x-lark": "in-order"`. All else stays JSON Schema. A name matches one pattern at most, and
-none if it is declared; beside patterns there are no other names.
+The keyword `x-lark` marks schemas to translate: - an object with "any-order" has its properties in any order,
+each at most once; - an object with "in-order" keeps their order, and may have patternProperties; - an array
+with "counted" may have `contains`, whose items `items` allows too, or `uniqueItems` with an `enum`. Schemas
+around marked ones are written in Lark as well; all others stay JSON Schema. A property name matches at most
+one pattern, and none if it is declared; an object with patterns allows no other names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MARK = "x-lark"
-# A name that has one spelling only: that of json.dumps.
+# A name in the one spelling that json.dumps gives it.
 _NAME = r"""/"(?:[^"\\\x00-\x1f]|\\["\\bfnrt]|\\u00(?:0[0-7bef]|1[0-9a-f]))*"/"""
 _MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
@@ -39,19 +39,19 @@ REFERENCE = "#/$defs/"
 
 
 def json_options(whitespace: int) -> dict[str, Any]:
-    """How llguidance is to read a schema; white space in one place is at most so many characters."""
+    """Return llguidance's options for a schema; `whitespace` is the longest run of white space."""
     options: dict[str, Any] = {
         "item_separator": ",",
         "key_separator": ":",
         "coerce_one_of": False,
-        "lenient": False,  # a keyword that it does not know is an error
+        "lenient": False,  # an unknown keyword is an error
         "whitespace_flexible": whitespace > 0,
     }
     return {**options, "whitespace_pattern": _space(whitespace)} if whitespace > 0 else options
 
 
 def as_lark(schema: Any, whitespace: int) -> str | None:
-    """The whole of a schema as a Lark grammar; None where nothing in it is marked."""
+    """Return a schema as a Lark grammar; None if nothing in it is marked."""
     writer = _Writer(schema, whitespace)
     if not writer.leads(schema):
         return None
@@ -66,7 +66,7 @@ def _space(most: int) -> str:
 
 
 def leading(defs: dict[str, Any]) -> frozenset[str]:
-    """The references to those of the definitions that lead to a marked schema."""
+    """Return the references to definitions that lead to a marked schema."""
     found: frozenset[str] = frozenset()
     while True:
         more = frozenset(REFERENCE + name for name, below in defs.items() if leads(below, found))
@@ -76,7 +76,7 @@ def leading(defs: dict[str, Any]) -> frozenset[str]:
 
 
 def leads(schema: Any, references: frozenset[str]) -> bool:
-    """Whether a marked schema stands in it, or one of these references."""
+    """Whether a schema contains a marked schema or one of these references."""
     if not isinstance(schema, dict):
         return False
     if MARK in schema or schema.get("$ref") in references:
@@ -85,7 +85,7 @@ def leads(schema: Any, references: frozenset[str]) -> bool:
 
 
 class _Writer:
-    """One rule for each schema that leads to a marked one."""
+    """Writes the rules of a schema, one for each distinct subschema."""
 
     def __init__(self, root: Any, whitespace: int) -> None:
         self.rules: dict[str, str] = {}  # name -> body
@@ -95,11 +95,11 @@ class _Writer:
         self._leading = leading(self._defs)
 
     def leads(self, schema: Any) -> bool:
-        """Whether a marked schema stands in it, or where a reference leads."""
+        """Whether a schema contains or refers to a marked schema."""
         return leads(schema, self._leading)
 
     def rule(self, schema: Any) -> str:
-        """The name of the rule of a schema."""
+        """Return the name of a schema's rule, written on first use."""
         if schema is False:
             self.rules["NEVER"] = r"/[^\s\S]/"
             return "NEVER"
@@ -107,7 +107,7 @@ class _Writer:
         key = json.dumps(schema)
         if key not in self._names:
             self._names[key] = name = f"r{len(self._names)}"
-            self.rules[name] = ""  # before those below it
+            self.rules[name] = ""  # keeps its position before the rules of subschemas
             self.rules[name] = self._body(schema, name)
         return self._names[key]
 
@@ -131,7 +131,7 @@ class _Writer:
         return rules[name]
 
     def _json(self, schema: dict[str, Any]) -> str:
-        """As it is, with the definitions that it leads to."""
+        """Return the rule body of an unmarked schema, with the definitions that it refers to."""
         defs: dict[str, Any] = {}
         queue = list(references(schema))
         for name in queue:
@@ -193,7 +193,7 @@ class _Writer:
 
 
 def subschemas(schema: dict[str, Any]) -> Iterator[Any]:
-    """The schemas that stand in one."""
+    """Yield the direct subschemas of a schema."""
     for key, value in schema.items():
         if key in _MAPS and isinstance(value, dict):
             yield from value.values()
@@ -204,7 +204,7 @@ def subschemas(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 def references(schema: Any) -> Iterator[str]:
-    """The names of the definitions that something leads to."""
+    """Yield the names of the definitions that a schema refers to directly."""
     if isinstance(schema, dict):
         if str(schema.get("$ref", "")).startswith(REFERENCE):
             yield schema["$ref"].removeprefix(REFERENCE)
@@ -213,7 +213,7 @@ def references(schema: Any) -> Iterator[str]:
 
 
 def unmarked(schema: Any) -> Any:
-    """The schema without marks."""
+    """Return the schema without marks."""
     if not isinstance(schema, dict):
         return schema
     found: dict[str, Any] = {}
@@ -228,5 +228,5 @@ def unmarked(schema: Any) -> Any:
 
 
 def _string(key: str) -> str:
-    """A name as JSON writes it, as Lark writes that."""
+    """Return the JSON text of a name as a Lark string."""
     return json.dumps(json.dumps(key, ensure_ascii=False))

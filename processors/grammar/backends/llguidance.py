@@ -25,19 +25,19 @@ from processors.grammar.backends.slow_tokens import SlowTokenGuard
 
 __all__ = ["LIMITS", "LLGuidanceBackend", "LLGuidanceGrammar", "LLGuidanceMatcher"]
 
-# Work and memory that one grammar may take: the first two to compile it, the others while it is used.
+# Limits of work and memory of one grammar: the first two while it is compiled, the others while it is used.
 LIMITS: dict[str, int] = {
     "max_grammar_size": 500_000,  # symbols
-    "initial_lexer_fuel": 1_000_000,  # some 50,000 a millisecond
+    "initial_lexer_fuel": 1_000_000,  # about 50,000 per millisecond
     "max_lexer_states": 250_000,  # 1 to 2 kB each
-    "step_lexer_fuel": 1_000_000,  # some 14,000 a millisecond
-    "step_max_items": 100_000,  # some 20,000 a millisecond
+    "step_lexer_fuel": 1_000_000,  # about 14,000 per millisecond
+    "step_max_items": 100_000,  # about 20,000 per millisecond
     "max_items_in_row": 5_000,
 }
 
 
 class LLGuidanceBackend:
-    """The vocabulary as llguidance wants it, its limits and its threads."""
+    """The vocabulary, limits and threads of llguidance."""
 
     name = "llguidance"
     version = version("llguidance")
@@ -48,27 +48,27 @@ class LLGuidanceBackend:
 
         self.vocabulary = GrammarVocabulary(env)
         wrapped = _Tokenizer(self.vocabulary, env)
-        # Without an end of its own the vocabulary lends a marker, which then is in no mask.
-        self._lent_end = None if env.eos_ids else wrapped.eos_token_id
+        # llguidance needs an end-of-text id. Without one, a special id stands in; the masks never allow it.
+        self._stand_in_end = None if env.eos_ids else wrapped.eos_token_id
         self._tokens = llguidance.LLTokenizer(
-            cast(Any, wrapped), n_vocab=env.width, eos_token=list(env.eos_ids) or [wrapped.eos_token_id]
+            cast(Any, wrapped), n_vocab=env.vocab_size, eos_token=list(env.eos_ids) or [wrapped.eos_token_id]
         )
         self._matcher = llguidance.LLMatcher
         self._limits = llguidance.LLParserLimits(**LIMITS, verbose_errors=False)  # type: ignore[arg-type]
         self._threads = llguidance.LLExecutor()
 
     def compile(self, constraint: Constraint) -> LLGuidanceGrammar:
-        """See Backend.compile.
+        """Compile a constraint. GrammarError if it is wrong or over a limit.
 
-        The limits bound time and memory. They do not bound the depth of its recursion, which can
-        overflow the stack: GrammarCompiler tries large grammars in a process of their own first.
+        The limits bound time and memory, but not recursion, which can overflow the stack. GrammarCompiler
+        therefore tries large grammars in a child process first.
         """
         if constraint.kind not in self.kinds:
             raise GrammarError(f"llguidance knows no grammars of the kind {constraint.kind!r}.")
         try:
             grammar = self._compile(constraint)
         except Exception as error:
-            reason = _named(str(error).strip() or type(error).__name__)
+            reason = _shortened(str(error).strip() or type(error).__name__)
             raise GrammarError(f"llguidance cannot compile this {constraint.kind}: {reason}") from error
         if not allows_text(self, grammar, self.vocabulary.text_mask):
             raise GrammarError(f"No text satisfies this {constraint.kind} (as llguidance understands it).")
@@ -78,27 +78,28 @@ class LLGuidanceBackend:
         text, panicked = self._text(constraint), False
         with caught_lines(lambda line: panicked):
             try:
-                is_error, said = self._matcher.validate_grammar_with_warnings(
+                is_error, warnings = self._matcher.validate_grammar_with_warnings(
                     text, self._tokens, limits=self._limits
                 )
                 start = self._matcher(self._tokens, text, log_level=0, limits=self._limits)
             except BaseException as error:
-                if panicked := type(error).__name__ == "PanicException":  # which is no Exception
+                if panicked := type(error).__name__ == "PanicException":  # a BaseException, but no Exception
                     raise GrammarError(f"it stopped with an internal error: {error}") from error
                 raise
         if is_error or start.is_error():
-            raise GrammarError(said[0] if is_error else start.get_error())
+            raise GrammarError(warnings[0] if is_error else start.get_error())
         first = start.deep_copy()
         first.compute_bitmask()
-        # NoExtension is for allows_text; the reason to stop is InternalError for all of them.
+        # The stop reason is InternalError for all errors, so the text is compared. NoExtension is left to
+        # allows_text.
         if first.is_error() and _is_limit(first.get_error()):
             raise GrammarError(first.get_error().replace("<non-verbose/>", "").strip())
-        return LLGuidanceGrammar(start, self.vocabulary, tuple(said))
+        return LLGuidanceGrammar(start, self.vocabulary, tuple(warnings))
 
     def _text(self, constraint: Constraint) -> str:
-        """The grammar in llguidance's JSON, under one that turns forcing off.
+        """Return the grammar in llguidance's JSON, below a top grammar with `no_forcing`.
 
-        With forcing the mask would allow only one way to cut a text without a choice into tokens.
+        With forcing, the mask would allow only one tokenization of forced text.
         """
         grammar: dict[str, Any]
         if constraint.kind == "json_schema":
@@ -114,43 +115,42 @@ class LLGuidanceBackend:
         schema = json.loads(constraint.text)
         if (lark := as_lark(schema, constraint.whitespace)) is not None:
             return {"lark_grammar": lark}
-        # It takes options beside an object only.
+        # Options need an object as the schema.
         text = "{}" if schema is True else constraint.text
         options = json_options(constraint.whitespace)
         found = self._matcher.grammar_from_json_schema(text, overrides=cast(Any, options))
         return cast(dict[str, Any], json.loads(found)["grammars"][0])
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
-        """See Backend.fill. Where a limit is reached, no token is left."""
+        """Fill the masks; a matcher that reached a limit gets an empty mask."""
         return fill_by_position(asks, lambda places: self._fill(places, masks))
 
     def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
         rows, words = masks.shape
-        ours = [(cast(LLGuidanceMatcher, matcher), row) for matcher, row in places]
-        states = [(matcher.state, row) for matcher, row in ours if not matcher.pace.is_slow]
+        pairs = [(cast(LLGuidanceMatcher, matcher), row) for matcher, row in places]
+        states = [(matcher.state, row) for matcher, row in pairs if not matcher.pace.is_slow]
         if states:
             size = words * masks.element_size()
             self._threads.unsafe_compute_mask_ptr(states, masks.data_ptr(), size, rows)
-        for matcher, row in ours:
+        for matcher, row in pairs:
             if matcher.pace.is_slow or matcher.mend():
                 masks[row] = 0
-            elif self._lent_end is not None:
+            elif self._stand_in_end is not None:
                 masks[row] &= self.vocabulary.text_mask
 
 
 class LLGuidanceGrammar:
-    """A matcher at the start, to be copied, and what llguidance had to say of the grammar."""
+    """A compiled grammar, as a matcher at the start to copy, and the warnings of llguidance."""
 
     def __init__(self, start: Any, vocabulary: GrammarVocabulary, warnings: tuple[str, ...]) -> None:
         self.start, self.vocabulary, self.warnings = start, vocabulary, warnings
 
     def matcher(self) -> LLGuidanceMatcher:
-        """See Grammar."""
         return LLGuidanceMatcher(self, self.start.deep_copy(), SlowTokenGuard())
 
 
 class LLGuidanceMatcher(Matcher):
-    """A matcher of llguidance's that is never given the end of a text, and never stays in its error state."""
+    """A matcher of llguidance that leaves the error state at once."""
 
     def __init__(
         self, grammar: LLGuidanceGrammar, state: Any, pace: SlowTokenGuard, tokens: Sequence[int] = ()
@@ -159,7 +159,6 @@ class LLGuidanceMatcher(Matcher):
         self._grammar, self._tokens = grammar, list(tokens)
 
     def accept(self, token: int) -> bool:
-        """See Matcher."""
         if not self._grammar.vocabulary.is_text(token):
             return False
         if self.pace.step(lambda: token if self.state.try_consume_tokens([token]) == 1 else None) is None:
@@ -169,7 +168,6 @@ class LLGuidanceMatcher(Matcher):
         return True
 
     def rollback(self, count: int) -> None:
-        """See Matcher."""
         if count:
             del self._tokens[-count:]
             self.state.rollback(count)
@@ -177,7 +175,7 @@ class LLGuidanceMatcher(Matcher):
             self.mend()
 
     def mend(self) -> bool:
-        """Whether llguidance gave up, over a limit or at a dead end. The state is then made anew."""
+        """Return whether llguidance is in its error state (limit or dead end); if so, rebuild the state."""
         if not self.state.is_error():
             return False
         self.state = self._grammar.start.deep_copy()
@@ -185,33 +183,28 @@ class LLGuidanceMatcher(Matcher):
         return True
 
     def is_complete(self) -> bool:
-        """See Matcher."""
         return bool(self.state.is_accepting())
 
     def is_over(self) -> bool:
-        """See Matcher."""
         return self.is_complete() and (self.pace.is_slow or bool(self.state.is_stopped()))
 
     def forced(self) -> bytes:
-        """See Matcher."""
         return b"" if self.pace.is_slow else bytes(self.state.compute_ff_bytes())
 
     def limit(self) -> str:
-        """See Matcher."""
         if self.pace.is_slow:
             return f"in llguidance {self.pace.limit}"
         state = self.state.deep_copy()
         state.compute_bitmask()
         reason = state.get_error().replace("<non-verbose/>", "").strip() if state.is_error() else ""
-        return f"llguidance stopped here: {_named(reason)}" if _is_limit(reason) else ""
+        return f"llguidance stopped here: {_shortened(reason)}" if _is_limit(reason) else ""
 
     def fork(self) -> LLGuidanceMatcher:
-        """See Matcher."""
         return LLGuidanceMatcher(self._grammar, self.state.deep_copy(), self.pace.fork(), self._tokens)
 
 
 class _Tokenizer:
-    """What LLTokenizer asks a tokenizer for. Markers have their number as a name, so grammars say <[5]>."""
+    """The tokenizer interface that LLTokenizer expects. Special id 5 is named <|5|>; grammars write <[5]>."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -231,18 +224,18 @@ class _Tokenizer:
 
 
 def _is_limit(reason: str) -> bool:
-    """Whether a matcher stopped for another reason than that the grammar allows no token."""
+    """Whether a matcher stopped for a reason other than a grammar that allows no token."""
     return bool(reason) and not reason.startswith("NoExtension")
 
 
-def _named(reason: str) -> str:
-    """The reason in one short piece, with the limits by the names and numbers of this file."""
+def _shortened(reason: str) -> str:
+    """Return the reason shortened, with the name and number of the limit in LIMITS, if it is one."""
     limits = {
         "initial lexer configuration": "initial_lexer_fuel",
         "schema too large": "max_grammar_size",
         "Too many items": "step_max_items",
     }
     found = next((limit for words, limit in limits.items() if words in reason), None)
-    reason = re.sub(r"(.)\1{30,}", r"\1\1\1...", reason)  # it repeats the text that was wrong
+    reason = re.sub(r"(.)\1{30,}", r"\1\1\1...", reason)  # long repetitions come from the wrong text itself
     short = reason if len(reason) <= 500 else f"{reason[:200]} ... {reason[-300:]}"
     return f"{short} (limit {found}: {LIMITS[found]:,})" if found else short

@@ -1,4 +1,4 @@
-"""What the tokens of one output cost: the first that costs too much is the last."""
+"""`SlowTokenGuard`: end an output in a grammar after its first slow token."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ from collections.abc import Callable
 
 __all__ = ["MAX_STEP_SECONDS", "WATCHED_SECONDS", "SlowTokenGuard"]
 
-MAX_STEP_SECONDS = 0.5  # of computing, for one token
-WATCHED_SECONDS = 0.01  # by the clock, which is cheap to read; from there on computing is measured
+MAX_STEP_SECONDS = 0.5  # CPU time of one token
+WATCHED_SECONDS = 0.01  # wall time of one token from which CPU time is measured
 
 
 class SlowTokenGuard:
-    """Counts accepted tokens. In some grammars each costs a multiple of the one before it, and no call of
-    the libraries can be interrupted; so there is no next one after a token that was slow.
+    """Stops an output after a token whose acceptance took more than MAX_STEP_SECONDS of CPU time.
 
-    Far more tokens are tried than chosen, and asking for a thread's time takes longer than most of them; so
-    that is done only behind a token that took some time by the clock."""
+    In some grammars each token costs a multiple of the one before, and library calls cannot be interrupted.
+    Reading the CPU time of a thread takes longer than accepting most tokens, so it is read only after a token
+    that took WATCHED_SECONDS of wall time.
+    """
 
     def __init__(self, count: int = 0, slow_at: int | None = None, *, is_watched: bool = False) -> None:
         self._count, self._slow_at, self._is_watched = count, slow_at, is_watched
 
     @property
     def is_slow(self) -> bool:
-        """Whether the output has to stop here."""
+        """Whether the output must stop here."""
         return self._slow_at is not None
 
     @property
     def limit(self) -> str:
-        """Why the output has to stop here; "" if it need not."""
+        """Why the output must stop here; "" if it need not."""
         return f"a token took longer than the limit of {MAX_STEP_SECONDS:g} s" if self.is_slow else ""
 
     def step(self, accept: Callable[[], int | None]) -> int | None:
-        """Accept a token, which is returned if it was; None without a try if the output has to stop here."""
+        """Call `accept` and return its result; None without a call if the output must stop."""
         if self.is_slow:
             return None
         now = time.thread_time if self._is_watched else time.perf_counter
@@ -46,11 +47,11 @@ class SlowTokenGuard:
         return accepted
 
     def rollback(self, count: int) -> None:
-        """Tokens were taken back."""
+        """Record that `count` tokens were undone."""
         self._count -= count
         if self._slow_at is not None and self._slow_at > self._count:
             self._slow_at = None
 
     def fork(self) -> SlowTokenGuard:
-        """An independent copy."""
+        """Return an independent copy."""
         return SlowTokenGuard(self._count, self._slow_at, is_watched=self._is_watched)

@@ -1,4 +1,4 @@
-"""A finite list of texts, in plain Python: the back end of `choice`, and the twin of the other two."""
+"""The back end of `choice`: a finite list of texts, in plain Python. Reference for the other back ends."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from processors.grammar.backends.bits import pack
 
 __all__ = ["TrieBackend", "TrieGrammar", "TrieMatcher"]
 
-_LIMIT = 1 << 22  # bytes of all texts together
-_REMEMBERED = 4096  # places in a grammar whose tokens are kept
+_LIMIT = 1 << 22  # characters of all texts together
+_REMEMBERED = 4096  # prefixes whose allowed ids are cached
 
 
 class TrieBackend:
-    """Texts as bytes. What may follow a prefix is read off the sorted list of them."""
+    """Keeps the texts as sorted bytes; texts with a common prefix are neighbours."""
 
     name = "trie"
     version = "1"
@@ -40,7 +40,7 @@ class TrieBackend:
         self.longest = max(map(len, self.tokens), default=0)
 
     def compile(self, constraint: Constraint) -> TrieGrammar:
-        """The texts of a JSON list."""
+        """Compile a JSON list of texts."""
         texts = json.loads(constraint.text)
         if not texts or not all(isinstance(text, str) for text in texts):
             raise GrammarError("A choice is a list of at least one text.")
@@ -49,7 +49,6 @@ class TrieBackend:
         return TrieGrammar(sorted({text.encode() for text in texts}), self)
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
-        """See Backend.fill."""
         return [self._fill(ask, masks) for ask in asks]
 
     def _fill(self, ask: Ask, masks: Tensor) -> list[bool]:
@@ -65,7 +64,7 @@ class TrieBackend:
 
 
 class TrieGrammar:
-    """Sorted texts."""
+    """A sorted list of texts."""
 
     warnings: tuple[str, ...] = ()
 
@@ -74,13 +73,13 @@ class TrieGrammar:
         self.allowed = lru_cache(maxsize=_REMEMBERED)(self._allowed)
 
     def matcher(self) -> TrieMatcher:
-        """At the start of all texts."""
+        """Return a matcher at the start."""
         return TrieMatcher(self)
 
     def remaining(self, prefix: bytes) -> list[bytes]:
-        """What is left of the texts that begin with the prefix."""
+        """Return the rest of each text that starts with the prefix."""
         start = bisect_left(self.texts, prefix)
-        # No UTF-8 text has a byte 0xff, so this is behind every text with the prefix.
+        # UTF-8 has no byte 0xff, so this sorts after every text with the prefix.
         end = bisect_left(self.texts, prefix + b"\xff", lo=start)
         return [text[len(prefix) :] for text in self.texts[start:end]]
 
@@ -91,17 +90,16 @@ class TrieGrammar:
 
 
 class TrieMatcher(Matcher):
-    """The bytes so far, and the lengths at which tokens ended."""
+    """The bytes so far, and the offsets at which tokens began."""
 
     def __init__(self, grammar: TrieGrammar, text: bytes = b"", ends: tuple[int, ...] = ()) -> None:
         self._grammar, self._text, self._ends = grammar, text, list(ends)
 
     def allowed(self) -> tuple[int, ...]:
-        """The ids that may come next."""
+        """Return the ids that may come next."""
         return self._grammar.allowed(self._text)
 
     def accept(self, token: int) -> bool:
-        """See Matcher."""
         known = self._grammar.backend.token_bytes
         data = known[token] if 0 <= token < len(known) else b""
         if not data or not self._grammar.remaining(self._text + data):
@@ -111,30 +109,25 @@ class TrieMatcher(Matcher):
         return True
 
     def rollback(self, count: int) -> None:
-        """See Matcher."""
         if count:
             self._text = self._text[: self._ends[-count]]
             del self._ends[-count:]
 
     def is_complete(self) -> bool:
-        """See Matcher."""
         return b"" in self._grammar.remaining(self._text)[:1]
 
     def is_over(self) -> bool:
-        """See Matcher."""
         return self._grammar.remaining(self._text) == [b""]
 
     def limit(self) -> str:
-        """See Matcher."""
         return ""
 
     def forced(self) -> bytes:
-        """What all the remaining texts begin with."""
+        """Return the common prefix of the remaining texts."""
         rests = self._grammar.remaining(self._text)
         first, last = rests[0], rests[-1]
         same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
         return first[:same]
 
     def fork(self) -> TrieMatcher:
-        """See Matcher."""
         return TrieMatcher(self._grammar, self._text, tuple(self._ends))

@@ -25,13 +25,13 @@ from processors.grammar.backends.slow_tokens import SlowTokenGuard
 
 __all__ = ["XGrammarBackend", "XGrammarGrammar", "XGrammarMatcher"]
 
-# "[07:50:57] /project/cpp/x.cc:1161: Warning: " and "... Check failed: (x) is false: "
-_PLACE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: (?:Check failed: .*? is (?:true|false): )?")
-_WARNING = re.compile(_PLACE.pattern + "Warning: ")
+# Matches "[07:50:57] /project/cpp/x.cc:1161: " and "... Check failed: (x) is false: ".
+_LOCATION = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: (?:Check failed: .*? is (?:true|false): )?")
+_WARNING = re.compile(_LOCATION.pattern + "Warning: ")
 
 
 class XGrammarBackend:
-    """The compiler and the vocabulary as xgrammar wants it."""
+    """The compiler of xgrammar, with the vocabulary in its form."""
 
     name = "xgrammar"
     version = version("xgrammar")
@@ -45,23 +45,23 @@ class XGrammarBackend:
         self._tokens = xgrammar.TokenizerInfo(
             list(self.vocabulary.token_bytes),
             xgrammar.VocabType.RAW,
-            vocab_size=env.width,
+            vocab_size=env.vocab_size,
             stop_token_ids=list(env.eos_ids),
         )
         self._compiler = xgrammar.GrammarCompiler(self._tokens, cache_enabled=False)
         self._batch = xgrammar.BatchGrammarMatcher()
 
     def compile(self, constraint: Constraint) -> XGrammarGrammar:
-        """See Backend.compile. Nothing can interrupt it: GrammarCompiler does it in a process of its own."""
+        """Compile a constraint. Cannot be interrupted, so GrammarCompiler runs it in a child process."""
         if constraint.kind not in self.kinds:
             raise GrammarError(f"xgrammar knows no grammars of the kind {constraint.kind!r}.")
         try:
             with caught_lines(lambda line: bool(_WARNING.match(line))) as lines:
                 compiled = self._compile(constraint)
         except Exception as error:  # RuntimeError, ValueError and several of its own
-            reason = _PLACE.sub("", str(error)).strip() or "it does not say why"
+            reason = _LOCATION.sub("", str(error)).strip() or "it does not say why"
             raise GrammarError(f"xgrammar cannot compile this {constraint.kind}: {reason}") from error
-        warnings = dict.fromkeys(_WARNING.sub("", line) for line in lines)  # one is often said twice
+        warnings = dict.fromkeys(_WARNING.sub("", line) for line in lines)  # warnings are often repeated
         grammar = XGrammarGrammar(compiled, self, tuple(warnings))
         if not allows_text(self, grammar, self.vocabulary.text_mask):
             raise GrammarError(f"No text satisfies this {constraint.kind} (as xgrammar understands it).")
@@ -85,11 +85,11 @@ class XGrammarBackend:
         )
 
     def dump(self, grammar: XGrammarGrammar) -> bytes:
-        """The grammar and its warnings as bytes, for `load` with the same vocabulary."""
+        """Serialise the grammar and its warnings, for `load` with the same vocabulary."""
         return f"{json.dumps(grammar.warnings)}\n{grammar.compiled.serialize_json()}".encode()
 
     def load(self, data: bytes) -> XGrammarGrammar:
-        """A grammar from its bytes. GrammarError if they are none, or are for another vocabulary."""
+        """Load a serialised grammar. GrammarError if the data is invalid or for another vocabulary."""
         try:
             warnings, _, text = data.decode().partition("\n")
             compiled = self._xgrammar.CompiledGrammar.deserialize_json(text, self._tokens)
@@ -98,64 +98,60 @@ class XGrammarBackend:
             raise GrammarError(f"This is no compiled grammar for this vocabulary: {error}") from error
 
     def start(self, compiled: Any) -> Any:
-        """A matcher of xgrammar's."""
+        """Return a new matcher of xgrammar."""
         return self._xgrammar.GrammarMatcher(compiled)
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
-        """See Backend.fill. Where a grammar has become too slow, no token is left."""
+        """Fill the masks; a matcher that became too slow gets an empty mask."""
         return fill_by_position(asks, lambda places: self._fill(places, masks))
 
     def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
-        ours = [(cast(XGrammarMatcher, matcher), row) for matcher, row in places]
-        states = [matcher.state for matcher, _ in ours if not matcher.pace.is_slow]
-        rows = [row for matcher, row in ours if not matcher.pace.is_slow]
+        pairs = [(cast(XGrammarMatcher, matcher), row) for matcher, row in places]
+        states = [matcher.state for matcher, _ in pairs if not matcher.pace.is_slow]
+        rows = [row for matcher, row in pairs if not matcher.pace.is_slow]
         if rows:
             self._batch.batch_fill_next_token_bitmask(states, masks, rows)
-        for matcher, row in ours:
+        for matcher, row in pairs:
             if matcher.pace.is_slow:
                 masks[row] = 0
 
 
 class XGrammarGrammar:
-    """A compiled grammar, and what xgrammar had to say of it."""
+    """A compiled grammar and the warnings of xgrammar."""
 
     def __init__(self, compiled: Any, backend: XGrammarBackend, warnings: tuple[str, ...]) -> None:
         self.compiled, self.backend, self.warnings = compiled, backend, warnings
 
     def matcher(self) -> XGrammarMatcher:
-        """See Grammar."""
         return XGrammarMatcher(self.backend.start(self.compiled), self.backend.vocabulary, SlowTokenGuard())
 
 
 class XGrammarMatcher(Matcher):
-    """A matcher of xgrammar's that is never given the end of a text."""
+    """A matcher of xgrammar."""
 
     def __init__(self, state: Any, vocabulary: GrammarVocabulary, pace: SlowTokenGuard) -> None:
         self.state, self._vocabulary, self.pace = state, vocabulary, pace
 
     def accept(self, token: int) -> bool:
-        """See Matcher."""
         return self.accept_first((token,)) is not None
 
     def accept_first(self, tokens: Iterable[int]) -> int | None:
-        """See Matcher. All tries are one step of the pace: asking for the time takes longer than most."""
+        """Advance by the first legal token. All tries are timed together, as timing each would cost more."""
         accept, is_text = self.state.accept_token, self._vocabulary.is_text
         return self.pace.step(
             lambda: next((token for token in tokens if is_text(token) and accept(token)), None)
         )
 
     def rollback(self, count: int) -> None:
-        """See Matcher."""
         if count:
             self.state.rollback(count)
             self.pace.rollback(count)
 
     def is_complete(self) -> bool:
-        """See Matcher."""
         return bool(self.state.is_completed())
 
     def is_over(self) -> bool:
-        """See Matcher. xgrammar knows only by a mask."""
+        """Whether the output must end here, found from the mask, as xgrammar has no other way."""
         if self.pace.is_slow or not self.is_complete():
             return self.is_complete()
         mask = torch.zeros(1, self._vocabulary.words, dtype=torch.int32)
@@ -163,18 +159,15 @@ class XGrammarMatcher(Matcher):
         return not (mask & self._vocabulary.text_mask).any()
 
     def forced(self) -> bytes:
-        """See Matcher."""
         if self.pace.is_slow:
             return b""
         try:
             return cast(bytes, self.state.find_jump_forward_string().encode())
-        except UnicodeDecodeError as error:  # it begins or ends inside a character
+        except UnicodeDecodeError as error:  # the bytes begin or end inside a character
             return error.object
 
     def limit(self) -> str:
-        """See Matcher."""
         return self.pace.limit and f"in xgrammar {self.pace.limit}"
 
     def fork(self) -> XGrammarMatcher:
-        """See Matcher."""
         return XGrammarMatcher(self.state.fork(), self._vocabulary, self.pace.fork())

@@ -1,1 +1,1 @@
-"""Compiling grammars within limits of time, memory and size, beside other work."""
+"""Background compilation of grammars within limits of time, memory and size."""

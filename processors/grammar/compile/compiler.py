@@ -1,4 +1,4 @@
-"""Compiling grammars: each once, beside other work, within limits of time and memory."""
+"""`GrammarCompiler`: compile each grammar once, in the background, within limits of time and memory."""
 
 from __future__ import annotations
 
@@ -28,78 +28,78 @@ from processors.grammar.compile.trial import TRIAL
 
 __all__ = ["GrammarCompiler"]
 
-_REMEMBERED = 256  # grammars in memory
-_CHEAP = 1.0  # seconds that may be spent a second time, to save dumping and loading
+_REMEMBERED = 256  # grammars kept in memory
+_RECOMPILE_SECONDS = 1.0  # a grammar that compiles faster is compiled again here, not dumped and loaded
 
 
 class GrammarCompiler:
-    """Compiles constraints for one vocabulary.
+    """Compiles constraints for one vocabulary. Thread-safe.
 
-    What may take long, much memory or the whole stack is tried in a process of its own: it has
-    `timeout` seconds and `memory` bytes. Only what went well there is done here too, or brought over.
-    With `cache_dir` that trial is made once for all runs. Any thread may call it.
+    A grammar that may take much time, memory or stack is first compiled in a child process, limited to
+    `timeout` seconds and `memory` bytes. If that succeeds, the result is loaded here, or compiled again. With
+    `cache_dir` the result is kept for later runs.
     """
 
     def __init__(
         self, env: Env, *, timeout: float = 30.0, memory: int = 3 << 29, cache_dir: Path | None = None
     ) -> None:
         self.env, self.timeout, self.memory = env, timeout, memory
-        self.timings: dict[Constraint, float] = {}  # seconds that each took to compile, if it did
+        self.timings: dict[Constraint, float] = {}  # seconds of each successful compile
         self._store = GrammarStore(cache_dir) if cache_dir else None
         self._lock = threading.Lock()
         self._loading = threading.Lock()
         self._backends: dict[str, Backend] = {}
-        self._known: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
+        self._futures: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
         self._idle: dict[str, list[CompileProcess]] = {}
-        self._trying: dict[Constraint, CompileProcess] = {}
+        self._running: dict[Constraint, CompileProcess] = {}
         self._vocabulary_digest = ""
-        # What is small never waits behind what may take its whole time.
+        # Small grammars have their own threads, so that they never wait for large ones.
         self._lanes = {small: Lane(threads=2) for small in (True, False)}
         weakref.finalize(self, _close, self._idle, list(self._lanes.values()))
 
     def backend(self, name: str) -> Backend:
-        """The one instance of a back end for this vocabulary."""
+        """Return the only instance of a back end for this vocabulary."""
         with self._loading:
             if name not in self._backends:
                 self._backends[name] = load_backend(name, self.env)
             return self._backends[name]
 
     def compile(self, constraint: Constraint, seconds: float = math.inf) -> Grammar:
-        """The grammar. GrammarError if it is wrong or over a limit, GrammarTimeout if it takes too long.
+        """Return the grammar. GrammarError if it is wrong or over a limit, GrammarTimeout if out of time.
 
-        Of the time limit there may be fewer `seconds` left.
+        The time limit is the smaller of `timeout` and `seconds`.
         """
         return self.start(constraint, seconds).result()
 
     def start(self, constraint: Constraint, seconds: float = math.inf) -> Future[Grammar]:
-        """Compile beside other work. Equal constraints share one grammar, or one error."""
+        """Compile in the background. Equal constraints share one grammar, or one error."""
         with self._lock:
-            future = self._known.get(constraint)
+            future = self._futures.get(constraint)
             if future is None:
-                future = self._known[constraint] = Future()
+                future = self._futures[constraint] = Future()
                 self._lanes[is_small(constraint)].put(partial(self._fulfil, future, constraint, seconds))
-            self._known.move_to_end(constraint)
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            self._futures.move_to_end(constraint)
+            while len(self._futures) > _REMEMBERED:
+                self._futures.popitem(last=False)
             return future
 
     def abandon(self, constraint: Constraint) -> None:
-        """Forget a constraint that is not compiled yet, and end the process that tries it.
+        """Cancel a compile that has not finished, and kill its child process.
 
-        Who waits for it gets a GrammarError; who asks again begins anew. A compile in this process, which is
-        a small one, goes on to its end.
+        Waiting callers get a GrammarError; a later call compiles anew. A small grammar, which is compiled in
+        this process, is not interrupted.
         """
         with self._lock:
-            future = self._known.get(constraint)
+            future = self._futures.get(constraint)
             if future is None or future.done():
                 return
-            del self._known[constraint]
-            process = self._trying.pop(constraint, None)
+            del self._futures[constraint]
+            process = self._running.pop(constraint, None)
         if not future.cancel() and process is not None:
             process.kill()
 
     def close(self) -> None:
-        """End idle threads and processes; those at work end with their task, or with the program."""
+        """End idle threads and processes; busy ones end after their task, or with the program."""
         with self._lock:
             _close(self._idle, list(self._lanes.values()))
 
@@ -125,14 +125,14 @@ class GrammarCompiler:
             try:
                 return self._grammar(constraint, stored)
             except GrammarError:
-                pass  # it is tried again, and what was stored is replaced
+                pass  # compile again and replace the stored data
         reply = self._try(constraint, Patience(self.timeout, seconds))
         if self._store:
             self._store.put(key, reply.data)
         return self._grammar(constraint, reply.data)
 
     def _grammar(self, constraint: Constraint, data: bytes) -> Grammar:
-        """From what a process sent: the grammar itself, or nothing where it is cheap to compile again."""
+        """Load the grammar that a child process sent; compile it here if `data` is empty."""
         backend = self.backend(constraint.backend)
         if data and isinstance(backend, Portable):
             return backend.load(data)
@@ -141,34 +141,34 @@ class GrammarCompiler:
     def _try(self, constraint: Constraint, patience: Patience) -> Reply:
         process = self._take(constraint)
         try:
-            backend = self.backend(constraint.backend)  # while the process starts
+            backend = self.backend(constraint.backend)  # loaded while the process starts
             return process.compile(constraint, patience, twice=not isinstance(backend, Portable))
         finally:
             with self._lock:
-                is_wanted = self._trying.get(constraint) is process
+                is_wanted = self._running.get(constraint) is process
                 if is_wanted:
-                    del self._trying[constraint]
+                    del self._running[constraint]
                 if is_wanted and process.is_alive:
                     self._idle.setdefault(constraint.backend, []).append(process)
                 else:
                     process.close()
 
     def _take(self, constraint: Constraint) -> CompileProcess:
-        """A process of the constraint's back end, known as the one that tries it."""
+        """Return an idle or new process for the constraint's back end, and register it for `abandon`."""
         name = constraint.backend
         with self._lock:
             process = self._idle[name].pop() if self._idle.get(name) else None
         if process is None:
             tokens = GrammarVocabulary(self.env).token_bytes
             process = CompileProcess(
-                Setup(name, self.env.width, tokens, self.env.eos_ids, self.memory, _CHEAP)
+                Setup(name, self.env.vocab_size, tokens, self.env.eos_ids, self.memory, _RECOMPILE_SECONDS)
             )
         with self._lock:
-            self._trying[constraint] = process
+            self._running[constraint] = process
         return process
 
     def _key(self, constraint: Constraint) -> str:
-        """Names all that a compiled grammar depends on."""
+        """Return the cache key: a digest of everything that a compiled grammar depends on."""
         if not self._vocabulary_digest:
             tokens = (GrammarVocabulary(self.env).token_bytes, self.env.eos_ids)
             self._vocabulary_digest = hashlib.sha256(repr(tokens).encode()).hexdigest()

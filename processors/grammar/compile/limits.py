@@ -1,4 +1,4 @@
-"""What is refused before any back end sees it, and what is small enough to need no guard."""
+"""Size checks before compiling: refuse oversized grammars, find those too small to need a child process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from processors.errors import GrammarError
 
 __all__ = ["MAX_CHARACTERS", "MAX_DEPTH", "check_size", "is_small"]
 
-MAX_CHARACTERS = 1 << 22  # of a grammar's text
-MAX_DEPTH = 500  # brackets of a JSON text
+MAX_CHARACTERS = 1 << 22  # characters of a grammar's text
+MAX_DEPTH = 500  # nested brackets of a JSON text
 
-# With 150k ids, two cores: xgrammar takes up to 40 ms for a subschema, and seconds for a bounded string.
-# llguidance recurses over chains of rules: some 200 of them fill a stack of 512 KiB, 1,000 one of 2 MiB.
+# Measured with 150k ids on two cores: xgrammar takes up to 40 ms per subschema, and seconds for a bounded
+# string. llguidance recurses over chains of rules: about 200 fill a stack of 512 KiB, 1,000 one of 2 MiB.
 _SMALL_TEXT = {"xgrammar": 2000, "llguidance": 4000}
 _SMALL_REGEX = 100
 _SUBSCHEMAS = 24
@@ -30,7 +30,7 @@ _PLAIN_KEYWORDS = frozenset(
 
 
 def check_size(constraint: Constraint) -> None:
-    """Raise GrammarError for a text that is too long, or for JSON that is nested too deeply."""
+    """Raise GrammarError for a text that is too long or JSON that is nested too deeply."""
     if len(constraint.text) > MAX_CHARACTERS:
         raise GrammarError(
             f"The {constraint.kind} has {len(constraint.text):,} characters; the limit is {MAX_CHARACTERS:,}."
@@ -42,12 +42,12 @@ def check_size(constraint: Constraint) -> None:
 
 
 def is_small(constraint: Constraint) -> bool:
-    """Whether a back end surely compiles this in about a second, without much memory or stack."""
-    if constraint.backend == "trie":  # plain Python with a limit of its own
+    """Whether a back end certainly compiles this in about a second, with little memory and stack."""
+    if constraint.backend == "trie":  # plain Python with its own limit
         return True
     if len(constraint.text) > _SMALL_TEXT.get(constraint.backend, 0):
         return False
-    if constraint.backend == "llguidance":  # which bounds time and memory itself
+    if constraint.backend == "llguidance":  # llguidance bounds time and memory itself
         return True
     if constraint.kind == "regex":
         return len(constraint.text) <= _SMALL_REGEX and not _UNBOUNDED_COST.search(constraint.text)
@@ -64,7 +64,7 @@ def _is_plain_schema(text: str) -> bool:
         return False
     try:
         return set(_keywords(json.loads(text))) <= _PLAIN_KEYWORDS
-    except (ValueError, AttributeError):  # a wrong schema is refused in a process of its own as well
+    except (ValueError, AttributeError):  # a wrong schema; the child process refuses it
         return False
 
 

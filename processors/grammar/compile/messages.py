@@ -1,4 +1,4 @@
-"""What a process that compiles is told, and what it answers."""
+"""Messages between GrammarCompiler and its child processes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["Portable", "Reply", "Setup"]
 
 @runtime_checkable
 class Portable(Protocol):
-    """A back end whose grammars can be written to a file."""
+    """A back end whose grammars can be serialised."""
 
     def dump(self, grammar: Any) -> bytes:
-        """A grammar as bytes."""
+        """Serialise a grammar."""
         ...
 
     def load(self, data: bytes) -> Grammar:
-        """The grammar of the bytes. GrammarError if they are none."""
+        """Load a serialised grammar. GrammarError for invalid data."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the process is to be: `memory` bytes may be taken in addition to what it starts with.
+    """First message to a child process. `memory` is its limit in bytes beyond the memory at its start.
 
-    A grammar that took more than `dump_after` seconds comes back as bytes, if the back end can do that.
+    A grammar that took more than `dump_after` seconds is returned serialised, if the back end is Portable.
     """
 
     backend: str
@@ -40,7 +40,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How it went: `error` is "" if the grammar compiles. `data` is the grammar, or b""."""
+    """Answer of a child process: `error` is "" on success; `data` is the serialised grammar or b""."""
 
     error: str = ""
     seconds: float = 0.0

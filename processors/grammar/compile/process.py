@@ -1,4 +1,4 @@
-"""The other end of a worker: starting it, asking it, ending it in time."""
+"""`CompileProcess`: a child process that compiles grammars within limits of time and memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from processors.grammar.compile.messages import Reply, Setup
 
 __all__ = ["CompileProcess", "Patience"]
 
-_GRACE = 1.5  # seconds more than the limit, for the start of the process; half a second is for its result
+_GRACE = 1.5  # seconds beyond the limit, for the start of the process and for its result
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long is waited for one grammar, from now on: `left` seconds of a limit of `limit`."""
+    """Time for one grammar, counted from `begin`: `left` seconds of a limit of `limit` seconds."""
 
     limit: float
     left: float
@@ -26,12 +26,12 @@ class Patience:
 
     @property
     def seconds(self) -> float:
-        """What it may take."""
+        """Seconds that the compile may take."""
         return min(self.limit, self.left)
 
     @property
     def rest(self) -> float:
-        """Until it is killed."""
+        """Seconds until the process is killed."""
         return max(0.0, self.seconds + _GRACE - (time.perf_counter() - self.begin))
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Patience:
 
 
 class CompileProcess:
-    """A process that compiles one constraint after the other, until one takes too much of anything."""
+    """A process that compiles constraints one at a time and is ended by the first one over a limit."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -48,10 +48,10 @@ class CompileProcess:
         self._child = Child("processors.grammar.compile.worker")
 
     def compile(self, constraint: Constraint, patience: Patience, *, twice: bool = False) -> Reply:
-        """Let it compile. GrammarTimeout after that time, GrammarError if it dies; it is then gone.
+        """Compile a constraint. GrammarTimeout if out of time, GrammarError if the process dies; both end it.
 
-        Of the time that the process takes to start, a second and a half do not count. `twice`: what compiles
-        is compiled again elsewhere, so that it has half the time.
+        Up to 1.5 seconds of starting the process do not count. `twice`: the caller compiles the grammar
+        again, so half of the time is left for this compile.
         """
         purpose = f"compile this {constraint.kind} within {patience}"
         if not self._is_ready:
@@ -62,15 +62,15 @@ class CompileProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked again."""
+        """Whether the process still runs."""
         return self._child.is_alive
 
     def kill(self) -> None:
-        """End it from another thread than the one that waits for its answer, which gets a GrammarError."""
+        """Kill the process from another thread; the thread that waits in `compile` gets a GrammarError."""
         self._child.kill()
 
     def close(self) -> None:
-        """End it."""
+        """Kill the process."""
         self._child.close()
 
     def _answer(self, question: Setup | Constraint, timeout: float, purpose: str) -> Reply:
@@ -79,12 +79,12 @@ class CompileProcess:
         except ChildLate as error:
             raise GrammarTimeout(f"{self._setup.backend} did not {purpose}.") from error
         except ChildDied as error:
-            raise GrammarError(self._obituary(purpose, error.code)) from error
+            raise GrammarError(self._death_message(purpose, error.code)) from error
         if reply.error:
             raise GrammarError(reply.error)
         return reply
 
-    def _obituary(self, purpose: str, code: int) -> str:
+    def _death_message(self, purpose: str, code: int) -> str:
         memory = f"the memory limit of {self._setup.memory >> 20} MiB"
         if code == OUT_OF_MEMORY:
             return f"{self._setup.backend} could not {purpose} and {memory}."

@@ -1,4 +1,4 @@
-"""Compiled grammars in a folder."""
+"""`GrammarStore`: compiled grammars in a folder."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _DIGEST = hashlib.sha256
 
 
 class GrammarStore:
-    """Files named by key: a digest of the content, then the content. Over the limit the oldest go.
+    """Files named by key, each a digest followed by the content; beyond `limit` bytes the oldest are deleted.
 
-    The digest finds accidents. Whoever may write to the folder is trusted, as with all of a user's files.
+    The digest detects corruption. It is no protection from a writer of the folder, who is trusted.
     """
 
     def __init__(self, folder: Path, *, limit: int = 1 << 30) -> None:
         self._folder, self._limit = folder, limit
 
     def get(self, key: str) -> bytes | None:
-        """The content; None if there is no such file, or if it is not as it was written."""
+        """Return the content; None if the file is missing or corrupt."""
         path = self._path(key)
         try:
             data = path.read_bytes()
@@ -34,11 +34,11 @@ class GrammarStore:
         if _DIGEST(content).digest() != digest:
             return None
         with suppress(OSError):
-            os.utime(path)  # used just now
+            os.utime(path)  # marks it as recently used
         return content
 
     def put(self, key: str, content: bytes) -> None:
-        """Keep the content. A folder that cannot be written to keeps nothing."""
+        """Store the content; without effect if the folder is not writable."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False) as file:

@@ -1,4 +1,4 @@
-"""Threads that the end of a program does not wait for."""
+"""Daemon threads, which do not delay the exit of the program."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LOCK = threading.Lock()
 
 
 def start_thread(target: Callable[[], None], stack: int) -> threading.Thread:
-    """A daemon thread with a stack of so many bytes."""
+    """Start a daemon thread with a stack of `stack` bytes."""
     thread = threading.Thread(target=target, daemon=True)
-    with _LOCK:  # the size is one for the whole process
+    with _LOCK:  # stack_size is a setting of the whole process
         before = threading.stack_size(stack)
         try:
             thread.start()
@@ -24,19 +24,19 @@ def start_thread(target: Callable[[], None], stack: int) -> threading.Thread:
 
 
 class Lane:
-    """Tasks, done in order by so many threads, which start with the first tasks.
+    """A task queue served by `threads` daemon threads, which start with the first tasks.
 
-    ThreadPoolExecutor would let the end of a program wait for its tasks.
+    Unlike ThreadPoolExecutor it does not delay the exit of the program.
     """
 
-    _STACK = 16 << 20  # more than the process has in which a grammar is tried
+    _STACK = 16 << 20  # bytes; more than the child process has that tries a grammar first
 
     def __init__(self, threads: int) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._to_start, self._started = threads, 0
 
     def put(self, task: Callable[[], None]) -> None:
-        """Do this after the tasks before it. Not to be called by two threads at once."""
+        """Queue a task. Not thread-safe."""
         self._tasks.put(task)
         if self._to_start:
             self._to_start, self._started = self._to_start - 1, self._started + 1
@@ -44,7 +44,7 @@ class Lane:
             start_thread(lambda: _work(tasks), self._STACK)
 
     def close(self) -> None:
-        """Let the threads end when they have done their tasks. A task after that starts them again."""
+        """End the threads once their tasks are done. A later task starts them again."""
         for _ in range(self._started):
             self._tasks.put(None)
         self._to_start, self._started = self._to_start + self._started, 0
@@ -53,4 +53,4 @@ class Lane:
 def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
     while task := tasks.get():
         task()
-        del task  # it keeps the compiler alive that it belongs to
+        del task  # a reference would keep the compiler alive

@@ -1,4 +1,4 @@
-"""Some steps in a grammar, to see what they cost."""
+"""Trial steps in a compiled grammar, to refuse one whose tokens are too slow."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from processors.grammar.backends.slow_tokens import MAX_STEP_SECONDS
 
 __all__ = ["TRIAL", "try_steps"]
 
-TRIAL = "2"  # its version: what went well in another one is tried again
+TRIAL = "2"  # version of the trial, part of the cache key
 _WALKS, _STEPS = 4, 16
 
 
 def try_steps(backend: Backend, grammar: Grammar, vocabulary: GrammarVocabulary) -> None:
-    """Raise GrammarError if a step of a few random texts takes longer than a step may.
+    """Raise GrammarError if a step of a few random texts takes more than MAX_STEP_SECONDS.
 
-    xgrammar compiles ((a{0,100}){0,100}){0,100} at once, and then needs twice the time for each letter; and
-    of (a?){5000}a{5000} it takes seconds to tell what text is forced.
+    Examples: xgrammar compiles ((a{0,100}){0,100}){0,100} at once, but then each letter takes twice the time
+    of the one before; for (a?){5000}a{5000} it takes seconds to find the forced text.
     """
     rng = random.Random(0)
     mask = torch.zeros(1, vocabulary.words, dtype=torch.int32)

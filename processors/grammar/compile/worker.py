@@ -1,7 +1,7 @@
-"""A process that compiles grammars for another one, which can end it at any time.
+"""The child process of `CompileProcess`: compiles grammars and may be killed at any time.
 
 `python -m processors.grammar.compile.worker` reads pickles from standard input, first a Setup and then
-constraints, and answers each with a Reply on standard output. It ends when its input does.
+constraints, and answers each with a pickled Reply on standard output. It ends with its input.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from processors.grammar.compile.trial import try_steps
 __all__: list[str] = []
 
 _STACK = 8 << 20
-_NO_MEMORY = ("MemoryError", "bad_alloc", os.strerror(errno.EAGAIN))  # the last where a thread gets no stack
+_NO_MEMORY = (
+    "MemoryError",
+    "bad_alloc",
+    os.strerror(errno.EAGAIN),
+)  # EAGAIN: no memory for the stack of a thread
 
 
 @dataclass(frozen=True, slots=True)
 class _Vocabulary:
-    """A vocabulary without its tokenizer."""
+    """A vocabulary without a tokenizer; it encodes byte by byte."""
 
     token_bytes: Sequence[bytes]
     special_ids: frozenset[int] = frozenset()
@@ -67,7 +71,7 @@ def _compile(backend: Backend, vocabulary: GrammarVocabulary, constraint: Constr
             return Reply(seconds=seconds, data=backend.dump(grammar))
     except Exception as error:
         said = str(error) or type(error).__name__
-        if any(words in said for words in _NO_MEMORY):  # who knows what is left of the back end
+        if any(words in said for words in _NO_MEMORY):  # the back end may be in a broken state
             os._exit(OUT_OF_MEMORY)
         return Reply(error=said)
     return Reply(seconds=seconds)

@@ -1,1 +1,1 @@
-"""Where a request stands in its grammar: forced tokens, completions, narrowed masks."""
+"""The state of a request in its grammar: forced tokens, completions, narrowed masks."""

@@ -1,4 +1,4 @@
-"""How an open document can be completed in few tokens."""
+"""`Closer`: search for short completions of an open document."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from processors.grammar.state.work import Work
 
 __all__ = ["Closer", "Spot"]
 
-_MASK_CALLS = 8  # a mask costs about as much
-_LONGEST_TAIL = 64  # tokens of a known completion that are tried anew
-_SOON = 8  # tokens within which a known completion comes to fit
-_SHORT = 3  # tokens; for a completion that is longer a search is worth its work
-_LATE = 4  # times that other bytes come before what is escaped or part of a character
-_REMEMBERED = 1024  # orders
+_MASK_CALLS = 8  # cost of a mask in matcher calls
+_LONGEST_TAIL = 64  # tokens at the end of a known completion that are tried again
+_SOON = 8  # tokens into a completion up to which the end of a known one is tried inside a string
+_SHORT = 3  # tokens; a longer completion is worth a search for a shorter one
+_AVOIDED = 4  # uses of any other byte before an escape or a byte of a multi-byte character is tried
+_REMEMBERED = 1024  # cached byte orders
 _QUOTE, _BACKSLASH = _IN_STRINGS = b'"\\'
-# Tried in this order where there is a choice: what ends something, what goes on, white space last.
+# Search order of bytes: closing characters, other characters, white space last.
 _EARLY = b'"}]:,0)>'
 _ORDER = (*_EARLY, *(byte for byte in range(33, 256) if byte not in _EARLY), *range(33))
 
 
 class Spot:
-    """A place in a document: the matcher there, the end of the text, in JSON (else None) its signs.
+    """A position in a document: matcher, end of the text and, in JSON, its context (else None).
 
-    `samples` are texts that strings of the grammar may end with. A spot goes on by tokens, and back to where
-    it began.
+    `samples` are texts that strings of the grammar may end with. A spot can advance by tokens and roll back.
     """
 
     def __init__(
@@ -42,59 +41,62 @@ class Spot:
         matcher: Matcher,
         text: bytes,
         signs: JsonContext | None,
-        speller: CanonicalTokenizer,
+        canonical: CanonicalTokenizer,
         samples: Sequence[str] = (),
     ) -> None:
         self.matcher, self.text, self.signs, self.samples = matcher, text, signs, samples
-        self._speller = speller
-        self._behind: list[tuple[bytes, JsonContext | None]] = []
+        self._canonical = canonical
+        self._undo: list[tuple[bytes, JsonContext | None]] = []
 
     @property
     def in_string(self) -> bool:
-        """Whether the place is inside a string of JSON, and not within an escape."""
+        """Whether the position is inside a JSON string, but not inside an escape."""
         return self.signs is not None and self.signs.in_string and not self.signs.is_escaped
 
     def accept(self, token: int) -> bool:
-        """Go one token on; False, and nothing has changed, if the grammar does not allow it."""
+        """Advance by a token; return False, and change nothing, if the grammar forbids it."""
         if not self.matcher.accept(token):
             return False
         self.note(token)
         return True
 
     def note(self, token: int) -> None:
-        """The matcher has gone on by this token."""
-        self._behind.append((self.text, self.signs))
-        self.text = self._speller.join(self.text, token)
-        self.signs = self.signs and self.signs.after(self._speller.token_bytes[token])
+        """Record a token that the matcher has already accepted."""
+        self._undo.append((self.text, self.signs))
+        self.text = self._canonical.join(self.text, token)
+        self.signs = self.signs and self.signs.after(self._canonical.token_bytes[token])
 
     def rollback(self, count: int) -> None:
-        """Take the last `count` tokens back."""
+        """Undo the last `count` tokens."""
         if count:
             self.matcher.rollback(count)
-            self.text, self.signs = self._behind[-count]
-            del self._behind[-count:]
+            self.text, self.signs = self._undo[-count]
+            del self._undo[-count:]
 
 
 class Closer:
-    """Looks for completions: tokens behind which a document is complete.
+    """Finds completions: tokens after which a document is complete.
 
-    A completion follows forced text, and where there is a choice it takes what ends something. In a string
-    that may not end yet it goes by the fewest bytes behind which it may, which are searched breadth first.
-    `mask_of` gives the mask [W] of a matcher's state.
+    A completion follows forced text and prefers closing characters. In a string that may not end yet, a
+    breadth-first search finds the fewest bytes after which it may. `mask_of` returns the mask [W] of a
+    matcher.
     """
 
-    def __init__(self, speller: CanonicalTokenizer, mask_of: Callable[[Matcher], Tensor]) -> None:
-        self.speller, self._mask_of = speller, mask_of
-        self._byte_ids = speller.byte_ids
-        self._known = known = [byte for byte in _ORDER if byte in speller.byte_ids]
-        self._bytes = [speller.byte_ids[byte] for byte in known]
-        self._inner = [speller.byte_ids[byte] for byte in range(128, 192) if byte in speller.byte_ids]
-        # A byte's rank, and above it how often it stands in a string.
-        self._weights = [_ORDER.index(byte) + (_LATE << 8) * (_awkwardness(byte) > 1) for byte in range(256)]
-        # Where all are as short, letters read better than signs.
-        plain = sorted((byte for byte in known if byte not in _IN_STRINGS), key=_awkwardness)
-        self._plain = [speller.byte_ids[byte] for byte in plain]
-        self._ascii = {speller.byte_ids[byte] for byte in plain if _awkwardness(byte) < 2}
+    def __init__(self, canonical: CanonicalTokenizer, mask_of: Callable[[Matcher], Tensor]) -> None:
+        self.canonical, self._mask_of = canonical, mask_of
+        self._byte_ids = canonical.byte_ids
+        self._known = known = [byte for byte in _ORDER if byte in canonical.byte_ids]
+        self._bytes = [canonical.byte_ids[byte] for byte in known]
+        self._inner = [canonical.byte_ids[byte] for byte in range(128, 192) if byte in canonical.byte_ids]
+        # Search priority of a byte: its rank in _ORDER; _rarest_first adds its count in the string, shifted
+        # by 8.
+        self._weights = [
+            _ORDER.index(byte) + (_AVOIDED << 8) * (_byte_class(byte) > 1) for byte in range(256)
+        ]
+        # Among paths of equal length the search returns the first, so letters come before punctuation.
+        plain = sorted((byte for byte in known if byte not in _IN_STRINGS), key=_byte_class)
+        self._plain = [canonical.byte_ids[byte] for byte in plain]
+        self._ascii = {canonical.byte_ids[byte] for byte in plain if _byte_class(byte) < 2}
         self._words = torch.tensor(self._plain) // 32
         self._bits = torch.tensor(self._plain) % 32
         self._ordered = lru_cache(maxsize=_REMEMBERED)(self._rarest_first)
@@ -102,11 +104,11 @@ class Closer:
     def spot(
         self, matcher: Matcher, text: bytes, signs: JsonContext | None, samples: Sequence[str] = ()
     ) -> Spot:
-        """A place where completions are looked for."""
-        return Spot(matcher, text, signs, self.speller, samples)
+        """Return a position to search from."""
+        return Spot(matcher, text, signs, self.canonical, samples)
 
     def find(self, spot: Spot, most: int, work: Work) -> tuple[int, ...] | None:
-        """A completion of at most `most` tokens: the first one if it is short, else what a search finds."""
+        """Return a completion of at most `most` tokens, searching if the greedy one is long; None if none."""
         quick = self.path(spot, most, work)
         if quick is not None and len(quick) <= _SHORT:
             return quick
@@ -116,16 +118,16 @@ class Closer:
     def path(
         self, spot: Spot, most: int, work: Work, *, hint: tuple[int, ...] = (), search: bool = False
     ) -> tuple[int, ...] | None:
-        """A completion of at most `most` tokens, or None. The spot is afterwards what it was.
+        """Return a completion of at most `most` tokens, or None. The spot is left unchanged.
 
-        `hint` is one of another place nearby: its end often fits. Without `search` a string goes on by what
-        stands least in it until it may end.
+        `hint` is a completion of a nearby position, whose end often fits. Without `search` a string is
+        continued by its rarest bytes until it may end.
         """
         found: list[int] = []
         try:
             while not spot.matcher.is_complete():
                 room = most - len(found)
-                # A string that has gone on for a while takes no other end.
+                # Deep inside a string the end of the hint no longer fits.
                 is_promising = len(found) < _SOON or not spot.in_string
                 tail = self._tail(spot, hint, room, work) if is_promising else []
                 step = tail or self._step(spot, room, work, search)
@@ -137,7 +139,7 @@ class Closer:
             spot.rollback(len(found))
 
     def _tail(self, spot: Spot, hint: tuple[int, ...], most: int, work: Work) -> list[int]:
-        """The shortest end of the hint that completes the document here; it is then accepted."""
+        """Accept and return the shortest suffix of the hint that completes the document; [] if none does."""
         for start in range(len(hint) - 1, max(len(hint) - min(most, _LONGEST_TAIL), 0) - 1, -1):
             done: list[int] = []
             for token in work.each(hint[start:]):
@@ -150,9 +152,9 @@ class Closer:
         return []
 
     def _step(self, spot: Spot, most: int, work: Work, search: bool) -> list[int]:
-        """Goes on by forced text, the rest of a string or one byte; the tokens that were accepted."""
+        """Accept and return forced text, the rest of a string, or one byte; [] if nothing is accepted."""
         done: list[int] = []
-        for token in work.each(self.speller.spell(spot.text, spot.matcher.forced())):
+        for token in work.each(self.canonical.tokenize_forced(spot.text, spot.matcher.forced())):
             if not spot.accept(token):
                 break
             done.append(token)
@@ -174,10 +176,9 @@ class Closer:
         return [first]
 
     def _sampled(self, spot: Spot, work: Work) -> list[int]:
-        """The shortest end of a sample behind which the string may end, or the document is complete.
+        """Return the shortest suffix of a sample after which the string may end or the document is complete.
 
-        A search finds none where an expression may begin again at each byte, as .*foo does: all masks are
-        alike.
+        `_search` fails where a match may restart at each byte, as in .*foo: all masks are equal there.
         """
         matcher, found = spot.matcher, list[int]()
         for text in spot.samples:
@@ -193,14 +194,13 @@ class Closer:
         return found
 
     def _end(self, spot: Spot) -> int | None:
-        """The token that ends the string in which a spot is."""
+        """Return the token that ends the string at the spot; None outside strings."""
         return self._byte_ids.get(_QUOTE) if spot.in_string else None
 
     def _order(self, spot: Spot) -> list[int]:
-        """Ids of bytes in the order in which they are tried.
+        """Return ids of bytes in search order.
 
-        Inside a string it is what stands least in it: a pattern may never end while one sign comes again
-        and again.
+        Inside a string the rarest bytes come first: some patterns never end while one character repeats.
         """
         if is_within_character(spot.text):
             return self._inner
@@ -215,10 +215,10 @@ class Closer:
         return [self._byte_ids[byte] for byte in sorted(self._known, key=weights.__getitem__)]
 
     def _search(self, spot: Spot, most: int, work: Work) -> list[int]:
-        """The fewest bytes behind which the string may end, or outside JSON the document is complete.
+        """Return the fewest bytes after which the string may end or, outside JSON, the document is complete.
 
-        States with the same mask are taken for one. They are not where a grammar counts, so [] does not say
-        that there is no end.
+        States with equal masks are merged. That is wrong where a grammar counts, so [] does not prove that
+        there is no completion.
         """
         matcher, end = spot.matcher, self._end(spot)
         mask = self._mask_of(matcher)
@@ -247,14 +247,14 @@ class Closer:
         return []
 
     def _legal(self, mask: Tensor) -> list[int]:
-        """Ids of the bytes of text that a mask [W] allows; only those of ASCII if there are any."""
+        """Return ids of the bytes that a mask [W] allows; ASCII bytes only, if there are any."""
         flags = (mask[self._words] >> self._bits & 1).tolist()
         legal = [token for token, flag in zip(self._plain, flags, strict=True) if flag]
         return [token for token in legal if token in self._ascii] or legal
 
 
 def _may_end(matcher: Matcher, end: int | None) -> bool:
-    """Whether this token may come now; without one, whether the document is complete."""
+    """Whether the token `end` may come next or, if None, whether the document is complete."""
     if end is None:
         return matcher.is_complete()
     if not matcher.accept(end):
@@ -263,8 +263,8 @@ def _may_end(matcher: Matcher, end: int | None) -> bool:
     return True
 
 
-def _awkwardness(byte: int) -> int:
-    """How late a byte comes inside a string: letters and digits, signs, what is escaped or no character."""
+def _byte_class(byte: int) -> int:
+    """Return the class of a byte: 0 letter or digit, 1 punctuation, 2 escape, control or multi-byte."""
     if byte == _BACKSLASH or not 32 <= byte < 127:
         return 2
     return 0 if chr(byte).isalnum() else 1

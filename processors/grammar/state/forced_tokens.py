@@ -1,4 +1,4 @@
-"""Forced text as tokens: those that the tokenizer would write, as far as what follows cannot change them."""
+"""`CanonicalTokenizer`: forced text as the tokens that the tokenizer would produce."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ANCHOR", "PROBES", "CanonicalTokenizer", "tokens_behind"]
 
-_KEPT = 256  # bytes of text that are known of what came before
-ANCHOR = 16  # of them the tokenizer sees these: more than its tokens look back
-_LONGEST = 256  # bytes of forced text that are spelled at a time
+_KEPT = 256  # bytes kept of the text so far
+ANCHOR = 16  # bytes of it given to the tokenizer; more than its tokens depend on
+_LONGEST = 256  # bytes of forced text tokenized at a time
 _REMEMBERED = 4096
-# What may follow. A token that stands before all of them, and is no beginning of another, stands.
+# Continuations of forced text. A token is certain if it is the same before all of these, and is no proper
+# prefix of another token.
 PROBES = ("a", "T", " a", "0", '"', "\n", ",", "}", "é")
 
 
 class CanonicalTokenizer:
-    """Writes texts in tokens as the tokenizer would."""
+    """Tokenizes forced text, up to the token that the text after it could still change."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -29,30 +30,30 @@ class CanonicalTokenizer:
         # The ids of single bytes, of which some vocabularies lack a few.
         self.byte_ids = {data[0]: token for token, data in enumerate(self.token_bytes) if len(data) == 1}
         self._sorted = sorted(filter(None, self.token_bytes))
-        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._spell)
-        self._alone = lru_cache(maxsize=_REMEMBERED)(self._spell_alone)
+        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._tokenize)
+        self._alone = lru_cache(maxsize=_REMEMBERED)(self._tokenize_alone)
 
     def join(self, before: bytes, token: int) -> bytes:
-        """The end of the text, one token later."""
+        """Return the end of the text after one more token."""
         return (before + self.token_bytes[token])[-_KEPT:]
 
-    def spell(self, before: bytes, forced: bytes) -> tuple[int, ...]:
-        """The tokens that `forced` begins with, behind the text `before`.
+    def tokenize_forced(self, before: bytes, forced: bytes) -> tuple[int, ...]:
+        """Return the certain tokens at the start of `forced` after the text `before`.
 
-        Empty if the tokenizer would join the two, or if more text could change the first token.
+        Empty if the tokenizer would merge across the border, or if later text could change the first token.
         """
         return self._remembered(before[-ANCHOR:], forced[:_LONGEST]) if forced else ()
 
-    def _spell(self, before: bytes, forced: bytes) -> tuple[int, ...]:
+    def _tokenize(self, before: bytes, forced: bytes) -> tuple[int, ...]:
         text, anchor = forced.decode(errors="ignore"), before.decode(errors="ignore")
         alone, example = self._alone(text)
-        # What stands before changes nothing, mostly, and then nine more texts need not be cut.
+        # The text before rarely changes the tokens; one comparison then saves tokenizing nine more texts.
         if not anchor or self._behind(anchor, text + PROBES[0]) == example:
             return alone
         return self._stable(anchor, text) or alone
 
-    def _spell_alone(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The tokens of a text with nothing before it, and those of one text that it begins."""
+    def _tokenize_alone(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the certain tokens of a text at the start, and all tokens of it with the first probe."""
         return self._stable("", text), self._behind("", text + PROBES[0])
 
     def _stable(self, anchor: str, text: str) -> tuple[int, ...]:
@@ -69,20 +70,20 @@ class CanonicalTokenizer:
         return tuple(kept)
 
     def _may_grow(self, data: bytes) -> bool:
-        """Whether a longer token begins with these bytes."""
-        place = bisect_right(self._sorted, data)
-        return place < len(self._sorted) and self._sorted[place].startswith(data)
+        """Whether a longer token starts with these bytes."""
+        index = bisect_right(self._sorted, data)
+        return index < len(self._sorted) and self._sorted[index].startswith(data)
 
     def _behind(self, anchor: str, text: str) -> tuple[int, ...]:
         return tokens_behind(self._vocabulary, anchor, text)
 
 
 def tokens_behind(vocabulary: Vocabulary, anchor: str, text: str) -> tuple[int, ...]:
-    """The tokens of `text` where it stands behind `anchor`; () if none begins just there."""
+    """Return the tokens of `text` after `anchor`; () if no token starts at the border."""
     token_bytes = vocabulary.token_bytes
     ids = vocabulary.encode(anchor + text, special=False)
     ends = list(accumulate((len(token_bytes[token]) for token in ids), initial=0))
-    # From the end, as some tokenizers put a space before every text.
+    # Counted from the end, as some tokenizers put a space before every text.
     start = ends[-1] - len(text.encode())
     behind = ids[ends.index(start) :] if start in ends else []
     return tuple(behind) if b"".join(token_bytes[token] for token in behind) == text.encode() else ()

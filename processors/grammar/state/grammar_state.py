@@ -1,4 +1,4 @@
-"""Where one request stands in its grammar: before the marker, inside the document, or behind it."""
+"""`GrammarState`: the state of one request before, inside or after its constrained document."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["GrammarState", "Marker", "Rules"]
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The text behind which the document begins, however it is cut into tokens, or as one special token."""
+    """The text after which the document begins, in any tokenization or as one special token."""
 
     text: bytes
     ids: tuple[int, ...]
@@ -30,12 +30,12 @@ class Marker:
 
     @classmethod
     def of(cls, text: str, vocabulary: Vocabulary) -> Marker:
-        """The marker as this vocabulary writes it."""
+        """Build for a vocabulary."""
         ids = vocabulary.encode(text, special=False)
         return cls(text.encode(), tuple(ids) if len(ids) == 1 else (), vocabulary)
 
     def step(self, tail: bytes, token: int) -> bytes | None:
-        """The end of the text after one more token; None if the marker is complete."""
+        """Return the end of the text after one more token; None if the marker is complete."""
         known = self.vocabulary.token_bytes
         text = tail + (known[token] if token < len(known) else b"")
         return None if token in self.ids or self.text in text else text[1 - len(self.text) or len(text) :]
@@ -43,15 +43,15 @@ class Marker:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rules:
-    """What holds for one request all along.
+    """Constants of one request.
 
-    `ends` are the ids that end a text. `is_canonical`: forced text is cut into tokens as the tokenizer
-    would. `budget`: the most tokens of the output, if what cannot be ended within them is to be avoided;
-    `shortest` then completes the whole document, and its strings may end with one of the `samples`. `usual`
-    are the habits of JSON of which nothing is known.
+    `ends`: ids that end the text. `is_canonical`: forced text must have the tokens that the tokenizer would
+    produce. `budget`: limit of output tokens within which the document has to be completed; None for no such
+    limit. With a budget, `shortest` is a short complete document, and `samples` are texts that its strings
+    may end with. `usual`: the separator counts of a document that has not begun.
     """
 
-    speller: CanonicalTokenizer
+    canonical: CanonicalTokenizer
     narrower: Narrower
     ends: frozenset[int]
     marker: Marker | None = None
@@ -65,12 +65,12 @@ class Rules:
 
 @dataclass(slots=True)
 class GrammarState:
-    """A slot's state. `tail` is the text so far while the marker is awaited, else None.
+    """State of a slot.
 
-    `text` is the document so far, or the end of it, `count` the number of tokens of the whole output,
-    `outlook` what is known of the document's end, if the limit of tokens is in view. `is_done` says that the
-    text has ended, or holds a token that the grammar does not allow; nothing that comes then is used.
-    `habits` are how the parts of the document have followed each other, but for the tokens that are `unread`.
+    `tail`: the end of the text while the marker is awaited, else None. `text`: the end of the document so
+    far. `count`: tokens of the whole output. `outlook`: a known completion of the document, if it has a
+    budget. `is_done`: the text has ended, or has a token that the grammar forbids; later tokens are ignored.
+    `separators` counts the separators of the document so far, except those of the `unread` tokens.
     """
 
     matcher: Matcher
@@ -80,24 +80,24 @@ class GrammarState:
     count: int = 0
     outlook: Outlook | None = None
     is_done: bool = False
-    habits: SeparatorModel | None = None
+    separators: SeparatorModel | None = None
     unread: list[int] = field(default_factory=list)
 
     @classmethod
     def start(cls, matcher: Matcher, rules: Rules) -> GrammarState:
-        """At the beginning of the output."""
-        place = cls(matcher, rules, b"" if rules.marker else None)
-        if place.tail is None:
-            place.outlook = place._first_outlook(0)
-        return place
+        """Return the state at the start of the output."""
+        state = cls(matcher, rules, b"" if rules.marker else None)
+        if state.tail is None:
+            state.outlook = state._first_outlook(0)
+        return state
 
     def fork(self) -> GrammarState:
-        """An independent copy."""
-        habits = self.habits and self.habits.copy()
-        return replace(self, matcher=self.matcher.fork(), habits=habits, unread=[*self.unread])
+        """Return an independent copy."""
+        separators = self.separators and self.separators.copy()
+        return replace(self, matcher=self.matcher.fork(), separators=separators, unread=[*self.unread])
 
     def free(self, drafts: tuple[int, ...]) -> int:
-        """How many of the drafts come before the document; more than there are if it does not begin."""
+        """Return the number of drafts before the document; len(drafts) + 1 if it does not begin in them."""
         tail = self.tail
         for count, token in enumerate(drafts):
             if tail is None or self.rules.marker is None:
@@ -106,14 +106,14 @@ class GrammarState:
         return len(drafts) + (tail is not None)
 
     def ask(self, drafts: tuple[int, ...], row: int) -> Ask | None:
-        """What to ask the back end for the drafts inside the document, the first of them seen by `row`."""
+        """Return the request to the back end for drafts inside the document; its masks start at `row`."""
         if self.is_done:
             return None
         end = next((i for i, token in enumerate(drafts) if token in self.rules.ends), len(drafts))
         return Ask(self.matcher, drafts[:end], row)
 
     def commit(self, tokens: tuple[int, ...]) -> None:
-        """These tokens are final."""
+        """Advance by tokens that are now part of the output."""
         for token in tokens:
             self.count += 1
             self._commit(token)
@@ -128,33 +128,33 @@ class GrammarState:
         elif token in self.rules.ends or not self.matcher.accept(token):
             self.is_done = True
         else:
-            self.text = self.rules.speller.join(self.text, token)
+            self.text = self.rules.canonical.join(self.text, token)
             if self.rules.is_json:
                 self.unread.append(token)
             self.outlook = self._next_outlook(self.outlook, token, self._spot, self.count)
 
     def _first_outlook(self, count: int) -> Outlook | None:
-        """The outlook where the document begins."""
+        """Return the outlook at the start of the document."""
         budget = self.rules.budget
         return None if budget is None else self.rules.narrower.start(self.rules.shortest, budget - count)
 
     def _next_outlook(
         self, before: Outlook | None, token: int, spot: Callable[[], Spot], count: int
     ) -> Outlook | None:
-        """The outlook after `count` tokens, of which this is the last."""
+        """Return the outlook after `token`, the `count`-th token of the output."""
         if before is None or self.rules.budget is None:
             return None
         return self.rules.narrower.after(before, token, spot, count, self.rules.budget - count)
 
     def _spot(self) -> Spot:
-        rules, habits = self.rules, self._read()
-        signs = habits.signs if habits else None
+        rules, separators = self.rules, self._updated_separators()
+        signs = separators.signs if separators else None
         return rules.narrower.closer.spot(self.matcher, self.text, signs, rules.samples)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
-        """Narrow the masks [n, W] inside the document: forced text to its tokens, and to what can be ended.
+        """Narrow masks [n, W] in place to canonical tokens and to what can be completed within the budget.
 
-        The masks are those of the prefixes of `drafts`, which come behind `free` tokens before the document.
+        Mask i follows the first i of `drafts`, which are inside the document, after `free` tokens before it.
         """
         if not self.rules.is_canonical and self.outlook is None:
             return
@@ -174,32 +174,32 @@ class GrammarState:
     def _refine(self, mask: Tensor, spot: Spot, outlook: Outlook | None, count: int) -> None:
         rules, matcher = self.rules, self.matcher
         if rules.is_canonical and not matcher.is_complete():
-            run = rules.speller.spell(spot.text, matcher.forced())
+            run = rules.canonical.tokenize_forced(spot.text, matcher.forced())
             if run and allows(mask, run[0]):
                 return allow_only(mask, run[0])
         if rules.budget is not None and outlook is not None and outlook.is_near:
             rules.narrower.narrow(mask, spot, outlook.path, rules.budget - count)
         return None
 
-    def ahead(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:
-        """The tokens that have to come next, and beyond them those that likely will; see look_ahead."""
+    def predicted(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:
+        """Return forced tokens and guessed separators that come next; see predict_next."""
         if self.is_done or self.tail is not None:
             return ()
         here = _shifted(noise, self.count) if noise else None
-        return predict_next(self.matcher, self.rules.speller, self.text, self._read(), here)
+        return predict_next(self.matcher, self.rules.canonical, self.text, self._updated_separators(), here)
 
-    def _read(self) -> SeparatorModel | None:
-        """The habits of the text, with the tokens that have come since it was asked for them."""
+    def _updated_separators(self) -> SeparatorModel | None:
+        """Return the separator counts, brought up to date with the unread tokens; None outside JSON."""
         if not self.rules.is_json:
             return None
-        self.habits = self.habits or self.rules.usual.copy()
+        self.separators = self.separators or self.rules.usual.copy()
         for token in self.unread:
-            self.habits.add(token, self.rules.speller.token_bytes[token])
+            self.separators.add(token, self.rules.canonical.token_bytes[token])
         self.unread.clear()
-        return self.habits
+        return self.separators
 
-    def closing(self, tokens: tuple[int, ...], most: int) -> tuple[int, ...]:
-        """What completes the open document behind these tokens; () if it is not open, or nothing does."""
+    def completion(self, tokens: tuple[int, ...], most: int) -> tuple[int, ...]:
+        """Return at most `most` tokens that complete the document after `tokens`; () if none are found."""
         later = self.fork()
         later.commit(tokens)
         if later.is_done or later.tail is not None:
@@ -207,17 +207,17 @@ class GrammarState:
         return self.rules.narrower.shortest(later._spot(), most) or ()
 
     def limit(self, drafts: tuple[int, ...]) -> str:
-        """The limit of the back end that leaves no token behind these drafts; "" if none does."""
-        with self._looking() as walk:
+        """Return the limit of the back end that leaves no token after these drafts; "" if none does."""
+        with self._preview_walk() as walk:
             return self.matcher.limit() if all(map(walk, drafts[self.free(drafts) :])) else ""
 
     def preview(self, tokens: tuple[int, ...]) -> tuple[GrammarStatus, ...]:
-        """Where the text would stand after each of the tokens; the matcher is afterwards what it was."""
+        """Return the status after each of the tokens; the matcher is left unchanged."""
         free = min(self.free(tokens), len(tokens))
         found = [GrammarStatus("free")] * free
         if free and self.free(tokens) == free:  # the marker is complete with the last free token
-            found[-1] = self._stand()
-        with self._looking() as walk:
+            found[-1] = self._status()
+        with self._preview_walk() as walk:
             for token in tokens[free:]:
                 if token in self.rules.ends:
                     is_legal = self.matcher.is_complete()
@@ -226,17 +226,17 @@ class GrammarState:
                 if not walk(token):
                     found.append(GrammarStatus("broken"))
                     break
-                found.append(self._stand())
+                found.append(self._status())
         return tuple(found)
 
-    def _stand(self) -> GrammarStatus:
+    def _status(self) -> GrammarStatus:
         if not self.matcher.is_complete():
             return GrammarStatus("open")
         return GrammarStatus("over" if self.matcher.is_over() else "complete")
 
     @contextmanager
-    def _looking(self) -> Iterator[_Walk]:
-        """Go on with the matcher, and find it afterwards as it was."""
+    def _preview_walk(self) -> Iterator[_Walk]:
+        """Advance the matcher inside the block and roll it back at the end."""
         walk = _Walk(self.matcher)
         try:
             yield walk
@@ -249,13 +249,13 @@ def _shifted(noise: Noise, count: int) -> Noise:
 
 
 class _Walk:
-    """Gives tokens to a matcher and counts those that it takes."""
+    """Gives tokens to a matcher and counts the accepted ones."""
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher, self.accepted = matcher, 0
 
     def __call__(self, token: int) -> bool:
-        """Whether the token is legal."""
+        """Accept a token; return whether it is legal."""
         is_legal = self.matcher.accept(token)
         self.accepted += is_legal
         return is_legal

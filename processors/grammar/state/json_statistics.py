@@ -1,4 +1,4 @@
-"""How a JSON text has gone on between its parts: which tokens came behind which signs."""
+"""`SeparatorModel`: n-gram counts of the separators of a JSON text, to predict the next one."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonContext", "SeparatorModel"]
 
-_DEPTH = 4  # signs that a place is known by
-_TRUST = 4.0  # so much more says a place that is alike in one sign more
-_DOUBT = 1.0  # so many tokens have to be seen at a place until it counts for half
-_FIRST = 0.25  # what a usual text says beside the text itself
-_USUAL = (
+_DEPTH = 4  # structural characters of the longest context
+_FACTOR = 4.0  # weight factor of a context per structural character
+_PRIOR = 1.0  # tokens seen in a context at which it has half its weight
+_DEFAULT_WEIGHT = 0.25  # weight of a token of the default texts; tokens of the text itself weigh 1
+_DEFAULT_TEXTS = (
     '{"a": 1, "b": "c", "d": [1, 2], "e": ["f", "g"], "h": {"i": true}, "j": [{"k": "l"}]}',
     '{\n  "a": 1,\n  "b": [\n    2\n  ]\n}',
 )
-_SIGNS = b"{}[]:, \n\t\r"
+_STRUCTURAL = b"{}[]:, \n\t\r"
 _QUOTE, _BACKSLASH = b'"\\'
 
 
 class JsonContext(NamedTuple):
-    """The last signs of a text: a string is two quotes, a number or a word one sign."""
+    """The last structural characters of a text. A string counts as two quotes, a number or word as `a`."""
 
     last: bytes = b""
     in_string: bool = False
     is_escaped: bool = False
 
     def after(self, data: bytes) -> JsonContext:
-        """The signs when these bytes have come as well."""
+        """Return the context after these bytes."""
         last, in_string, is_escaped = self
         for byte in data:
             if in_string and (is_escaped or byte == _BACKSLASH):
@@ -38,18 +38,18 @@ class JsonContext(NamedTuple):
             elif byte == _QUOTE:
                 last, in_string = last + b'"', not in_string
             elif not in_string:
-                is_sign = byte in _SIGNS
+                is_sign = byte in _STRUCTURAL
                 last += bytes([byte]) if is_sign else b"" if last.endswith(b"a") else b"a"
         return JsonContext(last[-_DEPTH:], in_string, is_escaped)
 
-    def places(self) -> Iterator[tuple[bytes, float]]:
-        """What the place is known by, and what that says: no sign, the last one, the last two..."""
+    def contexts(self) -> Iterator[tuple[bytes, float]]:
+        """Yield (context, weight) for every suffix of the last 4 structural characters, longest heaviest."""
         for size in range(len(self.last) + 1):
-            yield self.last[len(self.last) - size :], _TRUST**size
+            yield self.last[len(self.last) - size :], _FACTOR**size
 
 
 class SeparatorModel:
-    """Counts the tokens of one text between its parts. It depends on the text alone, and is a guess."""
+    """Counts, by context, the tokens of one JSON text outside strings. Depends on the text alone."""
 
     def __init__(self) -> None:
         self.signs = JsonContext()
@@ -57,37 +57,37 @@ class SeparatorModel:
 
     @classmethod
     def usual(cls, vocabulary: Vocabulary) -> SeparatorModel:
-        """Those of a text of which nothing is known yet."""
-        made = cls()
-        for text in _USUAL:
-            made.signs = JsonContext()
+        """Return the default model, from two short JSON texts."""
+        model = cls()
+        for text in _DEFAULT_TEXTS:
+            model.signs = JsonContext()
             for token in vocabulary.encode(text, special=False):
-                made.add(token, vocabulary.token_bytes[token], _FIRST)
-        made.signs = JsonContext()
-        return made
+                model.add(token, vocabulary.token_bytes[token], _DEFAULT_WEIGHT)
+        model.signs = JsonContext()
+        return model
 
     def copy(self) -> SeparatorModel:
-        """An independent copy."""
-        made = SeparatorModel()
-        made.signs = self.signs
-        made._counts = {place: seen.copy() for place, seen in self._counts.items()}
-        return made
+        """Return an independent copy."""
+        model = SeparatorModel()
+        model.signs = self.signs
+        model._counts = {context: counts.copy() for context, counts in self._counts.items()}
+        return model
 
     def add(self, token: int, data: bytes, weight: float = 1.0) -> None:
-        """The text has gone on by a token of these bytes."""
+        """Count a token of these bytes as the continuation of the text."""
         later = self.signs.after(data)
         if not (self.signs.in_string and later.in_string):
-            for place, _ in self.signs.places():
-                seen = self._counts.setdefault(place, {})
-                seen[token] = seen.get(token, 0.0) + weight
+            for context, _ in self.signs.contexts():
+                counts = self._counts.setdefault(context, {})
+                counts[token] = counts.get(token, 0.0) + weight
         self.signs = later
 
     def weights(self, signs: JsonContext) -> dict[int, float]:
-        """How much speaks for each token that stands between parts, behind these signs."""
+        """Return the weight of each known token as the continuation of a context."""
         found: dict[int, float] = {}
-        for place, trust in signs.places():
-            seen = self._counts.get(place, {})
-            share = trust / (_DOUBT + sum(seen.values()))
-            for token, count in seen.items():
+        for context, factor in signs.contexts():
+            counts = self._counts.get(context, {})
+            share = factor / (_PRIOR + sum(counts.values()))
+            for token, count in counts.items():
                 found[token] = found.get(token, 0.0) + share * count
         return found

@@ -1,4 +1,4 @@
-"""Near a limit of tokens: keep a completion known, and forbid what leaves no room for one."""
+"""`Narrower`: complete documents within the token limit by masking tokens that leave no room."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from processors.grammar.state.work import Work
 
 __all__ = ["Narrower", "Outlook"]
 
-_SLACK = 48  # tokens beyond a completion from which on every token is looked at
-_ANYTHING = b'"Z0 ~{.'  # what a string without a pattern may go on with
-_MEASURED = 16  # tokens between two looks at how far the end is
-_LAST = 4  # so many before the end no token stands for another one where its kind is rough
-_FEW = 32  # so many tokens are tried each for itself
-_LAST_FEW = 128
-_SEARCH_CALLS = 12_000  # of the matcher, for a completion
-_NARROW_CALLS = 3_000  # for a mask
+_SLACK = 48  # tokens left beyond a completion at which masks are narrowed
+_FREE_BYTES = b'"Z0 ~{.'  # bytes that are all allowed in a string without a pattern
+_SEARCH_INTERVAL = 16  # tokens between two searches for a completion, far from the limit
+_LAST = 4  # tokens left beyond a completion at which each token is tried, where kinds are inexact
+_FEW = 32  # allowed tokens up to which each is tried
+_LAST_FEW = 128  # tokens tried at most under _LAST
+_SEARCH_CALLS = 12_000  # matcher calls to find a completion
+_NARROW_CALLS = 3_000  # matcher calls to narrow a mask
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of a document's end at one place, as far as the limit of tokens calls for it.
+    """Knowledge of a document's completion at one position.
 
-    `reach` are the tokens that a completion was last seen to take. `path` is the completion here, which is
-    looked for where `is_near`; None if none was found.
+    `reach`: length of the completion last found, in tokens. `is_near`: the token limit is near. `path`: the
+    completion from here, searched only if `is_near`; None if none was found.
     """
 
     reach: int = 0
@@ -39,10 +39,10 @@ class Outlook:
 
 
 class Narrower:
-    """Narrows masks so that documents are completed within their limit of tokens.
+    """Narrows masks so that documents are completed within their token limit.
 
-    An outlook depends on the text alone: it is the same with drafts, and beside others. `has_given_up` says
-    that work ran out with no completion known: then masks stay as they are.
+    An outlook depends on the text alone, not on drafts or other requests. `has_given_up`: the work budget ran
+    out without a completion, so masks stayed as they were.
     """
 
     def __init__(self, closer: Closer, kinds: TokenKinds, width: int) -> None:
@@ -50,19 +50,19 @@ class Narrower:
         self.has_given_up = False
 
     def shortest(self, spot: Spot, most: int) -> tuple[int, ...] | None:
-        """A completion of at most `most` tokens where none is known yet; None if none is found."""
+        """Search for a completion of at most `most` tokens; None if none is found."""
         return self._found(self.closer.find(spot, most, work := Work(_SEARCH_CALLS)), work)
 
     def start(self, path: tuple[int, ...], left: int) -> Outlook:
-        """The outlook where a document begins that this completes; `left` tokens may still come."""
+        """Return the outlook at the start of a document completed by `path`; `left` tokens remain."""
         is_near = _is_near(len(path), left)
         return Outlook(len(path), is_near, path if is_near else None)
 
     def after(self, before: Outlook, token: int, spot: Callable[[], Spot], count: int, left: int) -> Outlook:
-        """The outlook behind one more token, the `count`th; `left` may still come."""
+        """Return the outlook after one more token, the `count`-th; `left` tokens remain."""
         reach = before.reach
         if not _is_near(reach, left):
-            if count % _MEASURED:
+            if count % _SEARCH_INTERVAL:
                 return Outlook(reach)
             reach = len(self.closer.path(spot(), left, Work(_NARROW_CALLS)) or ()) or reach
         if left < 1 or not _is_near(reach, left):
@@ -73,7 +73,7 @@ class Narrower:
     def _next(
         self, before: tuple[int, ...] | None, token: int, spot: Spot, left: int
     ) -> tuple[int, ...] | None:
-        """The completion one token behind a place where this one was known."""
+        """Return the completion after `token`, given the one before it."""
         if before and before[0] == token:
             return before[1:]
         work = Work(_SEARCH_CALLS)
@@ -87,10 +87,10 @@ class Narrower:
         return path
 
     def narrow(self, mask: Tensor, spot: Spot, path: tuple[int, ...] | None, left: int) -> None:
-        """Forbid in mask [W] the tokens that leave no room; `left` >= 1 may still come.
+        """Forbid in mask [W] the tokens after which no completion fits; `left` >= 1 tokens remain.
 
-        One token is tried for each kind. What there is no work left to try is forbidden, the completion
-        `path` never. Without one that has room nothing is.
+        One token of each kind is tried. Tokens that the work budget leaves untried are forbidden, except the
+        first of the completion `path`. Without a `path` that fits, the mask is unchanged.
         """
         if path is None or not len(path) <= left <= len(path) + _SLACK:
             return
@@ -118,7 +118,7 @@ class Narrower:
         if not work.spend():
             return False
         if not spot.accept(token):
-            return True  # not text, but the end of it
+            return True  # an end-of-text token
         try:
             hint = path[1:] if path[:1] == (token,) else path
             return self.closer.path(spot, left, work, hint=hint) is not None
@@ -130,11 +130,11 @@ class Narrower:
             return "text"
         if not spot.in_string:
             return "structure"
-        ids = self.closer.speller.byte_ids
-        is_free = all(allows(mask, ids[byte]) for byte in _ANYTHING if byte in ids)
+        ids = self.closer.canonical.byte_ids
+        is_free = all(allows(mask, ids[byte]) for byte in _FREE_BYTES if byte in ids)
         return "string" if is_free else "pattern"
 
 
 def _is_near(reach: int, left: int) -> bool:
-    """Whether the limit may be short: until it is looked at again, the end can move away."""
+    """Whether the limit is near; the margin covers growth of the completion until the next search."""
     return left <= reach + 2 * _SLACK

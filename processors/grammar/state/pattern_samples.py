@@ -1,4 +1,4 @@
-"""Short texts that regular expressions match: where strings of a grammar can end, as a guess to be tried."""
+"""Short sample texts of regular expressions, as guesses of how strings of a grammar can end."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from processors.constraint import Constraint
 
 __all__ = ["sample", "samples_of"]
 
-_MOST = 32  # expressions of one schema
-_LONGEST_PATTERN = 4096  # characters of an expression
+_MOST = 32  # patterns of one schema
+_LONGEST_PATTERN = 4096  # characters of a pattern
 _LONGEST = 64  # characters of a sample
-_TRIED = "a0A-._ @/:b1"  # characters for a set that says what it has not
+_TRIED = "a0A-._ @/:b1"  # characters tried for a negated set
 _OF_CATEGORY = {ops.CATEGORY_DIGIT: "0", ops.CATEGORY_SPACE: " ", ops.CATEGORY_WORD: "a"}
 
 
 def samples_of(constraint: Constraint) -> tuple[str, ...]:
-    """A text for each expression of a grammar; inside JSON it is written as in a string."""
+    """Return a sample for each regular expression of a grammar, escaped as in a string if inside JSON."""
     if constraint.kind == "regex":
         return tuple(filter(None, [sample(constraint.text)]))
     if constraint.kind != "json_schema":
@@ -32,7 +32,7 @@ def samples_of(constraint: Constraint) -> tuple[str, ...]:
 
 
 def _patterns(schema: Any) -> Iterator[str]:
-    """The values of `pattern` anywhere in a schema."""
+    """Yield the values of `pattern` anywhere in a schema."""
     found = [schema]
     while found:
         value = found.pop()
@@ -45,7 +45,7 @@ def _patterns(schema: Any) -> Iterator[str]:
 
 
 def sample(pattern: str) -> str | None:
-    """A short text that the expression matches; None if it cannot be read or one of the two is long."""
+    """Return a short text that the pattern may match; None if it cannot be read, or either is too long."""
     if len(pattern) > _LONGEST_PATTERN:
         return None
     try:
@@ -61,7 +61,7 @@ def _text(parts: Any) -> str | None:
 
 
 def _part(kind: Any, value: Any) -> str | None:
-    """A text for one part of a parsed expression; None for what is not known."""
+    """Return a text for one node of a parsed pattern; None for an unsupported node."""
     if kind is ops.LITERAL:
         return chr(value)
     if kind is ops.ANY:
@@ -82,7 +82,7 @@ def _part(kind: Any, value: Any) -> str | None:
 
 
 def _named(items: Any) -> Iterator[str]:
-    """Characters that a set names."""
+    """Yield the characters that a set names."""
     for kind, value in items:
         if kind is ops.LITERAL:
             yield chr(value)

@@ -1,4 +1,4 @@
-"""What comes next in a document: what is forced, and in JSON, what likely stands between its parts."""
+"""`predict_next`: forced tokens and, in JSON, likely separators, as draft tokens without a model."""
 
 from __future__ import annotations
 
@@ -12,67 +12,67 @@ from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
 __all__ = ["predict_next"]
 
 _LIMIT = 32  # tokens
-_LEAST = 0.1  # how likely all guesses together have to be
+_MIN_PROBABILITY = 0.1  # lowest joint probability of the guesses
 
 
 def predict_next(
     matcher: Matcher,
-    speller: CanonicalTokenizer,
+    canonical: CanonicalTokenizer,
     text: bytes,
-    habits: SeparatorModel | None,
+    separators: SeparatorModel | None,
     noise: Noise | None = None,
 ) -> tuple[tuple[int, float], ...]:
-    """The tokens that are forced behind `text`, and in JSON, whose `habits` are known, likely ones between.
+    """Return pairs (token, probability) that continue `text`: forced tokens and, in JSON, guessed separators.
 
-    Each comes with how likely it and all before it are, 1 for what is forced from here.
+    The probability is that of the token and all before it; it is 1 up to the first guess. Without
+    `separators` nothing is guessed. The matcher is left unchanged.
 
-    `noise` is what the request's draw adds to the logits so many tokens from here: between tokens that the
-    text has had about as often, it decides as it does between those that the model finds as likely. The
-    matcher is afterwards what it was.
+    `noise(k, ids)` is the Gumbel noise of the k-th next token. It breaks ties between separators of about
+    equal count as the sampler breaks them between tokens of about equal logits.
     """
-    walk, sure, found = _Walk(matcher, speller, text, habits), 1.0, list[tuple[int, float]]()
+    walk, probability, found = _Walk(matcher, canonical, text, separators), 1.0, list[tuple[int, float]]()
     try:
-        while sure >= _LEAST and len(found) < _LIMIT and not matcher.is_complete():
+        while probability >= _MIN_PROBABILITY and len(found) < _LIMIT and not matcher.is_complete():
             forced = matcher.forced()
-            if run := speller.spell(walk.text, forced):
+            if run := canonical.tokenize_forced(walk.text, forced):
                 if not all(map(walk.go, run)):
                     break
             else:
-                sure *= walk.guess(forced, noise)
-            found += [(token, sure) for token in walk.tokens[len(found) :]]
-        return tuple(pair for pair in found[:_LIMIT] if pair[1] >= _LEAST)
+                probability *= walk.guess(forced, noise)
+            found += [(token, probability) for token in walk.tokens[len(found) :]]
+        return tuple(pair for pair in found[:_LIMIT] if pair[1] >= _MIN_PROBABILITY)
     finally:
         matcher.rollback(len(walk.tokens))
 
 
 class _Walk:
-    """Goes on in a matcher, and knows what it has gone."""
+    """Advances a matcher and records the tokens."""
 
     def __init__(
-        self, matcher: Matcher, speller: CanonicalTokenizer, text: bytes, habits: SeparatorModel | None
+        self, matcher: Matcher, canonical: CanonicalTokenizer, text: bytes, separators: SeparatorModel | None
     ) -> None:
         self.tokens: list[int] = []
         self.text = text
-        self._matcher, self._speller, self._habits = matcher, speller, habits
-        self._signs = habits.signs if habits else JsonContext()
+        self._matcher, self._canonical, self._separators = matcher, canonical, separators
+        self._context = separators.signs if separators else JsonContext()
 
     def go(self, token: int) -> bool:
-        """Whether the token is legal; the walk is then behind it."""
+        """Accept a token; return whether it is legal."""
         if not self._matcher.accept(token):
             return False
         self.tokens.append(token)
-        self.text = self._speller.join(self.text, token)
-        self._signs = self._signs.after(self._speller.token_bytes[token])
+        self.text = self._canonical.join(self.text, token)
+        self._context = self._context.after(self._canonical.token_bytes[token])
         return True
 
     def guess(self, forced: bytes, noise: Noise | None) -> float:
-        """Go on by the likeliest token that begins with what is forced; how likely it is, 0 without one."""
-        if self._habits is None or (self._signs.in_string and not forced):
+        """Accept the likeliest token that starts with the forced bytes; return its probability, 0 if none."""
+        if self._separators is None or (self._context.in_string and not forced):
             return 0.0
-        weights, known = self._habits.weights(self._signs), self._speller.token_bytes
+        weights, known = self._separators.weights(self._context), self._canonical.token_bytes
         tokens = [token for token in weights if known[token].startswith(forced)]
-        marks = noise(len(self.tokens), tokens) if noise and tokens else [0.0] * len(tokens)
-        scores = [math.log(weights[token]) + mark for token, mark in zip(tokens, marks, strict=True)]
+        noises = noise(len(self.tokens), tokens) if noise and tokens else [0.0] * len(tokens)
+        scores = [math.log(weights[token]) + noise_of for token, noise_of in zip(tokens, noises, strict=True)]
         ranked = sorted(zip(scores, tokens, strict=True), reverse=True)
         for rank, (score, token) in enumerate(ranked):
             if self.go(token):

@@ -1,4 +1,4 @@
-"""Which tokens of a vocabulary are alike where a document is to be completed soon."""
+"""Classes of tokens that are equivalent, or nearly, for completing a document soon."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ __all__ = ["Kinds", "TokenKinds", "Where", "is_within_character"]
 
 Where = Literal["structure", "string", "pattern", "text"]
 _STRUCTURE = b'"\\{}[],:'  # of JSON
-_IN_STRINGS = b'"\\'  # what of it is more than text inside a string
-# A lead byte of n bytes of UTF-8, so far from the end that the character is not complete.
+_IN_STRINGS = b'"\\'  # characters with a meaning inside a string
+# (n, back): the lead byte of an n-byte UTF-8 character `back` bytes before the end, so that bytes are
+# missing.
 _LEADS = tuple((n, back) for n in (2, 3, 4) for back in range(1, n))
 
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """Tokens that are taken to be alike: `of` [V] says of which kind each is."""
+    """A partition of the vocabulary: `of` [V] is the kind of each token, `count` the number of kinds."""
 
     of: Tensor
     count: int
 
 
 class TokenKinds:
-    """The kinds of the tokens at each sort of place; a kind is found when it is first asked for.
+    """The kinds of tokens in each context, computed on first use. Tokens of a kind agree in:
 
-    structure: between the parts of JSON, those with the same text from the first sign of structure on.
-    string: in a string that may hold anything, those with the same text from the first quote or backslash.
-    pattern: in a string with a pattern, those with the same sequence of sorts of characters as well.
-    text: outside JSON, those with the same first byte.
-    All of a kind begin and end at the same place of a character.
+    structure (JSON outside strings): the text from the first structural character on.
+    string (a JSON string without a pattern): the text from the first quote or backslash on.
+    pattern (a JSON string with a pattern): that, and the sequence of character classes before it.
+    text (not JSON): the first byte.
+    In all contexts also in how many bytes of a UTF-8 character they begin and end with.
     """
 
     def __init__(self, token_bytes: Sequence[bytes], width: int) -> None:
@@ -43,7 +44,7 @@ class TokenKinds:
         self._known: dict[Where, Kinds] = {}
 
     def at(self, where: Where) -> Kinds:
-        """The kinds at this sort of place."""
+        """Return the kinds in this context."""
         if where not in self._known:
             name, numbers = _NAMES[where], dict[tuple[bytes, int, int], int]()
             of = [numbers.setdefault(_kind(data, name), len(numbers)) for data in self._token_bytes]
@@ -52,27 +53,27 @@ class TokenKinds:
 
 
 def _kind(data: bytes, name: Callable[[bytes], bytes]) -> tuple[bytes, int, int]:
-    """What tokens have in common: a name, and how much of a character they begin and end with."""
+    """Return the key of a kind: a name, and the partial UTF-8 characters at both ends."""
     if not data:
         return b"", -1, 0  # no text
-    ends = next((place for place, byte in enumerate(data) if byte >> 6 != 2), len(data))
+    ends = next((index for index, byte in enumerate(data) if byte >> 6 != 2), len(data))
     return name(data), ends, _missing(data)
 
 
 def is_within_character(text: bytes) -> bool:
-    """Whether the text ends before its last character is complete."""
+    """Whether the text ends inside a UTF-8 character."""
     return text[-1:] >= b"\x80" and _missing(text) > 0
 
 
 def _missing(data: bytes) -> int:
-    """Bytes that the last character lacks."""
+    """Return the number of bytes missing from the last UTF-8 character."""
     reach = ((n, back) for n, back in _LEADS if back <= len(data))
     lacks = (n - back for n, back in reach if data[-back] >> (7 - n) == 2 ** (n + 1) - 2)
     return next(lacks, 0)
 
 
 def _in_structure(data: bytes) -> bytes:
-    """From the first sign of structure on; without one, what a value begins or goes on with."""
+    """Return the text from the first structural character on; without one, the class of the first byte."""
     if rest := _from_sign(data, _STRUCTURE):
         return rest
     first = data[:1]
@@ -82,11 +83,11 @@ def _in_structure(data: bytes) -> bytes:
 
 
 def _in_pattern(data: bytes) -> bytes:
-    """The sorts of the characters up to the first quote or backslash, and the rest as it is."""
+    """Return the character classes up to the first quote or backslash, then the rest unchanged."""
     rest = _from_sign(data, _IN_STRINGS)
     text = data[: len(data) - len(rest)]
     sorts = bytes(sort for sort, _ in groupby(map(_sort, text)))
-    return data + b"\0" if len(data) == 1 else sorts + rest  # a single byte stands for itself
+    return data + b"\0" if len(data) == 1 else sorts + rest  # a single byte is a kind of its own
 
 
 def _sort(byte: int) -> int:
@@ -97,7 +98,7 @@ def _sort(byte: int) -> int:
 
 
 def _from_sign(data: bytes, signs: bytes) -> bytes:
-    return next((data[place:] for place, byte in enumerate(data) if byte in signs), b"")
+    return next((data[index:] for index, byte in enumerate(data) if byte in signs), b"")
 
 
 _NAMES: dict[Where, Callable[[bytes], bytes]] = {

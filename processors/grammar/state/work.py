@@ -1,4 +1,4 @@
-"""A bound on looking ahead in a grammar: calls of its matcher are counted, and a clock stands behind them."""
+"""`Work`: a budget of matcher calls for searches in a grammar, backed by a time limit."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 
 __all__ = ["Work"]
 
-_MAX_SECONDS = 1.0  # of computing; the counted calls take a tenth of it in ordinary grammars
-_PER_CLOCK = 16  # calls between two looks at the clock
+_MAX_SECONDS = 1.0  # CPU time; ordinary grammars use a tenth of it for the counted calls
+_PER_CLOCK = 16  # calls between two readings of the clock
 
 
 class Work:
-    """So many calls of a matcher may still be made.
+    """A budget of `calls` of a matcher.
 
-    Calls are counted, not timed, so that a text does not depend on the machine. The clock only stops a
-    grammar in which single calls are slow.
+    Calls are counted rather than timed, so that the text does not depend on the machine. The clock only stops
+    grammars in which a single call is slow.
     """
 
     def __init__(self, calls: int) -> None:
@@ -23,11 +23,11 @@ class Work:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no call is left."""
+        """Whether the budget is used up."""
         return self._left <= 0
 
     def spend(self, calls: int = 1) -> bool:
-        """Count calls that are about to be made; False if there are none left."""
+        """Count `calls` before they are made; return False if the budget is used up."""
         if self._left <= 0:
             return False
         before, self._left = self._left, self._left - calls
@@ -37,5 +37,5 @@ class Work:
         return self._left > 0
 
     def each(self, tokens: Iterable[int]) -> Iterator[int]:
-        """These tokens, as long as there is a call left for each."""
+        """Yield the tokens, one call of the budget for each, until it is used up."""
         return (token for token in tokens if self.spend())

@@ -141,11 +141,11 @@ def same_language(name, texts):
 
 def closer_of(backend, env):
     """A closer for a back end that is loaded."""
-    size = words(env.width)
+    size = words(env.vocab_size)
     return Closer(CanonicalTokenizer(env.vocabulary), lambda matcher: mask_of(backend, matcher, size)[0])
 
 
 def json_spot(closer, matcher, text=b""):
     """The place behind these bytes of JSON, which the matcher is given."""
-    assert all(matcher.accept(closer.speller.byte_ids[byte]) for byte in text)
+    assert all(matcher.accept(closer.canonical.byte_ids[byte]) for byte in text)
     return closer.spot(matcher, text, JsonContext().after(text))

@@ -42,7 +42,7 @@ def walk(rng, name, grammar, vocabulary):
                 tokens.append(rng.choice(choices))
                 assert matcher.accept(tokens[-1])
         elif step < 0.6:
-            token = rng.randrange(-1, env_of(vocabulary).width + 2)
+            token = rng.randrange(-1, env_of(vocabulary).vocab_size + 2)
             may = token in legal(name, matcher, vocabulary)
             assert matcher.accept(token) is may
             tokens += [token] * may
@@ -65,14 +65,16 @@ def check_drafts(rng, name, matcher, vocabulary):
     for _ in range(rng.randint(0, 4)):
         choices = legal(name, steps[-1], vocabulary)
         draft = (
-            rng.choice(choices) if choices and rng.random() < 0.8 else rng.randrange(env_of(vocabulary).width)
+            rng.choice(choices)
+            if choices and rng.random() < 0.8
+            else rng.randrange(env_of(vocabulary).vocab_size)
         )
         drafts.append(draft)
         following = steps[-1].fork()
         if not following.accept(draft):
             break
         steps.append(following)
-    drafts += [rng.randrange(env_of(vocabulary).width)] * (len(steps) == len(drafts))
+    drafts += [rng.randrange(env_of(vocabulary).vocab_size)] * (len(steps) == len(drafts))
     words = vocabulary_of(vocabulary)
     masks = torch.full((len(drafts) + 3, words.words), UNTOUCHED, dtype=torch.int32)
     before = state_of(name, matcher, vocabulary)

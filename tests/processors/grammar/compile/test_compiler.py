@@ -87,7 +87,7 @@ def test_what_a_process_has_tried_needs_no_process_again(compilers, tmp_path, mo
             assert state_of("xgrammar", grammar.matcher()) == state_of("xgrammar", here.matcher())
 
     with monkeypatch.context() as patch:
-        patch.setattr(compiler_module, "_CHEAP", 0.0)  # it comes over as bytes
+        patch.setattr(compiler_module, "_RECOMPILE_SECONDS", 0.0)  # it comes over as bytes
         check()
     (path,) = tmp_path.iterdir()
     assert GrammarStore(tmp_path).get(path.stem).endswith(b"}")
@@ -178,14 +178,14 @@ def test_a_constraint_that_is_abandoned_ends_with_its_process_and_may_be_asked_f
     compiler = compilers()
     slow = schema(json.dumps({"type": "string", "maxLength": 3_000_000}))
     future = compiler.start(slow)
-    while slow not in compiler._trying:
+    while slow not in compiler._running:
         time.sleep(0.01)
-    process = compiler._trying[slow]
+    process = compiler._running[slow]
     compiler.abandon(slow)
     with pytest.raises(GrammarError):
         future.result(timeout=60)
     assert not process.is_alive
-    assert slow not in compiler._known
+    assert slow not in compiler._futures
 
 
 def test_what_is_compiled_already_is_not_abandoned(compilers):

@@ -6,7 +6,7 @@ from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.testing import ToyVocabulary
 
 TOY = ToyVocabulary()
-SPELLER = CanonicalTokenizer(TOY)
+CANONICAL = CanonicalTokenizer(TOY)
 
 
 def pieces(tokens):
@@ -25,4 +25,4 @@ def pieces(tokens):
     ],
 )
 def test_forced_text_is_spelled_as_far_as_nothing_can_change_it(before, forced, spelled):
-    assert pieces(SPELLER.spell(before, forced)) == spelled
+    assert pieces(CANONICAL.tokenize_forced(before, forced)) == spelled

@@ -54,10 +54,10 @@ class Open:
         backend = load_backend(name, self.env)
         matcher = backend.compile(Constraint("json_schema", json.dumps(schema), name, 1)).matcher()
         self.closer = closer_of(backend, self.env)
-        kinds = TokenKinds(vocabulary.token_bytes, self.env.width)
-        self.narrower = Narrower(self.closer, kinds, self.env.width)
+        kinds = TokenKinds(vocabulary.token_bytes, self.env.vocab_size)
+        self.narrower = Narrower(self.closer, kinds, self.env.vocab_size)
         json_spot(self.closer, matcher, begun)
-        self.mask, _ = mask_of(backend, matcher, words(self.env.width))
+        self.mask, _ = mask_of(backend, matcher, words(self.env.vocab_size))
         self.matcher = Counted(matcher)
         self.spot = self.closer.spot(self.matcher, begun, JsonContext().after(begun))
         self.legal = allowed_ids(self.mask, len(vocabulary.token_bytes)).tolist()
@@ -66,7 +66,7 @@ class Open:
     def narrowed(self, left):
         mask = self.mask.clone()
         self.narrower.narrow(mask, self.spot, self.path, left)
-        return allowed_ids(mask, len(self.closer.speller.token_bytes)).tolist()
+        return allowed_ids(mask, len(self.closer.canonical.token_bytes)).tolist()
 
     def fits_alone(self, token, left):
         assert self.spot.accept(token)

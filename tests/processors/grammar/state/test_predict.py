@@ -25,11 +25,11 @@ SCHEMA = {
 def ahead(backend, begun, whitespace=8, noise=None):
     constraint = Constraint("json_schema", json.dumps(SCHEMA), backend, whitespace)
     matcher = load_backend(backend, ENV).compile(constraint).matcher()
-    speller, habits = CanonicalTokenizer(TOY), SeparatorModel.usual(TOY)
+    canonical, separators = CanonicalTokenizer(TOY), SeparatorModel.usual(TOY)
     for token in TOY.encode(begun, special=False):
         assert matcher.accept(token)
-        habits.add(token, TOY.token_bytes[token])
-    found = [token for token, _ in predict_next(matcher, speller, begun.encode(), habits, noise)]
+        separators.add(token, TOY.token_bytes[token])
+    found = [token for token, _ in predict_next(matcher, canonical, begun.encode(), separators, noise)]
     assert all(map(matcher.accept, found))
     return b"".join(TOY.token_bytes[token] for token in found).decode()
 
