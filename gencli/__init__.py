@@ -1,5 +1,52 @@
-"""gencli: generate text with a local language model through a visible chain of logits processors."""
+"""gencli: generate text with a local language model through a visible chain of logits processors.
 
-__all__ = ["__version__"]
+    from gencli import LLM, SamplingParams
+
+Names are imported on first use: the command line starts without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gencli.config.sampling_params import SamplingParams
+    from gencli.core.events import Error, Event, Finish, Reading, Token
+    from gencli.core.request import Request
+    from gencli.errors import GencliError
+    from gencli.results.completion import Completion, Sample
+    from gencli.runtime.llm import LLM
+
+__all__ = [
+    "LLM",
+    "Completion",
+    "Error",
+    "Event",
+    "Finish",
+    "GencliError",
+    "Reading",
+    "Request",
+    "Sample",
+    "SamplingParams",
+    "Token",
+    "__version__",
+]
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "config.sampling_params": ("SamplingParams",),
+    "core.events": ("Error", "Event", "Finish", "Reading", "Token"),
+    "core.request": ("Request",),
+    "errors": ("GencliError",),
+    "results.completion": ("Completion", "Sample"),
+    "runtime.llm": ("LLM",),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'gencli' has no attribute {name!r}")
+    return getattr(import_module(f"gencli.{_MODULE[name]}"), name)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from processors.rng import derive
     from processors.rows import Rows
     from processors.sampler import Sampler
+    from processors.standalone import LogitsProcessor, sample
 
 __all__ = [
     "BUILTIN",
@@ -27,6 +28,7 @@ __all__ = [
     "Chain",
     "Env",
     "History",
+    "LogitsProcessor",
     "Params",
     "Phase",
     "Pipeline",
@@ -40,6 +42,7 @@ __all__ = [
     "builtin_registry",
     "derive",
     "param",
+    "sample",
 ]
 
 _HOME = {
@@ -54,6 +57,7 @@ _HOME = {
     "rng": ("derive",),
     "rows": ("Rows",),
     "sampler": ("Sampler",),
+    "standalone": ("LogitsProcessor", "sample"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

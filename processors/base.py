@@ -23,7 +23,7 @@ __all__ = [
     "Compiler",
     "Document",
     "Env",
-    "Followed",
+    "GrammarStatus",
     "Noise",
     "Processor",
     "Vocabulary",
@@ -106,7 +106,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class GrammarStatus:
     """Where the output stands after a token, to a stage that gives it a grammar.
 
     `document`: not begun (free), unfinished (open), such that it may end (complete) or has to (over), or
@@ -162,7 +162,7 @@ class Processor(ABC, Generic[P]):
         """
         return None
 
-    def follow(self, slot: int, tokens: Sequence[int]) -> tuple[Followed, ...]:
+    def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """Where the output would stand after each of these tokens; () from a stage without a grammar."""
         return ()
 
@@ -178,7 +178,7 @@ class Processor(ABC, Generic[P]):
         """Tokens that complete an open document behind these; () if there is none, or no way is known."""
         return ()
 
-    def excuse(self, slot: int, drafts: Sequence[int]) -> str:
+    def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
         """Why no token is left behind these drafts, where what was asked for is not the reason."""
         return ""
 

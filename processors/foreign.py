@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Followed, Noise, Processor
+from processors.base import Admission, Env, GrammarStatus, Noise, Processor
 from processors.errors import ProcessorsError, StageFailure
 from processors.rows import Rows
 
@@ -121,14 +121,16 @@ class ForeignStage(Processor[Any]):
         else:
             self._hook("fork", target, lambda: self._inner.fork(source, target), None)
 
-    def follow(self, slot: int, tokens: Sequence[int]) -> tuple[Followed, ...]:
+    def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """As of any stage."""
 
-        def call() -> tuple[Followed, ...]:
-            found = self._inner.follow(slot, tokens)
-            return _listed("follow", found, "Followed", lambda one: isinstance(one, Followed), len(tokens))
+        def call() -> tuple[GrammarStatus, ...]:
+            found = self._inner.preview(slot, tokens)
+            return _listed(
+                "preview", found, "GrammarStatus", lambda one: isinstance(one, GrammarStatus), len(tokens)
+            )
 
-        return self._hook("follow", slot, call, ())
+        return self._hook("preview", slot, call, ())
 
     def likely(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """As of any stage."""
@@ -149,9 +151,10 @@ class ForeignStage(Processor[Any]):
 
         return self._hook("closing", slot, call, ())
 
-    def excuse(self, slot: int, drafts: Sequence[int]) -> str:
+    def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
         """As of any stage."""
-        return str(self._hook("excuse", slot, lambda: self._inner.excuse(slot, drafts), "") or "")
+        found = self._hook("failure_reason", slot, lambda: self._inner.failure_reason(slot, drafts), "")
+        return str(found or "")
 
     def prepare(self, rows: Rows) -> Tensor | None:
         """As of any stage. Where it fails for all rows together, they are tried alone."""

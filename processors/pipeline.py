@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Followed, Noise, Processor
+from processors.base import Admission, Env, GrammarStatus, Noise, Processor
 from processors.chain import Chain
 from processors.errors import EmptySupport, NonFiniteLogits, ProcessorsError, RowError, StageFailure
 from processors.foreign import ForeignStage
@@ -99,9 +99,9 @@ class Pipeline:
                 rows = rows.with_forced(call.places, forced)
         return rows
 
-    def follow(self, slot: int, tokens: Sequence[int]) -> tuple[Followed, ...]:
+    def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """Where the slot's grammar would stand after each of these tokens; () if it has none."""
-        found = (self.stage(name).follow(slot, tokens) for name in self._orders[slot])
+        found = (self.stage(name).preview(slot, tokens) for name in self._orders[slot])
         return next(filter(None, found), ())
 
     def likely(self, slot: int, noise: Noise | None = None) -> tuple[tuple[int, float], ...]:
@@ -206,8 +206,8 @@ class Pipeline:
         error = _fault(after, stage=name, **where)
         if isinstance(error, NonFiniteLogits):
             error = self._failure(name, where) or error
-        elif error and (excuse := stage.excuse(row.host_slots[0], row.host_drafts[0])):
-            error = EmptySupport(f"{_EMPTY}: {excuse}.", stage=name, **where)
+        elif error and (reason := stage.failure_reason(row.host_slots[0], row.host_drafts[0])):
+            error = EmptySupport(f"{_EMPTY}: {reason}.", stage=name, **where)
         return after, error
 
     def _failure(self, name: str, where: Mapping[str, int]) -> StageFailure | None:

@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from gencli.batch.outputs.output import plan_output
-from gencli.batch.overrides import RowJobs
+from gencli.batch.overrides import row_jobs
 from gencli.batch.records import Outcome, Row
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.sources import open_input
@@ -54,7 +54,7 @@ def measure(path: Path, num_rows: int) -> tuple[float, float]:
     """Rows per second, and MiB beyond what the process had before."""
     is_text = path.suffix == ".txt"
     options = RowOptions(prompt_column="prompt" if is_text else "text", id_column=None if is_text else "id")
-    jobs, records = RowJobs(resolve((FLAG, {"seed": 1}))), open_input([str(path)])
+    jobs, records = row_jobs(resolve((FLAG, {"seed": 1}))), open_input([str(path)])
     list(zip(make_rows(records, options, jobs), range(10), strict=False))  # imports what it needs
 
     def rows() -> Iterator[Row]:

@@ -36,8 +36,8 @@ from processors.grammar.backends.base import load_backend
 from processors.grammar.backends.bits import words
 from processors.grammar.backends.fill import mask_of
 from processors.grammar.state.closing import Closer
-from processors.grammar.state.forced_tokens import Speller
-from processors.grammar.state.json_statistics import Signs
+from processors.grammar.state.forced_tokens import CanonicalTokenizer
+from processors.grammar.state.json_statistics import JsonContext
 from processors.grammar.state.work import Work
 
 CORPUS = Path(__file__).parent.parent / "tests" / "data" / "schemas.jsonl"
@@ -63,7 +63,7 @@ class Measure:
         self.tokenizer = loaded.tokenizer
         self.engine = Engine(self.runner, self.tokenizer, max_batch=16)
         self.backends = {name: load_backend(name, self.engine.pipeline.env) for name in NAMES}
-        self.speller, self.size = Speller(self.tokenizer), words(width)
+        self.speller, self.size = CanonicalTokenizer(self.tokenizer), words(width)
         self.cases: list[Case] = []
         for line in CORPUS.read_text(encoding="utf-8").splitlines():
             schema = json.loads(line)["schema"]
@@ -80,7 +80,7 @@ class Measure:
         except GrammarError:
             return None
         closer = Closer(self.speller, lambda matcher: mask_of(backend, matcher, self.size)[0])
-        path = closer.find(closer.spot(grammar.matcher(), b"", Signs()), 4096, Work(20_000))
+        path = closer.find(closer.spot(grammar.matcher(), b"", JsonContext()), 4096, Work(20_000))
         return 4097 if path is None else len(path)
 
     def run(self, tokens: int, in_budget: bool) -> Counter[str]:

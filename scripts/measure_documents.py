@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 from jsonschema import Draft202012Validator, ValidationError  # noqa: E402
 from jsonschema.validators import validator_for  # noqa: E402
 
-from gencli.config.structure import Structure  # noqa: E402
+from gencli.config.structure import OutputSpec  # noqa: E402
 from gencli.core.events import Error, Finish  # noqa: E402
 from gencli.core.request import Limits, Request  # noqa: E402
 from gencli.engine.engine import Engine  # noqa: E402
@@ -46,7 +46,7 @@ from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
 from gencli.structured.audit.choose import choose  # noqa: E402
 from gencli.structured.plan import Plan  # noqa: E402
 from gencli.structured.schema.document import parse  # noqa: E402
-from gencli.structured.verdict import Judge  # noqa: E402
+from gencli.structured.verdict import OutputValidator  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.constraint import Constraint  # noqa: E402
@@ -153,8 +153,8 @@ def outcome(event: Finish | Error, schema: Any) -> Outcome:
     """The exit code that this end comes to, and whether another validator agrees with it."""
     if isinstance(event, Error):
         return Outcome("error", event.type)
-    structure = Structure("json_schema", "", "", Plan((), schema=schema), read=parse)
-    verdict = Judge(structure)(event).verdict
+    structure = OutputSpec("json_schema", "", "", Plan((), schema=schema), read=parse)
+    verdict = OutputValidator(structure)(event).verdict
     if event.document in ("open", "free"):
         return Outcome("cut")
     if verdict is not None and verdict.is_valid:

@@ -35,7 +35,7 @@ from gencli.runtime.drafters import bare_drafter
 from gencli.runtime.models import Loaded, ModelChoice, load
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.base import DraftAsk, Drafter
-from gencli.speculative.draft_sampler import Chooser
+from gencli.speculative.draft_sampler import DraftSampler
 from gencli.speculative.gain import speedup
 from gencli.speculative.work_clock import work_clock
 from processors.chain import Chain
@@ -59,7 +59,7 @@ class Useless(Drafter):
     def __init__(self, inner: Drafter, size: int) -> None:
         self._inner, self._size = inner, size
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """See Drafter."""
         self._inner.bind(chooser)
 

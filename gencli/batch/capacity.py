@@ -6,10 +6,10 @@ from itertools import islice
 
 from gencli.batch.beside import models_of
 from gencli.batch.feed import prompt_text
-from gencli.batch.overrides import RowJobs
 from gencli.batch.prepare import Batch
 from gencli.batch.records import Row
 from gencli.config.job import Job
+from gencli.config.jobs import Jobs
 from gencli.errors import GencliError, UsageError
 from gencli.models.capacity import Capacity, plan_capacity
 from gencli.models.files.card import read_card
@@ -23,7 +23,7 @@ _SEEN = 256  # rows that are looked at; a longer one later is what halving is fo
 _FAKE = 64  # samples of the fake model, which needs no memory
 
 
-def job_of(row: Row, jobs: RowJobs) -> Job:
+def job_of(row: Row, jobs: Jobs) -> Job:
     """The job of a row that has no failure."""
     return jobs.job(row.options, is_chat=bool(row.messages))
 

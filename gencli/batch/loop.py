@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from gencli.batch.engines.base import OnTokens
 from gencli.batch.feed import row_request
-from gencli.batch.overrides import RowJobs
 from gencli.batch.records import Failure, Outcome, Row
 from gencli.config.job import Job
+from gencli.config.jobs import Jobs
 from gencli.core.events import Error, Event, Finish, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.results.prompt_progress import PromptProgress
-from gencli.runtime.attempts import Attempts
+from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.job_grammars import Grammars
 from gencli.text.tokenizer import Tokenizer
 
@@ -44,13 +44,13 @@ class Loop:
         self,
         engine: Engine,
         tokenizer: Tokenizer,
-        jobs: RowJobs,
+        jobs: Jobs,
         grammars: Grammars,
         judge: Judge,
         *,
         ahead: int,
     ) -> None:
-        self._engine, self._attempts, self._tokenizer = engine, Attempts(engine), tokenizer
+        self._engine, self._attempts, self._tokenizer = engine, RetryingEngine(engine), tokenizer
         self._jobs, self._grammars, self._judge = jobs, grammars, judge
         self._ahead = ahead
         self._open: dict[str, _Open] = {}

@@ -1,9 +1,8 @@
-"""Options that a row sets for itself, read by the rules of presets, and the job that results."""
+"""Options that a row sets for itself, read by the rules of presets."""
 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,17 +10,17 @@ from typing import Any
 from gencli.batch.formats.base import Cell, RecordFault
 from gencli.batch.formats.jsonl import parse_json
 from gencli.batch.records import ColumnError
-from gencli.config.job import Job, make_job
+from gencli.config.jobs import Jobs
 from gencli.config.options.run import OPTIONS
 from gencli.config.peers import meant_option
 from gencli.config.presets.keys import KEYS, hint_of
 from gencli.config.presets.read import read_values
-from gencli.config.settings import Layer, Settings, resolve
+from gencli.config.settings import Layer, Settings
 from gencli.errors import UsageError
 from gencli.structured.files import named_file
 from processors.registry import Registry, builtin_registry
 
-__all__ = ["ROW", "ROW_KEYS", "RowJobs", "refuse_key", "row_layer", "typed"]
+__all__ = ["ROW", "ROW_KEYS", "refuse_key", "row_jobs", "row_layer", "typed"]
 
 ROW = "row"  # the origin of a row's values
 _PER_RUN = {
@@ -35,7 +34,6 @@ ROW_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in 
     "chain",
     "stages",
 }
-_MAX_JOBS = 1024  # that are remembered
 
 
 def refuse_key(key: str, *more: str) -> ColumnError:
@@ -90,58 +88,6 @@ def row_layer(options: Mapping[str, Any], registry: Registry) -> Layer:
     return Layer(ROW, preset.values, {key: key for key in preset.values}, stages)
 
 
-class RowJobs:
-    """The jobs of a batch's rows: the run's settings, and above them what a row sets.
-
-    Rows of equal options share a job, but for the seed; the least used are forgotten. `base` is the job
-    of a row that sets nothing. Of those that were asked for, some may be guided by the model itself
-    (`are_guided`), and some by an amateur (`are_contrasted`); `stages` and `drafters` are all that are
-    used.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self.base = make_job(settings)
-        self.are_guided = self.are_contrasted = False
-        self.stages, self.drafters = set[str](), set[str]()
-        self._note(self.base)
-        self._settings = settings
-        self._registry = self.base.registry
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
-
-    def job(self, options: Mapping[str, Any], *, is_chat: bool = False) -> Job:
-        """The job of a row; `is_chat` if it has messages, which need the chat template.
-
-        A row without a seed of its own has the run's. Raises UsageError, or ProcessorsError, for options
-        that do not exist, are out of bounds, or do not fit each other or those of the run.
-        """
-        is_chat = is_chat and not self._settings["chat"]
-        if not options and not is_chat:
-            return self.base
-        rest = {key: value for key, value in options.items() if key != "seed"}
-        key = json.dumps([rest, is_chat], sort_keys=True)
-        if key in self._jobs:
-            self._jobs.move_to_end(key)
-        else:
-            self._jobs[key] = self._made(rest, is_chat)
-            self._note(self._jobs[key])
-        if len(self._jobs) > _MAX_JOBS:
-            self._jobs.popitem(last=False)
-        return replace(self._jobs[key], seed=self._seed(options))
-
-    def _note(self, job: Job) -> None:
-        self.stages.update(name for name, _ in job.assembly.chain.active())
-        self.drafters.add(job.drafting.drafter)
-        if job.guidance.is_on:
-            self.are_guided |= not job.guidance.amateur
-            self.are_contrasted |= bool(job.guidance.amateur)
-
-    def _seed(self, options: Mapping[str, Any]) -> int:
-        if "seed" not in options:
-            return self.base.seed
-        return int(row_layer({"seed": options["seed"]}, self._registry).values["seed"])
-
-    def _made(self, options: Mapping[str, Any], is_chat: bool) -> Job:
-        if is_chat and (self._settings["raw"] or options.get("raw")):
-            raise UsageError("A row with messages needs the chat template, but raw is set.")
-        layer = row_layer({**options, **({"chat": True} if is_chat else {})}, self._registry)
-        return make_job(resolve(*self._settings.layers, layer, registry=self._registry))
+def row_jobs(settings: Settings) -> Jobs:
+    """The jobs of a batch's rows."""
+    return Jobs(settings, row_layer)

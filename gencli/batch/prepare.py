@@ -13,7 +13,7 @@ from gencli.batch.engines.check import check_settings
 from gencli.batch.fingerprint import company, fingerprint
 from gencli.batch.journal import Journal, read_header
 from gencli.batch.outputs.output import Output, plan_output
-from gencli.batch.overrides import RowJobs
+from gencli.batch.overrides import row_jobs
 from gencli.batch.places import Places
 from gencli.batch.plan import Plan, run_variables
 from gencli.batch.records import Row
@@ -21,6 +21,7 @@ from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.selection import Selected, read_shard
 from gencli.batch.sources import Input, open_input
 from gencli.batch.survey import Survey, survey
+from gencli.config.jobs import Jobs
 from gencli.config.layers import gather
 from gencli.config.settings import Settings
 from gencli.errors import UsageError
@@ -39,7 +40,7 @@ class Batch:
 
     plan: Plan
     settings: Settings
-    jobs: RowJobs
+    jobs: Jobs
     input: Input
     output: Output
     places: Places | None
@@ -109,7 +110,7 @@ def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
     options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
     if plan["engine"] == "ray":
         check_settings(settings)
-    jobs = RowJobs(settings)
+    jobs = row_jobs(settings)
     selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
     return Batch(plan, settings, jobs, source, output, places, options, selected)
 

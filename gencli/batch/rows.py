@@ -14,8 +14,9 @@ from gencli.batch.formats.base import Cell, RecordFault
 from gencli.batch.formats.jsonl import parse_json
 from gencli.batch.messages import has_system, read_messages
 from gencli.batch.openai import is_request, read_request
-from gencli.batch.overrides import ROW_KEYS, RowJobs, refuse_key, typed
+from gencli.batch.overrides import ROW_KEYS, refuse_key, typed
 from gencli.batch.records import ColumnError, Failure, Record, Row
+from gencli.config.jobs import Jobs
 from gencli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class RowOptions:
         return self.template is not None or self.prompt_column is not None
 
 
-def make_rows(records: Iterable[Record], options: RowOptions, jobs: RowJobs) -> Iterator[Row]:
+def make_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
     """A row for each record; what is wrong with a record or its options is the row's `failure`."""
     for record in records:
         yield _row(record, options, jobs)
@@ -60,7 +61,7 @@ def kept_columns(row: Row) -> dict[str, Any]:
     return dict(row.record.columns)
 
 
-def _row(record: Record, options: RowOptions, jobs: RowJobs) -> Row:
+def _row(record: Record, options: RowOptions, jobs: Jobs) -> Row:
     name = str(record.index)
     if record.failure:
         return Row(record, name, failure=record.failure)

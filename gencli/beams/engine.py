@@ -62,7 +62,7 @@ class ChoosingEngine(Engine):
             yield from self._best_of.told(super().run())
             if not self._beams.has_work:
                 return
-            for lane in self._scheduler.retreat()[1]:  # nothing runs, but lanes may be kept for later
+            for lane in self._scheduler.preempt_all()[1]:  # nothing runs, but lanes may be kept for later
                 self._runner.release(lane)
             for event in self._beams.run():
                 self.occupancy = self._beams.occupancy

@@ -108,7 +108,7 @@ class BeamLoop:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        return events + self._retreat()  # out of the block, where no traceback holds tensors any more
+        return events + self._preempt_all()  # out of the block, where no traceback holds tensors any more
 
     def _admit(self, events: list[Event]) -> None:
         """Begin searches in their order, while there are slots for the beams; adds to the events."""
@@ -177,7 +177,7 @@ class BeamLoop:
     def _extend(self, parent: Beam, token: int) -> Child:
         """The beam with one more token, and with whatever that brings to an end."""
         beam = parent.fork()
-        followed = self._pipeline.follow(parent.slot, [token])
+        followed = self._pipeline.preview(parent.slot, [token])
         taken, error = beam.take([token], followed, now=time.monotonic())
         if error is not None:
             raise error
@@ -217,7 +217,7 @@ class BeamLoop:
             events += self._results(search)
         return interrupted(events) if reason == "interrupted" else events
 
-    def _retreat(self) -> list[Event]:
+    def _preempt_all(self) -> list[Event]:
         """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""
         searches = [*self._running]
         if len(searches) == 1:

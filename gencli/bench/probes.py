@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gencli.core.request import Request
 from gencli.speculative.base import DraftAsk, Drafter, Measured
-from gencli.speculative.draft_sampler import Chooser
+from gencli.speculative.draft_sampler import DraftSampler
 
 __all__ = ["Probe", "ProbingDrafter"]
 
@@ -49,7 +49,7 @@ class ProbingDrafter(Drafter):
         """How often each of the lengths has been probed."""
         return len(self.drafted[-1])
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """See Drafter."""
         self._inner.bind(chooser)
 

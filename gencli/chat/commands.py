@@ -20,7 +20,7 @@ from gencli.text.tokenizer import Tokenizer
 from processors.names import did_you_mean
 from processors.params import whole
 
-__all__ = ["COMMANDS", "KEYS", "Command", "Reply", "Scene", "obey", "same_again"]
+__all__ = ["COMMANDS", "KEYS", "Command", "CommandContext", "Reply", "run_command", "same_again"]
 
 _NUM_SHOWN = 2  # turns that /load shows
 KEYS = """\
@@ -29,7 +29,7 @@ Ctrl-C stops an answer and keeps its beginning, or empties the line; Ctrl-D leav
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class CommandContext:
     """What commands may look at beside the chat; `answers` are those given since the start."""
 
     tokenizer: Tokenizer
@@ -54,10 +54,10 @@ class Command:
 
     values: str
     help: str
-    run: Callable[[Chat, str, Scene], Reply]
+    run: Callable[[Chat, str, CommandContext], Reply]
 
 
-def obey(line: str, chat: Chat, scene: Scene) -> Reply:
+def run_command(line: str, chat: Chat, scene: CommandContext) -> Reply:
     """Carry out a line that begins with a slash. Raises UsageError for one that cannot be."""
     name, _, rest = line.removeprefix("/").partition(" ")
     command = COMMANDS.get(name)
@@ -71,13 +71,13 @@ def obey(line: str, chat: Chat, scene: Scene) -> Reply:
     return command.run(chat, rest, scene)
 
 
-def _help(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _help(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     rows = [(f"/{name} {command.values}".strip(), command.help) for name, command in COMMANDS.items()]
     width = max(len(usage) for usage, _ in rows)
     return Reply(chat, "\n".join([*(f"{usage:<{width}}  {text}" for usage, text in rows), "", KEYS]))
 
 
-def _set(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _set(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     key, _, text = rest.partition(" ")
     if not key or not text:
         raise UsageError("/set needs a name and a value, as in /set top-p 0.9.", hint="default undoes it.")
@@ -98,15 +98,15 @@ def _typed(entry: Option, text: str) -> Any:
     return words[text]
 
 
-def _show(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _show(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     return Reply(chat, listed(about(chat, rest) if rest else everything(chat)))
 
 
-def _chain(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _chain(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     return Reply(chat, scene.describe_chain(chat).rstrip("\n"))
 
 
-def _preset(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _preset(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     if not rest:
         names = ", ".join(name for name, _, _ in list_presets())
         return Reply(chat, f"Presets here: {shown(chat.settings['preset']) or 'none'}. There are: {names}.")
@@ -119,7 +119,7 @@ def _preset(chat: Chat, rest: str, scene: Scene) -> Reply:
     return Reply(after, said)
 
 
-def _schema(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _schema(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     if not rest:
         structure = chat.job.structure
         said = f"{structure.kind.replace('_', '-')} {structure.source}".strip() if structure else "free"
@@ -129,7 +129,7 @@ def _schema(chat: Chat, rest: str, scene: Scene) -> Reply:
     return Reply(chat.with_schema(rest), "Answers are documents of this schema from the next one on.")
 
 
-def _system(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _system(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     if chat.settings["raw"]:
         raise UsageError("A raw chat has no system message.")
     if not rest:
@@ -139,13 +139,13 @@ def _system(chat: Chat, rest: str, scene: Scene) -> Reply:
     return Reply(chat.with_own(system=None if rest == "default" else rest), said)
 
 
-def _undo(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _undo(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     conversation = chat.conversation.undone()
     left = len(conversation.turns)
     return Reply(chat.with_conversation(conversation), f"Took back turn {left + 1}; {left} left.")
 
 
-def _regen(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _regen(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     conversation = chat.conversation.again()
     if chat.job.is_greedy:
         raise UsageError(
@@ -168,7 +168,7 @@ def same_again(before: Conversation, after: Conversation) -> str:
     )
 
 
-def _edit(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _edit(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     if rest:
         return Reply(chat.with_conversation(chat.conversation.edited(rest)))
     undone = chat.conversation.undone()
@@ -176,7 +176,7 @@ def _edit(chat: Chat, rest: str, scene: Scene) -> Reply:
     return Reply(chat.with_conversation(undone), said, draft=chat.conversation.turns[-1].said)
 
 
-def _seed(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _seed(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     if not rest:
         return Reply(chat, f"The seed is {chat.conversation.seed}.")
     seed = whole(rest)
@@ -185,13 +185,13 @@ def _seed(chat: Chat, rest: str, scene: Scene) -> Reply:
     return Reply(chat.with_own(seed=seed), f"The seed is {rest} from the next answer on.")
 
 
-def _save(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _save(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     path = _path("save", rest)
     save(chat, path)
     return Reply(chat, f"Saved {_turns(len(chat.conversation.turns))} to {path}.")
 
 
-def _load(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _load(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     path = _path("load", rest)
     transcript = load(path)
     chat = restore(chat, transcript, f"transcript {path}")
@@ -208,7 +208,7 @@ def _load(chat: Chat, rest: str, scene: Scene) -> Reply:
     return Reply(chat, "\n".join([said, *history(chat.conversation, last=_NUM_SHOWN)]))
 
 
-def _history(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _history(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     if rest and not (rest.isdecimal() and int(rest[:9])):
         raise UsageError(f"/history needs a number of turns from 1, not {rest!r}.")
     lines = list(history(chat.conversation, last=int(rest[:9]) if rest else None))
@@ -225,7 +225,7 @@ def _turns(count: int) -> str:
     return f"{count} turn{'' if count == 1 else 's'}"
 
 
-def _stats(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _stats(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     rows: list[tuple[str, ...]] = [("answer", "prompt", "kept", "read", "output", "tok/s", "end")]
     for number, end in enumerate(scene.answers, start=1):
         speed = (end.completion_tokens - 1) / end.timings.decode if end.timings.decode > 0 else 0.0
@@ -235,7 +235,7 @@ def _stats(chat: Chat, rest: str, scene: Scene) -> Reply:
     return Reply(chat, "\n".join("  ".join(f"{cell:>6}" for cell in row) for row in rows))
 
 
-def _tokens(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _tokens(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     if not chat.conversation.turns:
         return Reply(chat, f"No turn yet; the context has room for {scene.context} tokens.")
     ids = _spoken(chat, scene)
@@ -243,13 +243,13 @@ def _tokens(chat: Chat, rest: str, scene: Scene) -> Reply:
     return Reply(chat, f"{len(ids)} of {scene.context} tokens are used, {room} are left.")
 
 
-def _prompt(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _prompt(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     if not chat.conversation.turns:
         return Reply(chat, "No turn yet, so there is no prompt.")
     return Reply(chat, scene.tokenizer.decode(_spoken(chat, scene), skip_special=False))
 
 
-def _spoken(chat: Chat, scene: Scene) -> tuple[int, ...]:
+def _spoken(chat: Chat, scene: CommandContext) -> tuple[int, ...]:
     """The conversation so far as the model gets it."""
     return prompt_ids(
         chat.conversation,
@@ -260,11 +260,11 @@ def _spoken(chat: Chat, scene: Scene) -> tuple[int, ...]:
     )
 
 
-def _clear(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _clear(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     return Reply(chat.with_conversation(replace(chat.conversation, turns=())), "The conversation is empty.")
 
 
-def _quit(chat: Chat, rest: str, scene: Scene) -> Reply:
+def _quit(chat: Chat, rest: str, scene: CommandContext) -> Reply:
     return Reply(chat, is_over=True)
 
 

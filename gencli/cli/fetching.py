@@ -12,7 +12,7 @@ from rich.filesize import decimal
 
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.quiet import quiet_libraries
-from gencli.cli.terminal.render import Voice, confirm
+from gencli.cli.terminal.render import Stderr, confirm
 from gencli.config.named_models import named_models
 from gencli.config.settings import Settings
 from gencli.errors import ModelError
@@ -30,7 +30,7 @@ __all__ = ["fetch_models", "fetch_shown", "is_lacking", "refuse_offline"]
 _LARGE = 10 * 10**9  # bytes that are asked about
 
 
-def fetch_models(settings: Settings, registry: Registry | None, voice: Voice) -> bool:
+def fetch_models(settings: Settings, registry: Registry | None, voice: Stderr) -> bool:
     """Fetch the models that the settings name and this machine lacks; whether any was fetched.
 
     Without --download only a person at a terminal has models fetched. Raises ModelError for all others.
@@ -55,7 +55,7 @@ def is_lacking(name: HubName, *, with_code: bool) -> bool:
     return folder is None or bool(missing_files(folder, with_code=with_code))
 
 
-def _require_leave(name: str, hub: HubName, settings: Settings, voice: Voice) -> None:
+def _require_leave(name: str, hub: HubName, settings: Settings, voice: Stderr) -> None:
     """Raise ModelError where nobody has allowed that a model is fetched."""
     folder = find_snapshot(hub)
     lacks = ", ".join(missing_files(folder, with_code=settings["trust_remote_code"])) if folder else ""
@@ -81,7 +81,7 @@ def refuse_offline(what: str) -> None:
         raise ModelError(f"{what}, and {variable} allows no network.", hint="Unset it for this command.")
 
 
-def fetch_shown(name: HubName, voice: Voice, *, with_code: bool, is_asked: bool) -> Path:
+def fetch_shown(name: HubName, voice: Stderr, *, with_code: bool, is_asked: bool) -> Path:
     """Fetch a model and show how far it is; its folder. `is_asked` says that its size needs no leave."""
     from gencli.cli.terminal.display import load_progress
     from gencli.hub.fetch import fetch, plan_fetch

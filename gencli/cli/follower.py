@@ -35,9 +35,9 @@ def followed(given: Mapping[str, Any]) -> int | None:
     silence()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first one ends in order
     with quiet_libraries():
-        from gencli.cli.commands.generate import model_choice
         from gencli.models.parallel import follow
         from gencli.runtime.models import load
+        from gencli.runtime.wiring import model_choice
 
         # The leader may guide; lanes that are not fed take no memory.
         follow(load(replace(model_choice(settings), companions=True)).runner)

@@ -11,7 +11,7 @@ from gencli import __version__
 from gencli.cli.commands.chain_view import chain_rows
 from gencli.cli.report import RunInfo, record
 from gencli.cli.terminal.display import load_progress
-from gencli.cli.terminal.render import Voice, say
+from gencli.cli.terminal.render import Stderr, say
 from gencli.config.named_models import named_models
 from gencli.config.settings import Settings
 from gencli.core.events import Event
@@ -27,7 +27,7 @@ __all__ = ["compare", "differences", "keep", "model_records"]
 _TEXTS = ("prompt", "text", "texts")  # of a record, which the log has by themselves
 
 
-def keep(settings: Settings, voice: Voice) -> Callable[[Results, RunInfo], _LogWriter]:
+def keep(settings: Settings, voice: Stderr) -> Callable[[Results, RunInfo], _LogWriter]:
     """What makes the writer that keeps a run."""
     return lambda results, info: _LogWriter(results, info, settings, voice)
 
@@ -37,7 +37,7 @@ def compare(entry: Entry) -> Callable[[Results, RunInfo], _Comparison]:
     return lambda results, info: _Comparison(results, entry)
 
 
-def model_records(settings: Settings, registry: Registry, voice: Voice) -> dict[str, Any]:
+def model_records(settings: Settings, registry: Registry, voice: Stderr) -> dict[str, Any]:
     """Name, revision and SHA-256 of the models of a run, by the key of their option; null for `fake`."""
     found: dict[str, Any] = {}
     for key, name in named_models(settings, registry).items():
@@ -51,7 +51,7 @@ def model_records(settings: Settings, registry: Registry, voice: Voice) -> dict[
 class _LogWriter:
     """Keeps the run in the log when its result has been written; a notice says why if that fails."""
 
-    def __init__(self, results: Results, info: RunInfo, settings: Settings, voice: Voice) -> None:
+    def __init__(self, results: Results, info: RunInfo, settings: Settings, voice: Stderr) -> None:
         self._results, self._info, self._settings = results, info, settings
         self._time = datetime.now(UTC).isoformat(timespec="seconds")
         # Files may change while the run goes on; these are what it has read.

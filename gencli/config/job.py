@@ -12,7 +12,7 @@ from gencli.config.conflicts import refuse_conflicts
 from gencli.config.guidance import wanted_guidance
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.settings import Settings
-from gencli.config.structure import Structure, wanted
+from gencli.config.structure import OutputSpec, wanted
 from gencli.core.request import Beams, Drafting, Guidance, Limits, Request, Stops
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
@@ -44,7 +44,7 @@ class Job:
     limits: Limits
     is_chat: bool = False
     system: str | None = None
-    structure: Structure | None = None
+    structure: OutputSpec | None = None
     beams: Beams | None = None
     best_of: int | None = None
     drafting: Drafting = field(default_factory=Drafting)
@@ -155,7 +155,7 @@ def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
     }
 
 
-def _first_grammar(structure: Structure | None) -> dict[str, Any] | None:
+def _first_grammar(structure: OutputSpec | None) -> dict[str, Any] | None:
     if structure is None:
         return None
     return _grammar_fields(structure.plan.variants[0].constraint, structure.after)

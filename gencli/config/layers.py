@@ -12,7 +12,7 @@ from gencli.config.settings import FLAG, PRESET, USER, Layer, Settings, resolve
 from gencli.plugins.registry import make_registry
 from processors.registry import Registry
 
-__all__ = ["gather", "gather_presets", "plugin_texts"]
+__all__ = ["gather", "gather_layer", "gather_presets", "plugin_texts"]
 
 
 def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
@@ -28,6 +28,11 @@ def gather_presets(*names: str, registry: Registry | None = None) -> Settings:
     """The settings of presets alone, whatever the environment says."""
     registry = registry or make_registry()
     return _with_model(tuple(_presets(names, registry)), registry)
+
+
+def gather_layer(layer: Layer, *presets: str, registry: Registry) -> Settings:
+    """The settings of one layer over presets and what the model's files ask for; no environment."""
+    return _with_model((*_presets(presets, registry), layer), registry)
 
 
 def plugin_texts(given: Iterable[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -153,7 +153,7 @@ class Settings(Mapping[str, Any]):
         entry = self._entries[key]
         if entry.origin in (DEFAULT, FLAG, ENVIRONMENT):
             return entry.said or option(key).flag
-        return f"{key} ({entry.said})"
+        return key if entry.said == key else f"{key} ({entry.said})"
 
     def notices(self) -> Iterator[str]:
         """What the layers could not take over."""

@@ -14,10 +14,10 @@ from gencli.core.request import Jump
 from gencli.errors import UsageError
 from gencli.structured.deadline import Deadline
 from gencli.structured.plan import Plan
-from gencli.structured.planning import Asked, make_plan
+from gencli.structured.planning import PlanRequest, make_plan
 from gencli.structured.strict import refuse_open
 
-__all__ = ["Structure", "wanted"]
+__all__ = ["OutputSpec", "wanted"]
 
 _VALUES = (*DOCUMENTS, "tools")
 _SCHEMAS = ("json_schema", "pydantic")
@@ -43,7 +43,7 @@ _NUM_SHOWN = 60  # characters of a source
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
+class OutputSpec:
     """What every output has to be, the plan that sees to it, and what is made of the text.
 
     `kind` is the key of the option that asked for it, `source` what that said, in short. `read` gives the
@@ -74,7 +74,7 @@ class Structure:
         return self.is_parsed or self.select is not None
 
 
-def wanted(settings: Settings) -> Structure | None:
+def wanted(settings: Settings) -> OutputSpec | None:
     """The structure, or None if the text is free.
 
     UsageError for options that do not stand together, ConfigError for a schema or grammar that is wrong.
@@ -90,7 +90,7 @@ def wanted(settings: Settings) -> Structure | None:
     if not kind:
         return None
     _refuse_pairs(settings, kind)
-    asked = Asked(
+    asked = PlanRequest(
         backend=settings["grammar_backend"],
         whitespace=settings["json_whitespace"],
         extra=settings["extra_properties"] or kind == "json",
@@ -104,7 +104,7 @@ def wanted(settings: Settings) -> Structure | None:
     planned = make_plan(kind, settings[kind], asked, said=settings.name(kind))
     if settings["schema_strict"]:
         refuse_open(planned.plan, said=settings.name("schema_strict"))
-    return Structure(
+    return OutputSpec(
         kind=kind,
         source=_short(option(kind), settings[kind]),
         origin=settings.where(kind),

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gencli.structured.verdict import Verdict
+    from gencli.structured.verdict import ValidationResult
     from processors.base import Document
 
 __all__ = ["Candidate", "Drafted", "Error", "Event", "Finish", "Reading", "Timings", "Token"]
@@ -106,7 +106,7 @@ class Finish:
 
     `cached_tokens` of the prompt were in memory, from the session before or from a prompt that begins alike;
     the rest was read.
-    `document` says where the text stands in its grammar (see processors.base.Followed); None without one.
+    `document` says where the text stands in its grammar (processors.base.GrammarStatus); None without one.
     `verdict` is what the text was found to be, where something was asked of it; `text` is then the result
     alone, without the thinking before it. `drafted` is None where no drafts were wanted. `candidates` are all
     texts that it was chosen from, the best first, and `score` is its own; without a choice there are none,
@@ -124,7 +124,7 @@ class Finish:
     timings: Timings
     cached_tokens: int = 0
     document: Document | None = None
-    verdict: Verdict | None = None
+    verdict: ValidationResult | None = None
     logprob: float = 0.0
     score: float | None = None
     candidates: tuple[Candidate, ...] = ()

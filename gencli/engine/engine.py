@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -16,12 +18,12 @@ from gencli.engine.samples import Samples
 from gencli.engine.scheduler import Choosing, Scheduler
 from gencli.engine.sequence import Sequence, Taken, reading
 from gencli.engine.speculation import Clock, Speculation
-from gencli.engine.step_result import Chosen
+from gencli.engine.step_result import StepResult
 from gencli.errors import GenerationError, is_out_of_memory
 from gencli.models.base import ModelRunner
 from gencli.models.files.vocabulary import end_ids
 from gencli.speculative.base import Drafter
-from gencli.speculative.engine_drafter import every_drafter
+from gencli.speculative.engine_drafter import make_engine_drafter
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.errors import ProcessorsError
@@ -76,12 +78,14 @@ class Engine:
         self.pipeline = Pipeline(env, self._registry)
         self._sampler = Sampler()
         self._verifier = Verifier(self._sampler)
-        every = every_drafter(drafter, self.pipeline, self._sampler, self._history)
+        every = make_engine_drafter(drafter, self.pipeline, self._sampler, self._history)
         self._speculation = Speculation(every, self.pipeline, self._registry, spec, clock=clock)
         self.notices = self.pipeline.notices  # one list: both add to it
         self.notices += every.notices
         self._spare_slot = max_batch  # where requests are tried on before they wait
         self._interrupted = False
+        self._cancelled: deque[str] = deque()  # ids of requests, until the next step
+        self._changing = threading.RLock()  # held by a step, and by what changes the queue
         self.occupancy = 0.0  # in the last step: what ran, of what may run at once
 
     def effective(self, request: Request) -> Request:
@@ -89,9 +93,16 @@ class Engine:
         known, width = self._tokenizer.vocab_size, self._runner.spec.vocab_size
         return effective(request, known=known, width=width, registry=self._registry)
 
-    @torch.inference_mode()
     def submit(self, request: Request) -> None:
-        """Queue a request. What cannot run is refused here, before anything is generated."""
+        """Queue a request; from another thread, it waits for the step that runs.
+
+        Raises UsageError or ProcessorsError for a request that cannot run; nothing has changed then.
+        """
+        with self._changing:
+            self._submit(request)
+
+    @torch.inference_mode()
+    def _submit(self, request: Request) -> None:
         request, spec = self.effective(request), self._runner.spec
         check_request(request, spec)
         self._companions.check(request)
@@ -116,9 +127,36 @@ class Engine:
                 yield from self._scheduler.pending.end("interrupted")
             else:
                 yield from self._scheduler.pending.end_late()
-                yield from reading(self._scheduler.next_to_run())
-                yield from self._step()
+                yield from self.step()
         self._interrupted = False
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request has not ended."""
+        return self._scheduler.has_work
+
+    def step(self) -> list[Event]:
+        """Run one step; its events, none without work. For a loop of the caller's own, in place of `run`."""
+        with self._changing:
+            events = [*self._end_cancelled(), *self._scheduler.pending.end_late()]
+            if not self._scheduler.has_work:
+                return events
+            return [*events, *reading(self._scheduler.next_to_run()), *self._step()]
+
+    def cancel(self, request_id: str) -> None:
+        """End all samples of a request at the next step, with their texts so far (reason `interrupted`).
+
+        Safe from another thread. An id that is not known, or has ended, changes nothing. The texts of other
+        requests stay the same.
+        """
+        self._cancelled.append(request_id)
+
+    def _end_cancelled(self) -> Iterator[Event]:
+        while self._cancelled:
+            request_id = self._cancelled.popleft()
+            mine = [one for one in self._scheduler.everything() if one.request.id == request_id]
+            yield from self._end(mine, "interrupted")
+            yield from self._scheduler.pending.end("interrupted", request_id)
 
     def interrupt(self) -> None:
         """End all that is open, with its text so far, at the next step. Safe in a signal handler."""
@@ -145,10 +183,10 @@ class Engine:
                 raise
             is_full = True
         if is_full:  # out of the block, where no traceback holds tensors any more
-            return events + self._retreat()
+            return events + self._preempt_all()
         return events + (self._decide(chosen) if chosen else [])
 
-    def _choose(self) -> Chosen | None:
+    def _choose(self) -> StepResult | None:
         """Feed the model and choose tokens; nothing is committed, and no event told, before this is done."""
         self.occupancy = len(self._scheduler.running) / self.limit
         step = self._scheduler.plan(self._speculation.propose, self._companions.is_behind)
@@ -166,13 +204,13 @@ class Engine:
             return None
         proposal = self._speculation.proposal(choosing)
         verified = self._verifier(self.pipeline(logits, rows), rows, proposal)
-        chosen = Chosen.read(choosing, own, logits, rows, verified)
+        chosen = StepResult.read(choosing, own, logits, rows, verified)
         self._speculation.verified(step.plan)
         return chosen
 
-    def _retreat(self) -> list[Event]:
+    def _preempt_all(self) -> list[Event]:
         """After the memory was full: what ran begins again later, fewer at once. What runs alone fails."""
-        ran, lanes = self._scheduler.retreat()
+        ran, lanes = self._scheduler.preempt_all()
         for sequence in ran:
             self._forget(sequence.slot)
             sequence.restart(text_stream(sequence.request, self._tokenizer, self.eos_ids))
@@ -221,7 +259,7 @@ class Engine:
             self._companions.admit(sequence)
         return events
 
-    def _decide(self, chosen: Chosen) -> list[Event]:
+    def _decide(self, chosen: StepResult) -> list[Event]:
         """From a step's choices to committed tokens and events."""
         events: list[Event] = []
         kept: list[tuple[Sequence, Taken]] = []
@@ -230,7 +268,7 @@ class Engine:
         for (sequence, run), tokens, logprobs in each:
             self._speculation.observe(sequence, proposed=len(run), accepted=len(tokens) - 1)
             good = [token for token in tokens if token >= 0]
-            followed = self.pipeline.follow(sequence.slot, good)
+            followed = self.pipeline.preview(sequence.slot, good)
             taken, error = sequence.take(good, followed, now=now)
             sequence.logprob += sum(logprobs[: len(taken.ids)])
             if sequence.cut:

@@ -9,7 +9,7 @@ from gencli.core.prefixes import Match, Prefixes, Tokens, is_worth_copying
 from gencli.core.step import rope_factors
 from gencli.engine.sequence import Sequence
 
-__all__ = ["Fork", "Sharing"]
+__all__ = ["Fork", "PrefixCache"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Fork:
     length: int
 
 
-class Sharing:
+class PrefixCache:
     """Knows the prompts that are being read or were read by what runs now, and through `warm` what was.
 
     A sequence begins when it reads its prompt or has a copy of the beginning. Until then it waits for a

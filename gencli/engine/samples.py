@@ -61,10 +61,11 @@ class Pending:
             self._queue.popleft()
         return None
 
-    def end(self, reason: str) -> Iterator[Event]:
-        """End all."""
-        while self._queue:
-            yield from self._queue.popleft().end(reason)
+    def end(self, reason: str, request_id: str | None = None) -> Iterator[Event]:
+        """End all samples that have not begun, or those of one request."""
+        for samples in [one for one in self._queue if request_id in (None, one.request.id)]:
+            self._queue.remove(samples)
+            yield from samples.end(reason)
 
     def end_late(self) -> Iterator[Event]:
         """End what has run out of its time."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from gencli.core.step import Feed, StepPlan, rope_factors
-from gencli.engine.prefix_cache import Fork, Sharing
+from gencli.engine.prefix_cache import Fork, PrefixCache
 from gencli.engine.queue_order import WINDOW, LookAhead
 from gencli.engine.samples import Pending, Samples
 from gencli.engine.sequence import Sequence
@@ -41,8 +41,8 @@ class Scheduler:
     """Decides who runs. A sequence keeps its slot, which is also its KV lane, until it is done.
 
     What slots hold without a sequence is for `Slots`, which prompts are read once for several sequences
-    for `Sharing`, who may overtake whom for `LookAhead`. `limit` is how many sequences run at once: as many
-    as there are slots, until the memory said no.
+    for `PrefixCache`, who may overtake whom for `LookAhead`. `limit` is how many sequences run at once: as
+    many as there are slots, until the memory said no.
 
     Running sequences decode in every step; what is left of the token budget goes to prompt chunks, so
     that a long prompt does not stall its neighbours, and to drafts. No step feeds more than `step_tokens`
@@ -66,7 +66,7 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.pending = Pending()  # behind what waits
         self._slots = Slots(max_batch, can_rollback=can_rollback, stays_warm=can_rollback and share_prefixes)
-        self._sharing = Sharing(
+        self._sharing = PrefixCache(
             self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes, rope_switches=rope_switches
         )
         self.step_tokens = step_limit(step_tokens, max_batch)
@@ -145,7 +145,7 @@ class Scheduler:
     def _rope(self, sequence: Sequence) -> int:
         return rope_factors(len(sequence), self._rope_switches)
 
-    def retreat(self) -> tuple[list[Sequence], list[int]]:
+    def preempt_all(self) -> tuple[list[Sequence], list[int]]:
         """After the memory was full: half of what runs becomes the limit, and all of it waits again, first.
 
         Returns what ran, each still with its slot, and all slots whose lanes are to be emptied.

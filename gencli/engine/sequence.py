@@ -11,7 +11,7 @@ from gencli.core.request import Request
 from gencli.errors import GencliError, GenerationError
 from gencli.text.stream import Delta, TextStream
 from gencli.text.stream import Finish as Reason
-from processors.base import Document, Followed
+from processors.base import Document, GrammarStatus
 
 __all__ = ["Sequence", "Taken", "reading"]
 
@@ -77,7 +77,7 @@ class Sequence:
         return replace(self, stream=self.stream.fork(), output=self.output.copy(), _texts=self._texts.copy())
 
     def take(
-        self, tokens: Tokens[int], followed: Tokens[Followed] = (), *, now: float
+        self, tokens: Tokens[int], followed: Tokens[GrammarStatus] = (), *, now: float
     ) -> tuple[Taken, Exception | None]:
         """Append tokens up to the one that ends the text; returns those taken, and what went wrong.
 
@@ -115,7 +115,7 @@ class Sequence:
             self.document = "complete"
         self.close("closed" if closing else "length", cut or self.cut)
 
-    def _push(self, token: int, followed: Followed | None) -> None:
+    def _push(self, token: int, followed: GrammarStatus | None) -> None:
         if followed is None:
             self._add(self.stream.push(token))
             return

@@ -12,11 +12,11 @@ from gencli.engine.scheduler import Choosing
 from processors.rows import Rows
 from processors.upload import upload
 
-__all__ = ["Chosen", "own_logprobs"]
+__all__ = ["StepResult", "own_logprobs"]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class StepResult:
     """What a step decides for each sequence: the tokens that stand, -1 where none could be chosen.
 
     `logits` are those that the rows were chosen from. `logprobs` has the model's own logprob of each token,
@@ -32,7 +32,7 @@ class Chosen:
     @classmethod
     def read(
         cls, choosing: Choosing, own: Tensor, logits: Tensor, rows: Rows, verified: tuple[Tensor, Tensor]
-    ) -> Chosen:
+    ) -> StepResult:
         """From tokens [Q, K + 1] and counts [Q] as verified; own [R, V] are the model's logits."""
         tokens, counts = verified
         width = tokens.shape[1]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gencli.config.structure import Structure
+from gencli.config.structure import OutputSpec
 from gencli.core.events import Error, Event, Finish, Reading, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
-from gencli.runtime.structure_cache import PerStructure
-from gencli.structured.verdict import Judge
+from gencli.runtime.structure_cache import PerSpec
+from gencli.structured.verdict import OutputValidator
 from processors.rng import derive
 
-__all__ = ["Attempts"]
+__all__ = ["RetryingEngine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class _Draw:
     """One sample of a request on its way: which attempt it is, and the seconds that went before."""
 
     request: Request
-    structure: Structure | None
+    structure: OutputSpec | None
     sample: int
     attempt: int = 1
     seconds: float = 0.0
@@ -37,11 +37,11 @@ class _Asked:
     """A request, and how many of its samples are open in their first draw."""
 
     request: Request
-    structure: Structure | None
+    structure: OutputSpec | None
     num_open: int
 
 
-class Attempts:
+class RetryingEngine:
     """Runs requests and judges their texts; a sample that is not valid has `retries` more draws.
 
     Attempt k draws with derive(the sample's seed, k). What all attempts take together is held against
@@ -50,11 +50,11 @@ class Attempts:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._judges = PerStructure(Judge)
+        self._judges = PerSpec(OutputValidator)
         self._asked: dict[str, _Asked] = {}  # by request, while samples of it are open in their first draw
         self._draws: dict[tuple[str, int], _Draw] = {}  # the later draws, by the engine's names
 
-    def submit(self, request: Request, structure: Structure | None = None) -> None:
+    def submit(self, request: Request, structure: OutputSpec | None = None) -> None:
         """Queue a request, of whose texts this is asked."""
         self._engine.submit(request)
         self._asked[request.id] = _Asked(request, structure, request.n)

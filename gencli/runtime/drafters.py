@@ -18,11 +18,11 @@ from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.auto import AutoDrafter
 from gencli.speculative.base import Drafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.fallback import FirstDrafter
+from gencli.speculative.fallback import FallbackDrafter
 from gencli.speculative.foreign import ForeignDrafter
 from gencli.speculative.ngram import NgramDrafter
 from gencli.speculative.suffix import SuffixDrafter
-from gencli.speculative.tail_first import GlancingDrafter
+from gencli.speculative.tail_first import TailFirstDrafter
 from gencli.speculative.through_text import TextModelDrafter
 from gencli.speculative.translation import Translation
 from gencli.speculative.work_clock import Clock, work_clock
@@ -58,9 +58,9 @@ def make_drafter(
         drafter, on = bare_drafter(name, target, choice, registry=registry), clock or time.perf_counter
         # Those of plugins may wait for another process.
         if isinstance(drafter, ModelDrafter | TextModelDrafter):
-            drafter, on = GlancingDrafter(drafter), work
+            drafter, on = TailFirstDrafter(drafter), work
         made.append(AdaptiveDrafter(drafter, name=name, clock=on))
-    return FirstDrafter(made)
+    return FallbackDrafter(made)
 
 
 def bare_drafter(

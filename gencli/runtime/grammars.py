@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gencli.config.structure import Structure
+from gencli.config.structure import OutputSpec
 from gencli.errors import ConfigError
 from gencli.models.files.vocabulary import end_ids
 from gencli.runtime.models import Loaded
@@ -141,7 +141,7 @@ class Compiling:
     loaded model says decides. Where that is something else, the grammar is compiled anew.
     """
 
-    def __init__(self, structure: Structure | None, timeout: float) -> None:
+    def __init__(self, structure: OutputSpec | None, timeout: float) -> None:
         self._structure, self._timeout = structure, timeout
         self._compiler: GrammarCompiler | None = None
         self._found: Future[Compiled] | None = None

@@ -6,23 +6,23 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from gencli.config.structure import Structure
+from gencli.config.structure import OutputSpec
 
-__all__ = ["PerStructure"]
+__all__ = ["PerSpec"]
 
 T = TypeVar("T")
 _MOST = 1024  # that are remembered
 
 
-class PerStructure(Generic[T]):
+class PerSpec(Generic[T]):
     """Calls `make` once for a structure, as long as it is one of the last that were asked for."""
 
-    def __init__(self, make: Callable[[Structure | None], T]) -> None:
+    def __init__(self, make: Callable[[OutputSpec | None], T]) -> None:
         self._make = make
         # By identity: a structure holds schemas, which have no hash. What is held keeps its identity.
-        self._made: OrderedDict[int, tuple[Structure | None, T]] = OrderedDict()
+        self._made: OrderedDict[int, tuple[OutputSpec | None, T]] = OrderedDict()
 
-    def __call__(self, structure: Structure | None) -> T:
+    def __call__(self, structure: OutputSpec | None) -> T:
         """What was made for the structure."""
         key = id(structure)
         if key not in self._made:

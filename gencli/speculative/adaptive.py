@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from gencli.core.request import Request
 from gencli.speculative.base import DraftAsk, Drafter, Measured
 from gencli.speculative.costs import Acceptance, Costs
-from gencli.speculative.draft_sampler import Chooser
+from gencli.speculative.draft_sampler import DraftSampler
 from gencli.speculative.gain import tokens_per_step
 from gencli.speculative.work_clock import Clock
 
@@ -44,7 +44,7 @@ class AdaptiveDrafter(Drafter):
     Steps and drafts are timed by `clock`, which decides how many drafts there are and nothing else. What
     drafting has cost beyond its gain is held against a budget, so that drafts that never stand cost little:
     a plain step, and 2 % of the steps from then on. What the draft reads of long texts is not counted, but
-    held down (see GlancingDrafter). It handles requests that name it; without a name, all.
+    held down (see TailFirstDrafter). It handles requests that name it; without a name, all.
     """
 
     def __init__(self, inner: Drafter, *, clock: Clock, name: str = "") -> None:
@@ -59,7 +59,7 @@ class AdaptiveDrafter(Drafter):
         self._drafted_in_row, self._rest, self._rested, self._trial = 0, _REST, 0, 0
         self._pause = 0  # steps that are left of one
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """See Drafter."""
         self._inner.bind(chooser)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gencli.core.prefixes import shared_length
 from gencli.core.request import Request
 from gencli.speculative.base import DraftAsk, Drafter
-from gencli.speculative.draft_sampler import Chooser
+from gencli.speculative.draft_sampler import DraftSampler
 
 __all__ = ["AutoDrafter"]
 
@@ -30,7 +30,7 @@ class AutoDrafter(Drafter):
         self._open: dict[int, tuple[int, _Guesses]] = {}  # by slot: length of the text, what was guessed
         self._answered: dict[int, Drafter] = {}
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """See Drafter."""
         for drafter in self._drafters:
             drafter.bind(chooser)

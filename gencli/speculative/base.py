@@ -11,7 +11,7 @@ from gencli.core.request import Request
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gencli.speculative.draft_sampler import Chooser
+    from gencli.speculative.draft_sampler import DraftSampler
 
 __all__ = ["DraftAsk", "Drafter", "Drawn", "Measured", "Text"]
 
@@ -102,7 +102,7 @@ class Drafter:
     notices: tuple[str, ...] = ()
     name: ClassVar[str] = ""  # of a plugin: what --draft calls it
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """Told once, before anything else: how the requests of an engine choose from logits."""
 
     def handles(self, request: Request) -> bool:

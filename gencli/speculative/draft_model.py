@@ -10,7 +10,7 @@ from gencli.core.request import Request
 from gencli.models.base import ModelRunner
 from gencli.speculative.base import DraftAsk, Drafter, Drawn
 from gencli.speculative.draft_kv import DraftLanes
-from gencli.speculative.draft_sampler import Choice, Chooser
+from gencli.speculative.draft_sampler import Choice, DraftSampler
 
 __all__ = ["ModelDrafter"]
 
@@ -18,7 +18,7 @@ __all__ = ["ModelDrafter"]
 class ModelDrafter(Drafter):
     """Drafts with a model of the same vocabulary, one pass for each place and all slots that speculate.
 
-    It chooses as the request would: with the request's stages, its draw and its noise (see Chooser). What
+    It chooses as the request would: with its stages, its draw and its noise (see DraftSampler). What
     it reads, and when, is for its lanes (see DraftLanes).
     """
 
@@ -27,7 +27,7 @@ class ModelDrafter(Drafter):
     def __init__(self, runner: ModelRunner) -> None:
         self._lanes = DraftLanes(runner)
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """See Drafter."""
         self._choose = chooser
 

@@ -18,7 +18,7 @@ from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.upload import upload
 
-__all__ = ["Choice", "Chooser"]
+__all__ = ["Choice", "DraftSampler"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class Choice:
     logits: Tensor | None = None
 
 
-class Chooser:
+class DraftSampler:
     """Chooses from a draft's logits as the engine chooses from the target's.
 
     It looks at the committed state of the slots and changes none of it, as stages only look in apply. Draft

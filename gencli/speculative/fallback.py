@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from gencli.core.request import Request
 from gencli.speculative.base import DraftAsk, Drafter, Measured
-from gencli.speculative.draft_sampler import Chooser
+from gencli.speculative.draft_sampler import DraftSampler
 
-__all__ = ["FirstDrafter"]
+__all__ = ["FallbackDrafter"]
 
 
-class FirstDrafter(Drafter):
+class FallbackDrafter(Drafter):
     """Asks its drafters in their order, each for the slots that have no drafts yet."""
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
@@ -20,7 +20,7 @@ class FirstDrafter(Drafter):
         self._of: dict[int, tuple[Drafter, ...]] = {}  # those that handle the slot's request
         self._answered: dict[int, Drafter] = {}
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """Tell all."""
         for drafter in self._drafters:
             drafter.bind(chooser)

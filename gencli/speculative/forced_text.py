@@ -7,17 +7,17 @@ from itertools import takewhile
 
 from gencli.core.request import Request
 from gencli.speculative.base import DraftAsk, Drafter, Measured
-from gencli.speculative.draft_sampler import Chooser
-from gencli.speculative.step_cost import TokenPrice
+from gencli.speculative.draft_sampler import DraftSampler
+from gencli.speculative.step_cost import StepCostModel
 from processors.pipeline import Pipeline
 
-__all__ = ["JumpDrafter"]
+__all__ = ["ForcedTextDrafter"]
 
 _DOUBT = 4.0  # guesses that are taken to have stood as often as they were said to, before the first
 _FADING = 0.98
 
 
-class JumpDrafter(Drafter):
+class ForcedTextDrafter(Drafter):
     """Proposes what has to come next, in the tokens that the tokenizer would write it in.
 
     What only likely comes next it chooses with the noise of the request's draw, and proposes it as long as it
@@ -30,11 +30,11 @@ class JumpDrafter(Drafter):
         """`other` drafts where this one has nothing."""
         self._pipeline, self._other = pipeline, other
         self._requests: dict[int, Request] = {}  # by slot
-        self._price, self._lanes = TokenPrice(), 1
+        self._price, self._lanes = StepCostModel(), 1
         self._said: dict[int, tuple[float, ...]] = {}  # how likely the drafts of a slot are
         self._stood = self._expected = _DOUBT
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """See Drafter."""
         self._chooser = chooser
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from gencli.core.request import Request
 from gencli.errors import PluginError
 from gencli.speculative.base import DraftAsk, Drafter, Drawn, Measured
-from gencli.speculative.draft_sampler import Chooser
+from gencli.speculative.draft_sampler import DraftSampler
 from processors.foreign import WrongResult, fault_text, is_interrupt
 
 __all__ = ["ForeignDrafter"]
@@ -47,7 +47,7 @@ class ForeignDrafter(Drafter):
         """As of any drafter."""
         return self._call("is_reading", lambda: bool(self._inner.is_reading), False)
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """As of any drafter; what is to be said goes to the engine's notices."""
         self._told, self._width, self._device = chooser.notices, chooser.width, chooser.device
         self._call("bind", lambda: self._inner.bind(chooser), None)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["TokenPrice"]
+__all__ = ["StepCostModel"]
 
 _FADING = 0.97  # of what a step said, with each step after it
 _FEW = 8.0  # steps without which nothing is said
 _ALIKE = 0.25  # squared tokens by which they differ; below that no line goes through them
 
 
-class TokenPrice:
+class StepCostModel:
     """A line through the times of steps by their tokens, in which old steps fade; no clock is read here."""
 
     def __init__(self) -> None:

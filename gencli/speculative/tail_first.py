@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from gencli.core.request import Request
 from gencli.speculative.base import DraftAsk, Drafter
 from gencli.speculative.costs import Acceptance
-from gencli.speculative.draft_sampler import Chooser
+from gencli.speculative.draft_sampler import DraftSampler
 
-__all__ = ["GlancingDrafter"]
+__all__ = ["TailFirstDrafter"]
 
 _GLANCE = 16  # tokens at the end of a text, which cost a few drafts
 _PROVEN = 0.25  # the share of drafts that has to stand, before a text is worth reading
@@ -25,7 +25,7 @@ class _Text:
     end: int = 0
 
 
-class GlancingDrafter(Drafter):
+class TailFirstDrafter(Drafter):
     """Holds down what a drafter reads in vain: long prompts, and texts that it has not seen for long.
 
     It is shown their last tokens alone until a quarter of its drafts stand in this run, and the whole from
@@ -37,7 +37,7 @@ class GlancingDrafter(Drafter):
         self._texts: dict[int, _Text] = {}
         self._acceptance = Acceptance(weight=4, fading=0.98)
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """See Drafter."""
         self._inner.bind(chooser)
 

@@ -13,7 +13,7 @@ from gencli.core.request import Request
 from gencli.models.base import ModelRunner
 from gencli.speculative.base import DraftAsk, Drafter
 from gencli.speculative.draft_kv import DraftLanes
-from gencli.speculative.draft_sampler import Chooser
+from gencli.speculative.draft_sampler import DraftSampler
 from gencli.speculative.transcript import Transcript
 from gencli.speculative.translation import Translation
 
@@ -54,7 +54,7 @@ class TextModelDrafter(Drafter):
         self._prompt: tuple[Request, Transcript] | None = None  # the last that was spelled
         self.notices = (notice,) if notice else ()
 
-    def bind(self, chooser: Chooser) -> None:
+    def bind(self, chooser: DraftSampler) -> None:
         """See Drafter."""
         self._width = chooser.width
 

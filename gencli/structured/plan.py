@@ -9,9 +9,9 @@ from typing import Any, Literal
 from gencli.structured.finish import TextCheck
 from processors.constraint import Constraint
 
-__all__ = ["UNIQUE_NAMES", "Audit", "Finding", "Plan", "Variant", "Verdict"]
+__all__ = ["UNIQUE_NAMES", "Audit", "Enforcement", "Finding", "Plan", "Variant"]
 
-Verdict = Literal["mask", "check", "unknown"]
+Enforcement = Literal["mask", "check", "unknown"]
 UNIQUE_NAMES = "unique names"  # what no keyword asks for, and JSON does
 
 
@@ -25,7 +25,7 @@ class Finding:
 
     pointer: str
     keyword: str
-    verdict: Verdict
+    verdict: Enforcement
     reason: str = ""
 
 

@@ -15,13 +15,13 @@ from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.files import named_file
 from gencli.structured.plan import Plan
 
-__all__ = ["Asked", "Planned", "make_plan"]
+__all__ = ["PlanRequest", "PlanResult", "make_plan"]
 
 _MAX_BYTES = 4 << 20  # of a file
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlanRequest:
     """What was asked for beside the structure itself.
 
     `extra` lets objects have properties that the schema does not name; with `any_order` properties come in
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlanResult:
     """A plan, how the value of a finished text is read, a notice, and the tools to tell the model of."""
 
     plan: Plan
@@ -52,7 +52,7 @@ class Planned:
     tools: tuple[Any, ...] = ()
 
 
-def make_plan(kind: str, value: Any, asked: Asked, *, said: str) -> Planned:
+def make_plan(kind: str, value: Any, asked: PlanRequest, *, said: str) -> PlanResult:
     """The plan of one kind of structure. `said` names the option in errors.
 
     ConfigError for a file, schema or grammar that is wrong, UsageError for a back end that cannot run it.
@@ -60,16 +60,16 @@ def make_plan(kind: str, value: Any, asked: Asked, *, said: str) -> Planned:
     if kind in DOCUMENTS:
         planned = _document(kind, value, asked)
     else:
-        planned = _tools(value, asked) if kind == "tools" else Planned(_plain(kind, value, asked))
+        planned = _tools(value, asked) if kind == "tools" else PlanResult(_plain(kind, value, asked))
         planned = replace(planned, plan=_on_backend(planned.plan, asked.backend, said))
     return replace(planned, plan=replace(planned.plan, seconds=asked.deadline.left))
 
 
-def _document(kind: str, value: Any, asked: Asked) -> Planned:
+def _document(kind: str, value: Any, asked: PlanRequest) -> PlanResult:
     from gencli.structured.schema.document import parse
 
     if kind == "json":
-        return Planned(_choose({"type": "object"}, asked), parse)
+        return PlanResult(_choose({"type": "object"}, asked), parse)
     if kind == "pydantic":
         from gencli.structured.schema.models import load_model
 
@@ -81,15 +81,15 @@ def _document(kind: str, value: Any, asked: Asked) -> Planned:
     return _checked(read_schema(value), asked)
 
 
-def _checked(schema: Any, asked: Asked) -> Planned:
+def _checked(schema: Any, asked: PlanRequest) -> PlanResult:
     from gencli.structured.schema.check import check_schema
     from gencli.structured.schema.document import parse
 
     remarks = check_schema(schema, asked.deadline)
-    return Planned(_choose(schema, asked), parse, "\n".join(remarks))
+    return PlanResult(_choose(schema, asked), parse, "\n".join(remarks))
 
 
-def _choose(schema: Any, asked: Asked) -> Plan:
+def _choose(schema: Any, asked: PlanRequest) -> Plan:
     from gencli.structured.audit.audit import without_formats
     from gencli.structured.audit.choose import choose
 
@@ -104,7 +104,7 @@ def _choose(schema: Any, asked: Asked) -> Plan:
     return plan if asked.has_formats else without_formats(plan)
 
 
-def _plain(kind: str, value: Any, asked: Asked) -> Plan:
+def _plain(kind: str, value: Any, asked: PlanRequest) -> Plan:
     """Text that is checked as text."""
     if kind == "choice":
         from gencli.structured.notations.choices import plan_choices
@@ -126,7 +126,7 @@ def _plain(kind: str, value: Any, asked: Asked) -> Plan:
     return (plan_grammar if kind == "grammar" else plan_lark)(_text(kind, value, asked))
 
 
-def _tools(value: str, asked: Asked) -> Planned:
+def _tools(value: str, asked: PlanRequest) -> PlanResult:
     from gencli.models.files.template import declared_template
     from gencli.structured.calls.embedded import Schemas
     from gencli.structured.calls.tools import plan_tools
@@ -141,7 +141,7 @@ def _tools(value: str, asked: Asked) -> Planned:
     def calls(output: str) -> list[dict[str, Any]]:
         return [{"name": call.name, "arguments": call.arguments} for call in found.calls(output)]
 
-    return Planned(found.plan, calls, found.notice, tuple(parse(text)))
+    return PlanResult(found.plan, calls, found.notice, tuple(parse(text)))
 
 
 def _on_backend(plan: Plan, backend: str, said: str) -> Plan:
@@ -154,7 +154,7 @@ def _on_backend(plan: Plan, backend: str, said: str) -> Plan:
     return replace(plan, variants=kept, reason=f"{backend} was asked for.")
 
 
-def _text(kind: str, given: str, asked: Asked) -> str:
+def _text(kind: str, given: str, asked: PlanRequest) -> str:
     """The text of the file that was given, or the text that was given itself."""
     path = named_file(kind, given)
     return given if path is None else _read(path, pipes=asked.pipes)

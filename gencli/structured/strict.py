@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gencli.errors import ConfigError
-from gencli.structured.plan import UNIQUE_NAMES, Finding, Plan, Verdict
+from gencli.structured.plan import UNIQUE_NAMES, Enforcement, Finding, Plan
 
 __all__ = ["line", "meaning", "plan_notices", "refuse_open"]
 
-_MEANINGS: dict[Verdict, str] = {"mask": "mask", "check": "final check", "unknown": "not understood"}
+_MEANINGS: dict[Enforcement, str] = {"mask": "mask", "check": "final check", "unknown": "not understood"}
 _NUM_SHOWN = 12
 _NAMED = "name all properties and give additionalProperties: false, "
 
@@ -49,6 +49,6 @@ def line(finding: Finding) -> str:
     return f"{finding.keyword} at {place}: {meaning(finding.verdict)}{reason}"
 
 
-def meaning(verdict: Verdict) -> str:
+def meaning(verdict: Enforcement) -> str:
     """A verdict in words."""
     return _MEANINGS[verdict]

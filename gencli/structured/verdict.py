@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.config.options.structure import DOCUMENTS
-from gencli.config.structure import Structure
+from gencli.config.structure import OutputSpec
 from gencli.core.events import Finish
 from gencli.errors import GencliError
 from gencli.structured.schema.select import compact, select
 from gencli.structured.thinking import split_thinking
 
-__all__ = ["Judge", "Verdict"]
+__all__ = ["OutputValidator", "ValidationResult"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ValidationResult:
     """What was found: the faults, none if the text is valid; its value, if it is JSON; how it is written.
 
     `thinking` is what stood before the result, None where nothing was to. `attempts` counts the draws.
@@ -35,10 +35,10 @@ class Verdict:
         return not self.faults
 
 
-class Judge:
+class OutputValidator:
     """Judges the texts of a run; without a structure it knows only whether a grammar was left open."""
 
-    def __init__(self, structure: Structure | None) -> None:
+    def __init__(self, structure: OutputSpec | None) -> None:
         self._structure = structure
         self._faults = _value_check(structure)
 
@@ -52,23 +52,23 @@ class Judge:
         verdict = replace(self._judge(text, finish), thinking=pieces.thinking if pieces else None)
         return replace(finish, text=text, verdict=verdict)
 
-    def _judge(self, text: str, finish: Finish) -> Verdict:
+    def _judge(self, text: str, finish: Finish) -> ValidationResult:
         if fault := _cut(finish, self._structure):
-            return Verdict((fault,), written=text)
+            return ValidationResult((fault,), written=text)
         structure = self._structure
         if structure is None:
-            return Verdict(written=text)
+            return ValidationResult(written=text)
         try:
             value = structure.read(text) if structure.read else None
             faults = self._faults(value)
             if not faults and structure.plan.check is not None:
                 faults = structure.plan.check.faults(text)
-            return Verdict(faults, value, text if faults else _written(value, text, structure))
+            return ValidationResult(faults, value, text if faults else _written(value, text, structure))
         except GencliError as error:
-            return Verdict((error.message,), written=text)
+            return ValidationResult((error.message,), written=text)
 
 
-def _value_check(structure: Structure | None) -> Callable[[Any], tuple[str, ...]]:
+def _value_check(structure: OutputSpec | None) -> Callable[[Any], tuple[str, ...]]:
     if structure is None or structure.kind not in DOCUMENTS:
         return lambda value: ()
     from gencli.structured.schema.validate import Validator
@@ -76,13 +76,13 @@ def _value_check(structure: Structure | None) -> Callable[[Any], tuple[str, ...]
     return Validator(structure.plan.schema, structure.has_formats).faults
 
 
-def _written(value: Any, text: str, structure: Structure) -> str:
+def _written(value: Any, text: str, structure: OutputSpec) -> str:
     if structure.select is not None:
         return select(value, structure.select)
     return compact(value) if structure.is_parsed else text
 
 
-def _cut(finish: Finish, structure: Structure | None) -> str:
+def _cut(finish: Finish, structure: OutputSpec | None) -> str:
     """Why the text ends before the grammar says so; empty if it does not."""
     if finish.document not in (None, "open", "free"):
         return ""

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Followed, Noise, Processor
+from processors.base import Admission, Env, GrammarStatus, Noise, Processor
 from processors.catalog import GrammarParams, Phase
 from processors.constraint import Constraint
 from processors.errors import GrammarError
@@ -17,9 +17,9 @@ from processors.grammar.backends.base import Ask, Backend, Grammar, load_backend
 from processors.grammar.backends.bits import count_allowed, set_ids, words
 from processors.grammar.backends.fill import mask_of
 from processors.grammar.state.closing import Closer
-from processors.grammar.state.forced_tokens import Speller
-from processors.grammar.state.grammar_state import Marker, Place, Rules
-from processors.grammar.state.json_statistics import Habits, Signs
+from processors.grammar.state.forced_tokens import CanonicalTokenizer
+from processors.grammar.state.grammar_state import GrammarState, Marker, Rules
+from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
 from processors.grammar.state.narrowing import Narrower
 from processors.grammar.state.pattern_samples import samples_of
 from processors.grammar.state.token_kinds import TokenKinds
@@ -59,14 +59,14 @@ class GrammarStage(Processor[GrammarParams]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, GrammarState] = {}
         self._backend_of: dict[int, Backend] = {}
         self._backends: dict[str, Backend] = {}
         self._ahead: dict[int, _Ahead] = {}
         self._narrowers: dict[str, Narrower] = {}
-        self._speller = Speller(env.vocabulary) if env.vocabulary else None
+        self._speller = CanonicalTokenizer(env.vocabulary) if env.vocabulary else None
         self._kinds = TokenKinds(env.vocabulary.token_bytes, env.width) if env.vocabulary else None
-        self._usual = Habits.usual(env.vocabulary) if env.vocabulary else Habits()
+        self._usual = SeparatorModel.usual(env.vocabulary) if env.vocabulary else SeparatorModel()
         self._shortest = lru_cache(maxsize=64)(self._shortest_of)
         self._samples = lru_cache(maxsize=64)(samples_of)
 
@@ -96,7 +96,7 @@ class GrammarStage(Processor[GrammarParams]):
             samples=samples,
             usual=self._usual,
         )
-        self._places[slot] = Place.start(grammar.matcher(), rules)
+        self._places[slot] = GrammarState.start(grammar.matcher(), rules)
         self._backend_of[slot] = backend
         self._ahead.pop(slot, None)
 
@@ -105,7 +105,7 @@ class GrammarStage(Processor[GrammarParams]):
     ) -> tuple[int, ...] | None:
         """The tokens of a short document; None if none within the budget is found."""
         narrower = self._narrower(backend)
-        spot = narrower.closer.spot(grammar.matcher(), b"", Signs() if is_json else None, samples)
+        spot = narrower.closer.spot(grammar.matcher(), b"", JsonContext() if is_json else None, samples)
         return narrower.shortest(spot, budget)
 
     def _narrower(self, name: str) -> Narrower:
@@ -143,15 +143,15 @@ class GrammarStage(Processor[GrammarParams]):
         flags = [self._flags(slot, width) for slot in rows.host_slots]
         return upload(flags, rows.drafts.device)
 
-    def follow(self, slot: int, tokens: Sequence[int]) -> tuple[Followed, ...]:
+    def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """Where the output would stand after each of the tokens, and whether each was the only choice."""
         tokens = tuple(tokens)
         ahead = self._ahead.get(slot)
         if ahead is None or ahead.drafts[: len(tokens) - 1] != tokens[:-1]:
             self._look_ahead({slot: tokens[:-1]})
         flags = self._flags(slot, len(tokens))
-        stands = self._places[slot].follow(tokens)
-        return tuple(Followed(stand.document, flag) for stand, flag in zip(stands, flags, strict=False))
+        stands = self._places[slot].preview(tokens)
+        return tuple(GrammarStatus(stand.document, flag) for stand, flag in zip(stands, flags, strict=False))
 
     def likely(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """What the grammar has come next, and between parts of JSON what has stood there before."""
@@ -161,7 +161,7 @@ class GrammarStage(Processor[GrammarParams]):
         """What completes the document behind these tokens, with little more; () if it is not open."""
         return self._places[slot].closing(tuple(tokens), _CLOSING)
 
-    def excuse(self, slot: int, drafts: Sequence[int]) -> str:
+    def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
         """The limit of the back end that was reached, if that is why no token is left."""
         return self._places[slot].limit(tuple(drafts))
 

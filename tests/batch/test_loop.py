@@ -4,7 +4,7 @@ import pytest
 
 from gencli.batch.feed import row_key, row_request
 from gencli.batch.loop import Loop
-from gencli.batch.overrides import RowJobs
+from gencli.batch.overrides import row_jobs
 from gencli.batch.records import Failure, Outcome, Record, Row
 from gencli.config.settings import FLAG, resolve
 from gencli.core.events import Error
@@ -17,7 +17,7 @@ from processors.grammar.compile.compiler import GrammarCompiler
 from processors.rng import derive
 
 TOKENIZER = ByteTokenizer()
-JOBS = RowJobs(resolve((FLAG, {"seed": 7, "max_tokens": 10})))
+JOBS = row_jobs(resolve((FLAG, {"seed": 7, "max_tokens": 10})))
 OWN = [{}, {"temperature": 0.4}, {"seed": 11}, {"max_tokens": 3, "stop": ["a"]}, {"n": 3}, {"temperature": 0}]
 
 

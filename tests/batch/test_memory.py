@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from gencli.batch.outputs.output import plan_output
-from gencli.batch.overrides import RowJobs
+from gencli.batch.overrides import row_jobs
 from gencli.batch.records import Outcome
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.selection import Selected
@@ -37,7 +37,7 @@ def array(path, num_rows):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.json", "a.jsonl.gz"])
 def test_rows_are_read_one_by_one(tmp_path, name):
-    jobs = RowJobs(resolve((FLAG, {"seed": 1})))
+    jobs = row_jobs(resolve((FLAG, {"seed": 1})))
 
     def peak(num_rows):
         path = tmp_path / str(num_rows) / name

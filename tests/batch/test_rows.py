@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gencli.batch.formats.base import Cell
 from gencli.batch.messages import conversation
-from gencli.batch.overrides import ROW_KEYS, RowJobs
+from gencli.batch.overrides import ROW_KEYS, row_jobs
 from gencli.batch.records import Failure, Record
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.config.options.run import OPTIONS
@@ -21,7 +21,7 @@ from tests.batch.test_formats import VALUES
 
 
 def jobs(**flags):
-    return RowJobs(resolve((FLAG, {"seed": 1, **flags})))
+    return row_jobs(resolve((FLAG, {"seed": 1, **flags})))
 
 
 JOBS = jobs()
@@ -254,7 +254,7 @@ def test_a_row_overrides_the_run_and_shares_its_seed():
 
 
 def test_the_seed_of_a_run_that_chose_one_is_that_of_all_its_rows():
-    made = RowJobs(resolve())
+    made = row_jobs(resolve())
     assert made.job({"n": 2}).seed == made.job({"n": 3}).seed == made.base.seed
 
 

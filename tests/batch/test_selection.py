@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gencli.batch import ids as ids_module
 from gencli.batch.ids import IdCheck
-from gencli.batch.overrides import RowJobs
+from gencli.batch.overrides import row_jobs
 from gencli.batch.records import Record
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.selection import Selected, Shard, read_shard
@@ -57,7 +57,7 @@ def test_a_shard_is_written_with_a_slash():
 
 def rows_of(names, **flags):
     records = [Record(i, f"f:{i + 1}", {"prompt": "a", "key": name}) for i, name in enumerate(names)]
-    jobs = RowJobs(resolve((FLAG, {"seed": 1})))
+    jobs = row_jobs(resolve((FLAG, {"seed": 1})))
     return lambda: make_rows(records, RowOptions(id_column="key"), jobs)
 
 
@@ -83,7 +83,7 @@ def test_a_survey_counts_rows_and_faults_and_finds_the_kinds_of_columns():
         {"prompt": "", "label": None, "share": 0.5, "is_good": False, "mixed": "x", "empty": None},
     ]
     records = [Record(index, "f", columns) for index, columns in enumerate(data)]
-    jobs, faults = RowJobs(resolve((FLAG, {"seed": 1}))), []
+    jobs, faults = row_jobs(resolve((FLAG, {"seed": 1}))), []
     found = survey(lambda: make_rows(records, RowOptions(keep_input=True), jobs), faults.append)
     assert (found.num_rows, found.num_faults, [row.record.index for row in faults]) == (2, 1, [1])
     assert found.columns == {
@@ -96,7 +96,7 @@ def test_a_survey_counts_rows_and_faults_and_finds_the_kinds_of_columns():
 def test_the_digest_changes_with_what_is_asked(change):
     def digest(**columns):
         records = [Record(0, "f", {"prompt": "a", "key": "x", **columns})]
-        jobs = RowJobs(resolve((FLAG, {"seed": 1})))
+        jobs = row_jobs(resolve((FLAG, {"seed": 1})))
         return survey(lambda: make_rows(records, RowOptions(id_column="key"), jobs)).digest
 
     assert digest() == digest() != digest(**change)

@@ -40,7 +40,7 @@ def fresh_logprob(table, one, ids):
     for token in ids:
         rows = pipeline.prepare(Rows.build(history, [0]))
         logprobs = log_probabilities(pipeline(table[last][None], rows))
-        forced = [entry.forced for entry in pipeline.follow(0, [token])]
+        forced = [entry.forced for entry in pipeline.preview(0, [token])]
         total, last = total + logprobs[0, token].item(), token
         history.append([0], [[token]], [forced])
         pipeline.commit(0, [token])

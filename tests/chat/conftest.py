@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.chat.commands import Scene
+from gencli.chat.commands import CommandContext
 from gencli.chat.state import open_chat
 from tests.cli.test_requests import MarkedTokenizer
 
@@ -14,7 +14,7 @@ def tokenizer():
 
 @pytest.fixture
 def scene(tokenizer):
-    return Scene(tokenizer, 1024, lambda chat: "the chain")
+    return CommandContext(tokenizer, 1024, lambda chat: "the chain")
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 import pytest
 
-from gencli.chat.commands import COMMANDS, obey
+from gencli.chat.commands import COMMANDS, run_command
 from gencli.chat.state import open_chat
 from gencli.core.events import Finish, Timings
 from gencli.errors import UsageError
 
 
 def test_help_lists_every_command(chat, scene):
-    text = obey("/help", chat, scene).text
+    text = run_command("/help", chat, scene).text
     assert [name for name in COMMANDS if f"/{name}" not in text] == []
 
 
@@ -33,80 +33,82 @@ def test_help_lists_every_command(chat, scene):
 )
 def test_what_cannot_be_done_is_said(chat, scene, line, said, hint):
     with pytest.raises(UsageError) as caught:
-        obey(line, chat, scene)
+        run_command(line, chat, scene)
     assert said in caught.value.message
     assert hint in caught.value.hint
 
 
 def test_set_holds_from_the_next_answer_and_default_undoes_flags_too(chat, scene):
-    warm = obey("/set t 0.5", chat, scene).chat
+    warm = run_command("/set t 0.5", chat, scene).chat
     assert warm.job.chain.to_list() != chat.job.chain.to_list()
     assert warm.settings.origin("temperature") == "/set"
-    bare = obey("/set top-p default", warm, scene).chat
+    bare = run_command("/set top-p default", warm, scene).chat
     assert bare.job.chain.get("top_p") is None
     assert chat.settings["top_p"] == 0.9
 
 
 def test_set_reads_lists_and_switches(chat, scene):
-    chat = obey(r"/set stop \n\n", chat, scene).chat
+    chat = run_command(r"/set stop \n\n", chat, scene).chat
     assert chat.job.stops.strings == ("\n\n",)
-    assert obey("/set include-stop on", chat, scene).chat.job.stops.include
+    assert run_command("/set include-stop on", chat, scene).chat.job.stops.include
 
 
 def test_settings_that_contradict_each_other_leave_the_chat_as_it_is(chat, scene):
     with pytest.raises(UsageError, match="nothing to stop at"):
-        obey("/set include-stop on", chat, scene)
+        run_command("/set include-stop on", chat, scene)
 
 
 def test_show_names_values_and_origins(chat, scene):
-    chat = obey("/set min-p 0.1", chat, scene).chat
-    text = obey("/show", chat, scene).text
+    chat = run_command("/set min-p 0.1", chat, scene).chat
+    text = run_command("/show", chat, scene).text
     assert ["top-p", "0.9", "flag"] in [line.split() for line in text.splitlines()]
     assert ["min-p", "0.1", "/set"] in [line.split() for line in text.splitlines()]
-    assert obey("/show min-p", chat, scene).text == "min-p  0.1  /set"
-    assert obey("/show top-k", chat, scene).text == "top-k  0  default"
-    assert obey("/chain", chat, scene).text == "the chain"
+    assert run_command("/show min-p", chat, scene).text == "min-p  0.1  /set"
+    assert run_command("/show top-k", chat, scene).text == "top-k  0  default"
+    assert run_command("/chain", chat, scene).text == "the chain"
 
 
 def test_undo_edit_regen_and_clear_change_the_turns(chat, scene):
-    said = [turn.said for turn in obey("/undo", chat, scene).chat.conversation.turns]
+    said = [turn.said for turn in run_command("/undo", chat, scene).chat.conversation.turns]
     assert said == ["Hi"]
-    assert obey("/edit Why?", chat, scene).chat.conversation.turns[-1].said == "Why?"
-    again = obey("/regen", chat, scene)
+    assert run_command("/edit Why?", chat, scene).chat.conversation.turns[-1].said == "Why?"
+    again = run_command("/regen", chat, scene)
     assert again.chat.conversation.is_waiting
     assert "(seed, turn, 1)" in again.text
-    assert obey("/clear", chat, scene).chat.conversation.turns == ()
+    assert run_command("/clear", chat, scene).chat.conversation.turns == ()
 
 
 def test_edit_alone_puts_the_last_turn_on_the_input_line(chat, scene):
-    reply = obey("/edit", chat, scene)
+    reply = run_command("/edit", chat, scene)
     assert (reply.draft, len(reply.chat.conversation.turns)) == ("Who?", 1)
 
 
 def test_regen_of_a_greedy_chat_is_refused(chat, scene):
     with pytest.raises(UsageError, match="same answer"):
-        obey("/regen", obey("/set temperature 0", chat.with_value("top_p", None), scene).chat, scene)
+        run_command(
+            "/regen", run_command("/set temperature 0", chat.with_value("top_p", None), scene).chat, scene
+        )
 
 
 def test_system_is_shown_set_and_removed(chat, scene):
-    assert "no system" in obey("/system", chat, scene).text
-    kind = obey("/system Be kind.", chat, scene).chat
+    assert "no system" in run_command("/system", chat, scene).text
+    kind = run_command("/system Be kind.", chat, scene).chat
     assert kind.conversation.messages[0] == {"role": "system", "content": "Be kind."}
-    assert obey("/system default", kind, scene).chat.conversation == chat.conversation
+    assert run_command("/system default", kind, scene).chat.conversation == chat.conversation
     with pytest.raises(UsageError, match="raw"):
-        obey("/system x", open_chat({"raw": True}), scene)
+        run_command("/system x", open_chat({"raw": True}), scene)
 
 
 def test_seed_tokens_and_stats_count(chat, scene):
-    assert obey("/seed 5", chat, scene).chat.conversation.seed == 5
+    assert run_command("/seed 5", chat, scene).chat.conversation.seed == 5
     used = len("<bos>[user]Hi[assistant]Hello.[user]Who?[assistant]Me.")
-    assert f"{used} of 1024" in obey("/tokens", chat, scene).text
+    assert f"{used} of 1024" in run_command("/tokens", chat, scene).text
     end = Finish("chat", 0, "x", "eos", None, None, 30, 5, Timings(0.1, 2.0, 0.1), 20)
     from dataclasses import replace
 
-    row = obey("/stats", chat, replace(scene, answers=(end,))).text.splitlines()[1]
+    row = run_command("/stats", chat, replace(scene, answers=(end,))).text.splitlines()[1]
     assert row.split() == ["1", "30", "20", "10", "5", "2.0", "eos"]
 
 
 def test_quit_leaves(chat, scene):
-    assert obey("/quit", chat, scene).is_over
+    assert run_command("/quit", chat, scene).is_over

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.chat.commands import COMMANDS, KEYS, obey, same_again
+from gencli.chat.commands import COMMANDS, KEYS, run_command, same_again
 from gencli.chat.complete import complete
 from gencli.chat.conversation import Conversation
 
@@ -48,20 +48,21 @@ def test_tab_offers_files_for_the_commands_that_take_them(chat, monkeypatch, tmp
 
 
 def test_history_shows_what_was_said(chat, scene):
-    assert obey("/history", chat, scene).text.splitlines() == ["[1] Hi", "Hello.", "[2] Who?", "Me."]
-    short = obey("/history 1", chat, scene).text.splitlines()
+    assert run_command("/history", chat, scene).text.splitlines() == ["[1] Hi", "Hello.", "[2] Who?", "Me."]
+    short = run_command("/history 1", chat, scene).text.splitlines()
     assert short == ["(1 earlier turn; /history shows all.)", "[2] Who?", "Me."]
     kind = chat.with_conversation(chat.conversation.asked("Go on").answered("Well", "interrupted"))
-    kind = obey("/system Be kind.", kind, scene).chat
-    lines = obey("/history", kind, scene).text.splitlines()
+    kind = run_command("/system Be kind.", kind, scene).chat
+    lines = run_command("/history", kind, scene).text.splitlines()
     assert (lines[0], lines[-1]) == ("[system] Be kind.", "Well [interrupted]")
     assert (
-        obey("/history", chat.with_conversation(Conversation(1)), scene).text == "Nothing has been said yet."
+        run_command("/history", chat.with_conversation(Conversation(1)), scene).text
+        == "Nothing has been said yet."
     )
 
 
 def test_help_names_the_keys(chat, scene):
-    assert obey("/help", chat, scene).text.endswith(KEYS)
+    assert run_command("/help", chat, scene).text.endswith(KEYS)
 
 
 def test_an_attempt_that_gives_the_same_answer_is_told():

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gencli.chat.commands import obey
+from gencli.chat.commands import run_command
 from gencli.chat.state import open_chat
 from gencli.errors import ConfigError, UsageError
 
@@ -23,7 +23,7 @@ def preset(tmp_path):
 
 def shown(chat, scene, key):
     """The cells of each line of /show."""
-    return [re.split("  +", line) for line in obey(f"/show {key}", chat, scene).text.splitlines()]
+    return [re.split("  +", line) for line in run_command(f"/show {key}", chat, scene).text.splitlines()]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def tried(chat, scene):
 
     def after(*lines, begin=chat):
         for line in lines:
-            begin = obey(line, begin, scene).chat
+            begin = run_command(line, begin, scene).chat
         return begin
 
     return after
@@ -61,12 +61,14 @@ def test_a_later_preset_wins_and_one_taken_again_is_the_last(tried, preset):
 def test_a_preset_stacks_on_those_the_chat_began_with(tried, scene):
     chat = tried("/preset story", begin=open_chat({"preset": ["precise"]}))
     assert chat.settings["preset"] == ("precise", "story")
-    assert obey("/preset", chat, scene).text.startswith("Presets here: precise, story. There are: balanced,")
+    assert run_command("/preset", chat, scene).text.startswith(
+        "Presets here: precise, story. There are: balanced,"
+    )
 
 
 def test_an_unknown_preset_names_the_nearest(chat, scene):
     with pytest.raises(ConfigError, match="no preset 'stroy'") as caught:
-        obey("/preset stroy", chat, scene)
+        run_command("/preset stroy", chat, scene)
     assert "'story'" in caught.value.hint
 
 
@@ -85,7 +87,7 @@ def test_an_unknown_preset_names_the_nearest(chat, scene):
 def test_what_a_running_chat_cannot_change_is_refused_by_name_and_line(chat, scene, preset, line, hint):
     path = preset(f"top_k: 5\n{line}\n")
     with pytest.raises(UsageError, match="cannot change in a running chat") as caught:
-        obey(f"/preset {path}", chat, scene)
+        run_command(f"/preset {path}", chat, scene)
     assert f"{line.partition(':')[0]} ({path}:2)" in caught.value.message
     assert hint in caught.value.hint
 
@@ -131,12 +133,15 @@ def test_a_field_without_an_option_is_shown_with_its_stage(tried, scene):
 def test_default_takes_flag_and_set_away_and_says_what_acts_then(tried, scene, preset):
     path = preset("stages: {top_p: 0.7}\ntemperature_last: true\n")
     chat = tried(f"/preset {path}", "/set top-p 0.3")
-    reply = obey("/set top-p default", chat, scene)
+    reply = run_command("/set top-p default", chat, scene)
     assert reply.text == f"top-p is 0.7 from the next answer on (preset {path}:1)."
-    assert obey("/set min-p default", chat, scene).text == "min-p is 0.0 from the next answer on (default)."
-    off = obey("/set temperature-last off", chat, scene).chat
+    assert (
+        run_command("/set min-p default", chat, scene).text
+        == "min-p is 0.0 from the next answer on (default)."
+    )
+    off = run_command("/set temperature-last off", chat, scene).chat
     assert not off.settings["temperature_last"]
-    assert obey("/set temperature-last default", off, scene).chat.settings["temperature_last"]
+    assert run_command("/set temperature-last default", off, scene).chat.settings["temperature_last"]
 
 
 def test_a_preset_for_several_samples_begins_no_chat(preset):

@@ -6,7 +6,7 @@ import pytest
 
 from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.progress import LoadBar, run_bar
-from gencli.cli.terminal.rate import Pace
+from gencli.cli.terminal.rate import ProgressRate
 
 
 class Screen:
@@ -107,9 +107,9 @@ def test_what_is_too_wide_or_too_high_is_cut(screen):
 
 
 def test_a_bar_of_samples_has_rate_and_time_left(screen):
-    Drawing(screen).show(run_bar(Pace(3, 10, 41.26, 3725.4)))
+    Drawing(screen).show(run_bar(ProgressRate(3, 10, 41.26, 3725.4)))
     assert re.fullmatch(r"3 of 10 done [^ ]* 41.3 tok/s, 1:02:05 left", screen.text.strip())
-    Drawing(screen).show(run_bar(Pace(0, 10, None, None)))
+    Drawing(screen).show(run_bar(ProgressRate(0, 10, None, None)))
     assert screen.text.startswith("0 of 10 done")
 
 

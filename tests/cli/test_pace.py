@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.cli.terminal.rate import Meter, Pace
+from gencli.cli.terminal.rate import Meter, ProgressRate
 from gencli.core.events import Error, Finish, Timings, Token
 
 
@@ -22,8 +22,8 @@ def pace(total, *events, now, max_tokens=100):
 
 
 def test_nothing_is_told_before_there_are_tokens_to_count():
-    assert pace(3, now=5) == Pace(0, 3, None, None)
-    assert pace(3, (5, token("1", 4)), now=6) == Pace(0, 3, None, None)
+    assert pace(3, now=5) == ProgressRate(0, 3, None, None)
+    assert pace(3, (5, token("1", 4)), now=6) == ProgressRate(0, 3, None, None)
 
 
 def test_the_first_tokens_start_the_clock_and_are_not_part_of_the_rate():
@@ -38,13 +38,13 @@ def test_before_the_first_end_every_sample_may_become_as_long_as_allowed():
 def test_afterwards_as_long_as_those_that_ended():
     events = (0, token("1", 10)), (1, finish("1", 20)), (2, token("2", 30)), (2, token("3", 5))
     # 20 each: the second is over it already, the third lacks 15, the fourth 20.
-    assert pace(4, *events, now=3) == Pace(1, 4, 15.0, pytest.approx(35 / 15))
+    assert pace(4, *events, now=3) == ProgressRate(1, 4, 15.0, pytest.approx(35 / 15))
 
 
 def test_a_sample_that_fails_is_done_and_its_length_counts_for_no_other():
     failed = Error("1", 0, "EmptySupport", "", "")
     events = (0, token("1", 10)), (1, failed), (1, token("2", 10)), (2, finish("2", 20))
-    assert pace(3, *events, now=2) == Pace(2, 3, 10.0, 2.0)
+    assert pace(3, *events, now=2) == ProgressRate(2, 3, 10.0, 2.0)
 
 
 def test_samples_of_one_prompt_are_counted_apart():

@@ -10,7 +10,7 @@ from gencli.beams.engine import ChoosingEngine
 from gencli.core.events import Finish
 from gencli.core.request import Limits
 from gencli.models.fake import FakeRunner
-from gencli.runtime.attempts import Attempts
+from gencli.runtime.attempts import RetryingEngine
 from tests.engine.harness import TOKENIZER, engine, generate, request
 
 MANY = 1_000_000
@@ -23,9 +23,9 @@ def asked(n, **rest):
 @pytest.mark.parametrize("best_of", [None, MANY], ids=["n", "best_of"])
 def test_a_million_samples_are_queued_in_flat_memory(best_of):
     on = ChoosingEngine(FakeRunner(), TOKENIZER)
-    list(Attempts(on).run())
+    list(RetryingEngine(on).run())
     tracemalloc.start()
-    attempts = Attempts(on)
+    attempts = RetryingEngine(on)
     attempts.submit(asked(1 if best_of else MANY, best_of=best_of))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

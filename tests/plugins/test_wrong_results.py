@@ -12,7 +12,7 @@ from gencli.core.request import Beams
 from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.plugins.adapter import adapt
-from processors.base import Followed, Processor
+from processors.base import GrammarStatus, Processor
 from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain
 from processors.errors import StageFailure
@@ -147,7 +147,7 @@ def test_what_raises_in_apply_fails_its_row_by_name(error):
 
 
 @pytest.mark.parametrize("error", [ValueError("lost"), SystemExit(0), GeneratorExit()], ids=repr)
-@pytest.mark.parametrize("hook", ["__init__", "admit", "prepare", "commit", "follow", "closing", "likely"])
+@pytest.mark.parametrize("hook", ["__init__", "admit", "prepare", "commit", "preview", "closing", "likely"])
 def test_what_raises_in_a_hook_fails_its_row_by_name(hook, error):
     stage = raising(error, hook)
     if hook in ("__init__", "admit"):
@@ -171,9 +171,9 @@ def test_what_raises_in_a_hook_fails_its_row_by_name(hook, error):
     [
         ("prepare", "x"),
         ("prepare", torch.zeros(1)),
-        ("follow", 7),
-        ("follow", (Followed("free"),) * 9),
-        ("follow", ("free",)),
+        ("preview", 7),
+        ("preview", (GrammarStatus("free"),) * 9),
+        ("preview", ("free",)),
     ],
 )
 def test_what_a_hook_returns_is_checked(hook, result):

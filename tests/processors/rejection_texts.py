@@ -71,7 +71,7 @@ class Texts:
         self._pipeline.admit(slot, self._chain, Admission(prompt=PROMPT, max_tokens=500))
         for letter in self._texts[slot]:
             ids = [LETTERS[letter]]
-            forced = any(one.forced for one in self._pipeline.follow(slot, ids))
+            forced = any(one.forced for one in self._pipeline.preview(slot, ids))
             self._history.append([slot], [ids], [[forced]])
             self._pipeline.commit(slot, ids)
 

@@ -37,7 +37,7 @@ def chances(one, raw):
         history.admit(slot, one.prompt_ids, seed=0)
         pipeline.admit(slot, one.chain, Admission(one.prompt_ids, max_tokens=one.limits.max_tokens))
         for token in text:
-            forced = any(step.forced for step in pipeline.follow(slot, [token]))
+            forced = any(step.forced for step in pipeline.preview(slot, [token]))
             history.append([slot], [[token]], [[forced]])
             pipeline.commit(slot, [token])
         rows = pipeline.prepare(Rows.build(history, [slot]))

@@ -10,7 +10,7 @@ from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.tail_first import GlancingDrafter
+from gencli.speculative.tail_first import TailFirstDrafter
 from tests.engine.harness import TOKENIZER, Token, request
 from tests.speculative.timed import Ticking, TimedRunner
 from tests.speculative.turned import turned
@@ -43,7 +43,7 @@ def run(kind=None, *, rounds=1, rows=1, tokens=None, cost=0.3, max_tokens=128, c
     """Texts, what the clock says at the end, and the draft."""
     clock = Ticking()
     draft = Draft(clock, cost=cost)
-    drafter = kind and AdaptiveDrafter(GlancingDrafter(kind(draft)), clock=clock)
+    drafter = kind and AdaptiveDrafter(TailFirstDrafter(kind(draft)), clock=clock)
     on = Engine(
         TimedRunner(clock, row=0.05, context=8192),
         TOKENIZER,

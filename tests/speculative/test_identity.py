@@ -14,7 +14,7 @@ from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.auto import AutoDrafter
 from gencli.speculative.base import Drafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.fallback import FirstDrafter
+from gencli.speculative.fallback import FallbackDrafter
 from gencli.speculative.ngram import NgramDrafter
 from gencli.speculative.suffix import SuffixDrafter
 from processors.chain import Chain
@@ -96,7 +96,7 @@ def test_each_row_has_the_drafter_that_it_names():
     for i, name in enumerate(DRAFTERS):
         part = drafting(requests[i :: len(DRAFTERS)], name, 1 + i)
         requests[i :: len(DRAFTERS)] = part
-    every = FirstDrafter([named(name) for name in DRAFTERS])
+    every = FallbackDrafter([named(name) for name in DRAFTERS])
     assert outcomes(requests, drafter=every, max_batch=32)[0] == plain()
 
 

@@ -9,7 +9,7 @@ from gencli.models.fake import FakeRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.auto import AutoDrafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.fallback import FirstDrafter
+from gencli.speculative.fallback import FallbackDrafter
 from gencli.speculative.ngram import NgramDrafter
 from gencli.speculative.suffix import SuffixDrafter
 from processors.policy import Verification
@@ -32,7 +32,7 @@ def drafters(*, step=0.001):
     """All of them by name, on a clock of its own."""
     ticks = iter(range(10**7))
     made = {name: make() for name, make in DRAFTERS.items()}
-    return FirstDrafter(
+    return FallbackDrafter(
         [AdaptiveDrafter(one, name=name, clock=lambda: next(ticks) * step) for name, one in made.items()]
     )
 

@@ -4,7 +4,7 @@ import pytest
 
 from gencli.core.events import Token
 from gencli.engine.engine import Engine
-from gencli.speculative.step_cost import TokenPrice
+from gencli.speculative.step_cost import StepCostModel
 from tests.engine.harness import TOKENIZER
 from tests.engine.test_jump import record
 from tests.speculative.timed import Ticking, TimedRunner
@@ -13,7 +13,7 @@ SIZES = (1, 2, 5, 1, 3, 9, 1, 4, 2, 7, 1, 6)
 
 
 def price(sizes=SIZES, *, base=0.0, slope=0.0):
-    found = TokenPrice()
+    found = StepCostModel()
     for size in sizes:
         found.add(size, base + slope * size)
     return found

@@ -145,6 +145,18 @@ def test_a_pattern_and_free_names_come_before_declared_ones():
         assert not check(wrong)
 
 
+def test_below_what_only_the_back_end_can_write_the_order_is_that_of_the_schema_and_the_audit_says_so():
+    node = {**INNER, "properties": {**INNER["properties"], "below": {"$ref": "#/$defs/odd"}}}
+    odd = {**O, "patternProperties": {"a(?!1)": {"$ref": "#/$defs/node"}}, "additionalProperties": False}
+    schema = {**O, "properties": {"n": {"$ref": "#/$defs/node"}, "i": I}, "additionalProperties": False}
+    found = candidate({**schema, "$defs": {"node": node, "odd": odd}}, "llguidance", any_order=True)
+    reasons = {one.pointer: one.reason for one in found.variant.audit.findings}
+    assert reasons["/$defs/node/properties"] == "in the schema's order, for so is what it stands in"
+    check = acceptor("llguidance", json.loads(found.variant.constraint.text))
+    assert check('{"i": 1, "n": {"x": 1, "y": null}}')
+    assert not check('{"i": 1, "n": {"y": null, "x": 1}}')
+
+
 @pytest.mark.parametrize(("least", "most"), [(2, 3), (0, 2), (3, None)])
 def test_properties_in_any_order_are_counted(least, most):
     bounds = {"minProperties": least, **({} if most is None else {"maxProperties": most})}

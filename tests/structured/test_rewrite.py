@@ -7,13 +7,15 @@ import re
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from gencli.structured.audit.choose import candidate
+from gencli.structured.audit.choose import candidate, choose
 from gencli.structured.rewrite.anchors import show, whole
+from gencli.structured.rewrite.formats import LENGTHS
 from gencli.structured.rewrite.node import GiveUp, plain
 from gencli.structured.rewrite.normal import rewrite
 from gencli.structured.rewrite.regex import RegexError, parse_regex
 from gencli.structured.rewrite.strings import safe_patterns
 from gencli.structured.rewrite.words import others, unlike
+from gencli.structured.schema.formats import FORMATS
 from tests.structured.probes.acceptor import Refused, acceptor
 
 I, S, O = {"type": "integer"}, {"type": "string"}, {"type": "object"}  # noqa: E741
@@ -371,6 +373,11 @@ ENDLESS = {**O, "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}
 @pytest.mark.parametrize(
     ("schema", "valid", "invalid"),
     [
+        (
+            {"type": ["array", "null"], "contains": {"$ref": "#/$defs/n"}, "$defs": {"n": ENDLESS}},
+            [None],
+            [[]],
+        ),
         ({**CLOSED, "properties": {"a": I, "b": IMPOSSIBLE}}, [{}, {"a": 1}], [{"b": "x"}, {"b": {}}]),
         ({**O, "patternProperties": {"^a": IMPOSSIBLE}, "additionalProperties": False}, [{}], [{"a": "x"}]),
         ({**O, "additionalProperties": IMPOSSIBLE}, [{}], [{"a": "x"}]),
@@ -465,3 +472,43 @@ def test_all_texts_but_a_few():
     ]
     with pytest.raises(GiveUp):
         unlike("a.*b")
+
+
+ENDS = {
+    "email": ("", "@a.de"),
+    "idn-email": ("é", "@a.de"),
+    "uri": ("https://a.de/", ""),
+    "uri-reference": ("", ""),
+    "json-pointer": ("/", ""),
+    "relative-json-pointer": ("1/", ""),
+    "duration": ("P1", "D"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LENGTHS))
+def test_a_format_does_not_go_on_for_ever_but_where_the_schema_gives_a_length(name):
+    start, end = ENDS[name]
+    within, over = (start + "1" * (count - len(start + end)) + end for count in (LENGTHS[name], 3_000))
+    assert FORMATS[name](within)
+    assert FORMATS[name](over)
+    for more, allowed in (
+        ({}, [True, False]),
+        ({"minLength": 9}, [True, False]),
+        ({"maxLength": 3_000}, [True, True]),
+    ):
+        found = candidate({**S, "format": name, **more}, "llguidance")
+        check = acceptor("llguidance", json.loads(found.variant.constraint.text))
+        assert [check(json.dumps(text, ensure_ascii=False)) for text in (within, over)] == allowed
+        assert found.is_exact
+
+
+def test_formats_without_a_length_are_left_to_the_back_end_that_gives_them_one():
+    mail = {**O, "properties": {"mail": {**S, "format": "email"}, "day": {**S, "format": "uuid"}}}
+    assert choose(mail).variants[0].audit.backend == "llguidance"
+    assert "without a length" in choose(mail).reason
+    assert choose({**S, "format": "uuid"}).variants[0].audit.backend == "xgrammar"
+    unlisted = {
+        **O,
+        "properties": {"mail": {**S, "format": "email"}, "a": {"type": "array", "uniqueItems": True}},
+    }
+    assert not any(one.audit.is_exact for one in choose(unlisted).variants)

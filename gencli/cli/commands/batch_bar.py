@@ -11,7 +11,7 @@ from gencli.batch.progress import Progress
 from gencli.batch.records import Outcome
 from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.progress import share_bar
-from gencli.cli.terminal.render import Sink, Voice
+from gencli.cli.terminal.render import Sink, Stderr
 
 __all__ = ["BatchBar"]
 
@@ -22,7 +22,7 @@ class BatchBar:
     """Counts what the loop does and shows it; what the engine has to say is said once."""
 
     def __init__(
-        self, progress: Progress, engine: RowEngine, voice: Voice, sink: Sink, stack: ExitStack
+        self, progress: Progress, engine: RowEngine, voice: Stderr, sink: Sink, stack: ExitStack
     ) -> None:
         self._progress, self._engine, self._voice = progress, engine, voice
         self._num_said, self._last = 0, time.monotonic()

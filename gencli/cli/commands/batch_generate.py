@@ -14,7 +14,7 @@ from gencli.batch.store import Store
 from gencli.cli.commands.batch_bar import BatchBar
 from gencli.cli.commands.batch_loop import open_loop
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, Voice
+from gencli.cli.terminal.render import Sink, Stderr
 
 __all__ = ["End", "Status", "generate_rows"]
 
@@ -35,7 +35,7 @@ def generate_rows(
     progress: Progress,
     *,
     is_chat: bool,
-    voice: Voice,
+    voice: Stderr,
     sink: Sink,
     handler: Interrupts,
 ) -> End:
@@ -54,7 +54,7 @@ def generate_rows(
         return End(status, engine.limit)
 
 
-def _opened(batch: Batch, voice: Voice, *, is_chat: bool) -> AbstractContextManager[RowEngine]:
+def _opened(batch: Batch, voice: Stderr, *, is_chat: bool) -> AbstractContextManager[RowEngine]:
     """What the rows run on."""
     if batch.plan["engine"] == "ray":
         from gencli.cli.commands.batch_ray import open_pool

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from gencli.batch.loop import Loop
-from gencli.batch.overrides import RowJobs
-from gencli.beams.engine import ChoosingEngine
 from gencli.cli.commands.batch_rows import make_judge
-from gencli.cli.commands.generate import load_model, model_choice, model_identity
-from gencli.cli.terminal.render import Voice
+from gencli.cli.commands.generate import load_model, model_identity
+from gencli.cli.terminal.render import Stderr
+from gencli.config.jobs import Jobs
 from gencli.config.settings import Settings
-from gencli.runtime.contrast import load_amateurs
-from gencli.runtime.drafters import make_drafter
 from gencli.runtime.grammars import grammar_env, make_compiler
 from gencli.runtime.job_grammars import Grammars
+from gencli.runtime.wiring import make_engine
 
 __all__ = ["open_loop"]
 
@@ -24,7 +22,7 @@ _AHEAD = 4  # times the samples that run at once are in the engine
 
 @contextmanager
 def open_loop(
-    jobs: RowJobs, settings: Settings, *, is_chat: bool, are_guided: bool, keep_input: bool, voice: Voice
+    jobs: Jobs, settings: Settings, *, is_chat: bool, are_guided: bool, keep_input: bool, voice: Stderr
 ) -> Iterator[Loop]:
     """The model, and the loop that runs rows on it in this process.
 
@@ -32,17 +30,7 @@ def open_loop(
     """
     loaded, _ = load_model(settings, voice, companions=are_guided, has_company=True, is_chat=is_chat)
     with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
-        engine = ChoosingEngine(
-            loaded.runner,
-            loaded.tokenizer,
-            max_batch=settings["max_batch"],
-            registry=jobs.base.registry,
-            drafter=make_drafter(
-                settings["draft"], loaded, model_choice(settings), registry=jobs.base.registry
-            ),
-            grammars=compiler,
-            amateurs=load_amateurs(settings["contrast"], loaded, model_choice(settings)),
-        )
+        engine = make_engine(loaded, settings, compiler, registry=jobs.base.registry)
         grammars = Grammars(compiler)
         identity = model_identity(settings, voice)
         judge = make_judge(engine, settings["model"], identity, grammars, keep_input=keep_input)

@@ -11,11 +11,11 @@ from functools import partial
 from gencli import __version__
 from gencli.batch.engines.base import RowEngine
 from gencli.batch.engines.cluster import connected, fair_share
-from gencli.batch.overrides import RowJobs
+from gencli.batch.overrides import row_jobs
 from gencli.batch.prepare import Batch
 from gencli.cli.commands.batch_loop import open_loop
 from gencli.cli.terminal.quiet import quiet_libraries
-from gencli.cli.terminal.render import Voice
+from gencli.cli.terminal.render import Stderr
 from gencli.config.settings import FLAG, Layer, resolve
 from gencli.errors import UsageError
 from gencli.plugins.registry import make_registry
@@ -37,7 +37,7 @@ class _Orders:
     are_guided: bool
 
 
-class _Recorder(Voice):
+class _Recorder(Stderr):
     """Nobody reads the stderr of a worker: what it would say are notices of its engine."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Recorder(Voice):
 
 
 @contextmanager
-def open_pool(batch: Batch, voice: Voice, *, is_chat: bool) -> Iterator[RowEngine]:
+def open_pool(batch: Batch, voice: Stderr, *, is_chat: bool) -> Iterator[RowEngine]:
     """Workers on Ray that have loaded their models. Raises UsageError where Ray lacks what they need."""
     plan, settings = batch.plan, batch.settings
     workers = plan["workers"] or _WORKERS
@@ -85,7 +85,7 @@ def _open(orders: _Orders) -> Iterator[RowEngine]:
         settings = resolve(*orders.layers, registry=make_registry(plugins))
         voice = _Recorder()
         with open_loop(
-            RowJobs(settings),
+            row_jobs(settings),
             settings,
             is_chat=orders.is_chat,
             are_guided=orders.are_guided,

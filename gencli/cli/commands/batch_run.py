@@ -22,7 +22,7 @@ from gencli.cli.commands.batch_generate import End, generate_rows
 from gencli.cli.commands.batch_preview import preview
 from gencli.cli.terminal.display import load_progress
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, Voice, say
+from gencli.cli.terminal.render import Sink, Stderr, say
 from gencli.cli.terminal.tables import size
 from gencli.config.job import notices
 from gencli.config.settings import Layer, resolve
@@ -44,7 +44,7 @@ class _Run:
 
     batch: Batch
     survey: Survey
-    voice: Voice
+    voice: Stderr
     sink: Sink
     handler: Interrupts
 
@@ -52,7 +52,7 @@ class _Run:
 def run_batch(plan: Plan, handler: Interrupts) -> int:
     """Run the batch; the exit code."""
     batch = prepare(plan, os.environ)
-    voice, sink = Voice(is_quiet=batch.settings["quiet"]), Sink()
+    voice, sink = Stderr(is_quiet=batch.settings["quiet"]), Sink()
     for text in (
         *batch.input.notices,
         *batch.settings.notices(),
@@ -74,7 +74,7 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
         return _journalled(_Run(_sized(batch, voice), survey, voice, sink, handler), batch.places)
 
 
-def _survey(batch: Batch, voice: Voice) -> Survey:
+def _survey(batch: Batch, voice: Stderr) -> Survey:
     """Read all rows. What lets no row run, or more faults than errors are allowed, is refused here."""
     faults: list[Row] = []
     misnamed: list[Row] = []
@@ -113,7 +113,7 @@ def _refuse_untold_tools(batch: Batch) -> None:
         )
 
 
-def _sized(batch: Batch, voice: Voice) -> Batch:
+def _sized(batch: Batch, voice: Stderr) -> Batch:
     """The batch with the number of samples that the memory allows, if that is to be planned.
 
     A run that goes on keeps the number that it began with, where another one may change texts.

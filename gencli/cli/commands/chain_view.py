@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gencli.cli.terminal.tables import table
 from gencli.config.job import Job
-from gencli.config.structure import Structure
+from gencli.config.structure import OutputSpec
 from gencli.json_text import to_json
 
 __all__ = ["chain_rows", "chain_table"]
@@ -25,7 +25,7 @@ def chain_rows(job: Job) -> list[dict[str, str]]:
     return [dict(zip(_COLUMNS, row, strict=True)) for row in _lines(job)]
 
 
-def _described(structure: Structure) -> str:
+def _described(structure: OutputSpec) -> str:
     """What the output has to be and what compiles that, without the text of it."""
     backend = structure.plan.variants[0].constraint.backend
     after = f", after {to_json(structure.after)}" if structure.after else ""

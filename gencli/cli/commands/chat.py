@@ -13,7 +13,7 @@ from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.quiet import quiet_libraries
-from gencli.cli.terminal.render import Voice
+from gencli.cli.terminal.render import Stderr
 from gencli.config.job import notices
 
 __all__ = ["PAGE", "command", "run"]
@@ -41,7 +41,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     if (code := followed(given)) is not None:
         return code
     chat = open_chat(given)
-    voice = Voice(is_quiet=chat.settings["quiet"])
+    voice = Stderr(is_quiet=chat.settings["quiet"])
     if fetch_models(chat.settings, chat.job.registry, voice):
         chat = open_chat(given)  # with what the model's files ask for
     settings = chat.settings

@@ -14,27 +14,25 @@ from gencli.beams.engine import ChoosingEngine
 from gencli.cli.report import RunInfo, errors, stats, summary
 from gencli.cli.terminal.display import load_progress, open_writers
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, Voice, say
+from gencli.cli.terminal.render import Sink, Stderr, say
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_requests
 from gencli.config.settings import Settings
-from gencli.config.structure import Structure
+from gencli.config.structure import OutputSpec
 from gencli.core.events import Error
 from gencli.core.request import Request
 from gencli.errors import GencliError
 from gencli.models.files.identity import ModelIdentity, identify_model
 from gencli.models.files.vocabulary import OnTokenizer, idle_ends
-from gencli.models.spread import Spread
 from gencli.results.results import Results
-from gencli.runtime.attempts import Attempts
-from gencli.runtime.contrast import load_amateurs
-from gencli.runtime.drafters import make_drafter
+from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import Compiled, Compiling
-from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.runtime.models import Loaded, load
+from gencli.runtime.wiring import make_engine, model_choice
 from gencli.text.tokenizer import Tokenizer, no_template
 from processors.errors import ProcessorsError
 
-__all__ = ["Beside", "generate", "load_model", "model_choice", "model_identity"]
+__all__ = ["Beside", "generate", "load_model", "model_identity"]
 
 Beside = Callable[[Results, RunInfo], Writer]
 _COMPANY = (
@@ -60,7 +58,7 @@ def generate(
     settings: Settings,
     *,
     sink: Sink,
-    voice: Voice,
+    voice: Stderr,
     handler: Interrupts,
     beside: Sequence[Beside] = (),
 ) -> int:
@@ -68,7 +66,7 @@ def generate(
     with ExitStack() as stack:
         ready = _prepare(job, len(prompts), settings, voice, stack)
         engine, job = ready.engine, ready.job
-        attempts = Attempts(engine)
+        attempts = RetryingEngine(engine)
         requests = list(make_requests(job, prompts, ready.loaded.tokenizer))
         refused = _submit(attempts, requests, job.structure)
         num_said = _say_notices(engine, voice)
@@ -91,7 +89,7 @@ def generate(
     return results.exit_code
 
 
-def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Voice, stack: ExitStack) -> _Ready:
+def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> _Ready:
     """Load the model and, beside that, compile the grammar."""
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
@@ -108,19 +106,11 @@ def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Voice, stack
         job = job.on(compiled.variant.constraint)
         for text in compiled.passed_over:
             voice.say(f"Notice: {text} {compiled.variant.constraint.backend} takes its place.")
-    engine = ChoosingEngine(
-        loaded.runner,
-        loaded.tokenizer,
-        max_batch=settings["max_batch"],
-        registry=job.registry,
-        drafter=make_drafter(settings["draft"], loaded, model_choice(settings), registry=job.registry),
-        grammars=compiler,
-        amateurs=load_amateurs(settings["contrast"], loaded, model_choice(settings)),
-    )
+    engine = make_engine(loaded, settings, compiler, registry=job.registry)
     return _Ready(job, loaded, seconds, engine, compiled)
 
 
-def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Voice) -> None:
+def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Stderr) -> None:
     for error in errors(results):
         say(error)
     for line in summary(results, info):
@@ -131,28 +121,16 @@ def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, 
             voice.say(line)
 
 
-def _say_notices(engine: ChoosingEngine, voice: Voice, num_said: int = 0) -> int:
+def _say_notices(engine: ChoosingEngine, voice: Stderr, num_said: int = 0) -> int:
     """Say what the engine has to say beyond what was said; how much that is by now."""
     for text in engine.notices[num_said:]:
         voice.say(f"Notice: {text}")
     return len(engine.notices)
 
 
-def model_choice(settings: Settings) -> ModelChoice:
-    """Which model the settings name, and how it is to be loaded."""
-    return ModelChoice(
-        name=settings["model"],
-        dtype=settings["dtype"],
-        device=settings["device"],
-        max_batch=settings["max_batch"],
-        trust_remote_code=settings["trust_remote_code"],
-        spread=Spread(settings["device_map"], settings["tp"]),
-    )
-
-
 def load_model(
     settings: Settings,
-    voice: Voice,
+    voice: Stderr,
     *,
     companions: bool,
     has_company: bool,
@@ -186,13 +164,15 @@ def load_model(
     return loaded, time.monotonic() - start
 
 
-def model_identity(settings: Settings, voice: Voice) -> ModelIdentity | None:
+def model_identity(settings: Settings, voice: Stderr) -> ModelIdentity | None:
     """Revision and hash of the model; None for `fake`. Hashing is shown where it takes long."""
     with load_progress(settings["model"], voice, "Hashing") as on_bytes:
         return identify_model(settings["model"], on_bytes)
 
 
-def _submit(attempts: Attempts, requests: Sequence[Request], structure: Structure | None) -> list[Error]:
+def _submit(
+    attempts: RetryingEngine, requests: Sequence[Request], structure: OutputSpec | None
+) -> list[Error]:
     """Hand over the requests. One that does not fit fails alone; if none fits, its error is the run's."""
     refused: list[list[Error]] = []
     for request in requests:

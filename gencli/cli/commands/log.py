@@ -8,7 +8,7 @@ from typing import Any
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of, word_of
 from gencli.cli.terminal.records import FORMAT, array_parts, record_text
-from gencli.cli.terminal.render import Sink, Voice, confirm, say
+from gencli.cli.terminal.render import Sink, Stderr, confirm, say
 from gencli.config.options.option import MAX_ROWS, Option
 from gencli.config.options.run import option
 from gencli.errors import UsageError
@@ -164,7 +164,7 @@ def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
     from gencli.config.job import make_job
 
     job = make_job(settings)
-    voice = Voice(is_quiet=settings["quiet"])
+    voice = Stderr(is_quiet=settings["quiet"])
     for text in differences(entry, model_records(settings, job.registry, voice)):
         say(f"Notice: {text}")
     return carry_out(job, [one.prompt for one in entry.prompts], settings, voice, [compare(entry)])

@@ -10,7 +10,7 @@ from typing import Any
 from gencli.cli.fetching import fetch_shown, refuse_offline
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.quiet import quiet_libraries
-from gencli.cli.terminal.render import Voice, confirm
+from gencli.cli.terminal.render import Stderr, confirm
 from gencli.cli.terminal.tables import size
 from gencli.config.environment import environment_layer
 from gencli.errors import ModelError, UsageError
@@ -34,7 +34,7 @@ def pull(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
     refuse_offline(f"{name} cannot be fetched")
     with interrupts(), quiet_libraries(is_on=not values["debug"]):
         folder = fetch_shown(
-            name, Voice(is_quiet=False), with_code=values["trust_remote_code"], is_asked=True
+            name, Stderr(is_quiet=False), with_code=values["trust_remote_code"], is_asked=True
         )
     record = {"name": str(name), "folder": str(folder), "revision": folder.name}
     return record, f"{folder}\n"

@@ -14,7 +14,7 @@ from gencli.cli.parser.prompts import Prompts, read_prompts
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.records import record_text
-from gencli.cli.terminal.render import Sink, Voice
+from gencli.cli.terminal.render import Sink, Stderr
 from gencli.config.job import Job, encode_prompt, make_job, notices
 from gencli.config.layers import gather
 from gencli.config.search_conflicts import search_notices
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         return _show_chain(job, settings)
     found = read_prompts(arguments, settings["file"], wanted_template(settings))
     prompts = found.texts
-    voice = Voice(is_quiet=settings["quiet"])
+    voice = Stderr(is_quiet=settings["quiet"])
     if settings["show_prompt"]:
         return _show_prompts(job, found, settings, voice)
     if fetch_models(settings, job.registry, voice):
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 
 def carry_out(
-    job: Job, prompts: Sequence[str], settings: Settings, voice: Voice, beside: Sequence[Beside] = ()
+    job: Job, prompts: Sequence[str], settings: Settings, voice: Stderr, beside: Sequence[Beside] = ()
 ) -> int:
     """Load the model and generate; the exit code. `beside` is what gencli.cli.commands.generate takes."""
     # From here on Ctrl-C has something to end, and the libraries have something to say.
@@ -82,7 +82,7 @@ def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:
         yield "The prompt does not name the tools, so the model does not know of them; --chat tells it."
 
 
-def _show_prompts(job: Job, found: Prompts, settings: Settings, voice: Voice) -> int:
+def _show_prompts(job: Job, found: Prompts, settings: Settings, voice: Stderr) -> int:
     for text in (*settings.notices(), *found.notices):
         voice.say(f"Notice: {text}")
     with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from gencli.chat.commands import Scene, obey, same_again
+from gencli.chat.commands import CommandContext, run_command, same_again
 from gencli.chat.complete import complete
 from gencli.chat.conversation import draw_seed, prompt_ids
 from gencli.chat.state import Chat
 from gencli.cli.commands.chain_view import chain_table
-from gencli.cli.commands.generate import load_model, model_choice
+from gencli.cli.commands.generate import load_model
 from gencli.cli.commands.turns import Reader, open_reader
 from gencli.cli.terminal.display import reading_line
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, Voice, prompt, say
+from gencli.cli.terminal.render import Sink, Stderr, prompt, say
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_request, notices
-from gencli.config.structure import Structure
+from gencli.config.structure import OutputSpec
 from gencli.core.events import Error, Finish, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError
@@ -27,14 +27,15 @@ from gencli.runtime.contrast import load_amateurs
 from gencli.runtime.drafters import make_drafter
 from gencli.runtime.grammars import compile_plan, grammar_env, make_compiler
 from gencli.runtime.models import Loaded
+from gencli.runtime.wiring import make_engine, model_choice
 from gencli.structured.thinking import Pieces, ThinkingSplitter
-from gencli.structured.verdict import Judge
+from gencli.structured.verdict import OutputValidator
 from processors.errors import ProcessorsError
 
 __all__ = ["talk"]
 
 
-def talk(chat: Chat, *, voice: Voice, handler: Interrupts) -> int:
+def talk(chat: Chat, *, voice: Stderr, handler: Interrupts) -> int:
     """Read turns and answer them; the exit code."""
     loaded, _ = load_model(
         chat.settings,
@@ -63,7 +64,7 @@ class _Talker:
         *,
         sink: Sink,
         shown: Sequence[Writer],
-        voice: Voice,
+        voice: Stderr,
         handler: Interrupts,
     ) -> None:
         self._chat, self._loaded, self._shown = chat, loaded, shown
@@ -74,7 +75,9 @@ class _Talker:
         self._drafter = make_drafter(chat.settings["draft"], loaded, choice, registry=chat.settings.registry)
         self._amateurs = load_amateurs(chat.settings["contrast"], loaded, choice)
         self._engine = self._new_engine()
-        self._scene = Scene(loaded.tokenizer, loaded.runner.spec.context, lambda chat: chain_table(chat.job))
+        self._scene = CommandContext(
+            loaded.tokenizer, loaded.runner.spec.context, lambda chat: chain_table(chat.job)
+        )
         self._draft = ""
         self._is_over = False
         self._noticed = set(notices(chat.job, ()))  # which was said when the chat began
@@ -112,7 +115,7 @@ class _Talker:
             return ""
         chat = self._chat
         if line.startswith("/") and not line.startswith("//"):
-            reply = obey(line, chat, self._scene)
+            reply = run_command(line, chat, self._scene)
             chat, self._draft, self._is_over = reply.chat, reply.draft, reply.is_over
             if reply.text:
                 say(reply.text)
@@ -157,22 +160,20 @@ class _Talker:
         self._scene = replace(self._scene, answers=(*self._scene.answers, end))
         for line in _summary(end):
             self._voice.say(line)
-        if failed := failure(Judge(job.structure)(end)):
+        if failed := failure(OutputValidator(job.structure)(end)):
             self._is_valid = False
             say(f"{failed.message} The answer is kept; /undo takes it back, /regen draws another.")
         return chat.with_conversation(chat.conversation.answered(end.text, end.reason)), end
 
     def _new_engine(self) -> Engine:
-        registry, compiler = self._chat.settings.registry, self._compiler
-        runner, tokenizer = self._loaded.runner, self._loaded.tokenizer
         self._drafter.trim()  # of what an earlier engine may have left
-        return Engine(
-            runner,
-            tokenizer,
+        return make_engine(
+            self._loaded,
+            self._chat.settings,
+            self._compiler,
+            registry=self._chat.settings.registry,
             max_batch=1,
-            registry=registry,
             drafter=self._drafter,
-            grammars=compiler,
             amateurs=self._amateurs,
         )
 
@@ -182,7 +183,7 @@ class _Talker:
             return job
         return job.on(compile_plan(job.structure.plan, self._compiler).variant.constraint)
 
-    def _written(self, structure: Structure | None) -> Finish:
+    def _written(self, structure: OutputSpec | None) -> Finish:
         """The answer, written while it is made; what stands before it goes to stderr."""
         splitter = ThinkingSplitter(structure.after) if structure and structure.after else None
         end: Finish | Error | None = None

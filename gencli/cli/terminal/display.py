@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from rich.filesize import decimal
 
 from gencli.cli.report import RunInfo
-from gencli.cli.terminal.render import Sink, Voice
+from gencli.cli.terminal.render import Sink, Stderr
 from gencli.cli.terminal.thinking import LiveThinking, ThinkingSummary
 from gencli.cli.terminal.writers import BlockWriter, JsonWriter, LineWriter, RecordWriter, TextWriter, Writer
 from gencli.config.settings import Settings
-from gencli.config.structure import Structure
+from gencli.config.structure import OutputSpec
 from gencli.models.watch import OnBytes
 from gencli.results.results import Results
 
@@ -23,7 +23,7 @@ _LARGE = 256 * 10**6  # bytes of weights that take long enough to be spoken of o
 
 
 @contextmanager
-def load_progress(name: str, voice: Voice, verb: str = "Loading") -> Iterator[OnBytes]:
+def load_progress(name: str, voice: Stderr, verb: str = "Loading") -> Iterator[OnBytes]:
     """Show how much of a model is loaded, or hashed; what is given wants the bytes done and all bytes.
 
     A bar on a terminal; elsewhere one line, where there is much to load.
@@ -44,7 +44,7 @@ def load_progress(name: str, voice: Voice, verb: str = "Loading") -> Iterator[On
 
 
 def open_writers(
-    settings: Settings, sink: Sink, results: Results, info: RunInfo, voice: Voice, stack: ExitStack
+    settings: Settings, sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: ExitStack
 ) -> list[Writer]:
     """The writer of the result, and a bar where the result does not show by itself how far it is."""
     structure, is_text = info.job.structure, settings["format"] == "text"
@@ -77,14 +77,14 @@ def _writer(form: str, sink: Sink, results: Results, info: RunInfo, *, is_stream
     return BlockWriter(sink, results, is_streaming=is_streaming)
 
 
-def _thinking(structure: Structure, results: Results, voice: Voice) -> LiveThinking | ThinkingSummary:
+def _thinking(structure: OutputSpec, results: Results, voice: Stderr) -> LiveThinking | ThinkingSummary:
     is_one = sum(len(row.outcomes) for row in results.rows) == 1
     if is_one and voice.has_drawing and not structure.retries:  # of several attempts the last one counts
         return LiveThinking(structure.after)
     return ThinkingSummary(results, voice)
 
 
-def _live(sink: Sink, results: Results, info: RunInfo, voice: Voice, stack: ExitStack) -> Writer:
+def _live(sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: ExitStack) -> Writer:
     from gencli.cli.terminal.drawing import Drawing
     from gencli.cli.terminal.live import LiveWriter
     from gencli.cli.terminal.rate import Meter

@@ -16,7 +16,7 @@ from rich.progress import (
 from rich.table import Column
 
 from gencli.cli.terminal.drawing import Drawing
-from gencli.cli.terminal.rate import Meter, Pace
+from gencli.cli.terminal.rate import Meter, ProgressRate
 from gencli.core.events import Event, Reading
 from gencli.results.prompt_progress import PromptProgress
 from gencli.seconds import clock
@@ -90,7 +90,7 @@ class ReadingLine:
         self._drawing.erase()
 
 
-def run_bar(pace: Pace) -> RenderableType:
+def run_bar(pace: ProgressRate) -> RenderableType:
     """The line that shows a run's pace."""
     rate = [] if pace.speed is None else [f"{pace.speed:.1f} tok/s"]
     rate += [] if pace.left is None else [f"{clock(pace.left)} left"]

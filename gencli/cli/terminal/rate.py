@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from gencli.core.events import Event, Finish, Reading, Token
 from gencli.results.prompt_progress import PromptProgress
 
-__all__ = ["Meter", "Pace"]
+__all__ = ["Meter", "ProgressRate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ProgressRate:
     """Samples that have ended, of how many; tokens a second and seconds left, where they can be told.
 
     `reading` says how far prompts are that are being read.
@@ -52,7 +52,7 @@ class Meter:
         if self._first is None:
             self._first = now, self._tokens
 
-    def pace(self, now: float) -> Pace:
+    def pace(self, now: float) -> ProgressRate:
         """The pace at a time. A sample that has not ended is taken to become as long as those that have.
 
         Before the first has ended it is taken to become as long as it may.
@@ -63,7 +63,7 @@ class Meter:
         length = sum(self._ended) / len(self._ended) if self._ended else self._max_tokens
         missing = length * (self._total - done) - sum(min(length, got) for got in self._open.values())
         left = missing / speed if speed else None
-        return Pace(done, self._total, speed, left, self._prompts.text)
+        return ProgressRate(done, self._total, speed, left, self._prompts.text)
 
     @property
     def _tokens(self) -> int:

@@ -19,8 +19,8 @@ from gencli.text.escapes import escape_controls
 __all__ = [
     "OutputClosed",
     "Sink",
+    "Stderr",
     "Terminal",
-    "Voice",
     "confirm",
     "draw",
     "has_control",
@@ -211,7 +211,7 @@ class Sink:
             raise UsageError(f"--output {path}: cannot be written: {error.strerror}.") from error
 
 
-class Voice:
+class Stderr:
     """What is said beside the result, on stderr; --quiet says nothing of it."""
 
     def __init__(self, *, is_quiet: bool) -> None:

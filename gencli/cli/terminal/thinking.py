@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gencli.cli.report import thinking
-from gencli.cli.terminal.render import Voice, prompt
+from gencli.cli.terminal.render import Stderr, prompt
 from gencli.core.events import Event, Reading, Token
 from gencli.results.results import Results
 from gencli.structured.thinking import ThinkingSplitter
@@ -37,7 +37,7 @@ class LiveThinking:
 class ThinkingSummary:
     """Says at the end what stood before each result."""
 
-    def __init__(self, results: Results, voice: Voice) -> None:
+    def __init__(self, results: Results, voice: Stderr) -> None:
         self._results, self._voice = results, voice
 
     def add(self, event: Event) -> None:

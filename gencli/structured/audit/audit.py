@@ -13,7 +13,7 @@ from typing import Any
 from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.audit.support import SUPPORT, Grade
 from gencli.structured.deadline import NEVER, Deadline
-from gencli.structured.plan import Audit, Finding, Plan, Variant, Verdict
+from gencli.structured.plan import Audit, Enforcement, Finding, Plan, Variant
 from gencli.structured.schema.misspelled import likely_keywords
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import walk
@@ -21,7 +21,7 @@ from gencli.structured.schema.refs import walk
 __all__ = ["Graded", "audit", "audit_json", "finding", "graded", "without_formats"]
 
 _WORST: tuple[Grade, ...] = ("refused", "unknown", "loose", "tight", "exact")
-_VERDICTS: dict[Grade, tuple[Verdict, str]] = {
+_VERDICTS: dict[Grade, tuple[Enforcement, str]] = {
     "exact": ("mask", ""),
     "tight": ("mask", "the mask also refuses some valid values"),
     "loose": ("check", "the mask lets some invalid values through"),

@@ -20,6 +20,7 @@ from gencli.structured.schema.drafts import Draft, draft_of
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import walk
 from processors.constraint import Constraint
+from processors.grammar.backends.json_lark import unmarked
 
 __all__ = ["Candidate", "candidate", "choose"]
 
@@ -33,13 +34,15 @@ _LATE = " It stands as it was given where rewriting it took too long."
 class Candidate:
     """A variant, and how it was graded: `loose` keywords it does not enforce, `tight` ones it overdoes.
 
-    `is_late` says that rewriting the schema took longer than it may.
+    `is_late` says that rewriting the schema took longer than it may, `is_endless` that it lets formats go on
+    for ever.
     """
 
     variant: Variant
     loose: int
     tight: int
     is_late: bool = False
+    is_endless: bool = False
 
     @property
     def is_understood(self) -> bool:
@@ -90,7 +93,10 @@ def choose(
         rest = "" if found[0].is_exact else ", and does not enforce all of this schema"
         return Plan((found[0].variant,), f"{backend} was asked for{rest}.{late}", schema)
     first, second = found
-    if first.is_exact:
+    if first.is_exact and first.is_endless and second.is_exact and not second.is_endless:
+        first, second = second, first
+        reason = f"llguidance enforces {whole}; xgrammar does, too, but with formats without a length."
+    elif first.is_exact:
         reason = f"xgrammar enforces {whole}."
     elif second.is_exact:
         first, second = second, first
@@ -178,7 +184,8 @@ def _rewritten(schema: Any, form: Rewritten, backend: str, whitespace: int, dead
         place.rpartition("/")[0] for here in free_names(spelled) for place in at.get(child(*here)) or [""]
     }
     findings = (*findings, *map(once, sorted(free)))
-    return Candidate(Variant(constraint, Audit(backend, findings)), loose, tight)
+    variant = Variant(constraint, Audit(backend, findings))
+    return Candidate(variant, loose, tight, is_endless=bool(form.endless))
 
 
 _LOST = "the rewriting lost it"
@@ -240,7 +247,8 @@ def _opened(schema: Any, findings: list[Finding]) -> list[Finding]:
 
 
 def _as_it_stands(schema: Any, backend: str, whitespace: int, deadline: Deadline) -> Candidate:
-    relaxed, grades, gone = relax(schema, backend, deadline)
+    # A mark of the schema's own is none of the rewriting's.
+    relaxed, grades, gone = relax(unmarked(schema), backend, deadline)
     dropped = {one.pointer for one in gone}
     findings = [finding(one) for one in (*gone, *(one for one in grades if one.pointer not in dropped))]
     loose = sum(

@@ -19,7 +19,7 @@ from gencli.structured.rewrite.strings import are_apart
 from gencli.structured.schema.formats import FORMATS
 from gencli.structured.schema.misspelled import is_comment
 from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
-from processors.grammar.json_lark import MARK
+from processors.grammar.backends.json_lark import MARK
 
 __all__ = ["is_of", "shapes_of"]
 

@@ -10,7 +10,7 @@ from gencli.structured.calls.embedded import Embedded, Schemas, embed
 from gencli.structured.calls.tool_formats import ToolFormat
 from gencli.structured.plan import Audit, Variant
 from processors.constraint import Constraint
-from processors.grammar.json_lark import as_lark, json_options
+from processors.grammar.backends.json_lark import as_lark, json_options
 
 __all__ = ["Tool", "tool_variants"]
 

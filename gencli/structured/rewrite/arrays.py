@@ -8,9 +8,8 @@ from typing import Any
 
 from gencli.structured.rewrite.meet import both, identity
 from gencli.structured.rewrite.node import AT, Flat, Scope, origins, put, without
-from gencli.structured.schema.drafts import draft_of
-from processors.grammar.bag import MAX_COUNT, MAX_ONCE
-from processors.grammar.json_lark import MARK
+from processors.grammar.backends.bag import MAX_COUNT, MAX_ONCE
+from processors.grammar.backends.json_lark import MARK
 
 __all__ = ["rewrite_array", "unique"]
 
@@ -107,8 +106,7 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
 def _wanted(flat: Flat, scope: Scope) -> Flat | None:
     """For llguidance a rule that counts them."""
     count, bound = flat.get("minContains", 1), max(flat.get("minItems", 0), flat.get("maxItems", 0))
-    is_judged = "contains" in draft_of(scope.root).judged()
-    is_known = is_judged and flat.keys() <= {
+    is_known = flat.keys() <= {
         "type",
         "items",
         "contains",

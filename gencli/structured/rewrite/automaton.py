@@ -16,7 +16,7 @@ __all__ = ["between", "literal"]
 _Ranges = tuple[tuple[int, int], ...]
 _State = tuple[frozenset[Node], ...]  # of each tree, what may follow the text so far
 
-_STATES = 80
+_STATES = 200
 _LENGTH = 4_000  # characters of the pattern that comes out
 _EMPTY = Seq(())
 _EXPLICIT = re.compile(r"(?:\\x[0-9a-f]{2}|[^\\])(?:-(?:\\x[0-9a-f]{2}|[^\\]))?")

@@ -8,9 +8,16 @@ times, without leap seconds), RFC 1123 (host names, without those that Punycode 
 from __future__ import annotations
 
 # No repetition stands in a repetition where it can be helped: xgrammar 0.2.8 reads some of those wrongly.
-__all__ = ["HOST_LENGTH", "PATTERNS"]
+__all__ = ["HOST_LENGTH", "LENGTHS", "PATTERNS"]
 
 HOST_LENGTH = 253
+# What a text has at most that a format lets go on for ever: RFC 5321 for mail, for addresses of the web what
+# browsers and servers take, so that none that is copied is cut; a duration with nine digits in each place.
+LENGTHS = {
+    **dict.fromkeys(("email", "idn-email"), 254),
+    **dict.fromkeys(("uri", "uri-reference", "json-pointer", "relative-json-pointer"), 2_048),
+    "duration": 63,
+}
 
 _POINTER = r"(?:/(?:[^/~]|~[01])*)*"
 _BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"

@@ -111,9 +111,17 @@ def _properties(properties: dict[str, Any], flat: Flat) -> Iterator[Flat]:
 
 
 def _items(below: Any, flat: Flat) -> Iterator[Flat]:
-    if below is not False:
-        raise GiveUp("the complement of items")
-    yield {"type": ["array"], "minItems": len(flat.get("prefixItems", [])) + 1}
+    heads = flat.get("prefixItems", [])
+    if below is False:
+        yield {"type": ["array"], "minItems": len(heads) + 1}
+    elif heads:
+        raise GiveUp("the complement of items behind others")
+    elif below is not True:
+        yield {"type": ["array"], "contains": {"not": below, AT: {"not": origins(below)}}}
+
+
+def _contains(below: Any, flat: Flat) -> Iterator[Flat]:
+    yield {"type": ["array"], "items": {"not": below, AT: {"not": origins(below)}}}
 
 
 def _prefix_items(heads: list[Any], flat: Flat) -> Iterator[Flat]:
@@ -140,5 +148,6 @@ _RULES: dict[str, Callable[[Any, Flat], Iterator[Flat]]] = {
     "required": _required,
     "properties": _properties,
     "items": _items,
+    "contains": _contains,
     "prefixItems": _prefix_items,
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from gencli.structured.audit.groups import APPLICATORS, GROUPS
 from gencli.structured.deadline import NEVER, Deadline
+from gencli.structured.schema.drafts import draft_of
 from gencli.structured.schema.formats import FORMATS
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import References
@@ -64,6 +65,7 @@ class Scope:
     never: set[str] = field(default_factory=set)  # pointers of what nothing satisfies
     left: dict[str, str] = field(default_factory=dict)  # pointer -> why it is left to the final check
     tight: dict[str, str] = field(default_factory=dict)  # pointer -> what is valid, but not generated
+    endless: set[str] = field(default_factory=set)  # pointers of formats that may go on for ever
     any_order: bool = False
     deadline: Deadline = NEVER
     budget: int = 100_000  # nodes that may yet be made
@@ -118,6 +120,9 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
             (child(pointer, key) for key in kept if key != "$ref"), "ignored beside $ref in this draft"
         )
         kept = ["$ref"]
+    if "contains" in kept and "contains" not in draft_of(scope.root).judged():
+        kept.remove("contains")
+        scope.leave([child(pointer, "contains")], "not a keyword of this draft")
     places = {key: "$dynamicRef" if key == "$ref" and "$dynamicRef" in given else key for key in kept}
     node: Flat = {AT: {key: frozenset([child(pointer, place)]) for key, place in places.items()}}
     scope.seen.update(child(pointer, place) for place in places.values())

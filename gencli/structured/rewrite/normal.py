@@ -53,6 +53,7 @@ class Rewritten:
     tight: dict[str, str]
     seen: set[str]
     never: set[str]
+    endless: set[str]
 
 
 def rewrite(
@@ -64,7 +65,7 @@ def rewrite(
         found = _Normal(scope).whole(mark(schema, "", scope))
     except RecursionError:
         raise GiveUp("the schema is too deep") from None
-    return Rewritten(found, scope.notes, scope.left, scope.tight, scope.seen, scope.never)
+    return Rewritten(found, scope.notes, scope.left, scope.tight, scope.seen, scope.never, scope.endless)
 
 
 class _Normal:
@@ -118,6 +119,9 @@ class _Normal:
         try:
             flats = self.whole_numbers(alternatives(schema, self.scope))
         except GiveUp:
+            if self.scope.any_order:
+                objects = (place for place in origins(schema) if place.endswith("/properties"))
+                self.scope.narrow(objects, "in the schema's order, for it stands as it was given")
             kept: Schema = self.kept(schema)
             return kept
         own = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))

@@ -9,7 +9,7 @@ from gencli.structured.rewrite.meet import both, check_names, matches
 from gencli.structured.rewrite.names import named, patterned
 from gencli.structured.rewrite.node import AT, Flat, Schema, Scope, put, without
 from gencli.structured.rewrite.orders import marked
-from processors.grammar.json_lark import MARK
+from processors.grammar.backends.json_lark import MARK
 
 __all__ = ["rewrite_object", "without_dead"]
 

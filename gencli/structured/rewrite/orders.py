@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations, permutations
+from itertools import permutations
 from math import factorial
 
-from gencli.structured.rewrite.meet import matches
-from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, put
+from gencli.structured.rewrite.meet import both, matches
+from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, put, without
 from gencli.structured.rewrite.regex import RegexError
-from gencli.structured.rewrite.strings import single_pattern
-from processors.grammar.bag import MAX_BOUND, MAX_COUNT, MAX_ONCE, MAX_UNCOUNTED
-from processors.grammar.json_lark import MARK
+from gencli.structured.rewrite.strings import are_apart, is_exact, single_pattern
+from gencli.structured.rewrite.words import listed
+from processors.grammar.backends.bag import MAX_BOUND, MAX_COUNT, MAX_ONCE, MAX_UNCOUNTED
+from processors.grammar.backends.json_lark import MARK
 
 __all__ = ["MAX_BRANCHED", "in_branches", "marked", "names_apart"]
 
 MAX_BRANCHED = 4  # properties: 24 branches; with 5 a compile takes 30 times as long as in one order
+_MAX_PATTERNS = 8  # of names
 _BELOW = ("properties", "patternProperties", "additionalProperties")
 _BOUNDS = ("minProperties", "maxProperties")
 _KEYWORDS = frozenset(("type", "required", *_BELOW, *_BOUNDS, AT))
@@ -28,8 +30,9 @@ def marked(flat: Flat, scope: Scope) -> Flat:
     if not any(isinstance(flat.get(key), dict) for key in _BELOW):
         return flat
     try:
-        _check_any_order(flat)
-        return {**names_apart(flat), MARK: "any-order"}
+        named = _declared(flat)
+        _check_any_order(named)
+        return {**names_apart(named, scope), MARK: "any-order"}
     except (GiveUp, RegexError) as error:
         _tell(flat, scope, f"in the schema's order: {error}")
         return flat
@@ -88,7 +91,23 @@ def _check_any_order(flat: Flat) -> None:
         raise GiveUp("it has a large number of properties")
 
 
-def names_apart(flat: Flat) -> Flat:
+def _declared(flat: Flat) -> Flat:
+    """The object with names that a pattern lists among its properties."""
+    if "additionalProperties" not in flat:  # which would close it
+        return flat
+    properties, patterns = dict(flat.get("properties", {})), dict(flat.get("patternProperties", {}))
+    for pattern in list(patterns):
+        if (names := listed(pattern)) is not None:
+            below = patterns.pop(pattern)
+            properties |= {name: both(properties.get(name, True), below) for name in names}
+    if len(patterns) == len(flat.get("patternProperties", {})):
+        return flat
+    places = flat[AT].get("patternProperties", ())
+    flat = put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
+    return put(flat, "properties", properties, places)
+
+
+def names_apart(flat: Flat, scope: Scope) -> Flat:
     """The object with patterns that match no declared name, and no name that another one matches.
 
     Beside them there are no other names. GiveUp or RegexError where that cannot be said.
@@ -96,13 +115,15 @@ def names_apart(flat: Flat) -> Flat:
     names, patterns = list(flat.get("properties", ())), dict(flat.get("patternProperties", {}))
     if not patterns:
         return flat
-    if any(single_pattern(pair) is not None for pair in combinations(patterns, 2)):
-        raise GiveUp("its patterns match the same names")
+    if len(patterns) > _MAX_PATTERNS or not are_apart(tuple(patterns)):
+        raise GiveUp("its patterns match the same names, or are many")
+    rest = flat.get("additionalProperties", True)
     found: dict[str, Schema] = {}
     for pattern, below in patterns.items():
-        text = single_pattern([pattern], (), [name for name in names if matches(pattern, name)])
+        taken = [name for name in names if matches(pattern, name)]
+        is_kept = rest is False and not taken and is_exact(pattern, scope)
+        text = pattern if is_kept else single_pattern([pattern], (), taken)
         found |= {} if text is None else {text: below}
-    rest = flat.get("additionalProperties", True)
     if rest is not False:
         others = single_pattern([r"^[\s\S]*$"], patterns, names)
         found |= {} if others is None else {others: rest}

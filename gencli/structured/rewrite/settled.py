@@ -8,10 +8,9 @@ from typing import Any
 from gencli.structured.rewrite.node import AT, Flat, GiveUp, Scope
 from gencli.structured.rewrite.orders import names_apart
 from gencli.structured.rewrite.regex import RegexError
-from processors.grammar.json_lark import (
+from processors.grammar.backends.json_lark import (
     ARRAY,
     MARK,
-    REFERENCE,
     leading,
     leads,
     references,
@@ -31,17 +30,20 @@ def settled(schema: Flat, scope: Scope) -> Flat:
     """The schema with its marks where llguidance can be told of them."""
     defs: dict[str, Any] = dict(schema.get("$defs", {}))
     root = {key: value for key, value in schema.items() if key != "$defs"}
+    lost: set[str] = set()  # definitions that something leads to which llguidance reads as JSON Schema
     while True:
-        one = _Settler(leading(defs), scope)
-        root, defs = one.settle(root), {name: one.settle(below) for name, below in defs.items()}
-        lost = {name for name in one.lost if name in defs and REFERENCE + name in one.leading}
-        if not lost:
-            return {**root, **({"$defs": defs} if defs else {})}
-        defs |= {name: one.dropped(defs[name]) for name in lost}
+        one = _Settler(leading({name: below for name, below in defs.items() if name not in lost}), scope)
+        found = {
+            name: one.dropped(below) if name in lost else one.settle(below) for name, below in defs.items()
+        }
+        whole = {**one.settle(root), **({"$defs": found} if found else {})}
+        if one.lost <= lost:
+            return whole
+        lost |= one.lost
 
 
 class _Settler:
-    """One walk. `lost` are definitions that something leads to which llguidance reads as JSON Schema."""
+    """One walk, in which more definitions are lost."""
 
     def __init__(self, leading_: frozenset[str], scope: Scope) -> None:
         self.leading, self.scope = leading_, scope
@@ -53,8 +55,9 @@ class _Settler:
         if MARK in schema or schema.keys() <= {"anyOf", AT} or schema.keys() <= {*ARRAY, AT}:
             return self.inside(schema)
         if schema.get("type") == "object" and schema.keys() <= _OBJECT:
+            self.scope.spend()
             try:
-                return self.inside({**names_apart(schema), MARK: "in-order"})
+                return self.inside({**names_apart(schema, self.scope), MARK: "in-order"})
             except (GiveUp, RegexError):
                 pass
         return self.dropped(schema)

@@ -11,19 +11,20 @@ from gencli.structured.audit.pattern_forms import pattern_forms
 from gencli.structured.audit.support import SUPPORT
 from gencli.structured.rewrite.anchors import show, whole
 from gencli.structured.rewrite.automaton import between, literal
-from gencli.structured.rewrite.formats import HOST_LENGTH, PATTERNS
+from gencli.structured.rewrite.formats import HOST_LENGTH, LENGTHS, PATTERNS
 from gencli.structured.rewrite.node import ALSO, AT, Flat, GiveUp, Scope, put, without
 from gencli.structured.rewrite.regex import Anchor, Look, Node, RegexError, Seq, parse_regex
 from gencli.structured.rewrite.words import refusal
 from gencli.structured.schema.formats import FORMATS
 
-__all__ = ["are_apart", "rewrite_string", "safe_patterns", "single_pattern"]
+__all__ = ["are_apart", "is_exact", "rewrite_string", "safe_patterns", "single_pattern"]
 
 _PLAIN = r'[^"\\\x00-\x1f\x7f]'  # characters that JSON writes as they are
 
 
 def rewrite_string(flat: Flat, scope: Scope) -> Flat:
     """The flat schema with its string keywords rewritten."""
+    flat = _ending(flat, scope)
     singles = [without(flat, ALSO), *flat.get(ALSO, ())]
     rewritten = [_pattern(_format(single, scope), scope) for single in singles]
     flat, *also = [one for single in rewritten for one in [without(single, ALSO), *single.get(ALSO, ())]]
@@ -32,6 +33,19 @@ def rewrite_string(flat: Flat, scope: Scope) -> Flat:
         flat, also = {**flat, **also[0], AT: {**flat[AT], **also[0][AT]}}, also[1:]
     flat = _length(flat, scope) if scope.backend == "xgrammar" else flat
     return {**flat, ALSO: also} if also else flat
+
+
+def _ending(flat: Flat, scope: Scope) -> Flat:
+    """With a length, where only a format says what a text is: a format alone may go on for ever."""
+    most = LENGTHS.get(flat.get("format", ""))
+    if most is None or flat.keys() & {"maxLength", "pattern", ALSO} or flat.get("minLength", 0) > most:
+        return flat
+    places = flat[AT].get("format", frozenset())
+    if scope.backend == "xgrammar":  # which knows no length beside a format
+        scope.endless.update(places)
+        return flat
+    scope.note(places, f"rewritten: at most {most:,} characters")
+    return put(flat, "maxLength", most, places)
 
 
 def _grade(shape: str, scope: Scope) -> str:
@@ -57,7 +71,7 @@ def _format(flat: Flat, scope: Scope) -> Flat:
 
 
 def _pattern(flat: Flat, scope: Scope) -> Flat:
-    if "pattern" not in flat or all(_is_exact(form, scope) for form in pattern_forms(flat["pattern"])):
+    if "pattern" not in flat or is_exact(flat["pattern"], scope):
         return flat
     places = flat[AT].get("pattern", frozenset())
     try:
@@ -82,8 +96,9 @@ def _safe(text: str, scope: Scope) -> list[str]:
     return safe_patterns(text)
 
 
-def _is_exact(form: str, scope: Scope) -> bool:
-    return _grade(f"pattern{form}", scope) == "exact"
+def is_exact(pattern: str, scope: Scope) -> bool:
+    """Whether the back end reads it right."""
+    return all(_grade(f"pattern{form}", scope) == "exact" for form in pattern_forms(pattern))
 
 
 def safe_patterns(text: str) -> list[str]:

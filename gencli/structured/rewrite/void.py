@@ -51,7 +51,11 @@ def _ends(schema: Any, ending: frozenset[str]) -> bool:
         needed = [schema.get("properties", {}).get(name, True) for name in schema.get("required", ())]
     if schema.get("type") == "array":
         heads, least = schema.get("prefixItems", []), schema.get("minItems", 0)
-        needed = heads[:least] + [schema.get("items", True)] * (least > len(heads))
+        needed = [
+            *heads[:least],
+            *[schema.get("items", True)] * (least > len(heads)),
+            schema.get("contains", True),
+        ]
     return all(_ends(below, ending) for below in needed)
 
 
@@ -71,4 +75,6 @@ def _cleaned(value: Any, void: frozenset[str]) -> Any:
     if "anyOf" in found:
         branches = [branch for branch in found["anyOf"] if branch is not False]
         return {**found, "anyOf": branches} if branches else False
+    if found.get("contains") is False:
+        return False
     return without_dead(found) or False

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from gencli.structured.rewrite.anchors import ANY, show
+from gencli.structured.rewrite.anchors import ANY, show, whole
 from gencli.structured.rewrite.node import GiveUp
 from gencli.structured.rewrite.regex import Alt, Anchor, Chars, Node, RegexError, Repeat, Seq, parse_regex
 
-__all__ = ["others", "refusal", "unlike"]
+__all__ = ["listed", "others", "refusal", "unlike"]
 
 _REST = Repeat(ANY, 0, None)
 _MORE = Repeat(ANY, 1, None)
+_FEW = 16
 _LIMIT = 2_000  # characters of all words
 
 
@@ -52,6 +53,15 @@ def unlike(text: str) -> str:
     if len(items) == 1 and isinstance(items[0], Chars) and not items[0].but:
         return f"^{show(Repeat(Chars(items[0].ranges, not items[0].negated), 0, None))}$"
     raise GiveUp("the complement of such a pattern")
+
+
+def listed(text: str) -> list[str] | None:
+    """The texts that a pattern matches, if they are few."""
+    try:
+        trees = whole(parse_regex(text))
+        return _words(trees[0], _FEW) if len(trees) == 1 else None
+    except (GiveUp, RegexError):
+        return None
 
 
 def refusal(node: Node) -> str:

@@ -161,12 +161,15 @@ def _referring(root: Any, deadline: Deadline) -> Iterator[_Fault]:
 
 
 def _inner_drafts(root: Any, draft: Draft) -> Iterator[_Fault]:
-    """Where a subschema says that it is of another draft."""
+    """Where a subschema says of which draft it is."""
     for pointer, schema in walk(root):
         if pointer and isinstance(schema, dict) and "$schema" in schema:
             inner = draft_of(schema)
-            if inner != draft:
-                yield child(pointer, "$schema"), f"draft {inner.name} is declared here, which changes nothing"
+            again = " again" * (inner == draft)
+            yield (
+                child(pointer, "$schema"),
+                f"draft {inner.name} is declared here{again}, which changes nothing",
+            )
 
 
 def _refuse(found: tuple[_Fault, ...]) -> None:

@@ -16,7 +16,7 @@ from gencli.errors import ConfigError
 from gencli.structured.schema.messages import shortened
 from gencli.structured.schema.pointers import child, shown
 
-__all__ = ["Model", "load_model"]
+__all__ = ["Model", "load_model", "model_of"]
 
 _FORM = "Write MODULE:NAME, as in shop.orders:Order."
 
@@ -61,13 +61,18 @@ def load_model(name: str) -> Model:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{name!r} names no model.", hint=_FORM)
+    return model_of(_attribute(name, module_name, attribute), name)
+
+
+def model_of(found: Any, name: str = "") -> Model:
+    """A class, or a list or union of classes, as a model. ConfigError if pydantic makes none of it."""
+    name = name or getattr(found, "__name__", str(found))
     try:
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticUserError
     except ImportError:
         hint = "Install it: pip install pydantic."
         raise ConfigError(f"The model {name} needs pydantic, which is not installed.", hint=hint) from None
-    found = _attribute(name, module_name, attribute)
     if not _is_model(found):
         raise ConfigError(
             f"{name} is a {type(found).__name__}, but has to be a pydantic model, a dataclass, a TypedDict, "

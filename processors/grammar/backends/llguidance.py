@@ -20,8 +20,8 @@ from processors.grammar.backends.base import Ask, Matcher
 from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
 from processors.grammar.backends.capture import caught_lines
 from processors.grammar.backends.fill import allows_text, fill_by_position
-from processors.grammar.backends.slow_tokens import Pace
-from processors.grammar.json_lark import as_lark, json_options
+from processors.grammar.backends.json_lark import as_lark, json_options
+from processors.grammar.backends.slow_tokens import SlowTokenGuard
 
 __all__ = ["LIMITS", "LLGuidanceBackend", "LLGuidanceGrammar", "LLGuidanceMatcher"]
 
@@ -146,14 +146,14 @@ class LLGuidanceGrammar:
 
     def matcher(self) -> LLGuidanceMatcher:
         """See Grammar."""
-        return LLGuidanceMatcher(self, self.start.deep_copy(), Pace())
+        return LLGuidanceMatcher(self, self.start.deep_copy(), SlowTokenGuard())
 
 
 class LLGuidanceMatcher(Matcher):
     """A matcher of llguidance's that is never given the end of a text, and never stays in its error state."""
 
     def __init__(
-        self, grammar: LLGuidanceGrammar, state: Any, pace: Pace, tokens: Sequence[int] = ()
+        self, grammar: LLGuidanceGrammar, state: Any, pace: SlowTokenGuard, tokens: Sequence[int] = ()
     ) -> None:
         self.state, self.pace = state, pace
         self._grammar, self._tokens = grammar, list(tokens)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["MAX_STEP_SECONDS", "WATCHED_SECONDS", "Pace"]
+__all__ = ["MAX_STEP_SECONDS", "WATCHED_SECONDS", "SlowTokenGuard"]
 
 MAX_STEP_SECONDS = 0.5  # of computing, for one token
 WATCHED_SECONDS = 0.01  # by the clock, which is cheap to read; from there on computing is measured
 
 
-class Pace:
+class SlowTokenGuard:
     """Counts accepted tokens. In some grammars each costs a multiple of the one before it, and no call of
     the libraries can be interrupted; so there is no next one after a token that was slow.
 
@@ -51,6 +51,6 @@ class Pace:
         if self._slow_at is not None and self._slow_at > self._count:
             self._slow_at = None
 
-    def fork(self) -> Pace:
+    def fork(self) -> SlowTokenGuard:
         """An independent copy."""
-        return Pace(self._count, self._slow_at, is_watched=self._is_watched)
+        return SlowTokenGuard(self._count, self._slow_at, is_watched=self._is_watched)

@@ -21,7 +21,7 @@ from processors.grammar.backends.base import Ask, Matcher
 from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
 from processors.grammar.backends.capture import caught_lines
 from processors.grammar.backends.fill import allows_text, fill_by_position
-from processors.grammar.backends.slow_tokens import Pace
+from processors.grammar.backends.slow_tokens import SlowTokenGuard
 
 __all__ = ["XGrammarBackend", "XGrammarGrammar", "XGrammarMatcher"]
 
@@ -124,13 +124,13 @@ class XGrammarGrammar:
 
     def matcher(self) -> XGrammarMatcher:
         """See Grammar."""
-        return XGrammarMatcher(self.backend.start(self.compiled), self.backend.vocabulary, Pace())
+        return XGrammarMatcher(self.backend.start(self.compiled), self.backend.vocabulary, SlowTokenGuard())
 
 
 class XGrammarMatcher(Matcher):
     """A matcher of xgrammar's that is never given the end of a text."""
 
-    def __init__(self, state: Any, vocabulary: GrammarVocabulary, pace: Pace) -> None:
+    def __init__(self, state: Any, vocabulary: GrammarVocabulary, pace: SlowTokenGuard) -> None:
         self.state, self._vocabulary, self.pace = state, vocabulary, pace
 
     def accept(self, token: int) -> bool:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from processors.grammar.backends.base import Matcher
-from processors.grammar.state.forced_tokens import Speller
-from processors.grammar.state.json_statistics import Signs
+from processors.grammar.state.forced_tokens import CanonicalTokenizer
+from processors.grammar.state.json_statistics import JsonContext
 from processors.grammar.state.token_kinds import is_within_character
 from processors.grammar.state.work import Work
 
@@ -41,13 +41,13 @@ class Spot:
         self,
         matcher: Matcher,
         text: bytes,
-        signs: Signs | None,
-        speller: Speller,
+        signs: JsonContext | None,
+        speller: CanonicalTokenizer,
         samples: Sequence[str] = (),
     ) -> None:
         self.matcher, self.text, self.signs, self.samples = matcher, text, signs, samples
         self._speller = speller
-        self._behind: list[tuple[bytes, Signs | None]] = []
+        self._behind: list[tuple[bytes, JsonContext | None]] = []
 
     @property
     def in_string(self) -> bool:
@@ -83,7 +83,7 @@ class Closer:
     `mask_of` gives the mask [W] of a matcher's state.
     """
 
-    def __init__(self, speller: Speller, mask_of: Callable[[Matcher], Tensor]) -> None:
+    def __init__(self, speller: CanonicalTokenizer, mask_of: Callable[[Matcher], Tensor]) -> None:
         self.speller, self._mask_of = speller, mask_of
         self._byte_ids = speller.byte_ids
         self._known = known = [byte for byte in _ORDER if byte in speller.byte_ids]
@@ -99,7 +99,9 @@ class Closer:
         self._bits = torch.tensor(self._plain) % 32
         self._ordered = lru_cache(maxsize=_REMEMBERED)(self._rarest_first)
 
-    def spot(self, matcher: Matcher, text: bytes, signs: Signs | None, samples: Sequence[str] = ()) -> Spot:
+    def spot(
+        self, matcher: Matcher, text: bytes, signs: JsonContext | None, samples: Sequence[str] = ()
+    ) -> Spot:
         """A place where completions are looked for."""
         return Spot(matcher, text, signs, self.speller, samples)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from processors.base import Vocabulary
 
-__all__ = ["ANCHOR", "PROBES", "Speller", "tokens_behind"]
+__all__ = ["ANCHOR", "PROBES", "CanonicalTokenizer", "tokens_behind"]
 
 _KEPT = 256  # bytes of text that are known of what came before
 ANCHOR = 16  # of them the tokenizer sees these: more than its tokens look back
@@ -20,7 +20,7 @@ _REMEMBERED = 4096
 PROBES = ("a", "T", " a", "0", '"', "\n", ",", "}", "é")
 
 
-class Speller:
+class CanonicalTokenizer:
     """Writes texts in tokens as the tokenizer would."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from processors.base import Followed, Noise, Vocabulary
+from processors.base import GrammarStatus, Noise, Vocabulary
 from processors.grammar.backends.base import Ask, Matcher
 from processors.grammar.backends.bits import allow_only, allows
 from processors.grammar.state.closing import Spot
-from processors.grammar.state.forced_tokens import Speller
-from processors.grammar.state.json_statistics import Habits
+from processors.grammar.state.forced_tokens import CanonicalTokenizer
+from processors.grammar.state.json_statistics import SeparatorModel
 from processors.grammar.state.narrowing import Narrower, Outlook
-from processors.grammar.state.predict import look_ahead
+from processors.grammar.state.predict import predict_next
 
-__all__ = ["Marker", "Place", "Rules"]
+__all__ = ["GrammarState", "Marker", "Rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Rules:
     are the habits of JSON of which nothing is known.
     """
 
-    speller: Speller
+    speller: CanonicalTokenizer
     narrower: Narrower
     ends: frozenset[int]
     marker: Marker | None = None
@@ -60,11 +60,11 @@ class Rules:
     budget: int | None = None
     shortest: tuple[int, ...] = ()
     samples: tuple[str, ...] = ()
-    usual: Habits = field(default_factory=Habits)
+    usual: SeparatorModel = field(default_factory=SeparatorModel)
 
 
 @dataclass(slots=True)
-class Place:
+class GrammarState:
     """A slot's state. `tail` is the text so far while the marker is awaited, else None.
 
     `text` is the document so far, or the end of it, `count` the number of tokens of the whole output,
@@ -80,18 +80,18 @@ class Place:
     count: int = 0
     outlook: Outlook | None = None
     is_done: bool = False
-    habits: Habits | None = None
+    habits: SeparatorModel | None = None
     unread: list[int] = field(default_factory=list)
 
     @classmethod
-    def start(cls, matcher: Matcher, rules: Rules) -> Place:
+    def start(cls, matcher: Matcher, rules: Rules) -> GrammarState:
         """At the beginning of the output."""
         place = cls(matcher, rules, b"" if rules.marker else None)
         if place.tail is None:
             place.outlook = place._first_outlook(0)
         return place
 
-    def fork(self) -> Place:
+    def fork(self) -> GrammarState:
         """An independent copy."""
         habits = self.habits and self.habits.copy()
         return replace(self, matcher=self.matcher.fork(), habits=habits, unread=[*self.unread])
@@ -186,9 +186,9 @@ class Place:
         if self.is_done or self.tail is not None:
             return ()
         here = _shifted(noise, self.count) if noise else None
-        return look_ahead(self.matcher, self.rules.speller, self.text, self._read(), here)
+        return predict_next(self.matcher, self.rules.speller, self.text, self._read(), here)
 
-    def _read(self) -> Habits | None:
+    def _read(self) -> SeparatorModel | None:
         """The habits of the text, with the tokens that have come since it was asked for them."""
         if not self.rules.is_json:
             return None
@@ -211,28 +211,28 @@ class Place:
         with self._looking() as walk:
             return self.matcher.limit() if all(map(walk, drafts[self.free(drafts) :])) else ""
 
-    def follow(self, tokens: tuple[int, ...]) -> tuple[Followed, ...]:
+    def preview(self, tokens: tuple[int, ...]) -> tuple[GrammarStatus, ...]:
         """Where the text would stand after each of the tokens; the matcher is afterwards what it was."""
         free = min(self.free(tokens), len(tokens))
-        found = [Followed("free")] * free
+        found = [GrammarStatus("free")] * free
         if free and self.free(tokens) == free:  # the marker is complete with the last free token
             found[-1] = self._stand()
         with self._looking() as walk:
             for token in tokens[free:]:
                 if token in self.rules.ends:
                     is_legal = self.matcher.is_complete()
-                    found.append(Followed("over" if is_legal else "broken"))
+                    found.append(GrammarStatus("over" if is_legal else "broken"))
                     break
                 if not walk(token):
-                    found.append(Followed("broken"))
+                    found.append(GrammarStatus("broken"))
                     break
                 found.append(self._stand())
         return tuple(found)
 
-    def _stand(self) -> Followed:
+    def _stand(self) -> GrammarStatus:
         if not self.matcher.is_complete():
-            return Followed("open")
-        return Followed("over" if self.matcher.is_over() else "complete")
+            return GrammarStatus("open")
+        return GrammarStatus("over" if self.matcher.is_over() else "complete")
 
     @contextmanager
     def _looking(self) -> Iterator[_Walk]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from processors.base import Vocabulary
 
-__all__ = ["Habits", "Signs"]
+__all__ = ["JsonContext", "SeparatorModel"]
 
 _DEPTH = 4  # signs that a place is known by
 _TRUST = 4.0  # so much more says a place that is alike in one sign more
@@ -22,14 +22,14 @@ _SIGNS = b"{}[]:, \n\t\r"
 _QUOTE, _BACKSLASH = b'"\\'
 
 
-class Signs(NamedTuple):
+class JsonContext(NamedTuple):
     """The last signs of a text: a string is two quotes, a number or a word one sign."""
 
     last: bytes = b""
     in_string: bool = False
     is_escaped: bool = False
 
-    def after(self, data: bytes) -> Signs:
+    def after(self, data: bytes) -> JsonContext:
         """The signs when these bytes have come as well."""
         last, in_string, is_escaped = self
         for byte in data:
@@ -40,7 +40,7 @@ class Signs(NamedTuple):
             elif not in_string:
                 is_sign = byte in _SIGNS
                 last += bytes([byte]) if is_sign else b"" if last.endswith(b"a") else b"a"
-        return Signs(last[-_DEPTH:], in_string, is_escaped)
+        return JsonContext(last[-_DEPTH:], in_string, is_escaped)
 
     def places(self) -> Iterator[tuple[bytes, float]]:
         """What the place is known by, and what that says: no sign, the last one, the last two..."""
@@ -48,27 +48,27 @@ class Signs(NamedTuple):
             yield self.last[len(self.last) - size :], _TRUST**size
 
 
-class Habits:
+class SeparatorModel:
     """Counts the tokens of one text between its parts. It depends on the text alone, and is a guess."""
 
     def __init__(self) -> None:
-        self.signs = Signs()
+        self.signs = JsonContext()
         self._counts: dict[bytes, dict[int, float]] = {}
 
     @classmethod
-    def usual(cls, vocabulary: Vocabulary) -> Habits:
+    def usual(cls, vocabulary: Vocabulary) -> SeparatorModel:
         """Those of a text of which nothing is known yet."""
         made = cls()
         for text in _USUAL:
-            made.signs = Signs()
+            made.signs = JsonContext()
             for token in vocabulary.encode(text, special=False):
                 made.add(token, vocabulary.token_bytes[token], _FIRST)
-        made.signs = Signs()
+        made.signs = JsonContext()
         return made
 
-    def copy(self) -> Habits:
+    def copy(self) -> SeparatorModel:
         """An independent copy."""
-        made = Habits()
+        made = SeparatorModel()
         made.signs = self.signs
         made._counts = {place: seen.copy() for place, seen in self._counts.items()}
         return made
@@ -82,7 +82,7 @@ class Habits:
                 seen[token] = seen.get(token, 0.0) + weight
         self.signs = later
 
-    def weights(self, signs: Signs) -> dict[int, float]:
+    def weights(self, signs: JsonContext) -> dict[int, float]:
         """How much speaks for each token that stands between parts, behind these signs."""
         found: dict[int, float] = {}
         for place, trust in signs.places():

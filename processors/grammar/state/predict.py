@@ -6,17 +6,21 @@ import math
 
 from processors.base import Noise
 from processors.grammar.backends.base import Matcher
-from processors.grammar.state.forced_tokens import Speller
-from processors.grammar.state.json_statistics import Habits, Signs
+from processors.grammar.state.forced_tokens import CanonicalTokenizer
+from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
 
-__all__ = ["look_ahead"]
+__all__ = ["predict_next"]
 
 _LIMIT = 32  # tokens
 _LEAST = 0.1  # how likely all guesses together have to be
 
 
-def look_ahead(
-    matcher: Matcher, speller: Speller, text: bytes, habits: Habits | None, noise: Noise | None = None
+def predict_next(
+    matcher: Matcher,
+    speller: CanonicalTokenizer,
+    text: bytes,
+    habits: SeparatorModel | None,
+    noise: Noise | None = None,
 ) -> tuple[tuple[int, float], ...]:
     """The tokens that are forced behind `text`, and in JSON, whose `habits` are known, likely ones between.
 
@@ -44,11 +48,13 @@ def look_ahead(
 class _Walk:
     """Goes on in a matcher, and knows what it has gone."""
 
-    def __init__(self, matcher: Matcher, speller: Speller, text: bytes, habits: Habits | None) -> None:
+    def __init__(
+        self, matcher: Matcher, speller: CanonicalTokenizer, text: bytes, habits: SeparatorModel | None
+    ) -> None:
         self.tokens: list[int] = []
         self.text = text
         self._matcher, self._speller, self._habits = matcher, speller, habits
-        self._signs = habits.signs if habits else Signs()
+        self._signs = habits.signs if habits else JsonContext()
 
     def go(self, token: int) -> bool:
         """Whether the token is legal; the walk is then behind it."""

@@ -17,8 +17,8 @@ from processors.grammar.backends.bits import words
 from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
 from processors.grammar.backends.fill import mask_of
 from processors.grammar.state.closing import Closer
-from processors.grammar.state.forced_tokens import Speller
-from processors.grammar.state.json_statistics import Signs
+from processors.grammar.state.forced_tokens import CanonicalTokenizer
+from processors.grammar.state.json_statistics import JsonContext
 from processors.testing import ToyVocabulary
 
 TEXTS = ("ab", "aba", "abab cat", "the cat sat", "é", "éa 😀", "日本", "ba\n\nba", "aa" * 9)
@@ -142,10 +142,10 @@ def same_language(name, texts):
 def closer_of(backend, env):
     """A closer for a back end that is loaded."""
     size = words(env.width)
-    return Closer(Speller(env.vocabulary), lambda matcher: mask_of(backend, matcher, size)[0])
+    return Closer(CanonicalTokenizer(env.vocabulary), lambda matcher: mask_of(backend, matcher, size)[0])
 
 
 def json_spot(closer, matcher, text=b""):
     """The place behind these bytes of JSON, which the matcher is given."""
     assert all(matcher.accept(closer.speller.byte_ids[byte]) for byte in text)
-    return closer.spot(matcher, text, Signs().after(text))
+    return closer.spot(matcher, text, JsonContext().after(text))

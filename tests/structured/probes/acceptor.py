@@ -12,7 +12,7 @@ import llguidance
 import xgrammar
 from llguidance._tokenizer import TokenizerWrapper
 
-from processors.grammar.json_lark import as_lark
+from processors.grammar.backends.json_lark import as_lark
 
 __all__ = ["VERSIONS", "Refused", "acceptor"]
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from processors.grammar.state.forced_tokens import Speller
+from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.testing import ToyVocabulary
 
 TOY = ToyVocabulary()
-SPELLER = Speller(TOY)
+SPELLER = CanonicalTokenizer(TOY)
 
 
 def pieces(tokens):

@@ -7,9 +7,9 @@ import pytest
 from processors.base import Env
 from processors.constraint import Constraint
 from processors.grammar.backends.base import load_backend
-from processors.grammar.state.forced_tokens import Speller
-from processors.grammar.state.json_statistics import Habits, Signs
-from processors.grammar.state.predict import look_ahead
+from processors.grammar.state.forced_tokens import CanonicalTokenizer
+from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
+from processors.grammar.state.predict import predict_next
 from processors.testing import ToyVocabulary
 
 TOY = ToyVocabulary()
@@ -25,11 +25,11 @@ SCHEMA = {
 def ahead(backend, begun, whitespace=8, noise=None):
     constraint = Constraint("json_schema", json.dumps(SCHEMA), backend, whitespace)
     matcher = load_backend(backend, ENV).compile(constraint).matcher()
-    speller, habits = Speller(TOY), Habits.usual(TOY)
+    speller, habits = CanonicalTokenizer(TOY), SeparatorModel.usual(TOY)
     for token in TOY.encode(begun, special=False):
         assert matcher.accept(token)
         habits.add(token, TOY.token_bytes[token])
-    found = [token for token, _ in look_ahead(matcher, speller, begun.encode(), habits, noise)]
+    found = [token for token, _ in predict_next(matcher, speller, begun.encode(), habits, noise)]
     assert all(map(matcher.accept, found))
     return b"".join(TOY.token_bytes[token] for token in found).decode()
 
@@ -76,12 +76,12 @@ def test_noise_chooses_between_what_has_come_as_often(sign):
 @pytest.mark.parametrize(
     ("text", "signs"),
     [
-        ('{"a": -1.5e3,', Signs(b": a,")),
-        ('["x\\\\"', Signs(b'[""')),
-        ('["x\\"', Signs(b'["', in_string=True)),
-        ('["x\\', Signs(b'["', in_string=True, is_escaped=True)),
+        ('{"a": -1.5e3,', JsonContext(b": a,")),
+        ('["x\\\\"', JsonContext(b'[""')),
+        ('["x\\"', JsonContext(b'["', in_string=True)),
+        ('["x\\', JsonContext(b'["', in_string=True, is_escaped=True)),
     ],
 )
 def test_of_a_text_its_signs_are_known(text, signs):
-    assert Signs().after(text.encode()) == signs
-    assert Signs().after(text[:3].encode()).after(text[3:].encode()) == signs
+    assert JsonContext().after(text.encode()) == signs
+    assert JsonContext().after(text[:3].encode()).after(text[3:].encode()) == signs

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from processors.grammar.bag import Bag, in_a_row, spelled
+from processors.grammar.backends.bag import Bag, in_a_row, spelled
 
 __all__ = [
     "ARRAY",
@@ -100,6 +100,9 @@ class _Writer:
 
     def rule(self, schema: Any) -> str:
         """The name of the rule of a schema."""
+        if schema is False:
+            self.rules["NEVER"] = r"/[^\s\S]/"
+            return "NEVER"
         schema = {} if schema is True else {key: below for key, below in schema.items() if key != "$defs"}
         key = json.dumps(schema)
         if key not in self._names:
@@ -172,17 +175,20 @@ class _Writer:
         return Bag(once=tuple(self.rule({"enum": [value]}) for value in schema["items"]["enum"]), **bounds)
 
     def _array(self, schema: dict[str, Any]) -> str:
-        heads = schema.get("prefixItems", [])
-        heads = heads[: heads.index(False)] if False in heads else heads
+        heads, rest = schema.get("prefixItems", []), schema.get("items", True)
         least, most = schema.get("minItems", 0), schema.get("maxItems")
-        text, rest = "", schema.get("items", True)
-        if rest is not False and len(heads) == len(schema.get("prefixItems", [])) and most != len(heads):
-            more = "" if most is None else max(0, most - len(heads) - 1)
+        if False in heads:
+            heads, rest = heads[: heads.index(False)], False
+        if most is not None:
+            heads, rest = heads[:most], rest if most > len(heads) else False
+        text = ""
+        if rest is not False:
             item = self.rule(rest)
-            text = f'{item} ("," {item}){{{max(0, least - len(heads) - 1)},{more}}}'
-        for index in range(min(len(heads), most or len(heads)) - 1, -1, -1):
+            low, high = max(0, least - len(heads) - 1), "" if most is None else most - len(heads) - 1
+            text = item if high == 0 else f'{item} ("," {item}){{{low},{high}}}'
+        for index, head in reversed(list(enumerate(heads))):
             behind = f'("," {text}){"?" * (least <= index + 1)}' if text else ""
-            text = f"{self.rule(heads[index])} {behind}"
+            text = f"{self.rule(head)} {behind}"
         return f'"[" ({text}){"?" * (least == 0)} "]"' if text else '"[" "]"'
 
 

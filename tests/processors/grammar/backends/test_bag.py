@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from processors.grammar.bag import Bag, in_a_row, spelled
+from processors.grammar.backends.bag import Bag, in_a_row, spelled
 
 
 def accepting(rules):

@@ -1,0 +1,103 @@
+"""The options of one request from Python: the names, bounds and messages of the table of options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gencli.config.options.run import OPTIONS
+from gencli.config.peers import meant_option
+from gencli.config.presets.keys import KEYS
+from gencli.config.presets.read import read_values
+from gencli.config.settings import Layer
+from gencli.errors import UsageError
+from processors.chain import Chain
+from processors.registry import Registry, builtin_registry
+
+__all__ = ["ORIGIN", "REQUEST_KEYS", "SamplingParams", "params_layer"]
+
+ORIGIN = "SamplingParams"  # of values that Python gave
+_OF_LLM = ("Prompt", "Presets", "Model", "Output")  # sections that are not about one request
+# Every option of a request, and the two blocks of presets that hold stages.
+REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _OF_LLM) | {
+    "system", "chain", "stages",
+}  # fmt: skip
+
+
+class SamplingParams(Mapping[str, Any]):
+    """How texts are generated. Keywords are the options of `gencli run` that belong to a request.
+
+    `chain` may be a text such as "repetition=1.2 | temperature=0.8 | min_p=0.05", which gives the stages,
+    their values and their order. `json_schema` may be a mapping, or a class that pydantic knows a schema of.
+    Printing shows what was given. Raises UsageError for a keyword that does not exist, with the nearest one,
+    and for a value out of bounds.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self._values = {key: _plain(key, value) for key, value in values.items() if value is not None}
+        for key in self._values:
+            if key not in REQUEST_KEYS:
+                raise UsageError(_unknown(key))
+        if not {"chain", "stages"} & set(self._values):  # which may name stages that only a plug-in has
+            params_layer(self._values, builtin_registry())
+
+    def replaced(self, **values: Any) -> SamplingParams:
+        """The same with these values changed; None takes one out."""
+        return SamplingParams(**{**self._values, **values})
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"SamplingParams({', '.join(f'{key}={value!r}' for key, value in self._values.items())})"
+
+
+def params_layer(values: Mapping[str, Any], registry: Registry) -> Layer:
+    """The values as a layer of settings. Raises UsageError for the first one that is wrong."""
+    preset = read_values(values, registry)
+    for fault in preset.faults:
+        raise UsageError(fault.text)
+    stages = tuple(replace(entry, origin=ORIGIN, said=f"stages[{entry.stage!r}]") for entry in preset.stages)
+    return Layer(ORIGIN, preset.values, {key: key for key in preset.values}, stages)
+
+
+def _unknown(key: str) -> str:
+    entry = next((entry for entry in OPTIONS if entry.key == key), None)
+    if entry is not None:
+        if entry.section == "Model":
+            return f"{key} is an argument of LLM, not of SamplingParams."
+        return f"SamplingParams has no {key!r}: it is not about one request."
+    if key in builtin_registry().names():
+        return f"SamplingParams has no {key!r}. It is a stage: write it in stages or chain."
+    near = meant_option(key, {name: name for name in REQUEST_KEYS})
+    return f"SamplingParams has no {key!r}. {near}".strip()
+
+
+def _plain(key: str, value: Any) -> Any:
+    """The value as JSON has it."""
+    if key == "chain" and isinstance(value, str):
+        return [_stage(name, params.to_mapping()) for name, params in Chain.parse(value)]
+    if key == "json_schema" and not isinstance(value, str):
+        return json.dumps(value if isinstance(value, Mapping | bool) else _schema_of(value))
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)
+    return value
+
+
+def _stage(name: str, values: Mapping[str, Any]) -> Any:
+    """A stage as an item of a preset's chain."""
+    return {name: values} if values else name
+
+
+def _schema_of(kind: Any) -> Any:
+    from gencli.structured.schema.models import model_of
+
+    return model_of(kind).schema()

@@ -1,0 +1,61 @@
+"""The engine of a run: on a loaded model, with the drafters and the contrast model that settings name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gencli.beams.engine import ChoosingEngine
+from gencli.config.settings import Settings
+from gencli.models.base import ModelRunner
+from gencli.models.spread import Spread
+from gencli.runtime.contrast import load_amateurs
+from gencli.runtime.drafters import make_drafter
+from gencli.runtime.models import Loaded, ModelChoice
+from gencli.speculative.base import Drafter
+from processors.base import Compiler
+from processors.registry import Registry
+
+__all__ = ["make_engine", "model_choice"]
+
+
+def model_choice(settings: Settings) -> ModelChoice:
+    """Which model the settings name, and how it is to be loaded."""
+    return ModelChoice(
+        name=settings["model"],
+        dtype=settings["dtype"],
+        device=settings["device"],
+        max_batch=settings["max_batch"],
+        trust_remote_code=settings["trust_remote_code"],
+        spread=Spread(settings["device_map"], settings["tp"]),
+    )
+
+
+def make_engine(
+    loaded: Loaded,
+    settings: Settings,
+    grammars: Compiler,
+    *,
+    registry: Registry | None,
+    max_batch: int | None = None,
+    drafter: Drafter | None = None,
+    amateurs: Mapping[str, ModelRunner] | None = None,
+) -> ChoosingEngine:
+    """An engine on the model; `max_batch` overrules the settings'.
+
+    Drafter and contrast models are loaded as the settings say, if none are given. Raises ModelError for a
+    model that cannot draft for the loaded one, or be contrasted with it.
+    """
+    choice = model_choice(settings)
+    if drafter is None:
+        drafter = make_drafter(settings["draft"], loaded, choice, registry=registry)
+    if amateurs is None:
+        amateurs = load_amateurs(settings["contrast"], loaded, choice)
+    return ChoosingEngine(
+        loaded.runner,
+        loaded.tokenizer,
+        max_batch=settings["max_batch"] if max_batch is None else max_batch,
+        registry=registry,
+        drafter=drafter,
+        grammars=grammars,
+        amateurs=amateurs,
+    )

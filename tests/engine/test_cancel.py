@@ -1,0 +1,91 @@
+"""One request ends, from any thread, and its neighbours do not notice."""
+
+import random
+import threading
+import time
+
+import pytest
+
+from tests.engine.harness import Error, Finish, Token, engine, request, texts
+
+CHAIN = "temperature=0.9 | top_p=0.95"
+
+
+def finish(on):
+    """Run to the end by steps; the ends by request and sample."""
+    events = []
+    while on.has_work:
+        events += on.step()
+    return ends_of(events)
+
+
+def ends_of(events):
+    return {(one.request, one.sample): one for one in events if isinstance(one, Finish | Error)}
+
+
+def test_steps_tell_what_a_run_does():
+    rows = [request(key, chain=CHAIN) for key in "abc"]
+    on = engine(max_batch=2)
+    for one in rows:
+        on.submit(one)
+    assert {key: end.text for key, end in finish(on).items()} == texts(rows, max_batch=2)
+    assert on.step() == []
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_all_samples_of_a_request_end_and_the_others_go_on(steps):
+    rows = [request(key, chain=CHAIN, n=3, max_tokens=40) for key in "abc"]
+    on = engine(max_batch=4)
+    for one in rows:
+        on.submit(one)
+    events = [event for _ in range(steps) for event in on.step()]
+    on.cancel("b")
+    ends = ends_of(events) | finish(on)
+    assert {ends["b", sample].reason for sample in range(3)} == {"interrupted"}
+    alone = texts([rows[0], rows[2]], max_batch=4)
+    assert {key: end.text for key, end in ends.items() if key[0] != "b"} == alone
+
+
+def test_what_has_ended_or_is_not_known_changes_nothing():
+    on = engine()
+    on.submit(request("a", max_tokens=2))
+    assert finish(on)["a", 0].reason == "length"
+    on.cancel("a")
+    on.cancel("nobody")
+    assert on.step() == []
+
+
+def test_a_text_that_was_cancelled_is_what_was_told_of_it():
+    on = engine()
+    on.submit(request("a", max_tokens=400, chain=CHAIN))
+    events = [event for _ in range(9) for event in on.step()]
+    on.cancel("a")
+    events += on.step()
+    told = "".join(event.text for event in events if isinstance(event, Token))
+    assert told == ends_of(events)["a", 0].text
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_submits_and_cancels_of_two_threads_leave_the_others_alone(seed):
+    rows = [request(f"r{n}", chain=CHAIN, n=1 + n % 2, max_tokens=12) for n in range(40)]
+    gone, on, done = {f"r{n}" for n in range(0, 40, 3)}, engine(max_batch=5), threading.Event()
+
+    def feed():
+        rng = random.Random(seed)
+        for one in rows:
+            on.submit(one)
+            if one.id in gone:
+                on.cancel(one.id)
+            time.sleep(rng.choice((0, 0, 0.001)))
+        done.set()
+
+    thread, events = threading.Thread(target=feed), []
+    thread.start()
+    while not done.is_set() or on.has_work:
+        events += on.step()
+    thread.join()
+    ends = ends_of(events)
+    alone = texts([one for one in rows if one.id not in gone])
+    assert {key: end.text for key, end in ends.items() if key[0] not in gone} == alone
+    assert len(ends) == sum(one.n for one in rows)
+    assert texts(rows[:9], on=on) == texts(rows[:9])  # all slots are free again

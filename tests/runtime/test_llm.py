@@ -1,0 +1,168 @@
+"""The front door: a model that is loaded once, and texts as the command line would write them."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from gencli import LLM, Error, Finish, SamplingParams, Token
+from gencli.cli import app
+from gencli.errors import ConfigError, GenerationError, UsageError
+from processors.errors import UnknownStage
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+NORA = "Nora is 41 years old and works as a pilot in Quito.\n"
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with LLM("tiny", dtype="float32", max_batch=4) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def fake():
+    with LLM("fake") as made:
+        yield made
+
+
+def test_the_text_is_that_of_the_command_line(fake, capsys, monkeypatch):
+    flags = ["run", "-m", "fake", "--seed", "3", "--top-p", "0.7", "--max-tokens", "20", "hi"]
+    monkeypatch.setattr(sys, "argv", ["gencli", *flags])
+    assert app.main() == 0
+    out = fake.generate("hi", SamplingParams(seed=3, top_p=0.7, max_tokens=20))
+    assert out.text + "\n" == capsys.readouterr().out
+    assert (out.finish_reason, out.samples[0].matched) == ("length", "max_tokens")
+
+
+def test_completions_come_in_the_order_of_the_prompts(fake):
+    params = SamplingParams(seed=1, max_tokens=12, n=2)
+    both = fake.generate(["a", "b"], params)
+    assert [one.prompt for one in both] == ["a", "b"]
+    assert fake.generate(["a"], params)[0].texts == both[0].texts
+    assert len(set(both[0].texts + both[1].texts)) == 4
+
+
+def test_each_prompt_may_have_params_of_its_own(fake):
+    long, short = SamplingParams(max_tokens=9, seed=1), SamplingParams(max_tokens=2, seed=1)
+    counts = [one.samples[0].completion_tokens for one in fake.generate(["a", "b"], [long, short])]
+    assert counts == [9, 2]
+    with pytest.raises(UsageError, match="There are 1 SamplingParams for 2 prompts"):
+        fake.generate(["a", "b"], [long])
+
+
+def test_a_chain_as_text_gives_stages_values_and_order(fake):
+    by_text = fake.generate("hi", chain="min_p=0.05 | temperature=0.8", seed=2, max_tokens=20)
+    order = {"chain": ["min_p", "temperature"], "min_p": 0.05, "temperature": 0.8}
+    by_key = fake.generate("hi", **order, seed=2, max_tokens=20)
+    assert by_text == by_key
+
+
+def test_a_structured_output_is_parsed(llm):
+    out = llm.generate(NORA, json_schema=SCHEMA, temperature=0, max_tokens=60)
+    assert out.parsed == json.loads(out.text)
+    assert set(out.parsed) == {"name", "age"}
+
+
+def test_a_class_may_be_the_schema(llm):
+    @dataclass
+    class Person:
+        name: str
+        age: int
+
+    assert set(llm.generate(NORA, json_schema=Person, temperature=0, max_tokens=60).parsed) == {"name", "age"}
+
+
+def test_what_is_not_valid_has_an_error_and_no_value(llm):
+    out = llm.generate(NORA, json_schema=SCHEMA, temperature=0, max_tokens=4)
+    assert "not valid" in out.error
+    with pytest.raises(GenerationError, match="not valid"):
+        assert out.parsed
+
+
+def test_a_sample_that_fails_leaves_the_others_alone(fake):
+    nothing, free = SamplingParams(suppress_ids=list(range(258))), SamplingParams(seed=1)
+    broken, good = fake.generate(["a", "b"], [nothing, free])
+    assert broken.finish_reason == "error"
+    assert "No token is left" in broken.error
+    assert good == fake.generate(["x", "b"], SamplingParams(seed=1))[1]
+
+
+def test_a_conversation_is_put_into_the_template(llm):
+    messages = [{"role": "user", "content": "Tell me a story about a brave fox."}]
+    out = llm.chat(messages, temperature=0, max_tokens=16)
+    assert "fox" in out.prompt
+    assert llm.chat([messages, messages], temperature=0, max_tokens=16) == [out, out]
+
+
+def test_a_stream_tells_the_same_text_in_pieces(fake):
+    params = SamplingParams(seed=4, max_tokens=10)
+    events = list(fake.stream(["a", "b"], params))
+    for number, whole in enumerate(fake.generate(["a", "b"], params)):
+        mine = [event for event in events if event.request == str(number)]
+        assert "".join(event.text for event in mine if isinstance(event, Token)) == whole.text
+        assert sum(isinstance(event, Finish | Error) for event in mine) == 1
+
+
+def test_a_stream_that_is_left_ends_and_no_other_begins_before(fake):
+    stream = fake.stream("a", seed=1, max_tokens=400)
+    next(stream)
+    with pytest.raises(UsageError, match="is open"):
+        fake.generate("b")
+    stream.close()
+    assert fake.generate("a", seed=1, max_tokens=3).finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"temprature": 1}, "Did you mean temperature"),
+        ({"top_p": 2}, "top_p is 2, but has to be"),
+        ({"dtype": "float32"}, "is an argument of LLM"),
+        ({"format": "json"}, "not about one request"),
+        ({"ban": ["a"], "stages": {"ban": ["b"]}}, "ban"),
+        ({"beams": 3, "n": 5}, "n is 5, but with beams 3"),
+        ({"json_schema": {"type": "text"}}, "text"),
+    ],
+)
+def test_what_is_wrong_is_said_without_flags(fake, values, message):
+    with pytest.raises((UsageError, ConfigError), match=message) as caught:
+        fake.generate("a", SamplingParams(**values))
+    assert "--" not in str(caught.value)
+
+
+def test_an_unknown_stage_is_named(fake):
+    with pytest.raises(UnknownStage, match="nope"):
+        fake.generate("a", chain="nope=1")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"dtyp": "x"}, "Did you mean dtype"), ({"dtype": "x"}, "dtype: 'x'")]
+)
+def test_the_options_of_a_model_are_checked(options, message):
+    with pytest.raises(UsageError, match=message):
+        LLM("fake", **options)
+
+
+def test_values_that_change_nothing_are_said(fake):
+    fake.generate("a", temperature=0, top_p=0.5, max_tokens=1)
+    assert any("change nothing: top_p" in text for text in fake.notices)
+
+
+def test_params_show_what_was_given():
+    params = SamplingParams(temperature=0.5, stop=["a"])
+    assert repr(params) == "SamplingParams(temperature=0.5, stop=['a'])"
+    assert dict(params.replaced(temperature=None, seed=1)) == {"stop": ["a"], "seed": 1}
+
+
+def test_importing_gencli_imports_no_torch():
+    code = "import gencli, sys; gencli.SamplingParams(top_p=0.5); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
