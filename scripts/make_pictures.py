@@ -14,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -28,6 +29,7 @@ from tests.terminals import begin, until_closed
 __all__ = ["FOLDER", "PICTURES", "THEMES", "Picture", "frame", "made", "output", "shown_text"]
 
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = (sys.executable, "-m", "gencli")
 FOLDER = ROOT / "docs" / "pictures"
 THEMES = {"light": DEFAULT_TERMINAL_THEME, "dark": MONOKAI}
 _WIDTH, _HEIGHT = 108, 24
@@ -67,10 +69,15 @@ PICTURES = (
 )
 
 
-def output(picture: Picture) -> str:
+def output(picture: Picture, program: Sequence[str] = PROGRAM) -> str:
     """What the command prints to a pipe."""
     done = subprocess.run(
-        _words(picture), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True, env=_environ()
+        _words(picture, program),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=True,
+        env=_environ(),
     )
     return done.stdout
 
@@ -104,9 +111,9 @@ def shown_text(svg: str) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _words(picture: Picture) -> list[str]:
+def _words(picture: Picture, program: Sequence[str] = PROGRAM) -> list[str]:
     _, *arguments = shlex.split(picture.command)
-    return [sys.executable, "-m", "gencli", *arguments]
+    return [*program, *arguments]
 
 
 def _environ() -> dict[str, str]:

@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"  # of processes, too: threads that wait for a core spin
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from tests.quick import end_quick
 
 settings.register_profile(
     "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -28,6 +31,13 @@ def own_folders(tmp_path_factory):
         for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
             patch.setenv(f"XDG_{kind}_HOME", str(tmp_path_factory.mktemp(kind.lower())))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick():
+    """The server of quick processes ends with the session."""
+    yield
+    end_quick()
 
 
 @pytest.fixture

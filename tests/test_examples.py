@@ -1,22 +1,21 @@
 """Every example runs as it stands, and stays short."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.quick import quick_path
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh"))
-PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_example_runs(path):
     command = [sys.executable if path.suffix == ".py" else "sh", path]
-    env = os.environ | {"PATH": PATH}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=quick_path(), check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
     assert "Traceback" not in done.stderr

@@ -8,6 +8,7 @@ import pytest
 
 from scripts import make_pictures
 from scripts.make_pictures import FOLDER, PICTURES, THEMES
+from tests.quick import quick_gencli
 
 STALE = "run scripts/make_pictures.py"
 FILES = {(picture, theme): FOLDER / f"{picture.name}-{theme}.svg" for picture in PICTURES for theme in THEMES}
@@ -31,12 +32,16 @@ def printed(text):
 
 @pytest.mark.parametrize("picture", [one for one in PICTURES if not one.is_live], ids=lambda one: one.name)
 def test_a_picture_has_the_text_that_its_command_prints(picture):
-    assert printed(texts(picture)) == printed(make_pictures.output(picture)), STALE
+    assert printed(texts(picture)) == printed(make_pictures.output(picture, [str(quick_gencli())])), STALE
 
 
 @pytest.mark.parametrize("picture", [one for one in PICTURES if one.is_live], ids=lambda one: one.name)
 def test_a_live_picture_has_the_beginnings_of_the_texts_of_its_command(picture):
-    whole = json.loads(make_pictures.output(replace(picture, command=f"{picture.command} --format json")))
+    whole = json.loads(
+        make_pictures.output(
+            replace(picture, command=f"{picture.command} --format json"), [str(quick_gencli())]
+        )
+    )
     lines = printed(texts(picture))
     assert len(lines) == len(whole["texts"])
     for number, (line, text) in enumerate(zip(lines, whole["texts"], strict=True), start=1):

@@ -1,14 +1,13 @@
 """The commands of the README and of pages in docs run as they are written."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from scripts.refresh_readme import commands
+from tests.quick import quick_path
 
 ROOT = Path(__file__).parent.parent
 COMMANDS, MORE, STRUCTURED = (
@@ -19,15 +18,8 @@ COMMANDS, MORE, STRUCTURED = (
 
 @pytest.mark.parametrize("command", [*COMMANDS, *MORE, *STRUCTURED])
 def test_the_command_runs(command):
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        command,
-        shell=True,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"PATH": path},
-        check=False,
+        command, shell=True, capture_output=True, text=True, cwd=ROOT, env=quick_path(), check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
@@ -36,8 +28,7 @@ def test_the_command_runs(command):
 def test_the_file_of_the_batch_section_gets_its_results(tmp_path):
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     script = page.partition("\n## Many prompts\n")[2].partition("```sh\n")[2].partition("```\n")[0]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(["sh", "-ec", script], cwd=tmp_path, env=os.environ | {"PATH": path}, check=False)
+    done = subprocess.run(["sh", "-ec", script], cwd=tmp_path, env=quick_path(), check=False)
     assert done.returncode == 0
     results = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [len(result.get("texts", ["one"])) for result in results] == [1, 2, 1]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gencli.cli.app import main
+from tests.quick import quick_gencli
 
 ROOT = Path(__file__).parent.parent.parent
 # The fake model, kept to letters a person can read.
@@ -17,8 +18,8 @@ FAKE = ("--model", "fake", *LETTERS)
 
 
 def command(*arguments):
-    """What starts a real process of `gencli run` on the fake model, always with the same draws."""
-    return [sys.executable, "-m", "gencli", "run", "--model", "fake", "--seed", "1", *arguments]
+    """What starts a process of `gencli run` on the fake model, always with the same draws."""
+    return [str(quick_gencli()), "run", "--model", "fake", "--seed", "1", *arguments]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,12 @@ from gencli.core.events import Token
 from tests.cli.conftest import LETTERS, command
 from tests.terminals import on_a_terminal
 
-COMMAND = command(*LETTERS, "--max-tokens", "9")
 TERMINAL = {"TERM": "xterm", "NO_COLOR": ""}
+
+
+def few(*arguments):
+    """A run that ends soon."""
+    return command(*LETTERS, "--max-tokens", "9", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,7 @@ def test_off_a_terminal_only_large_weights_are_spoken_of_in_one_line(capsys, tot
 def test_beside_a_result_in_a_file_a_bar_moves_on_stderr(tmp_path, flags, is_shown):
     path = tmp_path / "out"
     with path.open("wb") as out:
-        seen = on_a_terminal([*COMMAND, *flags], TERMINAL, stdout=out)
+        seen = on_a_terminal(few(*flags), TERMINAL, stdout=out)
     assert (b"0 of 2 done" in seen) == is_shown
     assert (b"\x1b" in seen) == is_shown
     assert b"\x1b" not in path.read_bytes()
@@ -47,38 +51,38 @@ def test_beside_a_result_in_a_file_a_bar_moves_on_stderr(tmp_path, flags, is_sho
 
 def test_a_text_that_streams_into_a_pipe_shows_itself():
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as cat:
-        seen = on_a_terminal([*COMMAND, "hi", "yo"], TERMINAL, stdout=cat.stdin)
+        seen = on_a_terminal(few("hi", "yo"), TERMINAL, stdout=cat.stdin)
         cat.stdin.close()
     assert b"done" not in seen
 
 
 def test_records_on_the_terminal_of_the_bar_stand_on_lines_of_their_own():
-    seen = on_a_terminal([*COMMAND, "hi", "yo", "--format", "jsonl"], TERMINAL)
+    seen = on_a_terminal(few("hi", "yo", "--format", "jsonl"), TERMINAL)
     assert b"0 of 2 done" in seen
     assert seen.count(b'\x1b[?25h{"id": ') >= 1  # the bar is taken away before the line
 
 
 def test_rows_on_a_terminal_have_a_bar_below_unless_quiet():
-    many = [*COMMAND, "-n", "3", "hi"]
+    many = few("-n", "3", "hi")
     assert b"of 3 done" in on_a_terminal(many, TERMINAL)
     assert b"done" not in on_a_terminal([*many, "--quiet"], TERMINAL)
 
 
 @pytest.mark.parametrize("flags", [(), ("-n", "2"), ("--format", "json")], ids=["one", "several", "record"])
 def test_a_long_prompt_that_is_read_shows_on_a_terminal(flags):
-    seen = on_a_terminal([*COMMAND, *flags, "word " * 180 + "end"], TERMINAL)
+    seen = on_a_terminal(few(*flags, "word " * 180 + "end"), TERMINAL)
     assert b"eading a prompt: 0 of 903 tokens" in seen
-    quiet = on_a_terminal([*COMMAND, *flags, "--quiet", "word " * 180 + "end"], TERMINAL)
+    quiet = on_a_terminal(few(*flags, "--quiet", "word " * 180 + "end"), TERMINAL)
     assert b"eading a prompt" not in quiet
 
 
 def test_off_a_terminal_nothing_is_said_of_reading():
-    done = subprocess.run([*COMMAND, "word " * 180 + "end"], capture_output=True, check=True)
+    done = subprocess.run(few("word " * 180 + "end"), capture_output=True, check=True)
     assert b"eading a prompt" not in done.stdout + done.stderr
 
 
 def test_short_prompts_show_no_reading():
-    assert b"eading a prompt" not in on_a_terminal([*COMMAND, "hi"], TERMINAL)
+    assert b"eading a prompt" not in on_a_terminal(few("hi"), TERMINAL)
 
 
 THINKING = (

@@ -6,18 +6,16 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 
 from gencli.cli.app import COMMANDS, make_app
 from gencli.cli.terminal.render import Terminal
 from gencli.models.files.locate import bundled_folder
+from tests.quick import quick_gencli
 from tests.terminals import begin, until_closed
 
-ROOT = Path(__file__).parents[2]
 pytest.importorskip("pty")
 
 # Clipboard, title, colour, two ways to write CSI, text direction, an invisible character, the start of the
@@ -26,7 +24,7 @@ HOSTILE = (
     "\x1b]52;c;cHdu\x07\x1b]0;pwn\x07\x1b[35;7;53m\x9b31m\u202e\u2066\u200bQ\rW[red]x[/red][link=f:/]y[/link]"
 )
 OURS = re.compile(r"\x1b\[(\?\d+[lh]|2K|J|\d*A|[\d;]*m)|\r\n|\r(?!W)")
-MAIN = "import json, sys; from gencli.cli.app import main; [main(one) for one in json.loads(sys.argv[1])]"
+EXIT_CODES = (0, 2, 3, 4, 5, 6, 7)
 FAKE = ("-m", "fake", "--max-tokens", "3", "--seed", "1")
 PLUGIN = """
 from dataclasses import dataclass
@@ -165,18 +163,18 @@ def commands():
         yield from (f"{name} {word}" for word in inner) if inner else [name]
 
 
-def shown(calls, folder, *, stdin=b""):
-    """What these calls of the command line write to a terminal that is their stdout and stderr."""
+def shown(arguments, folder, *, stdin=b""):
+    """What the command line writes to a terminal that is its stdout and stderr."""
     process, leader = begin(
-        [sys.executable, "-c", MAIN, json.dumps(calls)],
+        [quick_gencli(), *arguments],
         stdin=subprocess.PIPE,
         cwd=folder,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "PYTHONPATH": str(ROOT), "VISUAL": HOSTILE},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "VISUAL": HOSTILE},
     )
     process.stdin.write(stdin)
     process.stdin.close()
     output = until_closed(leader).decode()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=60) in EXIT_CODES
     return output
 
 
@@ -212,8 +210,7 @@ def test_every_command_is_walked_through():
 
 @pytest.mark.parametrize("words", WALK)
 def test_no_command_lets_the_terminal_obey_a_foreign_text(words, folder):
-    calls = [[*words.split(), *arguments] for arguments in WALK[words]]
-    output = shown(calls, folder)
+    output = "".join(shown([*words.split(), *arguments], folder) for arguments in WALK[words])
     assert obeyed(output) == [], output
     if words not in ("doctor", "config path", "config schema"):
         assert "pwn" in output
@@ -224,10 +221,10 @@ def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
     call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200"]
     env = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "XDG_STATE_HOME": str(folder)}
     process, leader = begin(
-        [sys.executable, "-c", MAIN, json.dumps([call])],
+        [quick_gencli(), *call],
         ("stdin", "stdout", "stderr"),
         cwd=folder,
-        env={**os.environ, **env, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **env},
     )
     paste = HOSTILE.replace("\r", "")
     turns = (f"\x1b[200~{paste}\x1b[201~\r", "/edit\r", "\x15\x04")
