@@ -105,6 +105,7 @@ DEEP = {
     **O,
     "properties": {
         "pair": {"type": "array", "prefixItems": [S, INNER], "items": False, "minItems": 2},
+        "long": {"type": "array", "prefixItems": [{}] * 40, "items": INNER, "minItems": 41, "maxItems": 42},
         "either": {"anyOf": [{"type": "null"}, INNER, {"$ref": "#/$defs/tree"}]},
         "named": {**O, "patternProperties": {"^x-": {"$ref": "#/$defs/tree"}}, "additionalProperties": False},
         "tree": {"$ref": "#/$defs/tree"},
@@ -114,6 +115,7 @@ DEEP = {
 TREE = {"name": "a", "size": 1, "below": [{"name": "b", "size": 2, "below": []}]}
 WHOLE = {
     "pair": ["a", VALUES["c"]],
+    "long": [1] * 40 + [VALUES["c"]] * 2,
     "either": TREE,
     "named": {"x-a": TREE, "x-b": TREE},
     "tree": TREE,
@@ -127,6 +129,8 @@ def test_any_order_reaches_into_lists_branches_references_and_free_names(seed):
     assert check(json.dumps(shuffled(WHOLE, seed)))
     for wrong in (
         {**WHOLE, "pair": ["a"]},
+        {**WHOLE, "long": [1] * 40},
+        {**WHOLE, "long": [1] * 40 + [VALUES["c"]] * 3},
         {**WHOLE, "tree": {"size": 1}},
         {**WHOLE, "named": {"y": TREE}},
         {**WHOLE, "free": {"id": VALUES["c"]}},

@@ -123,7 +123,7 @@ class _Writer:
         if schema.get(MARK) == "counted":
             return self._add(spelled(self._items(schema), "[]", name), name)
         if schema.get("type") == "array" and schema.keys() <= ARRAY:
-            return self._array(schema)
+            return self._array(schema, name)
         return self._json(schema)
 
     def _add(self, rules: dict[str, str], name: str) -> str:
@@ -174,22 +174,23 @@ class _Writer:
             return Bag(needed=wanted, many=(self.rule(schema.get("items", True)),), **bounds)
         return Bag(once=tuple(self.rule({"enum": [value]}) for value in schema["items"]["enum"]), **bounds)
 
-    def _array(self, schema: dict[str, Any]) -> str:
+    def _array(self, schema: dict[str, Any], name: str) -> str:
         heads, rest = schema.get("prefixItems", []), schema.get("items", True)
         least, most = schema.get("minItems", 0), schema.get("maxItems")
         if False in heads:
             heads, rest = heads[: heads.index(False)], False
         if most is not None:
             heads, rest = heads[:most], rest if most > len(heads) else False
-        text = ""
+        behind = ""  # what may follow, as a rule for each place: brackets may not be nested deeply
         if rest is not False:
-            item = self.rule(rest)
             low, high = max(0, least - len(heads) - 1), "" if most is None else most - len(heads) - 1
-            text = item if high == 0 else f'{item} ("," {item}){{{low},{high}}}'
+            item, behind = self.rule(rest), f"{name}_rest"
+            self.rules[behind] = item if high == 0 else f'{item} ("," {item}){{{low},{high}}}'
         for index, head in reversed(list(enumerate(heads))):
-            behind = f'("," {text}){"?" * (least <= index + 1)}' if text else ""
-            text = f"{self.rule(head)} {behind}"
-        return f'"[" ({text}){"?" * (least == 0)} "]"' if text else '"[" "]"'
+            more = f' ("," {behind}){"?" * (least <= index + 1)}' if behind else ""
+            behind = f"{name}_from{index}"
+            self.rules[behind] = self.rule(head) + more
+        return f'"[" {behind}{"?" * (least == 0)} "]"' if behind else '"[" "]"'
 
 
 def subschemas(schema: dict[str, Any]) -> Iterator[Any]:
