@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PluginRegistry", "make_registry"]
 
+_RENAMED = {"passes": "is_autoregressive", "passes_for": "is_autoregressive_for"}  # of drafters
+
 
 class PluginRegistry(Registry):
     """The built-in stages, and plugins: an installed one joins when it is first asked for."""
@@ -59,6 +61,12 @@ class PluginRegistry(Registry):
         if not issubclass(found, Drafter):
             self._register(found, plugin)
             return
+        for old, new in _RENAMED.items():
+            if hasattr(found, old):
+                raise PluginError(
+                    f"The drafter {found.name} in {plugin.source} has {old}, which is now {new}.",
+                    hint=f"Rename it: def {new}" if old.endswith("for") else f"Rename it: {new} = True",
+                )
         if found.name in self._drafters:
             self._refuse_two("drafters", found.name, self._drafters[found.name][0], plugin.source)
         self._drafters[found.name] = (plugin.source, found)

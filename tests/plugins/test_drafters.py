@@ -48,6 +48,12 @@ def test_what_is_no_drafter_is_refused(plugin, old, new, said):
         make_registry([str(plugin(DRAFTER.replace(old, new)))])
 
 
+def test_an_attribute_of_an_old_name_is_refused(plugin):
+    path = plugin(DRAFTER.replace('name = "same"', 'name = "same"\n    passes = True'))
+    with pytest.raises(PluginError, match="has passes, which is now is_autoregressive"):
+        make_registry([str(path)])
+
+
 def test_two_of_one_name_are_refused(plugin, tmp_path):
     other = tmp_path / "other.py"
     other.write_text(DRAFTER)
