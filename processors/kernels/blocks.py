@@ -17,8 +17,8 @@ from processors.kernels.parts import row_parts
 __all__ = ["best_values", "drop_below", "few_finite"]
 
 _BLOCK = 32  # ids per block; with smaller blocks the maxima take longer than they save
-_DENSE = 4  # if more than one block in so many is relevant, all ids are looked at
-_SMALL = 1 << 16  # logits in all up to which every id is looked at
+_DENSE = 4  # if more than one block in 4 is relevant, every id is looked at
+_SMALL = 1 << 16  # total logits up to which every id is looked at
 _WIDE = 512  # ids per row and wanted value from which the best are sought in blocks
 
 
