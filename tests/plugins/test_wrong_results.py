@@ -235,11 +235,12 @@ def test_an_exception_that_does_not_come_again_is_said_once():
     assert "apply raised ValueError('once')" in text
 
 
-def test_ctrl_c_ends_the_program_and_a_keyboard_interrupt_of_its_own_does_not(monkeypatch):
-    with pytest.raises(KeyboardInterrupt):
-        outcomes(raising(KeyboardInterrupt()), "odd=1")
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+def test_ctrl_c_ends_the_program_and_a_keyboard_interrupt_of_its_own_does_not():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        with pytest.raises(KeyboardInterrupt):
+            outcomes(raising(KeyboardInterrupt()), "odd=1")
+        signal.signal(signal.SIGINT, lambda *_: None)
         (end,), _ = outcomes(raising(KeyboardInterrupt()), "odd=1")
     finally:
         signal.signal(signal.SIGINT, before)
