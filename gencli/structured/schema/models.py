@@ -61,18 +61,17 @@ def load_model(name: str) -> Model:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{name!r} names no model.", hint=_FORM)
+    _require_pydantic(name)
     return model_of(_attribute(name, module_name, attribute), name)
 
 
 def model_of(found: Any, name: str = "") -> Model:
     """A class, or a list or union of classes, as a model. ConfigError if pydantic makes none of it."""
     name = name or getattr(found, "__name__", str(found))
-    try:
-        from pydantic import TypeAdapter
-        from pydantic.errors import PydanticUserError
-    except ImportError:
-        hint = "Install it: pip install pydantic."
-        raise ConfigError(f"The model {name} needs pydantic, which is not installed.", hint=hint) from None
+    _require_pydantic(name)
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
     if not _is_model(found):
         raise ConfigError(
             f"{name} is a {type(found).__name__}, but has to be a pydantic model, a dataclass, a TypedDict, "
@@ -82,6 +81,14 @@ def model_of(found: Any, name: str = "") -> Model:
         return Model(name, TypeAdapter(found))
     except PydanticUserError as error:
         raise ConfigError(f"pydantic cannot use the model {name}: {error.message}") from None
+
+
+def _require_pydantic(name: str) -> None:
+    try:
+        import pydantic  # noqa: F401
+    except ImportError:
+        hint = "Install it: pip install pydantic."
+        raise ConfigError(f"The model {name} needs pydantic, which is not installed.", hint=hint) from None
 
 
 def _attribute(name: str, module_name: str, attribute: str) -> Any:
