@@ -38,6 +38,7 @@ from processors.grammar.backends.fill import mask_of
 from processors.grammar.state.closing import Closer
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.grammar.state.json_statistics import JsonContext
+from processors.grammar.state.spot import Spot
 from processors.grammar.state.work import Work
 
 CORPUS = Path(__file__).parent.parent / "tests" / "data" / "schemas.jsonl"
@@ -80,7 +81,7 @@ class Measure:
         except GrammarError:
             return None
         closer = Closer(self.canonical, lambda matcher: mask_of(backend, matcher, self.size)[0])
-        path = closer.find(closer.spot(grammar.matcher(), b"", JsonContext()), 4096, Work(20_000))
+        path = closer.find(Spot(grammar.matcher(), b"", JsonContext(), closer.canonical), 4096, Work(20_000))
         return 4097 if path is None else len(path)
 
     def run(self, tokens: int, in_budget: bool) -> Counter[str]:

@@ -22,6 +22,7 @@ from processors.grammar.state.grammar_state import GrammarState, Marker, Rules
 from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
 from processors.grammar.state.narrowing import Narrower
 from processors.grammar.state.pattern_samples import samples_of
+from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import TokenKinds
 from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
@@ -83,7 +84,7 @@ class GrammarStage(Processor[GrammarParams]):
         grammar = (self.env.grammars or backend).compile(constraint)
         budget = request.max_tokens if params.in_budget else None
         is_json = params.kind == "json_schema"
-        samples = self._samples(constraint)
+        samples = () if budget is None else self._samples(constraint)
         shortest = None if budget is None else self._shortest(grammar, backend.name, budget, samples, is_json)
         rules = Rules(
             canonical=self._canonical,
@@ -105,9 +106,10 @@ class GrammarStage(Processor[GrammarParams]):
         self, grammar: Grammar, backend: str, budget: int, samples: tuple[str, ...], is_json: bool
     ) -> tuple[int, ...] | None:
         """Return the tokens of a short document; None if none within the budget is found."""
-        narrower = self._narrower(backend)
-        spot = narrower.closer.spot(grammar.matcher(), b"", JsonContext() if is_json else None, samples)
-        return narrower.shortest(spot, budget)
+        assert self._canonical is not None
+        context = JsonContext() if is_json else None
+        spot = Spot(grammar.matcher(), b"", context, self._canonical, samples)
+        return self._narrower(backend).shortest(spot, budget)
 
     def _narrower(self, name: str) -> Narrower:
         if name not in self._narrowers:

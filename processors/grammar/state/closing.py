@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import takewhile
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from processors.grammar.backends.base import Matcher
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
-from processors.grammar.state.json_statistics import JsonContext
+from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import is_within_character
 from processors.grammar.state.work import Work
 
-__all__ = ["Closer", "Spot"]
+__all__ = ["Closer"]
 
 _MASK_CALLS = 8  # cost of a mask in matcher calls
 _LONGEST_TAIL = 64  # tokens at the end of a known completion that are tried again
@@ -28,50 +28,6 @@ _QUOTE, _BACKSLASH = _IN_STRINGS = b'"\\'
 # Search order of bytes: closing characters, other characters, white space last.
 _EARLY = b'"}]:,0)>'
 _ORDER = (*_EARLY, *(byte for byte in range(33, 256) if byte not in _EARLY), *range(33))
-
-
-class Spot:
-    """A position in a document: matcher, end of the text and, in JSON, its context (else None).
-
-    `samples` are texts that strings of the grammar may end with. A spot can advance by tokens and roll back.
-    """
-
-    def __init__(
-        self,
-        matcher: Matcher,
-        text: bytes,
-        signs: JsonContext | None,
-        canonical: CanonicalTokenizer,
-        samples: Sequence[str] = (),
-    ) -> None:
-        self.matcher, self.text, self.signs, self.samples = matcher, text, signs, samples
-        self._canonical = canonical
-        self._undo: list[tuple[bytes, JsonContext | None]] = []
-
-    @property
-    def in_string(self) -> bool:
-        """Whether the position is inside a JSON string, but not inside an escape."""
-        return self.signs is not None and self.signs.in_string and not self.signs.is_escaped
-
-    def accept(self, token: int) -> bool:
-        """Advance by a token; return False, and change nothing, if the grammar forbids it."""
-        if not self.matcher.accept(token):
-            return False
-        self.note(token)
-        return True
-
-    def note(self, token: int) -> None:
-        """Record a token that the matcher has already accepted."""
-        self._undo.append((self.text, self.signs))
-        self.text = self._canonical.join(self.text, token)
-        self.signs = self.signs and self.signs.after(self._canonical.token_bytes[token])
-
-    def rollback(self, count: int) -> None:
-        """Undo the last `count` tokens."""
-        if count:
-            self.matcher.rollback(count)
-            self.text, self.signs = self._undo[-count]
-            del self._undo[-count:]
 
 
 class Closer:
@@ -100,12 +56,6 @@ class Closer:
         self._words = torch.tensor(self._plain) // 32
         self._bits = torch.tensor(self._plain) % 32
         self._ordered = lru_cache(maxsize=_REMEMBERED)(self._rarest_first)
-
-    def spot(
-        self, matcher: Matcher, text: bytes, signs: JsonContext | None, samples: Sequence[str] = ()
-    ) -> Spot:
-        """Return a position to search from."""
-        return Spot(matcher, text, signs, self.canonical, samples)
 
     def find(self, spot: Spot, most: int, work: Work) -> tuple[int, ...] | None:
         """Return a completion of at most `most` tokens, searching if the greedy one is long; None if none."""

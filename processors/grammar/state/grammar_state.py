@@ -11,11 +11,11 @@ from torch import Tensor
 from processors.base import GrammarStatus, Noise, Vocabulary
 from processors.grammar.backends.base import Ask, Matcher
 from processors.grammar.backends.bits import allow_only, allows
-from processors.grammar.state.closing import Spot
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.grammar.state.json_statistics import SeparatorModel
 from processors.grammar.state.narrowing import Narrower, Outlook
 from processors.grammar.state.predict import predict_next
+from processors.grammar.state.spot import Spot
 
 __all__ = ["GrammarState", "Marker", "Rules"]
 
@@ -149,7 +149,7 @@ class GrammarState:
     def _spot(self) -> Spot:
         rules, separators = self.rules, self._updated_separators()
         signs = separators.signs if separators else None
-        return rules.narrower.closer.spot(self.matcher, self.text, signs, rules.samples)
+        return Spot(self.matcher, self.text, signs, rules.canonical, rules.samples)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
         """Narrow masks [n, W] in place to canonical tokens and to what can be completed within the budget.
@@ -186,7 +186,7 @@ class GrammarState:
         if self.is_done or self.tail is not None:
             return ()
         here = _shifted(noise, self.count) if noise else None
-        return predict_next(self.matcher, self.rules.canonical, self.text, self._updated_separators(), here)
+        return predict_next(self._spot(), self._updated_separators(), here)
 
     def _updated_separators(self) -> SeparatorModel | None:
         """Return the separator counts, brought up to date with the unread tokens; None outside JSON."""

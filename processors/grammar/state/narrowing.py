@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from processors.grammar.backends.bits import allowed_ids, allows, forbid
-from processors.grammar.state.closing import Closer, Spot
+from processors.grammar.state.closing import Closer
+from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import TokenKinds, Where
 from processors.grammar.state.work import Work
 

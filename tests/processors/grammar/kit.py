@@ -19,6 +19,7 @@ from processors.grammar.backends.fill import mask_of
 from processors.grammar.state.closing import Closer
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.grammar.state.json_statistics import JsonContext
+from processors.grammar.state.spot import Spot
 from processors.testing import ToyVocabulary
 
 TEXTS = ("ab", "aba", "abab cat", "the cat sat", "é", "éa 😀", "日本", "ba\n\nba", "aa" * 9)
@@ -148,4 +149,4 @@ def closer_of(backend, env):
 def json_spot(closer, matcher, text=b""):
     """The place behind these bytes of JSON, which the matcher is given."""
     assert all(matcher.accept(closer.canonical.byte_ids[byte]) for byte in text)
-    return closer.spot(matcher, text, JsonContext().after(text))
+    return Spot(matcher, text, JsonContext().after(text), closer.canonical)

@@ -12,6 +12,7 @@ from processors.grammar.backends.bits import allowed_ids, words
 from processors.grammar.backends.fill import mask_of
 from processors.grammar.state.json_statistics import JsonContext
 from processors.grammar.state.narrowing import Narrower, Outlook
+from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import TokenKinds
 from processors.grammar.state.work import Work
 from processors.testing import ToyVocabulary
@@ -59,7 +60,7 @@ class Open:
         json_spot(self.closer, matcher, begun)
         self.mask, _ = mask_of(backend, matcher, words(self.env.vocab_size))
         self.matcher = Counted(matcher)
-        self.spot = self.closer.spot(self.matcher, begun, JsonContext().after(begun))
+        self.spot = Spot(self.matcher, begun, JsonContext().after(begun), self.closer.canonical)
         self.legal = allowed_ids(self.mask, len(vocabulary.token_bytes)).tolist()
         self.path = self.narrower.shortest(self.spot, 64)
 

@@ -10,6 +10,7 @@ from processors.grammar.backends.base import load_backend
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
 from processors.grammar.state.predict import predict_next
+from processors.grammar.state.spot import Spot
 from processors.testing import ToyVocabulary
 
 TOY = ToyVocabulary()
@@ -29,7 +30,8 @@ def ahead(backend, begun, whitespace=8, noise=None):
     for token in TOY.encode(begun, special=False):
         assert matcher.accept(token)
         separators.add(token, TOY.token_bytes[token])
-    found = [token for token, _ in predict_next(matcher, canonical, begun.encode(), separators, noise)]
+    spot = Spot(matcher, begun.encode(), separators.signs, canonical)
+    found = [token for token, _ in predict_next(spot, separators, noise)]
     assert all(map(matcher.accept, found))
     return b"".join(TOY.token_bytes[token] for token in found).decode()
 
