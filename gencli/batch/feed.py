@@ -6,6 +6,7 @@ from gencli.batch.messages import conversation
 from gencli.batch.records import Row
 from gencli.config.job import Job, make_request
 from gencli.core.request import Request
+from gencli.templates.conversation import render_conversation
 from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
 
@@ -30,8 +31,7 @@ def prompt_text(row: Row, job: Job, tokenizer: Tokenizer) -> str:
     messages = conversation(row, job)
     if not messages:
         return row.prompt or ""
-    tools = job.structure.tools if job.structure else ()
-    return tokenizer.render_chat(messages, **({"tools": list(tools)} if tools else {}))
+    return render_conversation(tokenizer, messages, tools=job.tools)
 
 
 def row_request(row: Row, job: Job, tokenizer: Tokenizer) -> Request:

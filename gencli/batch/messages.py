@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gencli.batch.formats.jsonl import parse_json
 from gencli.batch.records import Row
 from gencli.config.job import Job
 from gencli.errors import UsageError
+from gencli.templates.conversation import with_system
 
-__all__ = ["conversation", "has_system", "read_messages"]
+__all__ = ["conversation", "read_messages"]
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -23,14 +24,7 @@ def conversation(row: Row, job: Job) -> tuple[Mapping[str, str], ...]:
     if not job.is_chat:
         return ()
     messages = row.messages or ({"role": "user", "content": row.prompt or ""},)
-    if job.system is None or has_system(messages):
-        return messages
-    return (_message("system", job.system), *messages)
-
-
-def has_system(messages: Sequence[Mapping[str, str]]) -> bool:
-    """Whether they begin with what the system is told."""
-    return bool(messages) and messages[0]["role"] in ("system", "developer")
+    return with_system(messages, job.system)
 
 
 def read_messages(value: Any) -> tuple[Mapping[str, str], ...]:

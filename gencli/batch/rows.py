@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.batch.formats.base import Cell, RecordFault
 from gencli.batch.formats.jsonl import parse_json
-from gencli.batch.messages import has_system, read_messages
+from gencli.batch.messages import read_messages
 from gencli.batch.openai import is_request, read_request
 from gencli.batch.overrides import ROW_KEYS, refuse_key, typed
 from gencli.batch.records import ColumnError, Failure, Record, Row
 from gencli.config.jobs import Jobs
 from gencli.errors import UsageError
+from gencli.templates.conversation import has_system
 
 if TYPE_CHECKING:
     from gencli.templates.prompt import PromptTemplate

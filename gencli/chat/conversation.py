@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gencli.errors import GenerationError, UsageError
+from gencli.templates.conversation import render_conversation
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
@@ -103,18 +104,14 @@ def prompt_ids(
     if is_raw:
         ids = tokenizer.encode(_below_each_other(conversation.turns))
     else:
-        ids = tokenizer.encode(_rendered(conversation, tokenizer, tools), special=False)
+        text = render_conversation(tokenizer, conversation.messages, tools=tools)
+        ids = tokenizer.encode(text, special=False)
     if len(ids) >= context:
         raise GenerationError(
             f"The conversation has {len(ids)} tokens, and the model takes {context} with the answer.",
             hint="/undo takes back the last turn, /clear all of them.",
         )
     return tuple(ids)
-
-
-def _rendered(conversation: Conversation, tokenizer: Tokenizer, tools: Sequence[Any]) -> str:
-    told = {"tools": list(tools)} if tools else {}
-    return tokenizer.render_chat(conversation.messages, **told)
 
 
 def _below_each_other(turns: Sequence[Turn]) -> str:

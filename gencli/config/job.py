@@ -17,6 +17,7 @@ from gencli.core.request import Beams, Drafting, Guidance, Limits, Request, Stop
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
 from gencli.structured.strict import plan_notices
+from gencli.templates.conversation import render_conversation
 from gencli.text.patterns import check_pattern
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
@@ -63,9 +64,14 @@ class Job:
         return self.beams.width if self.beams else self.best_of or self.n
 
     @property
+    def tools(self) -> tuple[Any, ...]:
+        """The tools that the chat template is told."""
+        return self.structure.tools if self.structure else ()
+
+    @property
     def untold_tools(self) -> tuple[str, ...]:
         """The names of tools that no chat template tells the model of: it knows those that a prompt names."""
-        tools = self.structure.tools if self.structure and not self.is_chat else ()
+        tools = () if self.is_chat else self.tools
         return tuple(str(tool.get("function", tool)["name"]) for tool in tools)
 
     @property
@@ -242,14 +248,13 @@ def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...
     """The ids of a prompt, which a chat's template is put around."""
     if not job.is_chat:
         return tuple(tokenizer.encode(prompt))
-    return chat_ids(prompt, tokenizer, job.system, job.structure.tools if job.structure else ())
+    return chat_ids(prompt, tokenizer, job.system, job.tools)
 
 
 def chat_ids(
     prompt: str, tokenizer: Tokenizer, system: str | None = None, tools: Sequence[Any] = ()
 ) -> tuple[int, ...]:
     """The ids of a prompt as the user's message in the chat template. Raises ModelError if there is none."""
-    before = [{"role": "system", "content": system}] if system is not None else []
-    told = {"tools": list(tools)} if tools else {}
-    text = tokenizer.render_chat([*before, {"role": "user", "content": prompt}], **told)
+    messages = [{"role": "user", "content": prompt}]
+    text = render_conversation(tokenizer, messages, system=system, tools=tools)
     return tuple(tokenizer.encode(text, special=False))

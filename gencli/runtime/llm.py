@@ -27,6 +27,7 @@ from gencli.runtime.grammars import grammar_env, make_compiler
 from gencli.runtime.job_grammars import Grammars
 from gencli.runtime.models import load
 from gencli.runtime.wiring import make_engine, model_choice
+from gencli.templates.conversation import render_conversation
 from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
 
@@ -102,9 +103,7 @@ class LLM:
         UsageError or ProcessorsError for an invalid request, before anything is generated. A sample that
         fails later has its `error` set, and the others continue.
         """
-        texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        jobs = self._ready(texts, params, values)
-        ids = [encode_prompt(job, text, self.tokenizer) for job, text in zip(jobs, texts, strict=True)]
+        texts, jobs, ids = self._encoded(prompts, params, values)
         completions = self._completions(texts, jobs, ids)
         return completions[0] if isinstance(prompts, str) else completions
 
@@ -125,7 +124,10 @@ class LLM:
         is_one = bool(messages) and isinstance(messages[0], Mapping)
         conversations: list[Sequence[_Message]] = [messages] if is_one else list(messages)
         jobs = self._ready([""] * len(conversations), params, values, is_chat=True)
-        texts = [self._rendered(one, job) for one, job in zip(conversations, jobs, strict=True)]
+        texts = [
+            render_conversation(self.tokenizer, messages, system=job.system, tools=job.tools)
+            for messages, job in zip(conversations, jobs, strict=True)
+        ]
         ids = [tuple(self.tokenizer.encode(text, special=False)) for text in texts]
         completions = self._completions(texts, jobs, ids)
         return completions[0] if is_one else completions
@@ -136,9 +138,7 @@ class LLM:
         `event.request` is the index of the prompt ("0", "1", ...), `event.sample` the index of the sample.
         Closing the iterator early ends its requests. Only one stream may be open at a time (UsageError).
         """
-        texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        jobs = self._ready(texts, params, values)
-        ids = [encode_prompt(job, text, self.tokenizer) for job, text in zip(jobs, texts, strict=True)]
+        _, jobs, ids = self._encoded(prompts, params, values)
         return self._events(jobs, ids)
 
     def close(self) -> None:
@@ -152,6 +152,15 @@ class LLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _encoded(
+        self, prompts: str | Sequence[str], params: _Params, values: Mapping[str, Any]
+    ) -> tuple[list[str], list[Job], list[tuple[int, ...]]]:
+        """Return the prompts, their jobs and their token ids."""
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        jobs = self._ready(texts, params, values)
+        ids = [encode_prompt(job, text, self.tokenizer) for job, text in zip(jobs, texts, strict=True)]
+        return texts, jobs, ids
 
     def _ready(
         self, texts: Sequence[str], params: _Params, values: Mapping[str, Any], *, is_chat: bool = False
@@ -168,12 +177,6 @@ class LLM:
         for job, text in zip(jobs, texts, strict=True):
             self._notices |= dict.fromkeys(notices(job, [text]))
         return [self._grammars.ready(job) for job in jobs]
-
-    def _rendered(self, messages: Sequence[_Message], job: Job) -> str:
-        has_system = bool(messages) and messages[0].get("role") in ("system", "developer")
-        before = [{"role": "system", "content": job.system}] if job.system and not has_system else []
-        tools = list(job.structure.tools) if job.structure else []
-        return self.tokenizer.render_chat([*before, *messages], **({"tools": tools} if tools else {}))
 
     def _completions(
         self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]
