@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gencli.batch.overrides import ROW_KEYS
 from gencli.batch.samples import samples_of
+from gencli.config.jobs import REQUEST_KEYS
 from gencli.errors import UsageError
 from processors.params import whole
 
@@ -62,7 +62,7 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if key in options and options[key] != value:
             raise UsageError(f"{field} says {value!r}, another field says {options[key]!r} for {key}.")
-        if key not in ROW_KEYS:
+        if key not in REQUEST_KEYS:
             raise UsageError(f"The field {field} of the body is not supported.")
         options[key] = value
     return options

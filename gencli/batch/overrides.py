@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from gencli.batch.formats.base import Cell, RecordFault
 from gencli.batch.formats.jsonl import parse_json
 from gencli.batch.records import ColumnError
-from gencli.config.jobs import Jobs
+from gencli.config.jobs import REQUEST_KEYS, Jobs, request_layer
 from gencli.config.options.run import OPTIONS
 from gencli.config.peers import meant_option
 from gencli.config.presets.keys import KEYS, hint_of
-from gencli.config.presets.read import read_values
 from gencli.config.settings import Layer, Settings
 from gencli.errors import UsageError
 from gencli.structured.files import named_file
 from processors.registry import Registry, builtin_registry
 
-__all__ = ["ROW", "ROW_KEYS", "refuse_key", "row_jobs", "row_layer", "typed"]
+__all__ = ["ROW", "refuse_key", "row_jobs", "row_layer", "typed"]
 
 ROW = "row"  # the origin of a row's values
 _PER_RUN = {
@@ -29,11 +27,6 @@ _PER_RUN = {
     "Output": "the result of all rows has one form",
 }
 _OF_PROMPTS = dict.fromkeys(("template", "vars"), "one template makes the prompts of all rows")
-# Every option of a request; those of the sections above, and flags that presets lack, belong to the run.
-ROW_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _PER_RUN) - {*_OF_PROMPTS} | {
-    "chain",
-    "stages",
-}
 
 
 def refuse_key(key: str, *more: str) -> ColumnError:
@@ -44,8 +37,9 @@ def refuse_key(key: str, *more: str) -> ColumnError:
         return ColumnError(f"{key} is set for the whole run, not by a row: {reason}.")
     if key in builtin_registry().names():
         return ColumnError(f"There is no option {key!r}. It is a stage: write it under stages.")
+    spelled = {name: repr(name) for name in (*REQUEST_KEYS, *more)}
     return ColumnError(
-        f"There is no option {key!r}. {meant_option(key, {name: repr(name) for name in (*ROW_KEYS, *more)})}",
+        f"There is no option {key!r}. {meant_option(key, spelled)}",
         hint="Columns that are data need --template, --prompt-column or --keep-input.",
     )
 
@@ -79,13 +73,9 @@ def _inline(key: str, value: Any) -> Any:
 def row_layer(options: Mapping[str, Any], registry: Registry) -> Layer:
     """The options of a row as a layer of settings. Raises UsageError for the first one that is wrong."""
     for key in options:
-        if key not in ROW_KEYS:
+        if key not in REQUEST_KEYS:
             raise refuse_key(key)
-    preset = read_values({key: _inline(key, value) for key, value in options.items()}, registry)
-    for fault in preset.faults:
-        raise UsageError(fault.text)
-    stages = tuple(replace(entry, origin=ROW, said=f"stages.{entry.stage}") for entry in preset.stages)
-    return Layer(ROW, preset.values, {key: key for key in preset.values}, stages)
+    return request_layer({key: _inline(key, value) for key, value in options.items()}, registry, ROW)
 
 
 def row_jobs(settings: Settings) -> Jobs:

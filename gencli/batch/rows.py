@@ -14,9 +14,9 @@ from gencli.batch.formats.base import Cell, RecordFault
 from gencli.batch.formats.jsonl import parse_json
 from gencli.batch.messages import read_messages
 from gencli.batch.openai import is_request, read_request
-from gencli.batch.overrides import ROW_KEYS, refuse_key, typed
+from gencli.batch.overrides import refuse_key, typed
 from gencli.batch.records import ColumnError, Failure, Record, Row
-from gencli.config.jobs import Jobs
+from gencli.config.jobs import REQUEST_KEYS, Jobs
 from gencli.errors import UsageError
 from gencli.templates.conversation import has_system
 
@@ -148,7 +148,7 @@ def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
     for key, value in columns.items():
         if key in ("prompt", "messages", _OPTIONS, _FILE, _naming(columns, options)):
             continue
-        if key not in ROW_KEYS:
+        if key not in REQUEST_KEYS:
             if options.keep_input or (key == _ID and options.id_column is None):
                 continue
             raise refuse_key(key, "prompt", "messages", _OPTIONS)

@@ -9,14 +9,30 @@ from dataclasses import replace
 from typing import Any
 
 from gencli.config.job import Job, make_job
+from gencli.config.presets.keys import KEYS
+from gencli.config.presets.read import read_values
 from gencli.config.settings import Layer, Settings, resolve
 from gencli.errors import UsageError
 from processors.registry import Registry
 
-__all__ = ["Jobs", "ReadLayer"]
+__all__ = ["REQUEST_KEYS", "Jobs", "ReadLayer", "request_layer"]
 
 ReadLayer = Callable[[Mapping[str, Any], Registry], Layer]
 _MAX_JOBS = 1024  # that are remembered
+_SHARED = ("Presets", "Model", "Output")  # sections that are about all requests of a run
+# Every option that a request may set for itself, and the two blocks of presets that hold stages.
+REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _SHARED) - {
+    "template", "vars",
+} | {"chain", "stages"}  # fmt: skip
+
+
+def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) -> Layer:
+    """The values of a request as a layer of settings. Raises UsageError for the first one that is wrong."""
+    preset = read_values(values, registry)
+    for fault in preset.faults:
+        raise UsageError(fault.text)
+    stages = tuple(replace(entry, origin=origin, said=f"stages.{entry.stage}") for entry in preset.stages)
+    return Layer(origin, preset.values, {key: key for key in preset.values}, stages)
 
 
 class Jobs:

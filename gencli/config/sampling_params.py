@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
+from gencli.config.jobs import REQUEST_KEYS, request_layer
 from gencli.config.options.run import OPTIONS
 from gencli.config.peers import meant_option
-from gencli.config.presets.keys import KEYS
-from gencli.config.presets.read import read_values
 from gencli.config.settings import Layer
 from gencli.errors import UsageError
 from processors.chain import Chain
 from processors.registry import Registry, builtin_registry
 
-__all__ = ["ORIGIN", "REQUEST_KEYS", "SamplingParams", "params_layer"]
+__all__ = ["ORIGIN", "PARAM_KEYS", "SamplingParams", "params_layer"]
 
 ORIGIN = "SamplingParams"  # of values that Python gave
-_OF_LLM = ("Prompt", "Presets", "Model", "Output")  # sections that are not about one request
-# Every option of a request, and the two blocks of presets that hold stages.
-REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _OF_LLM) | {
-    "system", "chain", "stages",
-}  # fmt: skip
+PARAM_KEYS = REQUEST_KEYS - {"chat", "raw"}  # which the method that is called decides
 
 
 class SamplingParams(Mapping[str, Any]):
@@ -38,7 +32,7 @@ class SamplingParams(Mapping[str, Any]):
     def __init__(self, **values: Any) -> None:
         self._values = {key: _plain(key, value) for key, value in values.items() if value is not None}
         for key in self._values:
-            if key not in REQUEST_KEYS:
+            if key not in PARAM_KEYS:
                 raise UsageError(_unknown(key))
         if not {"chain", "stages"} & set(self._values):  # which may name stages that only a plug-in has
             params_layer(self._values, builtin_registry())
@@ -62,11 +56,7 @@ class SamplingParams(Mapping[str, Any]):
 
 def params_layer(values: Mapping[str, Any], registry: Registry) -> Layer:
     """The values as a layer of settings. Raises UsageError for the first one that is wrong."""
-    preset = read_values(values, registry)
-    for fault in preset.faults:
-        raise UsageError(fault.text)
-    stages = tuple(replace(entry, origin=ORIGIN, said=f"stages[{entry.stage!r}]") for entry in preset.stages)
-    return Layer(ORIGIN, preset.values, {key: key for key in preset.values}, stages)
+    return request_layer(values, registry, ORIGIN)
 
 
 def _unknown(key: str) -> str:
@@ -77,7 +67,7 @@ def _unknown(key: str) -> str:
         return f"SamplingParams has no {key!r}: it is not about one request."
     if key in builtin_registry().names():
         return f"SamplingParams has no {key!r}. It is a stage: write it in stages or chain."
-    near = meant_option(key, {name: name for name in REQUEST_KEYS})
+    near = meant_option(key, {name: name for name in PARAM_KEYS})
     return f"SamplingParams has no {key!r}. {near}".strip()
 
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from gencli.batch.formats.base import Cell
 from gencli.batch.messages import conversation
-from gencli.batch.overrides import ROW_KEYS, row_jobs
+from gencli.batch.overrides import row_jobs
 from gencli.batch.records import Failure, Record
 from gencli.batch.rows import RowOptions, make_rows
+from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.options.run import OPTIONS
 from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
@@ -108,12 +109,12 @@ def test_what_is_wrong_with_a_row_is_said_by_name(columns, message):
 
 def test_every_option_is_either_a_rows_or_refused_by_name():
     for entry in OPTIONS:
-        if entry.key in ROW_KEYS:
+        if entry.key in REQUEST_KEYS:
             continue
         assert reason({"prompt": "a", "options": {entry.key: 1}}).startswith(
             f"{entry.key} is set for the whole run, not by a row: "
         )
-    assert {"temperature", "seed", "n", "stop", "max_tokens", "system", "chain", "stages"} <= ROW_KEYS
+    assert {"temperature", "seed", "n", "stop", "max_tokens", "system", "chain", "stages"} <= REQUEST_KEYS
 
 
 def test_a_record_that_was_not_read_is_a_failed_row():
@@ -271,7 +272,7 @@ def test_messages_go_through_the_chat_template_with_the_runs_system_message():
     assert "raw is set" in reason({"messages": MESSAGES}, raw=True)
 
 
-NAMES = [*sorted(ROW_KEYS), "prompt", "messages", "options", "custom_id", "url", "body", "model", "x"]
+NAMES = [*sorted(REQUEST_KEYS), "prompt", "messages", "options", "custom_id", "url", "body", "model", "x"]
 COLUMNS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.dictionaries(st.sampled_from(NAMES), VALUES))
 
 

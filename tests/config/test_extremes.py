@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from gencli.batch.overrides import ROW_KEYS
+from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.options.run import OPTIONS
 from processors.catalog import BUILTIN
 from processors.params import describe
@@ -88,7 +88,7 @@ FIELDS = [
 
 def test_no_number_of_a_row_ends_more_than_its_row(gencli, tmp_path):
     """Beside rows that are sound, which all have results."""
-    keys = sorted(key for key in NUMBERS if key in ROW_KEYS)
+    keys = sorted(key for key in NUMBERS if key in REQUEST_KEYS)
     rows = [{"prompt": "hi", key: value} for key in keys for value in WRONG if value is not None]
     rows += [
         {"prompt": "hi", "stages": {stage: {field: value}}}
