@@ -7,8 +7,9 @@ Names are imported on first use: the command line starts without torch.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from processors.lazy import exports
 
 if TYPE_CHECKING:
     from gencli.config.sampling_params import SamplingParams
@@ -35,18 +36,14 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "config.sampling_params": ("SamplingParams",),
-    "core.events": ("Error", "Event", "Finish", "Reading", "Token"),
-    "core.request": ("Request",),
-    "errors": ("GencliError",),
-    "results.completion": ("Completion", "Sample"),
-    "runtime.llm": ("LLM",),
-}
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
-        raise AttributeError(f"module 'gencli' has no attribute {name!r}")
-    return getattr(import_module(f"gencli.{_MODULE[name]}"), name)
+__getattr__ = exports(
+    __name__,
+    {
+        "config.sampling_params": ("SamplingParams",),
+        "core.events": ("Error", "Event", "Finish", "Reading", "Token"),
+        "core.request": ("Request",),
+        "errors": ("GencliError",),
+        "results.completion": ("Completion", "Sample"),
+        "runtime.llm": ("LLM",),
+    },
+)

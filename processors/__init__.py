@@ -8,8 +8,9 @@ Names are imported on first use: a chain can be declared, parsed and checked wit
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from processors.lazy import exports
 
 if TYPE_CHECKING:
     from processors.base import Admission, Env, Processor, Vocabulary
@@ -48,24 +49,20 @@ __all__ = [
     "sample",
 ]
 
-_HOME = {
-    "base": ("Admission", "Env", "Processor", "Vocabulary"),
-    "catalog": ("BUILTIN", "Phase", "StageSpec"),
-    "chain": ("Chain",),
-    "errors": ("ProcessorsError",),
-    "history": ("History",),
-    "params": ("Params", "param"),
-    "pipeline": ("Pipeline",),
-    "registry": ("Registry", "builtin_registry"),
-    "rng": ("derive",),
-    "rows": ("Rows",),
-    "sampler": ("Sampler",),
-    "standalone": ("LogitsProcessor", "sample"),
-}
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
-        raise AttributeError(f"module 'processors' has no attribute {name!r}")
-    return getattr(import_module(f"processors.{_MODULE[name]}"), name)
+__getattr__ = exports(
+    __name__,
+    {
+        "base": ("Admission", "Env", "Processor", "Vocabulary"),
+        "catalog": ("BUILTIN", "Phase", "StageSpec"),
+        "chain": ("Chain",),
+        "errors": ("ProcessorsError",),
+        "history": ("History",),
+        "params": ("Params", "param"),
+        "pipeline": ("Pipeline",),
+        "registry": ("Registry", "builtin_registry"),
+        "rng": ("derive",),
+        "rows": ("Rows",),
+        "sampler": ("Sampler",),
+        "standalone": ("LogitsProcessor", "sample"),
+    },
+)

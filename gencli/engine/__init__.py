@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from processors.lazy import exports
 
 if TYPE_CHECKING:
     from gencli.engine.engine import Engine
@@ -13,9 +15,4 @@ if TYPE_CHECKING:
 __all__ = ["Engine"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Engine":
-        from gencli.engine.engine import Engine
-
-        return Engine
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = exports(__name__, {"engine": ("Engine",)})
