@@ -62,9 +62,8 @@ class ChoosingEngine(Engine):
             yield from self._best_of.select(super().run())
             if not self._beams.has_work:
                 return
-            for lane in self._scheduler.preempt_all()[
-                1
-            ]:  # no sequence runs, but lanes may hold cached prefixes
+            _, lanes = self._scheduler.preempt_all()  # nothing runs, but lanes may hold cached prefixes
+            for lane in lanes:
                 self._runner.release(lane)
             for event in self._beams.run():
                 self.occupancy = self._beams.occupancy

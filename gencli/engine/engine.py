@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -14,6 +13,7 @@ from gencli.core.events import Event
 from gencli.core.request import Request
 from gencli.engine.admission import admission, check_request, effective, text_stream
 from gencli.engine.companions import Companions
+from gencli.engine.endings import Endings
 from gencli.engine.samples import Samples
 from gencli.engine.scheduler import SampledSequences, Scheduler
 from gencli.engine.sequence import Sequence, Taken, reading
@@ -84,7 +84,7 @@ class Engine:
         self.notices += engine_drafter.notices
         self._spare_slot = max_batch  # for checking requests on submission
         self._interrupted = False
-        self._cancelled: deque[str] = deque()  # ids of requests, until the next step
+        self._endings = Endings(self._scheduler, self.pipeline, self._release)
         self._changing = threading.RLock()  # held by a step, and by what changes the queue
         self.occupancy = 0.0  # of the last step: running sequences / limit
 
@@ -93,26 +93,25 @@ class Engine:
         known, width = self._tokenizer.vocab_size, self._runner.spec.vocab_size
         return effective(request, known=known, width=width, registry=self._registry)
 
+    @torch.inference_mode()
     def submit(self, request: Request) -> None:
         """Queue a request; from another thread, it waits for the step that runs.
 
         Raises UsageError or ProcessorsError for a request that cannot run; nothing has changed then.
         """
         with self._changing:
-            self._submit(request)
-
-    @torch.inference_mode()
-    def _submit(self, request: Request) -> None:
-        request, spec = self.effective(request), self._runner.spec
-        check_request(request, spec)
-        self._companions.check(request)
-        context = self._companions.context(request)
-        self.pipeline.admit(self._spare_slot, request.chain, admission(request, context))
-        self.pipeline.release(self._spare_slot)
-        self._speculation.check(request)
-        self.notices += self._speculation.guard(request)
-        now = time.monotonic()
-        self._scheduler.add(Samples(request, partial(self._sample, request, context, now), submitted=now))
+            request, spec = self.effective(request), self._runner.spec
+            check_request(request, spec)
+            self._companions.check(request)
+            context = self._companions.context(request)
+            self.pipeline.admit(self._spare_slot, request.chain, admission(request, context))
+            self.pipeline.release(self._spare_slot)
+            self._speculation.check(request)
+            self.notices += self._speculation.guard(request)
+            self._endings.forget(request.id)
+            now = time.monotonic()
+            make = partial(self._sample, request, context, now)
+            self._scheduler.add(Samples(request, make, submitted=now))
 
     def _sample(self, request: Request, context: int, submitted: float, sample: int) -> Sequence:
         stream = text_stream(request, self._tokenizer, self.eos_ids)
@@ -123,8 +122,7 @@ class Engine:
         """Generate until all submitted requests have ended. Requests may be submitted between two events."""
         while self._scheduler.has_work:
             if self._interrupted:
-                yield from self._end(self._scheduler.everything(), "interrupted")
-                yield from self._scheduler.pending.end("interrupted")
+                yield from self._endings.everything()
             else:
                 yield from self._scheduler.pending.end_late()
                 yield from self.step()
@@ -138,7 +136,7 @@ class Engine:
     def step(self) -> list[Event]:
         """Run one step; its events, none without work. For a loop of the caller's own, in place of `run`."""
         with self._changing:
-            events = [*self._end_cancelled(), *self._scheduler.pending.end_late()]
+            events = [*self._endings.cancelled(), *self._scheduler.pending.end_late()]
             if not self._scheduler.has_work:
                 return events
             return [*events, *reading(self._scheduler.next_to_run()), *self._step()]
@@ -149,14 +147,7 @@ class Engine:
         Safe from another thread. An id that is not known, or has ended, changes nothing. The texts of other
         requests stay the same.
         """
-        self._cancelled.append(request_id)
-
-    def _end_cancelled(self) -> Iterator[Event]:
-        while self._cancelled:
-            request_id = self._cancelled.popleft()
-            mine = [one for one in self._scheduler.everything() if one.request.id == request_id]
-            yield from self._end(mine, "interrupted")
-            yield from self._scheduler.pending.end("interrupted", request_id)
+        self._endings.cancel(request_id)
 
     def interrupt(self) -> None:
         """End all requests, with their texts so far, at the next step. Safe in a signal handler."""
@@ -164,8 +155,7 @@ class Engine:
 
     def end_waiting(self) -> Iterator[Event]:
         """End the requests that have not begun; running ones continue."""
-        yield from self._end(list(self._scheduler.waiting), "interrupted")
-        yield from self._scheduler.pending.end("interrupted")
+        yield from self._endings.waiting()
 
     @property
     def limit(self) -> int:
@@ -174,7 +164,7 @@ class Engine:
 
     @torch.inference_mode()
     def _step(self) -> list[Event]:
-        events, result, is_full = self._end_late(), None, False
+        events, result, is_full = self._endings.late(), None, False
         try:
             events += self._admit()
             result = self._choose()
@@ -272,7 +262,7 @@ class Engine:
             taken, error = sequence.take(valid, followed, now=now)
             sequence.logprob += sum(logprobs[: len(taken.ids)])
             if sequence.cut:
-                sequence.end_cut(self._closing(sequence, taken.ids))
+                sequence.end_cut(self._endings.completion(sequence, taken.ids))
             if error is None and sequence.finish is None and len(valid) < len(tokens):
                 error = self.pipeline.explain_failure(result.logits, result.rows, row + len(valid))
             events += sequence.drain(now, error)
@@ -284,11 +274,6 @@ class Engine:
         self._commit(kept)
         self._speculation.conclude()
         return events
-
-    def _closing(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Tokens that complete the open document after `tokens`, if the request has `finish_open`."""
-        is_open = sequence.request.finish_open and sequence.document == "open"
-        return self.pipeline.completion(sequence.slot, tokens) if is_open else ()
 
     def _commit(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Commit the tokens of continuing sequences, and truncate KV lanes behind rejected drafts."""
@@ -313,24 +298,3 @@ class Engine:
         self._companions.release(slot)
         self.pipeline.release(slot)
         self._history.release(slot)
-
-    def _end_late(self) -> list[Event]:
-        """End the sequences whose `max_time` has passed."""
-        now = time.monotonic()
-        late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
-        return self._end(late, "length", "max_time") if late else []
-
-    @torch.inference_mode()
-    def _end(self, sequences: list[Sequence], reason: str, matched: str | None = None) -> list[Event]:
-        events = []
-        for sequence in sequences:
-            if reason == "length" and (closing := self._closing(sequence)):
-                sequence.end_cut(closing, matched)
-            else:
-                sequence.close(reason, matched)
-            events += sequence.drain(time.monotonic())
-            if sequence.slot >= 0:
-                self._release(sequence)
-            else:
-                self._scheduler.waiting.remove(sequence)
-        return events

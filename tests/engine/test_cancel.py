@@ -55,6 +55,13 @@ def test_what_has_ended_or_is_not_known_changes_nothing():
     assert on.step() == []
 
 
+def test_a_request_that_takes_the_id_of_one_that_was_cancelled_runs():
+    on = engine()
+    on.cancel("a")
+    on.submit(request("a", max_tokens=2))
+    assert finish(on)["a", 0].reason == "length"
+
+
 def test_a_text_that_was_cancelled_is_what_was_told_of_it():
     on = engine()
     on.submit(request("a", max_tokens=400, chain=CHAIN))

@@ -1,0 +1,75 @@
+"""`Endings`: requests that end before their text does: cancelled, interrupted, out of time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+
+from gencli.core.events import Event
+from gencli.engine.scheduler import Scheduler
+from gencli.engine.sequence import Sequence
+from processors.pipeline import Pipeline
+
+__all__ = ["Endings"]
+
+
+class Endings:
+    """Ends sequences of a scheduler with their texts so far. `release` frees the slot of a running one."""
+
+    def __init__(self, scheduler: Scheduler, pipeline: Pipeline, release: Callable[[Sequence], None]) -> None:
+        self._scheduler, self._pipeline, self._release = scheduler, pipeline, release
+        self._cancelled: dict[str, None] = {}  # ids of requests, until the next step; all its uses are atomic
+
+    def cancel(self, request_id: str) -> None:
+        """Let `cancelled` end this request. Safe from another thread."""
+        self._cancelled[request_id] = None
+
+    def forget(self, request_id: str) -> None:
+        """Drop an earlier cancellation of an id that a new request takes."""
+        self._cancelled.pop(request_id, None)
+
+    def cancelled(self) -> Iterator[Event]:
+        """End the cancelled requests, all their samples (reason `interrupted`)."""
+        while self._cancelled:
+            request_id, _ = self._cancelled.popitem()
+            mine = [one for one in self._scheduler.everything() if one.request.id == request_id]
+            yield from self._end(mine, "interrupted")
+            yield from self._scheduler.pending.end("interrupted", request_id)
+
+    def everything(self) -> Iterator[Event]:
+        """End all requests (reason `interrupted`)."""
+        yield from self._end(self._scheduler.everything(), "interrupted")
+        yield from self._scheduler.pending.end("interrupted")
+
+    def waiting(self) -> Iterator[Event]:
+        """End the requests that have not begun; running ones continue."""
+        yield from self._end([*self._scheduler.waiting], "interrupted")
+        yield from self._scheduler.pending.end("interrupted")
+
+    def late(self) -> list[Event]:
+        """End the sequences whose `max_time` has passed."""
+        now = time.monotonic()
+        late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
+        return self._end(late, "length", "max_time") if late else []
+
+    def completion(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """Tokens that complete the open document after `tokens`, if the request has `finish_open`."""
+        is_open = sequence.request.finish_open and sequence.document == "open"
+        return self._pipeline.completion(sequence.slot, tokens) if is_open else ()
+
+    @torch.inference_mode()
+    def _end(self, sequences: Iterable[Sequence], reason: str, matched: str | None = None) -> list[Event]:
+        events = []
+        for sequence in sequences:
+            if reason == "length" and (completion := self.completion(sequence)):
+                sequence.end_cut(completion, matched)
+            else:
+                sequence.close(reason, matched)
+            events += sequence.drain(time.monotonic())
+            if sequence.slot >= 0:
+                self._release(sequence)
+            else:
+                self._scheduler.waiting.remove(sequence)
+        return events
