@@ -28,6 +28,10 @@ class Verifier:
         """Set the policy of a slot. Use `match` for a greedy request, as `rejection` draws at random."""
         self._policies[slot] = verification
 
+    def fork(self, source: int, target: int) -> None:
+        """Give the target slot the policy of the source."""
+        self._policies[target] = self._policies[source]
+
     def __call__(self, logits: Tensor, rows: Rows, proposal: Proposal | None = None) -> _Result:
         """Return tokens [Q, K + 1] and the number of valid ones [Q] for logits [R, V]; see `verify`."""
         if not rows.drafts.shape[1]:

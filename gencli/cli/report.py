@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gencli.beams.results import rounded
 from gencli.config.job import Job
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.events import Error, Finish
+from gencli.engine.beams.results import rounded
 from gencli.models.base import ModelSpec
 from gencli.models.files.identity import ModelIdentity
 from gencli.results.candidates import candidates, search

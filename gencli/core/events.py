@@ -37,11 +37,15 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds: `prefill` up to the first token, `decode` after it; `first_token` counts from submission."""
+    """Seconds: `queue` from submission to the slot, then `prefill` up to the first token, then `decode`.
+
+    `first_token` is the time from submission to the first token.
+    """
 
     prefill: float
     decode: float
     first_token: float
+    queue: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from gencli.config.options.drafts import NO_DRAFTER
-from gencli.core.request import Request
+from gencli.core.request import Drafting, Request
 from gencli.errors import UsageError
 from gencli.models.base import ModelSpec
 from gencli.text.stream import StopRules, TextStream
@@ -22,8 +22,11 @@ __all__ = ["admission", "check_request", "effective", "text_stream"]
 def effective(request: Request, *, known: int, width: int, registry: Registry) -> Request:
     """Return the request as it runs: without inactive stages, greedy resolved, unknown ids masked.
 
-    `known`: number of ids of the tokenizer; larger ids are masked. `width`: number of logits per row.
+    A beam search draws and drafts nothing. `known`: number of ids of the tokenizer; larger ids are masked.
+    `width`: number of logits per row.
     """
+    if request.beams is not None:
+        request = replace(request, draw="greedy", jump="off", drafting=Drafting(NO_DRAFTER))
     draw = "greedy" if request.chain.is_greedy else request.draw
     chain = request.chain.resolved(greedy=draw == "greedy", registry=registry)
     chain = chain.with_stage("tail", registry, size=known) if known < width else chain

@@ -1,4 +1,4 @@
-"""`Endings`: requests that end before their text does: cancelled, interrupted, out of time."""
+"""`Endings`: end requests, and take back their slots."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import torch
 
 from gencli.core.events import Event
 from gencli.engine.scheduler import Scheduler
-from gencli.engine.sequence import Sequence
+from gencli.engine.sequence import Group, Sequence, heads
 from processors.pipeline import Pipeline
 
 __all__ = ["Endings"]
 
+_Release = Callable[[Iterable[int], Iterable[int]], None]
+
 
 class Endings:
-    """Ends sequences of a scheduler with their texts so far. `release` frees the slot of a running one."""
+    """Ends sequences and groups. `release(lanes, slots)` empties KV lanes, and forgets the rest of slots."""
 
-    def __init__(self, scheduler: Scheduler, pipeline: Pipeline, release: Callable[[Sequence], None]) -> None:
+    def __init__(self, scheduler: Scheduler, pipeline: Pipeline, release: _Release) -> None:
         self._scheduler, self._pipeline, self._release = scheduler, pipeline, release
         self._cancelled: dict[str, None] = {}  # ids of requests, until the next step; all its uses are atomic
 
@@ -49,27 +51,36 @@ class Endings:
         yield from self._scheduler.pending.end("interrupted")
 
     def late(self) -> list[Event]:
-        """End the sequences whose `max_time` has passed."""
+        """End the requests whose `max_time` has passed."""
         now = time.monotonic()
         late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
-        return self._end(late, "length", "max_time") if late else []
+        return [*self._scheduler.pending.end_late(), *self._end(late, "length", "max_time")]
 
     def completion(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Tokens that complete the open document after `tokens`, if the request has `finish_open`."""
         is_open = sequence.request.finish_open and sequence.document == "open"
         return self._pipeline.completion(sequence.slot, tokens) if is_open else ()
 
+    def fail(self, unit: Sequence | Group, error: Exception) -> list[Event]:
+        """End a sequence or group with an error."""
+        events = unit.drain(time.monotonic(), error)
+        self.remove(unit)
+        return events
+
+    def remove(self, unit: Sequence | Group) -> None:
+        """Take back the slots of a unit that has ended, or its place in the queue."""
+        slots = unit.slots
+        self._release(self._scheduler.remove(unit), slots)
+
     @torch.inference_mode()
     def _end(self, sequences: Iterable[Sequence], reason: str, matched: str | None = None) -> list[Event]:
-        events = []
-        for sequence in sequences:
-            if reason == "length" and (completion := self.completion(sequence)):
+        events = list[Event]()
+        for sequence in heads(sequences):
+            unit = sequence.unit
+            if reason == "length" and unit is sequence and (completion := self.completion(sequence)):
                 sequence.end_cut(completion, matched)
             else:
-                sequence.close(reason, matched)
-            events += sequence.drain(time.monotonic())
-            if sequence.slot >= 0:
-                self._release(sequence)
-            else:
-                self._scheduler.waiting.remove(sequence)
+                unit.close(reason, matched)
+            events += unit.drain(time.monotonic())
+            self.remove(unit)
         return events

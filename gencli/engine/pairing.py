@@ -57,7 +57,7 @@ class Pairing:
         for part in self.parts:
             part.held.extend(part.feed.tokens)
         for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
-            sequence.num_computed_tokens += len(feed.tokens)
+            sequence.computed(len(feed.tokens))
         return own, companions
 
     def guided(self, own: Tensor, companions: dict[int, Tensor]) -> Tensor:

@@ -81,7 +81,7 @@ class PrefixCache:
                 self.begin(sequence)
             elif self._holds(match):
                 forks.append(Fork(match.lane, sequence.slot, match.length))
-                sequence.num_computed_tokens = sequence.num_cached_tokens = match.length
+                sequence.reuse(match.length)
                 self.begin(sequence)
             elif not self._can_rollback:
                 self._awaited.add(sequence.prompt[:-1])

@@ -18,7 +18,8 @@ _GRAIN = 32  # tokens; shared prefixes are compared in multiples of it
 class LookAhead:
     """Takes sequences from the queue for the slots that are free now.
 
-    Candidates are the sequences submitted less than WINDOW after the first in the queue. Their order:
+    Candidates are the sequences submitted less than WINDOW after the first in the queue that fit the free
+    slots. So a group that needs many slots is overtaken by fewer than WINDOW sequences. Their order:
     1. longest shared prefix with the KV lanes;
     2. prefill length closest to that of the sequence taken before, as they then share forward passes;
     3. largest `max_tokens`, so that no long text runs alone at the end;
@@ -31,17 +32,19 @@ class LookAhead:
         self._shared = {id(one): shared(one.prompt) for one in self._window()}
         self._last_prefill: int | None = None
 
-    def take(self) -> Sequence:
-        """Remove and return the next sequence."""
-        window = list(self._window())
-        index = max(range(len(window)), key=lambda i: self._priority(window[i]))  # the first of equals
-        sequence = window[index]
+    def take(self, room: int) -> Sequence | None:
+        """Remove and return the next sequence that needs at most `room` slots; None if there is none."""
+        window = [*enumerate(self._window())]
+        able = [(index, sequence) for index, sequence in window if sequence.num_slots <= room]
+        if not able:
+            return None
+        index, sequence = max(able, key=lambda pair: self._priority(pair[1]))  # the first of equals
         del self._waiting[index]
         self._last_prefill = self._prefill_length(sequence)
         return sequence
 
     def _window(self) -> Iterator[Sequence]:
-        end = self._waiting[0].number + WINDOW
+        end = self._waiting[0].number + WINDOW if self._waiting else 0
         return takewhile(lambda one: one.number < end, self._waiting)
 
     def _priority(self, sequence: Sequence) -> tuple[int, int, int]:

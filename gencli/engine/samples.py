@@ -15,15 +15,19 @@ __all__ = ["Pending", "Samples"]
 
 
 class Samples:
-    """Creates the samples of a request in order; memory for those not created yet does not grow with `n`."""
+    """Creates the samples of a request in order; memory for those not created yet does not grow with `n`.
+
+    A beam search is created as one sequence, the root of its group.
+    """
 
     def __init__(self, request: Request, make: Callable[[int], Sequence], *, submitted: float) -> None:
         self.request, self.submitted = request, submitted
         self._make, self._next = make, 0
+        self._count = request.n if request.beams is None else 1
 
     def take(self) -> Sequence | None:
         """Create and return the next sample; None after the last."""
-        if self._next == self.request.n:
+        if self._next == self._count:
             return None
         self._next += 1
         return self._make(self._next - 1)
@@ -33,10 +37,13 @@ class Samples:
         first = self._next
         if (sequence := self.take()) is None:
             return
-        sequence.close(reason, matched)
-        ends = sequence.drain(time.monotonic())
-        self._next = self.request.n
-        for sample in range(first, self.request.n):
+        sequence.unit.close(reason, matched)
+        ends = sequence.unit.drain(time.monotonic())
+        if sequence.group:
+            yield from ends
+            return
+        self._next = self._count
+        for sample in range(first, self._count):
             yield from (replace(event, sample=sample) for event in ends)
 
 

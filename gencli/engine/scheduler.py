@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from gencli.core.events import Event, Reading
 from gencli.core.step import Feed, StepPlan, rope_factors
 from gencli.engine.prefix_cache import Fork, PrefixCache
 from gencli.engine.queue_order import WINDOW, LookAhead
 from gencli.engine.samples import Pending, Samples
-from gencli.engine.sequence import Sequence
+from gencli.engine.sequence import Group, Sequence, heads
 from gencli.engine.slots import Slots
 from gencli.engine.token_budget import fitting, lanes_of, span_cost, step_limit
 
 __all__ = ["Propose", "SampledSequences", "Scheduler", "Step"]
+
+_LONG = 64  # prompt tokens; a longer remaining prefill is reported
 
 # Sequences whose next token a step chooses, each with its draft tokens.
 SampledSequences = list[tuple[Sequence, tuple[int, ...]]]
@@ -42,7 +45,8 @@ class Scheduler:
     """Continuous batching. A sequence keeps its slot, which is also its KV lane, until it ends.
 
     `Slots` owns the idle slots, `PrefixCache` shares prompt prefixes, `LookAhead` orders the queue.
-    `limit` is the number of sequences that may run at once: `max_batch`, halved after each out-of-memory.
+    `limit` is the number of slots that may be in use: `max_batch`, halved after each out-of-memory. A group
+    takes all its slots when it is admitted; one that is wider than the limit runs alone.
 
     Each step feeds at most `step_tokens` tokens (chunked prefill), in this order:
     - decoding: one token of every running sequence;
@@ -64,7 +68,7 @@ class Scheduler:
         rope_switches: tuple[int, ...] = (),
     ) -> None:
         self._rope_switches = rope_switches
-        self.limit = max_batch
+        self.limit = self._num_slots = max_batch
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self.pending = Pending()  # requests behind the waiting sequences
@@ -94,7 +98,7 @@ class Scheduler:
         while not self.waiting or self._num_added < self.waiting[0].number + WINDOW:
             if (sequence := self.pending.take()) is None:
                 return
-            sequence.number = self._num_added
+            sequence.enqueue(self._num_added)
             self._num_added += 1
             self.waiting.append(sequence)
 
@@ -104,37 +108,68 @@ class Scheduler:
         The first `num_computed_tokens` tokens of its lane are its own; the caller truncates the rest.
         """
         self._fill()
-        if not self._has_room():
+        if not self.waiting or not self._room:
             return []
         admitted = []
         ahead = LookAhead(self.waiting, lambda prompt: self._prefix_cache.best(prompt).length)
-        while self._has_room():
-            sequence = ahead.take()
+        while (sequence := ahead.take(self._room)) is not None:
             self._fill()
-            sequence.rope = self._rope(sequence)
-            shared = self._prefix_cache.best(sequence.prompt).length
-            sequence.slot, sequence.num_computed_tokens = self._slots.take(sequence, at_least=shared)
-            sequence.num_cached_tokens = sequence.num_computed_tokens
-            if sequence.num_computed_tokens:
+            rope, shared = self._rope(sequence), self._prefix_cache.best(sequence.prompt).length
+            slot, num_cached = self._slots.take(sequence, rope=rope, at_least=shared)
+            sequence.place(slot, num_cached, rope)
+            if sequence.group:
+                sequence.group.place((slot, *self._slots.reserve(sequence.num_slots - 1)))
+            if num_cached:
                 self._prefix_cache.begin(sequence)
             self.running.append(sequence)
             admitted.append(sequence)
         return admitted
 
-    def next_to_run(self) -> Iterator[Sequence]:
-        """Running sequences, and waiting ones up to the limit."""
+    def reading(self) -> list[Event]:
+        """Return the prefill progress of texts with over 64 prompt tokens left, running or next to run."""
         self._fill()
-        room = max(0, self.limit - len(self.running))
-        return chain(self.running, islice(self.waiting, room))
+        waiting = islice(self.waiting, max(0, self.limit - self.num_used))
+        return [
+            Reading(one.request.id, one.sample, one.num_computed_tokens, len(one.prompt))
+            for one in heads(chain(self.running, waiting))
+            if len(one.prompt) - one.num_computed_tokens > _LONG
+        ]
 
-    def _has_room(self) -> bool:
-        return bool(self.waiting and len(self.running) < self.limit and self._slots)
+    @property
+    def num_used(self) -> int:
+        """Number of slots in use, those reserved for groups included."""
+        return self._num_slots - len(self._slots)
 
-    def release(self, sequence: Sequence) -> list[int]:
-        """Take back the sequence's slot. Return the lanes that the caller has to empty."""
-        self.running.remove(sequence)
-        self._prefix_cache.leave(sequence)
-        return self._slots.put(sequence)
+    @property
+    def _room(self) -> int:
+        """Number of slots that the next sequence may take. Whatever fits the slots may run alone."""
+        idle, used = len(self._slots), self.num_used
+        return min(idle, self.limit - used) if used else idle
+
+    def remove(self, unit: Sequence | Group) -> list[int]:
+        """Take back the slots of a sequence or group, or its place in the queue.
+
+        Return the lanes that the caller has to empty.
+        """
+        if not unit.slots:
+            self.waiting = deque(sequence for sequence in self.waiting if sequence.unit is not unit)
+            return []
+        self._stop(unit)
+        return self._slots.put(unit) if isinstance(unit, Sequence) else self._slots.free(unit.slots)
+
+    def replace(self, group: Group) -> None:
+        """Run the group's present members, which have their slots, in place of the former ones."""
+        place = self._stop(group)
+        self.running[place:place] = group.members
+        for member in group.members:
+            self._prefix_cache.begin(member)
+
+    def _stop(self, unit: Sequence | Group) -> int:
+        """Remove a unit from the running sequences; return where its first sequence was."""
+        stopped = [place for place, sequence in enumerate(self.running) if sequence.unit is unit]
+        for place in reversed(stopped):
+            self._prefix_cache.leave(self.running.pop(place))
+        return stopped[0]
 
     def rewind(self, sequence: Sequence) -> bool:
         """Restart the prefill of a sequence that grew beyond a rope switch.
@@ -144,7 +179,7 @@ class Scheduler:
         if sequence.rope == self._rope(sequence):
             return False
         self._prefix_cache.leave(sequence)
-        sequence.rope, sequence.num_computed_tokens = self._rope(sequence), 0
+        sequence.recompute(self._rope(sequence))
         self._prefix_cache.begin(sequence)
         return True
 
@@ -154,25 +189,30 @@ class Scheduler:
     def preempt_all(self) -> tuple[list[Sequence], list[int]]:
         """After out-of-memory: move all running sequences to the front of the queue and halve the limit.
 
-        Return these sequences, each with its old slot, and all slots whose lanes the caller has to empty.
+        Return these sequences, one of each group, and all slots, which the caller has to empty.
         """
-        if len(self.running) > 1:
-            self.limit = len(self.running) // 2
-        preempted, self.running = sorted(self.running, key=lambda sequence: sequence.number), []
-        for sequence in preempted:
+        preempted = sorted(heads(self.running), key=lambda sequence: sequence.number)
+        if len(preempted) > 1:
+            self.limit = self.num_used // 2
+        for sequence in self.running:
             self._prefix_cache.leave(sequence)
-        freed = self._slots.clear([sequence.slot for sequence in preempted])
+        self.running.clear()
         self.waiting.extendleft(reversed(preempted))
-        return preempted, freed
+        return preempted, self._slots.clear()
 
-    def plan(
-        self, propose: Propose = lambda sequences: {}, is_held: Callable[[Sequence], bool] = lambda s: False
-    ) -> Step:
+    def plan(self, propose: Propose, is_waiting: Callable[[Sequence], bool]) -> Step:
         """Plan the next step: copies of prompt prefixes, then decoding, then prompt chunks within the budget.
 
         `propose` is called once, with the sequences whose next token this step chooses. Sequences for which
-        `is_held` is true do not feed their last token, so no token is chosen for them.
+        `is_waiting` is true do not feed their last token, so no token is chosen for them. Neither do the
+        members of a group that is behind.
         """
+
+        behind = {one.group for one in heads(self.running) if one.group is not None and one.group.is_behind}
+
+        def is_held(sequence: Sequence) -> bool:
+            return sequence.group in behind or is_waiting(sequence)
+
         forks = self._prefix_cache.forks(self.running)
         spans = self._decoding(is_held)
         left, least = self._left(spans), self.step_tokens // 4
@@ -190,7 +230,7 @@ class Scheduler:
 
         Sequences whose drafts must not be cut take turns if they do not all fit: delay changes no text.
         """
-        able = [s for s in self.running if len(s) - s.num_computed_tokens == 1 and not is_held(s)]
+        able = [s for s in self.running if s.lag == 1 and not is_held(s)]
         spans = [(s, len(s)) for s in able if not s.request.drafts_decide]
         left, late = self._left(spans), list[Sequence]()
         if len(able) < len(self.running):
@@ -213,7 +253,7 @@ class Scheduler:
         for sequence in self.running:
             last = len(sequence) - is_held(sequence)
             start, end = sequence.num_computed_tokens, min(self._prefix_cache.prefill_end(sequence), last)
-            if budget < 1 or start == end or len(sequence) - start == 1:
+            if budget < 1 or start == end or sequence.lag == 1:
                 continue
             end = min(end, start + budget)
             if span_cost(sequence, end) > budget:  # its last token is fed in the next step, with its drafts

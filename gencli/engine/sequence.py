@@ -1,21 +1,20 @@
-"""The mutable state of one sample during generation."""
+"""The mutable state of one sample, or of a group of sequences, during generation."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field, replace
 
-from gencli.core.events import Drafted, Error, Event, Finish, Reading, Timings, Token
+from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token
 from gencli.core.request import Request
 from gencli.errors import GencliError, GenerationError
 from gencli.text.stream import Delta, TextStream
 from gencli.text.stream import Finish as Reason
 from processors.base import Document, GrammarStatus
 
-__all__ = ["Sequence", "Taken", "reading"]
-
-_LONG = 64  # prompt tokens; a longer remaining prefill is reported by Reading events
+__all__ = ["Group", "Sequence", "Taken", "heads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +29,9 @@ class Taken:
 class Sequence:
     """One sample of a request: its state in the engine and its output.
 
-    `num_computed_tokens`: tokens in its KV lane, computed with the rotary factors `rope` (see rope_factors).
-    The last committed token is never among them: the next step feeds it.
-    `context`: maximum number of prompt and output tokens.
+    Only its methods change it. `num_computed_tokens`: tokens in its KV lane, computed with the rotary factors
+    `rope` (see rope_factors). The last committed token is never among them: the next step feeds it.
+    `context`: maximum number of prompt and output tokens. `group`: the group that it belongs to, if any.
     Times are seconds of a monotonic clock.
     """
 
@@ -42,6 +41,7 @@ class Sequence:
     stream: TextStream
     submitted: float
     context: int
+    group: Group | None = None
     number: int = 0  # order of submission
     slot: int = -1
     num_computed_tokens: int = 0
@@ -72,16 +72,84 @@ class Sequence:
         end = len(self) if end is None else end
         return (*self.prompt[start:end], *self.output[max(0, start - size) : max(0, end - size)])
 
+    @property
+    def num_slots(self) -> int:
+        """Number of slots that it needs to run: those of its group, or its own."""
+        return self.group.width if self.group else 1
+
+    @property
+    def lag(self) -> int:
+        """Number of tokens that are not in its KV lane yet."""
+        return len(self) - self.num_computed_tokens
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The slots that it occupies: its own, or none while it waits."""
+        return (self.slot,) if self.slot >= 0 else ()
+
+    @property
+    def unit(self) -> Sequence | Group:
+        """What ends as a whole: the group, or the sequence itself without one."""
+        return self.group or self
+
+    def enqueue(self, number: int) -> None:
+        """Take a place in the order of submission."""
+        self.number = number
+
+    def place(self, slot: int, num_cached: int = 0, rope: int = 0) -> None:
+        """Take a slot whose KV lane holds the first `num_cached` tokens."""
+        self.slot, self.rope = slot, rope
+        self.reuse(num_cached)
+
+    def reuse(self, num_cached: int) -> None:
+        """Note that its lane holds a cached prefix of the prompt."""
+        self.num_computed_tokens = self.num_cached_tokens = num_cached
+
+    def move(self, slot: int) -> None:
+        """Go on in another slot, to which the KV lane was copied."""
+        self.slot = slot
+
+    def start(self, now: float) -> None:
+        """Leave the queue."""
+        self.started = now
+
+    def computed(self, count: int) -> None:
+        """Note that the model has computed `count` more tokens, drafts included."""
+        self.num_computed_tokens += count
+
+    def rollback(self) -> bool:
+        """Forget rejected drafts; return whether its lane holds any and has to be truncated."""
+        is_long = self.num_computed_tokens > len(self) - 1
+        self.num_computed_tokens = min(self.num_computed_tokens, len(self) - 1)
+        return is_long
+
+    def recompute(self, rope: int) -> None:
+        """Start the prefill again, with other rotary factors."""
+        self.rope, self.num_computed_tokens = rope, 0
+
+    def record_drafts(self, drafted: Drafted) -> None:
+        """Add to the draft statistics."""
+        self.drafted = drafted if self.drafted is None else self.drafted + drafted
+
+    def score(self, logprob: float) -> None:
+        """Set the log-probability of the text."""
+        self.logprob = logprob
+
     def fork(self) -> Sequence:
         """Return an independent copy."""
         return replace(self, stream=self.stream.fork(), output=self.output.copy(), _texts=self._texts.copy())
 
     def take(
-        self, tokens: Tokens[int], followed: Tokens[GrammarStatus] = (), *, now: float
+        self,
+        tokens: Tokens[int],
+        followed: Tokens[GrammarStatus] = (),
+        *,
+        now: float,
+        logprobs: Tokens[float] = (),
     ) -> tuple[Taken, Exception | None]:
         """Append tokens up to the one that ends the text; return the appended ones and the error, if any.
 
-        `followed`: status of the grammar after each token.
+        `followed`: status of the grammar after each token. `logprobs`: the log-probability of each token.
         """
         before, error = len(self.output), None
         for i, token in enumerate(tokens):
@@ -98,6 +166,7 @@ class Sequence:
         if self.first_token is None and self.output:
             self.first_token = now
         ids = tuple(self.output[before:])
+        self.logprob += sum(logprobs[: len(ids)])
         return Taken(ids, tuple(entry.forced for entry in followed[: len(ids)])), error
 
     def _reached(self) -> str:
@@ -138,9 +207,10 @@ class Sequence:
 
     def restart(self, stream: TextStream) -> None:
         """Reset to the prompt, without a slot. Text that is generated again is not emitted again."""
-        self.stream, self.slot, self.num_computed_tokens, self.num_cached_tokens = stream, -1, 0, 0
+        self.stream = stream
+        self.place(-1)
         self.output, self._texts, self.logprob = [], [], 0.0
-        self.finish, self.cut, self.document = None, "", None
+        self.finish, self.cut, self.document, self.drafted = None, "", None, None
 
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:
         """Return the events since the last call."""
@@ -169,7 +239,12 @@ class Sequence:
             offset=finish.offset,
             prompt_tokens=len(self.prompt),
             completion_tokens=len(self.output),
-            timings=Timings(prefill=first - started, decode=now - first, first_token=first - self.submitted),
+            timings=Timings(
+                prefill=first - started,
+                decode=now - first,
+                first_token=first - self.submitted,
+                queue=started - self.submitted,
+            ),
             cached_tokens=self.num_cached_tokens,
             document=self.document,
             logprob=self.logprob,
@@ -177,10 +252,45 @@ class Sequence:
         )
 
 
-def reading(sequences: Iterable[Sequence]) -> list[Event]:
-    """Return the prefill progress of sequences with more than 64 prompt tokens left."""
-    return [
-        Reading(sequence.request.id, sequence.sample, sequence.num_computed_tokens, len(sequence.prompt))
-        for sequence in sequences
-        if len(sequence.prompt) - sequence.num_computed_tokens > _LONG
-    ]
+class Group(ABC):
+    """Sequences of one request that run side by side and end together, such as the beams of a search.
+
+    `members` run; the group waits with one. `width`: slots that it needs. `slots`: its slots once it runs.
+    """
+
+    def __init__(self, root: Sequence, width: int) -> None:
+        self.request, self.width = root.request, width
+        self.members, self.slots = [root], ()
+        root.group = self
+
+    members: list[Sequence]
+    slots: tuple[int, ...]
+
+    def place(self, slots: tuple[int, ...]) -> None:
+        """Take the slots of the group; the first one is that of its only member."""
+        self.slots = slots
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether members recompute their lanes. Members choose tokens together, so all of them wait."""
+        return len(self.members) > 1 and any(member.lag > 1 for member in self.members)
+
+    @abstractmethod
+    def close(self, reason: str, matched: str | None = None) -> None:
+        """End all members for an external reason."""
+
+    @abstractmethod
+    def drain(self, now: float, error: Exception | None = None) -> list[Event]:
+        """Return the events of a group that has ended, or that failed with `error`."""
+
+    @abstractmethod
+    def restart(self, stream: TextStream) -> None:
+        """Reset to one member that holds the prompt, without slots."""
+
+
+def heads(sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Return the first sequence of each group, and the sequences without one."""
+    firsts = dict[int, Sequence]()
+    for sequence in sequences:
+        firsts.setdefault(id(sequence.unit), sequence)
+    return [*firsts.values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gencli.core.prefixes import Prefixes, Tokens, shared_length
@@ -37,16 +38,17 @@ class Slots:
 
     def __init__(self, count: int, *, can_rollback: bool, stays_warm: bool) -> None:
         self.warm = Prefixes()
-        self._empty = list(range(count))
+        self._count = count
+        self._empty: list[int] = [*range(count)]
         self._age: dict[int, None] = {}  # the warm slots, the oldest first
         self._parked: dict[str, _Parked] = {}  # by session, the oldest first
         self._can_rollback, self._stays_warm = can_rollback, stays_warm
 
-    def __bool__(self) -> bool:
-        return bool(self._empty or self._age or self._parked)
+    def __len__(self) -> int:
+        return len(self._empty) + len(self._age) + len(self._parked)
 
-    def take(self, sequence: Sequence, *, at_least: int) -> tuple[int, int]:
-        """Return a slot, and the number of cached prompt tokens in its lane.
+    def take(self, sequence: Sequence, *, rope: int, at_least: int) -> tuple[int, int]:
+        """Return a slot, and the number of cached prompt tokens in its lane, computed with factors `rope`.
 
         A warm lane with fewer than `at_least` cached tokens is not preferred. The prompt's last token never
         counts: it is always fed.
@@ -54,12 +56,16 @@ class Slots:
         beginning = sequence.prompt[:-1]
         parked = self._parked.pop(sequence.request.session, None)
         if parked is not None:
-            return parked.slot, self._kept(parked, beginning) if parked.rope == sequence.rope else 0
-        match = self.warm.nearest(beginning, sequence.rope)
+            return parked.slot, self._kept(parked, beginning) if parked.rope == rope else 0
+        match = self.warm.nearest(beginning, rope)
         if match.length >= max(1, at_least):
             self._cool(match.lane)
             return match.lane, match.length
         return self._unused(), 0
+
+    def reserve(self, count: int) -> list[int]:
+        """Return `count` slots whose lanes the caller has to empty."""
+        return [self._unused() for _ in range(count)]
 
     def put(self, sequence: Sequence) -> list[int]:
         """Take back a sequence's slot. Return the slots whose lanes the caller has to empty."""
@@ -76,19 +82,22 @@ class Slots:
             self._age[slot] = None
         else:
             freed = [slot]
-        for one in freed:
-            heapq.heappush(self._empty, one)
-        return freed
+        return self.free(freed)
 
-    def clear(self, more: list[int]) -> list[int]:
-        """Make all idle slots and `more` empty. Return the slots whose lanes the caller has to empty."""
-        freed = [*more, *self._age, *(parked.slot for parked in self._parked.values())]
-        self._parked.clear()
-        self._age.clear()
-        self.warm.clear()
+    def free(self, slots: Iterable[int]) -> list[int]:
+        """Take back slots. Return them: the caller has to empty their lanes."""
+        freed = [*slots]
         for slot in freed:
             heapq.heappush(self._empty, slot)
         return freed
+
+    def clear(self) -> list[int]:
+        """Make all slots idle. Return them: the caller has to empty their lanes."""
+        self._parked.clear()
+        self._age.clear()
+        self.warm.clear()
+        self._empty = [*range(self._count)]
+        return [*self._empty]
 
     def _kept(self, parked: _Parked, beginning: Tokens) -> int:
         kept = shared_length(parked.tokens, beginning)

@@ -92,7 +92,7 @@ class Speculation:
         if self._drafter.handles(sequence.request):
             self._drafter.admit(sequence.slot, sequence.request)
             self._slots.add(sequence.slot)
-            sequence.drafted = Drafted()
+            sequence.record_drafts(Drafted())
 
     def release(self, slot: int) -> None:
         """Stop drafting for the sample of a slot."""
@@ -143,7 +143,7 @@ class Speculation:
         if proposed:
             self._drafter.observe(sequence.slot, proposed=proposed, accepted=accepted)
         if sequence.drafted is not None:
-            sequence.drafted += self._share(sequence.slot, proposed, accepted)
+            sequence.record_drafts(self._share(sequence.slot, proposed, accepted))
 
     def conclude(self) -> None:
         """End the step: pass its measurement to the drafter, unless it included prefill."""
@@ -155,7 +155,7 @@ class Speculation:
         if sequence.slot not in self._slots or not self._spec.can_rollback:
             return None
         if held := self._pipeline.sequential(sequence.slot):
-            sequence.drafted = replace(sequence.drafted or Drafted(), held=held)
+            sequence.record_drafts(Drafted(held=held))
             return None
         most = self._max_drafts(sequence)
         text = Text(sequence.prompt, sequence.output)

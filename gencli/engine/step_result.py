@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from gencli.engine.beams.searches import RankedSearch, RankedSearches
 from gencli.engine.scheduler import SampledSequences
 from processors.rows import Rows
 from processors.upload import upload
 
-__all__ = ["StepResult", "own_logprobs"]
+__all__ = ["StepResult", "first_rows", "own_logprobs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,8 @@ class StepResult:
     """The accepted and sampled tokens of each sequence; -1 if no token could be chosen.
 
     `logits` [R, V]: guidance applied, stages not. `logprobs`: log-probability of each token under the model
-    alone, without stages and guidance; computed for best-of requests, else 0.
+    alone, without stages and guidance; computed for best-of requests, else 0. `searches`: the beam searches,
+    whose tokens are not chosen yet.
     """
 
     sampled: SampledSequences
@@ -28,6 +31,7 @@ class StepResult:
     rows: Rows
     tokens: list[list[int]]
     logprobs: list[list[float]]
+    searches: list[RankedSearch]
 
     @classmethod
     def read(
@@ -37,6 +41,7 @@ class StepResult:
         logits: Tensor,
         rows: Rows,
         verified: tuple[Tensor, Tensor],
+        ranked: RankedSearches | None = None,
     ) -> StepResult:
         """Build from the verified tokens [Q, K + 1] and counts [Q]. `own` [R, V]: the model's logits."""
         tokens, counts = verified
@@ -45,15 +50,35 @@ class StepResult:
         wanted = [bool(sequence.request.best_of) for sequence, _ in sampled]
         if any(wanted):  # as float64, which holds every token exactly
             table = torch.cat([table, own_logprobs(own, rows, tokens, wanted)], dim=1)
-        # The only device synchronisation of the step.
-        lines = [(int(count), values) for count, *values in table.tolist()]
+        values, best = _transfer(table, ranked.ranking.packed if ranked else None)
+        lines = [(int(count), rest) for count, *rest in values]
         return cls(
             sampled,
             logits,
             rows,
             tokens=[[int(token) for token in values[:count]] for count, values in lines],
             logprobs=[values[width:][:count] for count, values in lines],
+            searches=ranked.read(best) if ranked else [],
         )
+
+    @property
+    def first_rows(self) -> list[int]:
+        """Index of the first row of each sampled sequence."""
+        return first_rows(self.rows)
+
+
+def first_rows(rows: Rows) -> list[int]:
+    """Index of the first row of each request."""
+    return [0, *accumulate(rows.counts)][:-1]
+
+
+def _transfer(table: Tensor, packed: Tensor | None) -> tuple[list[list[float]], list[float]]:
+    """Bring a table [Q, N] and numbers [M] to the host: the only device synchronisation of the step."""
+    if packed is None:
+        return table.tolist(), []
+    flat = torch.cat([table.double().flatten(), packed]).tolist()
+    width, size = table.shape[1], table.numel()
+    return [flat[start : start + width] for start in range(0, size, width)], flat[size:]
 
 
 def own_logprobs(logits: Tensor, rows: Rows, tokens: Tensor, wanted: Sequence[bool]) -> Tensor:

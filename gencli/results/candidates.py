@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gencli.beams.results import rounded
 from gencli.config.job import Job
+from gencli.engine.beams.results import rounded
 from gencli.results.results import Row
 
 __all__ = ["candidates", "search"]

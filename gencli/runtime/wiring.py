@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gencli.beams.engine import ChoosingEngine
 from gencli.config.settings import Settings
+from gencli.engine.engine import Engine
 from gencli.models.base import ModelRunner
 from gencli.models.spread import Spread
 from gencli.runtime.contrast import load_amateurs
@@ -39,7 +39,7 @@ def make_engine(
     max_batch: int | None = None,
     drafter: Drafter | None = None,
     amateurs: Mapping[str, ModelRunner] | None = None,
-) -> ChoosingEngine:
+) -> Engine:
     """Return an engine on the model; `max_batch` overrides that of the settings.
 
     Drafter and contrast models are loaded as the settings say, unless given. Raises ModelError for a model
@@ -50,7 +50,7 @@ def make_engine(
         drafter = make_drafter(settings["draft"], loaded, choice, registry=registry)
     if amateurs is None:
         amateurs = load_amateurs(settings["contrast"], loaded, choice)
-    return ChoosingEngine(
+    return Engine(
         loaded.runner,
         loaded.tokenizer,
         max_batch=settings["max_batch"] if max_batch is None else max_batch,

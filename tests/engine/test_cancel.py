@@ -3,9 +3,11 @@
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
+from gencli.core.request import Beams
 from tests.engine.harness import Error, Finish, Token, engine, request, texts
 
 CHAIN = "temperature=0.9 | top_p=0.95"
@@ -62,6 +64,25 @@ def test_a_request_that_takes_the_id_of_one_that_was_cancelled_runs():
     assert finish(on)["a", 0].reason == "length"
 
 
+def test_an_idle_loop_waits_for_a_request():
+    on = engine()
+    assert not on.wait(0)
+    thread = threading.Thread(target=lambda: on.submit(request("a", max_tokens=2)))
+    thread.start()
+    assert on.wait(60)
+    thread.join()
+    assert finish(on)["a", 0].reason == "length"
+
+
+def test_time_in_the_queue_is_known():
+    on = engine(max_batch=1)
+    for key in "ab":
+        on.submit(request(key, max_tokens=20))
+    ends = finish(on)
+    first, second = ends["a", 0].timings, ends["b", 0].timings
+    assert second.queue >= first.queue + first.prefill + first.decode > 0
+
+
 def test_a_text_that_was_cancelled_is_what_was_told_of_it():
     on = engine()
     on.submit(request("a", max_tokens=400, chain=CHAIN))
@@ -75,6 +96,8 @@ def test_a_text_that_was_cancelled_is_what_was_told_of_it():
 @pytest.mark.parametrize("seed", range(3))
 def test_submits_and_cancels_of_two_threads_leave_the_others_alone(seed):
     rows = [request(f"r{n}", chain=CHAIN, n=1 + n % 2, max_tokens=12) for n in range(40)]
+    for n in range(5, 40, 7):  # some are searches, some choose among samples
+        rows[n] = replace(rows[n], n=1, beams=Beams(3)) if n % 2 else replace(rows[n], n=2, best_of=3)
     gone, on, done = {f"r{n}" for n in range(0, 40, 3)}, engine(max_batch=5), threading.Event()
 
     def feed():

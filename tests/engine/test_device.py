@@ -5,20 +5,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gencli.core.request import Drafting, Guidance, Limits, Verification
+from gencli.core.request import Beams, Drafting, Guidance, Limits, Verification
 from gencli.models.fake import FakeRunner
 from gencli.models.hf import HFRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.ngram import NgramDrafter
-from tests.beams.harness import request as search
-from tests.beams.harness import texts as searched
+from tests.engine.beams.harness import request as search
+from tests.engine.beams.harness import texts as searched
 from tests.engine.harness import request
 from tests.models.tiny_models import build
 from tests.sham import CUDA, on_sham, sham_device
 from tests.speculative.cases import LETTERS, WIDTH, everything, outcomes
 
-READ = ("tolist", "gencli/engine/step_result.py:read")  # the one wait of the host: what a step chose
+READ = ("tolist", "gencli/engine/step_result.py:_transfer")  # the one wait of the host: what a step chose
 READ_DRAFT = ("tolist", "gencli/speculative/draft_sampler.py:__call__")  # a draft model's choice, once a pass
 
 
@@ -52,6 +52,10 @@ def check(requests, *, drafter=lambda **where: None, **options):
 
 def test_each_stage_stop_and_grammar():
     check(short(everything()), max_batch=16)
+
+
+def test_beams_beside_samples():
+    check([request("Hello", chain=LETTERS, beams=Beams(3), max_tokens=8), request("abc", chain=LETTERS)])
 
 
 DRAFTERS = {

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from gencli.beams.engine import ChoosingEngine
 from gencli.core.events import Error, Finish, Token
 from gencli.core.request import Beams, Guidance, Limits, Request
+from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
 from gencli.speculative.base import Drafter
 from gencli.speculative.draft_model import ModelDrafter
@@ -48,7 +48,7 @@ def run(
     runner: Any, asked: list[Request], *, max_batch: int = 8, **options: Any
 ) -> dict[Any, tuple[int, ...]]:
     """Ids by request and sample."""
-    on = ChoosingEngine(runner, ByteTokenizer(), max_batch=max_batch, **options)
+    on = Engine(runner, ByteTokenizer(), max_batch=max_batch, **options)
     for one in asked:
         on.submit(one)
     found: dict[Any, tuple[int, ...]] = {}
@@ -116,7 +116,7 @@ def expected_beams() -> dict[Any, tuple[int, ...]]:
 def test_turns_of_a_session_cross_the_switch() -> None:
     chain = Chain.parse("temperature=0")
     for one in (runner(), FreshRunner(model())):
-        on, texts, prompt = ChoosingEngine(one, ByteTokenizer(), max_batch=2), [], PROMPTS[0]
+        on, texts, prompt = Engine(one, ByteTokenizer(), max_batch=2), [], PROMPTS[0]
         for turn in range(5):
             on.submit(Request(str(turn), prompt, chain=chain, limits=Limits(5), session="a"))
             ids = [i for event in on.run() if isinstance(event, Token) for i in event.ids]
@@ -149,7 +149,7 @@ def test_a_lane_is_read_anew_in_steps_as_a_prompt_is(max_batch: int) -> None:
 def test_a_beginning_is_copied_on_one_side_of_the_switch_only() -> None:
     head = (*_HEAD, *_WORD * 3)
     asked = [Request(str(n), (*head, 5, *_WORD * n), limits=Limits(2)) for n in (0, 2, 0, 2)]
-    engine = ChoosingEngine(runner(), ByteTokenizer(), max_batch=4)
+    engine = Engine(runner(), ByteTokenizer(), max_batch=4)
     for number, one in enumerate(asked):
         engine.submit(Request(str(number), one.prompt_ids, limits=Limits(2)))
     ends = {event.request: event.cached_tokens for event in engine.run() if isinstance(event, Finish)}

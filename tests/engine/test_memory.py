@@ -69,8 +69,8 @@ def test_a_limit_that_was_found_is_kept():
         on.notices
         == said
         == [
-            "The memory is full with 8 samples at once; from now on 4 run.",
-            "The memory is full with 4 samples at once; from now on 2 run.",
+            "The memory is full with 8 sequences at once; from now on 4 run.",
+            "The memory is full with 4 sequences at once; from now on 2 run.",
         ]
     )
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gencli.beams.engine import ChoosingEngine
 from gencli.core.events import Error, Finish, Reading, Token
 from gencli.core.request import Beams
+from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.results.prompt_progress import PromptProgress
 from tests.engine.harness import TOKENIZER, request
@@ -13,7 +13,7 @@ LONG = "x" * 300
 
 
 def events(*requests, **options):
-    engine = ChoosingEngine(FakeRunner(258), TOKENIZER, max_batch=4, **options)
+    engine = Engine(FakeRunner(258), TOKENIZER, max_batch=4, **options)
     for one in requests:
         engine.submit(one)
     return list(engine.run())

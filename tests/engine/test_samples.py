@@ -6,9 +6,9 @@ from itertools import islice
 
 import pytest
 
-from gencli.beams.engine import ChoosingEngine
 from gencli.core.events import Finish
 from gencli.core.request import Limits
+from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.runtime.attempts import RetryingEngine
 from tests.engine.harness import TOKENIZER, engine, generate, request
@@ -22,7 +22,7 @@ def asked(n, **rest):
 
 @pytest.mark.parametrize("best_of", [None, MANY], ids=["n", "best_of"])
 def test_a_million_samples_are_queued_in_flat_memory(best_of):
-    on = ChoosingEngine(FakeRunner(), TOKENIZER)
+    on = Engine(FakeRunner(), TOKENIZER)
     list(RetryingEngine(on).run())
     tracemalloc.start()
     attempts = RetryingEngine(on)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from gencli.beams.engine import ChoosingEngine
 from gencli.core.request import Beams
 from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
@@ -62,8 +61,7 @@ def registry(stage):
 def outcomes(stage, *chains, beams=None, **options):
     """The end of a request for each chain, run side by side, and what the engine has to say."""
     stages = registry(stage)
-    kind = ChoosingEngine if beams else Engine
-    runs_on = kind(FakeRunner(), TOKENIZER, registry=stages, **options)
+    runs_on = Engine(FakeRunner(), TOKENIZER, registry=stages, **options)
     requests = [
         replace(request("abc", key=i, max_tokens=3), chain=Chain.parse(chain, stages), seed=5, beams=beams)
         for i, chain in enumerate(chains)

@@ -10,7 +10,6 @@ from itertools import chain
 
 import torch
 
-from gencli.beams.engine import ChoosingEngine
 from gencli.cli.report import RunInfo, errors, stats, summary
 from gencli.cli.terminal.display import load_progress, open_writers
 from gencli.cli.terminal.interrupts import Interrupts
@@ -21,6 +20,7 @@ from gencli.config.settings import Settings
 from gencli.config.structure import OutputSpec
 from gencli.core.events import Error
 from gencli.core.request import Request
+from gencli.engine.engine import Engine
 from gencli.errors import GencliError
 from gencli.models.files.identity import ModelIdentity, identify_model
 from gencli.models.files.vocabulary import OnTokenizer, idle_ends
@@ -48,7 +48,7 @@ class _Ready:
     job: Job
     loaded: Loaded
     load_seconds: float
-    engine: ChoosingEngine
+    engine: Engine
     compiled: Compiled | None
 
 
@@ -121,7 +121,7 @@ def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, 
             voice.say(line)
 
 
-def _say_notices(engine: ChoosingEngine, voice: Stderr, num_said: int = 0) -> int:
+def _say_notices(engine: Engine, voice: Stderr, num_said: int = 0) -> int:
     """Say what the engine has to say beyond what was said; how much that is by now."""
     for text in engine.notices[num_said:]:
         voice.say(f"Notice: {text}")

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.beams.candidates import log_probabilities
 from gencli.core.events import Finish, Token
 from gencli.engine.admission import admission
+from gencli.engine.beams.candidates import log_probabilities
 from gencli.models.fake import FakeRunner
 from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Env
@@ -14,7 +14,7 @@ from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
-from tests.beams.harness import LETTERS, engine, request
+from tests.engine.beams.harness import LETTERS, engine, request
 
 CHAINS = {
     "ban": Chain.parse(LETTERS + '|ban=["ab","dd","c a"]'),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gencli.beams.results import chosen_events, interrupted, length_score
 from gencli.core.events import Error, Event, Finish, Reading, Token
 from gencli.core.request import Request
+from gencli.engine.beams.results import chosen_events, interrupted, length_score
 
 __all__ = ["BestOf", "expand_samples"]
 

@@ -9,7 +9,7 @@ import pytest
 from gencli.core.request import Limits, Stops
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
-from tests.beams.harness import LETTERS, engine, request, search, texts
+from tests.engine.beams.harness import LETTERS, engine, request, search, texts
 from tests.engine.harness import TOKENIZER, generate
 from tests.engine.harness import request as plain
 
@@ -72,9 +72,7 @@ def test_neighbours_change_nothing():
 
 def test_chunks_of_the_prompt_change_nothing():
     one = request("a long prompt that is read in pieces")
-    on = engine()
-    on._beams._step_tokens = 7
-    assert texts([one], on=on) == texts([one])
+    assert texts([one], step_tokens=7) == texts([one])
 
 
 def test_the_best_come_first_and_scores_are_sums_over_length():
@@ -188,12 +186,12 @@ def test_a_limit_of_time_ends_a_search_with_what_it_has():
 
 
 def test_more_beams_than_slots_are_refused():
-    with pytest.raises(UsageError, match="--beams is 9, but --max-batch lets only 8"):
+    with pytest.raises(UsageError, match="`beams` is 9, but `max_batch` lets only 8"):
         engine().submit(request(width=9))
 
 
 def test_more_texts_than_beams_are_refused():
-    with pytest.raises(UsageError, match="n is 5, but 4 beams"):
+    with pytest.raises(UsageError, match="`n` is 5, but 4 beams"):
         engine().submit(request(width=4, n=5))
 
 

@@ -1,8 +1,8 @@
 """Runs searches on the fake model; what the tests of beams are written with."""
 
-from gencli.beams.engine import ChoosingEngine
 from gencli.core.events import Error, Finish
 from gencli.core.request import Beams
+from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from tests.engine.harness import TOKENIZER
 from tests.engine.harness import request as any_request
@@ -18,7 +18,7 @@ def request(text="Hello", *, width=4, penalty=1.0, early=False, chain=LETTERS, *
 def engine(**options):
     """An engine on a fake model; `runner` replaces the model."""
     runner = options.pop("runner", None) or FakeRunner(258, eos_ids=TOKENIZER.eos_ids)
-    return ChoosingEngine(runner, TOKENIZER, **options)
+    return Engine(runner, TOKENIZER, **options)
 
 
 def search(requests, *, on=None, **options):

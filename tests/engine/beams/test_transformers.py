@@ -10,10 +10,10 @@ from itertools import cycle
 import pytest
 import torch
 
-from gencli.beams.engine import ChoosingEngine
-from gencli.beams.results import rounded
 from gencli.core.events import Finish, Token
 from gencli.core.request import Beams, Limits, Request
+from gencli.engine.beams.results import rounded
+from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
@@ -79,7 +79,7 @@ def until_end(ids):
 
 def ours(model, wanted, chain=""):
     """The same of gencli, all prompts together."""
-    on = ChoosingEngine(HFRunner(model, max_lanes=16), Ids(), max_batch=16)
+    on = Engine(HFRunner(model, max_lanes=16), Ids(), max_batch=16)
     for i, (prompt, beams) in enumerate(wanted):
         on.submit(Request(str(i), prompt, Chain.parse(chain), n=beams.width, limits=Limits(NEW), beams=beams))
     ids, scores = {}, {}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
-from gencli.beams.candidates import Candidate
-from gencli.beams.results import best_reachable, length_score
+from gencli.core.events import Error, Event, Finish
 from gencli.core.request import Beams
+from gencli.engine.beams.candidates import Candidate
+from gencli.engine.beams.results import best_reachable, chosen_events, interrupted, length_score
+from gencli.engine.sequence import Group, Taken
 from gencli.engine.sequence import Sequence as Beam
-from gencli.engine.sequence import Taken
+from gencli.text.stream import TextStream
 
 __all__ = ["Child", "Extend", "FinishedList", "Search"]
 
@@ -58,36 +60,24 @@ class FinishedList(Generic[T]):
         return tuple(self._entries)
 
 
-class Search:
-    """Beam search of `width` beams, from a `root` that holds the prompt only.
+class Search(Group):
+    """Beam search, from a `root` that holds the prompt only. Its members are the running beams.
 
-    `running` are the beams, `slots` all slots of the search once it has begun. `most` is the maximum number
-    of tokens of a text, `num_ends` the number of token ids that end one.
+    `max_tokens`: maximum number of tokens of a text. `num_ends`: number of token ids that end one.
     """
 
-    def __init__(self, root: Beam, *, most: int, num_ends: int) -> None:
-        self.request, self.running = root.request, [root]
-        self.slots: tuple[int, ...] = ()
-        self._beams = self.request.beams or Beams(1)
-        self.finished = FinishedList[Beam](self._beams.width)
-        self._most = most
+    def __init__(self, root: Beam, *, max_tokens: int, num_ends: int) -> None:
+        self._beams = root.request.beams or Beams(1)
+        super().__init__(root, self._beams.width)
+        self.finished = FinishedList[Beam](self.width)
+        self._max_tokens, self._is_interrupted = max_tokens, False
         # At least `width` of this many candidates do not end their text.
         self.num_top = self.width * (1 + num_ends)
 
     @property
-    def width(self) -> int:
-        """The number of beams."""
-        return self._beams.width
-
-    def begin(self, slots: tuple[int, ...], now: float) -> None:
-        """Assign the slots of the search; the root gets the first one."""
-        (root,) = self.running
-        self.slots, root.slot, root.started = slots, slots[0], now
-
-    @property
     def sums(self) -> list[float]:
         """The log-probability of each running beam."""
-        return [beam.logprob for beam in self.running]
+        return [beam.logprob for beam in self.members]
 
     def advance(self, candidates: Iterable[Candidate], extend: Extend) -> list[Child]:
         """Select the beams of the next step from the candidates, which are sorted best first; return them.
@@ -96,40 +86,57 @@ class Search:
         """
         children = list[Child]()
         # Every text ends with its last token, so no candidate could continue.
-        wanted = 0 if len(self.running[0].output) + 1 >= self._most else self.width
+        wanted = 0 if len(self.members[0].output) + 1 >= self._max_tokens else self.width
         for rank, candidate in enumerate(candidates):
             if rank >= self.width and len(children) >= wanted:
                 break
-            parent = self.running[candidate.beam]
+            parent = self.members[candidate.beam]
             child = extend(parent, candidate.token)
-            child.beam.logprob = candidate.logprob
+            child.beam.score(candidate.logprob)
             if child.beam.finish is None and len(children) < self.width:
                 children.append(child)
             elif child.beam.finish is not None and rank < self.width:
                 self._finish(child.beam, len(parent.output) + 1)  # without the tokens that close a document
-        self.running = [child.beam for child in children]
+        self.members = [child.beam for child in children]
         return children
 
     def close(self, reason: str, matched: str | None = None) -> None:
-        """Finish all running beams as they are."""
-        for beam in self.running:
+        self._is_interrupted = reason == "interrupted"
+        for beam in self.members:
             beam.close(reason, matched)
             self._finish(beam, len(beam.output))
+
+    def drain(self, now: float, error: Exception | None = None) -> list[Event]:
+        request = self.request
+        if error is not None:
+            return [Error(request.id, j, type(error).__name__, str(error), "") for j in range(request.n)]
+        scored = [
+            (score, beam.logprob, cast(Finish, beam.drain(now)[-1]), tuple(beam.output))
+            for score, beam in self.finished.entries
+        ]
+        scored.sort(key=lambda entry: (len(entry[3]), entry[3]))  # the shorter of equal scores comes first
+        events = chosen_events(request.id, request.n, scored)
+        return interrupted(events) if self._is_interrupted else events
+
+    def restart(self, stream: TextStream) -> None:
+        self.members, self.slots = self.members[:1], ()
+        self.members[0].restart(stream)
+        self.finished = FinishedList[Beam](self.width)
 
     @property
     def is_over(self) -> bool:
         """Whether no running beam can change the result."""
-        if not self.running:
+        if not self.members:
             return True
         if not self.finished.is_full:
             return False
         if self.width == 1 or self._beams.early_stopping:
             return True
-        return max(map(self._best_reachable, self.running)) <= self.finished.worst
+        return max(map(self._best_reachable, self.members)) <= self.finished.worst
 
     def _best_reachable(self, beam: Beam) -> float:
         penalty = self._beams.length_penalty
-        return best_reachable(beam.logprob, len(beam.output), self._most, penalty)
+        return best_reachable(beam.logprob, len(beam.output), self._max_tokens, penalty)
 
     def _finish(self, beam: Beam, length: int) -> None:
         self.finished.add(length_score(beam.logprob, length, self._beams.length_penalty), beam)

@@ -5,15 +5,21 @@ import math
 import pytest
 import torch
 
-from gencli.beams.candidates import Candidate, log_probabilities, rank
-from gencli.beams.results import best_reachable, chosen_events, length_score, rounded
-from gencli.beams.search import Child, FinishedList, Search
-from gencli.beams.slots import assign_slots
 from gencli.core.events import Finish, Timings, Token
+from gencli.engine.beams.candidates import Candidate, log_probabilities, rank
+from gencli.engine.beams.results import best_reachable, chosen_events, length_score, rounded
+from gencli.engine.beams.search import Child, FinishedList, Search
+from gencli.engine.beams.searches import assign_slots
 from gencli.engine.sequence import Sequence
 from gencli.text.stream import StopRules, TextStream
-from tests.beams.harness import request
+from tests.engine.beams.harness import request
 from tests.engine.harness import TOKENIZER
+
+
+def ranked(*args):
+    """The continuations of each search, on the host."""
+    ranking = rank(*args)
+    return ranking.read(ranking.packed.tolist())
 
 
 @pytest.mark.parametrize(("penalty", "expected"), [(0.0, -6.0), (1.0, -2.0), (2.0, -6 / 9), (-1.0, -18.0)])
@@ -64,7 +70,7 @@ def test_what_lies_below_four_digits_decides_nothing():
 
 def test_candidates_come_in_order_and_none_is_masked():
     logprobs = torch.tensor([[-1.0, -torch.inf, -3.0], [-0.5, -4.0, -torch.inf]], dtype=torch.float64)
-    (candidates,) = rank(logprobs, [[-1.0, -2.0]], [2])
+    (candidates,) = ranked(logprobs, [[-1.0, -2.0]], [2])
     found = list(candidates)
     assert found == [
         Candidate(0, 0, -2.0),
@@ -77,7 +83,7 @@ def test_candidates_come_in_order_and_none_is_masked():
 @pytest.mark.parametrize("num_top", [1, 7, 30, 200])
 def test_how_many_are_transferred_at_once_changes_nothing(num_top):
     logprobs = torch.randn(4, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    few, all_of_them = (rank(logprobs, [[0.0, -1.0, -2.0, -3.0]], [count])[0] for count in (num_top, 80))
+    few, all_of_them = (ranked(logprobs, [[0.0, -1.0, -2.0, -3.0]], [count])[0] for count in (num_top, 80))
     found = list(few)
     assert found == list(all_of_them)
     assert len({(one.beam, one.token) for one in found}) == 80
@@ -87,9 +93,9 @@ def test_a_search_ranks_the_same_beside_others_and_names_its_own_faulty_beams():
     logprobs = torch.randn(6, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     logprobs[2, 3], logprobs[5] = math.nan, -math.inf
     sums, sizes = [[-1.0, -2.0], [-3.0, -1.0, 0.0], [-5.0]], (0, 2, 5, 6)
-    together = rank(logprobs, sums, [2, 6, 4])
+    together = ranked(logprobs, sums, [2, 6, 4])
     for i, found in enumerate(together):
-        (alone,) = rank(logprobs[sizes[i] : sizes[i + 1]], [sums[i]], [5])
+        (alone,) = ranked(logprobs[sizes[i] : sizes[i + 1]], [sums[i]], [5])
         assert (found.faulty, found.is_empty) == (alone.faulty, alone.is_empty)
         assert found.faulty or list(found) == list(alone)
     assert [found.faulty for found in together] == [(), (0,), ()]
@@ -122,8 +128,7 @@ def test_with_the_last_token_no_more_candidates_are_tried_than_texts_are_kept():
     """All of a vocabulary would be tried, as none of its tokens goes on."""
     one = request("a", max_tokens=1)
     root = Sequence(one, 0, 0, TextStream(TOKENIZER.stream(one.prompt_ids), StopRules()), 0.0, context=99)
-    search, tried = Search(root, most=1, num_ends=1), []
-    search.begin((0, 1, 2, 3), 0.0)
+    search, tried = Search(root, max_tokens=1, num_ends=1), []
 
     def extend(parent, token):
         tried.append(token)

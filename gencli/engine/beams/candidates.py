@@ -10,7 +10,7 @@ from torch import Tensor
 
 from processors.upload import upload
 
-__all__ = ["Candidate", "Ranked", "log_probabilities", "rank"]
+__all__ = ["Candidate", "Ranked", "Ranking", "log_probabilities", "rank"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +65,42 @@ class Ranked:
             yield Candidate(index // self.vocab_size, index % self.vocab_size, logprob)
 
 
-def rank(logprobs: Tensor, sums: Sequence[Sequence[float]], num_top: Sequence[int]) -> list[Ranked]:
-    """Rank the continuations of several searches, with one transfer to the host.
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """The best continuations of several searches, on the device. `packed` [N] float64 is for the host."""
+
+    totals: tuple[Tensor, ...]  # of each search: log-probabilities of the whole text [B * V]
+    sizes: tuple[int, ...]  # number of beams of each search
+    num_top: tuple[int, ...]
+    vocab_size: int
+    packed: Tensor
+
+    def read(self, values: Sequence[float]) -> list[Ranked]:
+        """Return the continuations of each search. `values`: the numbers of `packed`."""
+        numbers = iter(values)
+        faulty = [[beam for beam in range(size) if next(numbers)] for size in self.sizes]
+        return [
+            Ranked(tuple(beams), _pairs([next(numbers) for _ in range(2 * count)]), part, self.vocab_size)
+            for beams, count, part in zip(faulty, self.num_top, self.totals, strict=True)
+        ]
+
+
+def rank(logprobs: Tensor, sums: Sequence[Sequence[float]], num_top: Sequence[int]) -> Ranking:
+    """Rank the continuations of several searches.
 
     `logprobs` [B, V] float64 are those of the next token, for the beams of all searches in order. `sums` are
     the log-probabilities of each search's beams so far. `num_top` is the number of continuations of each
-    search to transfer at once.
+    search to bring to the host.
     """
     _, vocab_size = logprobs.shape
-    sizes = [len(beams) for beams in sums]
+    sizes = tuple(len(beams) for beams in sums)
     before = upload([value for beams in sums for value in beams], logprobs.device, torch.float64)
-    totals = [part.flatten() for part in torch.split(logprobs + before[:, None], sizes)]
+    totals = tuple(part.flatten() for part in torch.split(logprobs + before[:, None], [*sizes]))
     best = [part.topk(min(count, len(part))) for part, count in zip(totals, num_top, strict=True)]
     table = [logprobs.isnan().any(-1).double()]
     table += [column.double() for top in best for column in (top.values, top.indices)]
-    read = iter(torch.cat(table).tolist())  # float64 holds every index
-    faulty = [[beam for beam in range(size) if next(read)] for size in sizes]
-    return [
-        Ranked(tuple(beams), _pairs([next(read) for _ in range(2 * len(top.values))]), part, vocab_size)
-        for beams, top, part in zip(faulty, best, totals, strict=True)
-    ]
+    counts = tuple(len(top.values) for top in best)
+    return Ranking(totals, sizes, counts, vocab_size, torch.cat(table))  # float64 holds every index
 
 
 def _pairs(numbers: list[float]) -> list[tuple[float, int]]:

@@ -6,7 +6,7 @@ import pytest
 
 from gencli.core.events import Finish, Token
 from gencli.models.fake import FakeRunner
-from tests.beams.harness import LETTERS, engine
+from tests.engine.beams.harness import LETTERS, engine
 from tests.engine.harness import TOKENIZER, Scripted, request
 from tests.transfers import counted_transfers
 

@@ -1,0 +1,165 @@
+"""Beam searches in the engine: rank the continuations of their beams, and give the best ones slots."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gencli.config.options.drafts import NO_DRAFTER
+from gencli.core.request import Request
+from gencli.engine.admission import admission
+from gencli.engine.beams.candidates import Ranked, Ranking, log_probabilities, rank
+from gencli.engine.beams.search import Child, Search
+from gencli.engine.scheduler import SampledSequences, Scheduler
+from gencli.engine.sequence import Sequence as Beam
+from gencli.engine.sequence import Taken
+from gencli.errors import GencliError, UsageError
+from processors.pipeline import Pipeline
+from processors.rows import Rows
+from processors.upload import upload
+
+__all__ = ["BeamSearches", "RankedSearch", "RankedSearches", "assign_slots", "check_beams"]
+
+
+def check_beams(request: Request, max_batch: int) -> None:
+    """Raise UsageError if a search with these beams cannot run, or has options that need a draw."""
+    if request.beams is None:
+        return
+    width = request.beams.width
+    if width > max_batch:
+        raise UsageError(
+            f"`beams` is {width}, but `max_batch` lets only {max_batch} run side by side.",
+            hint=f"Raise `max_batch` to {width}, or take fewer beams.",
+        )
+    if request.n > width:
+        raise UsageError(f"`n` is {request.n}, but {width} beams find at most {width} texts.")
+    if request.guidance.is_on:
+        raise UsageError("Beams are not guided.", hint="Leave out the guidance or the beams.")
+    if request.best_of is not None:
+        raise UsageError("`best_of` chooses among drawn texts, but `beams` draws none.")
+    if request.drafting.drafter not in ("", NO_DRAFTER):
+        raise UsageError(f"`draft` is {request.drafting.drafter}, but beams take no drafts.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankedSearch:
+    """A search whose next tokens a step chooses: the logit rows of its beams, and their continuations."""
+
+    search: Search
+    rows: tuple[int, ...]
+    candidates: Ranked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankedSearches:
+    """The searches whose next tokens a step chooses, and the logit rows of their beams, on the device."""
+
+    searches: tuple[Search, ...]
+    rows: tuple[tuple[int, ...], ...]
+    ranking: Ranking
+
+    def read(self, values: Sequence[float]) -> list[RankedSearch]:
+        """Return the searches. `values`: the numbers of `ranking.packed`."""
+        found = zip(self.searches, self.rows, self.ranking.read(values), strict=True)
+        return [RankedSearch(*one) for one in found]
+
+
+class BeamSearches:
+    """Extends the beams of the searches that run. `fork` copies a slot, `empty` frees it."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pipeline: Pipeline,
+        *,
+        fork: Callable[[int, int], None],
+        empty: Callable[[int], None],
+    ) -> None:
+        self._scheduler, self._pipeline, self._fork, self._empty = scheduler, pipeline, fork, empty
+
+    def create(self, root: Beam) -> None:
+        """Make a sequence the root of a search."""
+        eos_ids, request = self._pipeline.env.eos_ids, root.request
+        most = admission(request, root.context).max_tokens or 1
+        Search(root, max_tokens=most, num_ends=len({*eos_ids, *request.stops.ids}))
+
+    def rank(
+        self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor
+    ) -> RankedSearches | None:
+        """Rank the continuations of the sampled beams; None without any. `logits` [R, V]: processed."""
+        pairs = zip(sampled, first_rows, strict=True)
+        rows = {one.slot: row for (one, _), row in pairs if isinstance(one.group, Search)}
+        if not rows:
+            return None
+        groups = dict.fromkeys(sequence.group for sequence, _ in sampled)
+        searches = tuple(group for group in groups if isinstance(group, Search))
+        places = tuple(tuple(rows[beam.slot] for beam in search.members) for search in searches)
+        at = upload([row for beams in places for row in beams], logits.device, torch.int64)
+        logprobs = log_probabilities(logits.index_select(0, at))
+        sums, num_top = [search.sums for search in searches], [search.num_top for search in searches]
+        return RankedSearches(searches, places, rank(logprobs, sums, num_top))
+
+    def advance(
+        self, ranked: RankedSearch, logits: Tensor, rows: Rows
+    ) -> tuple[list[tuple[Beam, Taken]], Exception | None]:
+        """Extend a search by a token.
+
+        Return its beams with their tokens, none if the search has ended, and the error with which it failed.
+        `logits` [R, V]: those of the step, unprocessed.
+        """
+        search, candidates = ranked.search, ranked.candidates
+        if candidates.faulty or (candidates.is_empty and not search.finished.entries):
+            (first, *_) = candidates.faulty or (0,)
+            return [], self._pipeline.explain_failure(logits, rows, ranked.rows[first])
+        former = [beam.slot for beam in search.members]
+        try:
+            children = search.advance(candidates, self._extend)
+        except GencliError as error:  # a stop pattern that takes too long
+            return [], error
+        if search.is_over:
+            return [], None
+        self._assign(search, former, children)
+        return [(child.beam, child.taken) for child in children], None
+
+    def _extend(self, parent: Beam, token: int) -> Child:
+        """Return a copy of the beam extended by a token, and ended if the token ends it."""
+        beam = parent.fork()
+        status = self._pipeline.preview(parent.slot, [token])
+        taken, error = beam.take([token], status, now=time.monotonic())
+        if error is not None:
+            raise error
+        if beam.cut:
+            is_open = beam.request.finish_open and beam.document == "open"
+            beam.end_cut(self._pipeline.completion(parent.slot, taken.ids) if is_open else ())
+        return Child(parent.slot, beam, taken)
+
+    def _assign(self, search: Search, former: Sequence[int], children: Sequence[Child]) -> None:
+        """Fork and empty slots, so that each child has one."""
+        parents = [child.parent for child in children]
+        for slot in set(former) - set(parents):
+            self._empty(slot)
+        for child, slot in zip(children, assign_slots(parents, search.slots), strict=True):
+            if slot != child.parent:
+                self._fork(child.parent, slot)
+            child.beam.move(slot)
+        self._scheduler.replace(search)
+
+
+def assign_slots(parents: Sequence[int], slots: Sequence[int]) -> list[int]:
+    """Return a slot for each child. `parents` are the slots of their parents, `slots` all of the search.
+
+    The first child of a parent keeps the parent's slot, so a beam with one child is not copied. Other
+    children get slots of beams without children.
+    """
+    free = iter([slot for slot in slots if slot not in parents])
+    used: set[int] = set()
+    assigned = []
+    for parent in parents:
+        slot = next(free) if parent in used else parent
+        used.add(slot)
+        assigned.append(slot)
+    return assigned

@@ -1,0 +1,105 @@
+"""State by slot: what is admitted, forked and released with a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from typing import Protocol
+
+from gencli.core.request import Request
+from gencli.engine.admission import admission
+from gencli.engine.scheduler import SampledSequences
+from gencli.engine.sequence import Sequence, Taken
+from gencli.models.base import ModelRunner
+from processors.base import Env
+from processors.history import History
+from processors.pipeline import Pipeline
+from processors.registry import Registry
+from processors.rng import signed
+from processors.rows import Rows
+from processors.sampler import Sampler
+from processors.verifier import Verifier
+
+__all__ = ["Lanes", "ProcessorState", "SlotOwner"]
+
+
+class SlotOwner(Protocol):
+    """Keeps state for each slot. The engine tells all owners when a sequence gets and leaves its slot."""
+
+    def admit(self, sequence: Sequence) -> None:
+        """Begin with a sequence, which has its slot. Raises ProcessorsError if it cannot run."""
+
+    def release(self, slot: int) -> None:
+        """Forget the sequence of a slot; no error if there is none."""
+
+    def trim(self) -> None:
+        """Free memory after out-of-memory. No slot is in use."""
+
+
+class Lanes:
+    """The KV lanes of the model, one per slot. `release` keeps a lane's tokens: they are the prefix cache."""
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self._runner = runner
+
+    def admit(self, sequence: Sequence) -> None:
+        if sequence.num_computed_tokens:
+            self._runner.truncate(sequence.slot, sequence.num_computed_tokens)
+        else:
+            self._runner.release(sequence.slot)  # another sequence's tokens
+        for slot in sequence.group.slots[1:] if sequence.group else ():
+            self._runner.release(slot)
+
+    def release(self, slot: int) -> None:
+        pass
+
+    def trim(self) -> None:
+        self._runner.free_cache()
+
+
+class ProcessorState:
+    """Tokens, logits processors, draw and verification of each slot. `num_slots`: those of the engine."""
+
+    def __init__(self, env: Env, registry: Registry, *, num_slots: int) -> None:
+        self.history = History(env.device, slots=num_slots + 1)
+        self.pipeline = Pipeline(env, registry)
+        self.sampler = Sampler()
+        self.verifier = Verifier(self.sampler)
+        self._spare_slot = num_slots  # for checking requests on submission
+
+    def check(self, request: Request, context: int) -> None:
+        """Raise ProcessorsError if a stage refuses the request. `context`: see Sequence."""
+        self.pipeline.admit(self._spare_slot, request.chain, admission(request, context))
+        self.pipeline.release(self._spare_slot)
+
+    def admit(self, sequence: Sequence) -> None:
+        request, slot = sequence.request, sequence.slot
+        self.history.admit(slot, request.prompt_ids, seed=signed(sequence.seed))
+        self.pipeline.admit(slot, request.chain, admission(request, sequence.context))
+        self.sampler.admit(slot, request.draw)
+        self.verifier.admit(slot, request.verification)
+
+    def fork(self, source: int, target: int) -> None:
+        """Make slot `target` an independent copy of slot `source`, with the same seed."""
+        self.history.fork(source, target, seed=self.history.seed(source))
+        self.pipeline.fork(source, target)
+        self.sampler.fork(source, target)
+        self.verifier.fork(source, target)
+
+    def release(self, slot: int) -> None:
+        self.pipeline.release(slot)
+        self.history.release(slot)
+
+    def trim(self) -> None:
+        pass
+
+    def rows(self, sampled: SampledSequences) -> Rows:
+        """Build the rows of a step. The stages prepare them before the model runs."""
+        slots, drafts = [sequence.slot for sequence, _ in sampled], [run for _, run in sampled]
+        return self.pipeline.prepare(Rows.build(self.history, slots, drafts))
+
+    def commit(self, kept: Items[tuple[Sequence, Taken]]) -> None:
+        """Make the tokens of continuing sequences part of their output."""
+        slots = [sequence.slot for sequence, _ in kept]
+        self.history.append(slots, [taken.ids for _, taken in kept], [taken.forced for _, taken in kept])
+        for slot, (_, taken) in zip(slots, kept, strict=True):
+            self.pipeline.commit(slot, taken.ids)
