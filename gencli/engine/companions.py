@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
-from gencli.core.prefixes import is_worth_copying, shared_length
 from gencli.core.request import Request
 from gencli.core.step import Feed
 from gencli.engine.pairing import Pairing, Part
@@ -14,40 +13,11 @@ from gencli.engine.scheduler import Step
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
 from gencli.models.base import ModelRunner
+from gencli.models.lane_cache import CachedLane, LaneCache
 
 __all__ = ["Companions"]
 
 _CATCH_UP = 64  # tokens; with a longer lag the companion prefills in chunks and its sample waits
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    """A KV lane and its tokens, which may be those of a finished companion."""
-
-    runner: ModelRunner
-    number: int
-    tokens: list[int] = field(default_factory=list)
-
-    def truncate(self, length: int) -> None:
-        """Truncate to the first `length` tokens; empty the lane if the model cannot roll back."""
-        if length >= len(self.tokens):
-            return
-        if self.runner.spec.can_rollback:
-            self.runner.truncate(self.number, length)
-            del self.tokens[length:]
-        else:
-            self.clear()
-
-    def copy(self, other: _Lane, length: int) -> None:
-        """Copy the first `length` tokens of another lane of the same model."""
-        self.runner.fork(other.number, self.number)
-        self.tokens = [*other.tokens]
-        self.truncate(length)
-
-    def clear(self) -> None:
-        """Empty the lane."""
-        self.runner.release(self.number)
-        self.tokens.clear()
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +26,8 @@ class _Companion:
 
     sequence: Sequence
     prompt: tuple[int, ...]
-    lane: _Lane
+    cache: LaneCache
+    lane: CachedLane
     has_begun: bool = False  # prefill has begun: the lane holds a prefix of this text
 
     def __len__(self) -> int:
@@ -65,16 +36,16 @@ class _Companion:
     @property
     def lag(self) -> int:
         """Number of tokens that are not in its lane yet."""
-        return len(self) - (len(self.lane.tokens) if self.has_begun else 0)
+        return len(self) - (len(self.lane) if self.has_begun else 0)
 
     def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> Part:
         """The feed of its tokens up to `end`, followed by the draft tokens."""
-        start, size = len(self.lane.tokens), len(self.prompt)
+        start, size = len(self.lane), len(self.prompt)
         output = self.sequence.output[max(0, start - size) : max(0, end - size)]
         tokens = (*self.prompt[start:end], *output, *drafts)
         text_length = 0 if num_logits else len(self)
         feed = Feed(self.lane.number, start, tokens, num_logits, text_length=text_length)
-        return Part(self.sequence, self.lane.runner, feed, self.lane.tokens)
+        return Part(self.sequence, self.cache.runner, feed, self.lane)
 
 
 class Companions:
@@ -96,7 +67,7 @@ class Companions:
         self._runner, self._offset, self._budget = runner, offset, budget
         self._runners = {**(amateurs or {}), "": runner}
         self._by_slot: dict[int, _Companion] = {}
-        self._lanes: dict[tuple[str, int], _Lane] = {}  # by model and slot
+        self._caches = {name: LaneCache(one) for name, one in self._runners.items()}
 
     def check(self, request: Request) -> None:
         """Raise UsageError if the request's guidance is invalid."""
@@ -142,18 +113,11 @@ class Companions:
         guidance, slot = sequence.request.guidance, sequence.slot
         if not guidance.is_on:
             return
-        prompt, lane = guidance.companion_prompt(sequence.prompt), self._lane(guidance.amateur, slot)
-        self._by_slot[slot] = companion = _Companion(sequence, prompt, lane)
+        cache, number = self._caches[guidance.amateur], slot if guidance.amateur else self._offset + slot
+        prompt = guidance.companion_prompt(sequence.prompt)
+        self._by_slot[slot] = companion = _Companion(sequence, prompt, cache, cache[number])
         if not self._is_being_read(companion):
             self._begin(companion)
-
-    def _lane(self, name: str, slot: int) -> _Lane:
-        """The companion lane of a slot. Its first use empties it: another engine may have used the model."""
-        if (name, slot) not in self._lanes:
-            number = slot if name else self._offset + slot
-            self._lanes[name, slot] = lane = _Lane(self._runners[name], number)
-            lane.clear()
-        return self._lanes[name, slot]
 
     def release(self, slot: int) -> None:
         """Remove the companion of a slot; its lane keeps the tokens."""
@@ -161,9 +125,8 @@ class Companions:
 
     def trim(self) -> None:
         """Free memory after out-of-memory. No slot is in use."""
-        for lane in self._lanes.values():
-            lane.clear()
-        self._lanes.clear()
+        for cache in self._caches.values():
+            cache.clear()
         for name, runner in self._runners.items():
             if name:
                 runner.free_cache()
@@ -191,43 +154,29 @@ class Companions:
                 yield part
         budgets = {runner: max(tokens, 1) for runner, tokens in num_left.items()}
         for slot, companion in self._by_slot.items():
-            runner = companion.lane.runner
+            runner = companion.cache.runner
             if slot in sampled or not budgets[runner] or companion.lag < 2:
                 continue
             if companion.has_begun or not self._is_being_read(companion):
                 self._begin(companion)
-                start = len(companion.lane.tokens)
+                start = len(companion.lane)
                 end = min(start + budgets[runner], len(companion) - 1)
                 budgets[runner] -= end - start
                 if end > start:
                     yield companion.part(end)
 
     def _begin(self, companion: _Companion) -> None:
-        """Reuse the longest cached prefix of the prompt: its own lane, else a copy of another lane."""
-        if companion.has_begun:
-            return
-        lane, wanted = companion.lane, [*companion.prompt[:-1]]
-        own = shared_length(lane.tokens, wanted)
-        shared, best = max(
-            ((shared_length(other.tokens, wanted), other) for other in self._others(lane)),
-            key=lambda pair: pair[0],
-            default=(0, lane),
-        )
-        if shared > own and is_worth_copying(shared, len(wanted)):
-            lane.copy(best, shared)
-        else:
-            lane.truncate(own)
-        companion.has_begun = True
-
-    def _others(self, lane: _Lane) -> Iterator[_Lane]:
-        """The other lanes of the same model; none if the model cannot roll back."""
-        if lane.runner.spec.can_rollback:
-            yield from (o for o in self._lanes.values() if o.runner is lane.runner and o is not lane)
+        """Reuse the longest cached prefix of the prompt."""
+        if not companion.has_begun:
+            companion.cache.reuse(companion.lane, companion.prompt[:-1])
+            companion.has_begun = True
 
     def _is_being_read(self, companion: _Companion) -> bool:
         """Whether another companion is prefilling the same prompt."""
-        prompt, runner = companion.prompt, companion.lane.runner
+        prompt, runner = companion.prompt, companion.cache.runner
         if not runner.spec.can_rollback:
             return False
-        begun = (other for other in self._by_slot.values() if other.has_begun and other.lane.runner is runner)
+        begun = (
+            other for other in self._by_slot.values() if other.has_begun and other.cache.runner is runner
+        )
         return any(other.prompt == prompt and other.lag > 1 for other in begun)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from gencli.core.step import Feed, StepPlan
 from gencli.engine.scheduler import Step
 from gencli.engine.sequence import Sequence
 from gencli.models.base import ModelRunner
+from gencli.models.lane_cache import CachedLane
 from gencli.models.width import as_wide
 from processors.guidance import fold
 from processors.upload import upload
@@ -20,12 +21,12 @@ __all__ = ["Pairing", "Part"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The feed of a sample's companion, for `runner`. `held`: tokens of its lane, extended in place."""
+    """The feed of a sample's companion to its lane, for `runner`."""
 
     sequence: Sequence
     runner: ModelRunner
     feed: Feed
-    held: list[int] = field(repr=False)
+    lane: CachedLane
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Pairing:
             own = first if feeds else own
             companions |= {part.sequence.slot: rows for part, rows in zip(parts, rest, strict=True)}
         for part in self.parts:
-            part.held.extend(part.feed.tokens)
+            part.lane.extend(part.feed.tokens)
         for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
             sequence.computed(len(feed.tokens))
         return own, companions

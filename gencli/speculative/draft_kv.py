@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -11,6 +11,7 @@ from gencli.core.prefixes import shared_length
 from gencli.core.request import Request
 from gencli.core.step import Feed, StepPlan
 from gencli.models.base import ModelRunner
+from gencli.models.lane_cache import CachedLane, LaneCache
 from gencli.speculative.base import DraftAsk
 
 __all__ = ["DraftLanes", "Lane"]
@@ -21,14 +22,13 @@ _CHUNK = 512  # prefill tokens per step
 
 @dataclass(slots=True)
 class Lane:
-    """A KV lane of the draft model and its tokens; the first `num_confirmed` of them are committed text.
+    """A slot's lane of the draft model; the first `num_confirmed` of its tokens are committed text.
 
-    `num_prompt`: tokens of the request's prompt. `is_fresh`: the lane holds no token of the current text.
+    `is_fresh`: the lane holds no token of the current text.
     """
 
+    cached: CachedLane
     request: Request | None = None
-    num_prompt: int = 0
-    tokens: list[int] = field(default_factory=list)
     num_confirmed: int = 0
     is_fresh: bool = True
 
@@ -54,11 +54,10 @@ class DraftLanes:
     Before drafting, a lane is truncated to its common prefix with the text and fed the accepted tokens.
     Prompts are prefilled in chunks, one per step, after the drafts of other slots: on a GPU the target need
     not wait for them (see SideStreamRunner). Where `drafts_decide`, the whole prompt is prefilled before it.
-    Samples of one request copy the lane of the prompt.
     """
 
     def __init__(self, runner: ModelRunner) -> None:
-        self._runner, self.spec = runner, runner.spec
+        self._runner, self.spec, self._cache = runner, runner.spec, LaneCache(runner)
         self._lanes: dict[int, Lane] = {}
         self._waiting: list[DraftAsk] = []  # slots that prefill, and draft in a later step
         self.is_reading = False  # whether the last `catch_up` found a text to prefill
@@ -66,10 +65,9 @@ class DraftLanes:
     def __getitem__(self, slot: int) -> Lane:
         return self._lanes[slot]
 
-    def admit(self, slot: int, request: Request, num_prompt: int) -> None:
-        """Start a sample. Tokens that an earlier sample left in the lane are reused where they match."""
-        lane = self._lanes.setdefault(slot, Lane())
-        lane.request, lane.num_prompt, lane.num_confirmed, lane.is_fresh = request, num_prompt, 0, True
+    def admit(self, slot: int, request: Request) -> None:
+        """Start a sample. Tokens that earlier samples left in the lanes are reused where they match."""
+        self._lanes[slot] = Lane(self._cache[slot], request)
 
     def release(self, slot: int) -> None:
         """End the sample of a slot."""
@@ -77,14 +75,13 @@ class DraftLanes:
 
     def trim(self) -> None:
         """Empty all lanes and give back their memory."""
-        for slot in self._lanes:
-            self._runner.release(slot)
+        self._cache.clear()
         self._lanes.clear()
         self._runner.free_cache()
 
     def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
         """Return the asks that can draft now: their lanes lack at least one and at most 64 tokens."""
-        able = [ask for ask in asks if self._align(ask)]
+        able = [ask for ask in asks if self._align(ask, asks)]
         behind = [ask for ask in able if self._lag(ask) > _MAX_LAG]
         self.is_reading = bool(behind)
         self._waiting = [ask for ask in behind if self._lanes[ask.slot].may_wait]
@@ -99,44 +96,37 @@ class DraftLanes:
 
     def missing(self, ask: DraftAsk) -> tuple[int, ...]:
         """Tokens at the end of the text that its lane lacks."""
-        return tuple(ask.tokens[len(self._lanes[ask.slot].tokens) :])
+        return tuple(ask.tokens[len(self._lanes[ask.slot].cached) :])
 
     def extend(self, parts: Mapping[int, tuple[int, ...]]) -> torch.Tensor:
         """Feed tokens by slot. Return the logits [len(parts), V] after the last token of each."""
-        return self._feed([Feed(slot, len(self._lanes[slot].tokens), part) for slot, part in parts.items()])
+        return self._feed([Feed(slot, len(self._lanes[slot].cached), part) for slot, part in parts.items()])
 
     def _is_urgent(self, ask: DraftAsk) -> bool:
         return not self._lanes[ask.slot].may_wait and self._lag(ask) > _MAX_LAG
 
     def _lag(self, ask: DraftAsk) -> int:
-        return len(ask.tokens) - len(self._lanes[ask.slot].tokens)
+        return len(ask.tokens) - len(self._lanes[ask.slot].cached)
 
-    def _align(self, ask: DraftAsk) -> bool:
+    def _align(self, ask: DraftAsk, asks: Sequence[DraftAsk]) -> bool:
         """Truncate the lane to its common prefix with the text; whether the model can read the text."""
         text = ask.tokens
         if not 0 < len(text) < self.spec.context:
             return False
-        lane = self._lane_with_copy(ask.slot)
-        limit = min(len(lane.tokens), len(text) - 1)  # the last token is always fed
-        num_confirmed = min(lane.num_confirmed, limit)
-        same = num_confirmed + shared_length(lane.tokens[num_confirmed:limit], [*text[num_confirmed:limit]])
-        if same < len(lane.tokens):
-            self._runner.truncate(ask.slot, same)
-            del lane.tokens[same:]
-        lane.num_confirmed, lane.is_fresh = same, lane.is_fresh and not same
-        return max(text[same:]) < self.spec.vocab_size
+        lane = self._lanes[ask.slot]
+        cached, last = lane.cached, len(text) - 1  # the last token is always fed
+        if lane.is_fresh and not self._is_being_read(lane.request, asks):
+            self._cache.reuse(cached, text[:last])
+        start, end = min(lane.num_confirmed, last), min(len(cached), last)
+        lane.num_confirmed = start + shared_length(cached.tokens[start:end], [*text[start:end]])
+        cached.truncate(lane.num_confirmed)
+        lane.is_fresh = lane.is_fresh and not lane.num_confirmed
+        return max(text[lane.num_confirmed :]) < self.spec.vocab_size
 
-    def _lane_with_copy(self, slot: int) -> Lane:
-        """The slot's lane. A fresh one is copied from another sample of the request, if any."""
-        lane = self._lanes[slot]
-        if not lane.is_fresh or lane.request is None or lane.request.n == 1:
-            return lane
-        siblings = [s for s, other in self._lanes.items() if other.request is lane.request and s != slot]
-        ahead = max(siblings, key=lambda s: self._lanes[s].num_confirmed, default=slot)
-        if self._lanes[ahead].num_confirmed > lane.num_prompt // 2:
-            self._runner.fork(ahead, slot)
-            lane.tokens = [*self._lanes[ahead].tokens]
-        return lane
+    def _is_being_read(self, request: Request | None, asks: Sequence[DraftAsk]) -> bool:
+        """Whether another sample of the request is prefilling. Its lane is copied when it has finished."""
+        behind = (self._lanes[ask.slot] for ask in asks if self._lag(ask) > _MAX_LAG)
+        return any(lane.request is request and not lane.is_fresh for lane in behind)
 
     def _read(self, asks: Sequence[DraftAsk]) -> None:
         """Prefill up to one chunk in all, for at most one sample of each request."""
@@ -145,10 +135,11 @@ class DraftLanes:
             lane = self._lanes[ask.slot]
             if not left or id(lane.request) in reading:
                 continue
-            start = len(lane.tokens)
+            start = len(lane.cached)
             part = tuple(ask.tokens[start : min(start + left, len(ask.tokens) - 1)])
             feeds.append(Feed(ask.slot, start, part, num_logits=0, text_length=len(ask.tokens)))
             reading.add(id(lane.request))
+            lane.is_fresh = False
             left -= len(part)
         if feeds:
             self._feed(feeds)
@@ -156,5 +147,5 @@ class DraftLanes:
     def _feed(self, feeds: Sequence[Feed]) -> torch.Tensor:
         logits = self._runner.forward(StepPlan(tuple(feeds)))
         for feed in feeds:
-            self._lanes[feed.lane].tokens += feed.tokens
+            self._lanes[feed.lane].cached.extend(feed.tokens)
         return logits

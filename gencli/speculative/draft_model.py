@@ -31,7 +31,7 @@ class ModelDrafter(Drafter):
         self._choose = chooser
 
     def admit(self, slot: int, request: Request) -> None:
-        self._lanes.admit(slot, request, len(request.prompt_ids))
+        self._lanes.admit(slot, request)
 
     def release(self, slot: int) -> None:
         self._lanes.release(slot)

@@ -64,7 +64,7 @@ class TextModelDrafter(Drafter):
             self._prompt = request, _extended(Transcript(self._translation), request.prompt_ids)
         prompt = self._prompt[1]
         self._transcripts[slot] = prompt.fork()
-        self._lanes.admit(slot, request, len(prompt.tokens))
+        self._lanes.admit(slot, request)
 
     def release(self, slot: int) -> None:
         del self._transcripts[slot]

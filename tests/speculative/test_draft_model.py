@@ -62,7 +62,7 @@ def test_no_committed_token_is_read_twice(seed):
 
 def test_a_long_prompt_is_read_in_chunks_before_it_drafts():
     runner = Watched(context=4096)
-    one = rows(2, prompt="a long text " * 60)
+    one = rows(2, prompt="a long text " * 120)
     outcomes(one, drafter=Limited(runner), runner=FakeRunner(WIDTH, context=4096), max_batch=2)
     sizes = [sum(len(feed.tokens) for feed in feeds) for feeds in runner.feeds]
     assert max(sizes) <= 512

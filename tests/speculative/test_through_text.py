@@ -149,7 +149,7 @@ class Checked(TextModelDrafter):
     def propose(self, asks):
         runs = super().propose(asks)
         for ask in asks:
-            held, text = self._lanes[ask.slot].tokens, [*self._transcripts[ask.slot].tokens]
+            held, text = self._lanes[ask.slot].cached.tokens, [*self._transcripts[ask.slot].tokens]
             assert held[: len(text)] == text[: len(held)]
         return runs
 

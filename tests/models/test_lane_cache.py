@@ -1,0 +1,46 @@
+"""Lanes of a companion or draft model: what they keep, and what they copy from each other."""
+
+from gencli.core.step import Feed, StepPlan
+from gencli.models.fake import FakeRunner
+from gencli.models.lane_cache import LaneCache
+
+TEXT = [*range(40)]
+
+
+def cache_with(runner, **texts):
+    """A cache whose lanes 0, 1, ... have read the texts."""
+    cache = LaneCache(runner)
+    for number, text in enumerate(texts.values()):
+        lane = cache[number]
+        runner.forward(StepPlan((Feed(number, 0, tuple(text), num_logits=0),)))
+        lane.extend(text)
+    return cache
+
+
+def test_the_first_use_of_a_lane_empties_it():
+    runner = FakeRunner()
+    runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),)))
+    assert len(LaneCache(runner)[0]) == runner.length(0) == 0
+
+
+def test_a_lane_keeps_its_own_prefix():
+    runner = FakeRunner()
+    cache = cache_with(runner, own=TEXT)
+    cache.reuse(cache[0], [*TEXT[:30], 99])
+    assert cache[0].tokens == TEXT[:30]
+    assert runner.length(0) == 30
+
+
+def test_a_longer_prefix_is_copied_from_another_lane():
+    runner = FakeRunner()
+    cache = cache_with(runner, own=TEXT[:5], other=TEXT)
+    cache.reuse(cache[0], [*TEXT[:30], 99])
+    assert cache[0].tokens == TEXT[:30]
+    assert (runner.length(0), runner.length(1)) == (30, 40)
+
+
+def test_a_short_prefix_is_not_worth_a_copy():
+    runner = FakeRunner()
+    cache = cache_with(runner, own=TEXT[:2], other=TEXT)
+    cache.reuse(cache[0], [*TEXT[:9], *[99] * 20])
+    assert len(cache[0]) == 2
