@@ -50,8 +50,8 @@ class ChoosingEngine(Engine):
     def _check_width(self, width: int, num_texts: int) -> None:
         if width > self._max_batch:
             raise UsageError(
-                f"--beams is {width}, but --max-batch lets only {self._max_batch} run side by side.",
-                hint=f"Raise --max-batch to {width}, or take fewer beams.",
+                f"`beams` is {width}, but `max_batch` lets only {self._max_batch} run side by side.",
+                hint=f"Raise `max_batch` to {width}, or take fewer beams.",
             )
         if num_texts > width:
             raise UsageError(f"n is {num_texts}, but {width} beams find at most {width} texts.")

@@ -188,7 +188,7 @@ def test_a_limit_of_time_ends_a_search_with_what_it_has():
 
 
 def test_more_beams_than_slots_are_refused():
-    with pytest.raises(UsageError, match="--beams is 9, but --max-batch lets only 8"):
+    with pytest.raises(UsageError, match="`beams` is 9, but `max_batch` lets only 8"):
         engine().submit(request(width=9))
 
 
