@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gencli import __version__
-from gencli.cli.terminal.render import OutputClosed, Sink, prepare, say, say_interrupted
+from gencli.cli.terminal.render import OutputClosed, Sink, prepare, say, say_error, say_interrupted
 from gencli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _guarded(call: Callable[[], int], arguments: Sequence[str]) -> int:
 
         found = explain(error, arguments)
         end = "" if found.message.endswith("?") else "."
-        say(f"Error: {found.message.rstrip('.')}{end}" + (f"\nHint: {found.hint}" if found.hint else ""))
+        say_error(f"{found.message.rstrip('.')}{end}", found.hint)
         return found.exit_code
 
 

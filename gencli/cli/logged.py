@@ -11,7 +11,7 @@ from gencli import __version__
 from gencli.cli.commands.chain_view import chain_rows
 from gencli.cli.report import RunInfo, record
 from gencli.cli.terminal.display import load_progress
-from gencli.cli.terminal.render import Stderr, say
+from gencli.cli.terminal.render import Stderr, say_notice
 from gencli.config.named_models import named_models
 from gencli.config.settings import Settings
 from gencli.core.events import Event
@@ -66,7 +66,7 @@ class _LogWriter:
         try:
             add_run(self._entry())
         except GencliError as error:
-            say(f"Notice: The run is not kept. {error.message}")
+            say_notice(f"The run is not kept. {error.message}")
 
     def _entry(self) -> Entry:
         settings, job = self._settings, self._info.job
@@ -112,7 +112,7 @@ class _Comparison:
         others = [row.id for row, before in pairs if _texts(row) != before.texts]
         if others:
             which = f" of prompt {', '.join(others)}" if len(self._results.rows) > 1 else ""
-            say(f"Notice: The text{which} is not the one that was logged.")
+            say_notice(f"The text{which} is not the one that was logged.")
 
 
 def differences(entry: Entry, models: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from gencli.cli.flags import with_flags
 from gencli.config.job import Job
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.events import Error, Finish
@@ -146,7 +147,7 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
     yield from _about_samples(results)
     yield from _about_structure(results, info)
     if info.drafter:
-        yield from draft_lines(finishes, info.drafter)
+        yield from map(with_flags, draft_lines(finishes, info.drafter))
 
 
 def _about_samples(results: Results) -> Iterator[str]:
@@ -190,9 +191,9 @@ def thinking(results: Results) -> Iterator[str]:
 
 
 def errors(results: Results) -> Iterator[str]:
-    """A line for each sample without a result."""
+    """A message for each sample without a result."""
     for failed in results.failures:
-        yield f"Error: {_which(failed.request, failed.sample, results)}{failed.message}"
+        yield f"{_which(failed.request, failed.sample, results)}{failed.message}"
 
 
 def _which(request: str, sample: int, results: Results) -> str:
@@ -230,7 +231,7 @@ def stats(
         backend = info.compiled.variant.constraint.backend
         yield f"grammar: {backend}, compile: {info.compiled.seconds:.3f} s"
         if info.job.structure is not None and info.job.structure.plan.reason:
-            yield f"grammar: {info.job.structure.plan.reason}"
+            yield with_flags(f"grammar: {info.job.structure.plan.reason}")
         yield from (f"{backend} warns: {warning}" for warning in info.compiled.warnings)
     timings = _timings(results.finishes)
     if timings is not None:

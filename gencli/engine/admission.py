@@ -81,15 +81,15 @@ def check_request(request: Request, spec: ModelSpec) -> None:
     if request.n > 1 and request.draw == "greedy" and request.beams is None:
         raise UsageError(
             f"n = {request.n} with a greedy draw would give {request.n} times the same text.",
-            hint="Raise the temperature above 0, or leave n at 1.",
+            hint="Raise the temperature above 0, or leave `n` at 1.",
         )
     if request.n > 1 and request.session:
-        raise UsageError(f"A session goes on from one answer, but n is {request.n}.", hint="Leave n at 1.")
+        raise UsageError(f"A session goes on from one answer, but n is {request.n}.", hint="Leave `n` at 1.")
     if request.drafting.drafter not in ("", NO_DRAFTER) and not spec.can_rollback:
         raise UsageError(
             f"{spec.name} takes no drafts ({request.drafting.drafter}): its layers keep a running state, so "
             "it cannot forget those that are rejected.",
-            hint="Leave out --draft.",
+            hint="Leave out `draft`.",
         )
     if request.n < 1 or request.limits.max_tokens < 1:
-        raise UsageError("n and max-tokens have to be at least 1.")
+        raise UsageError("`n` and `max_tokens` have to be at least 1.")

@@ -80,7 +80,7 @@ class Companions:
         if guidance.amateur not in self._runners:
             raise UsageError(
                 f"The amateur {guidance.amateur!r} is not the one of this run.",
-                hint="An amateur is named for the whole run: --contrast NAME.",
+                hint="An amateur is named for the whole run: `contrast` = NAME.",
             )
         if guidance.is_on:
             self._check_prompt(request)
@@ -94,7 +94,7 @@ class Companions:
             raise UsageError(
                 f"The prompt of the companion has {len(prompt)} tokens, but {spec.name} takes {spec.context} "
                 "with the output.",
-                hint="Shorten --negative." if not request.guidance.amateur else "",
+                hint="Shorten `negative`." if not request.guidance.amateur else "",
             )
         if (most := max(prompt)) >= spec.vocab_size or min(prompt) < 0:
             raise UsageError(f"Token id {most} is outside the {spec.vocab_size} of {spec.name}.")

@@ -73,7 +73,7 @@ class Speculation:
         if name not in ("", NO_DRAFTER) and not self._drafter.handles(replace(request, jump="off")):
             raise UsageError(
                 f"The drafter {name!r} is not among those of this run.",
-                hint="A model drafts where the whole run names it: --draft NAME.",
+                hint="A model drafts where the whole run names it: `draft` = NAME.",
             )
 
     def guard(self, request: Request) -> Iterator[str]:
@@ -178,7 +178,7 @@ class Speculation:
 
 def _draft_notices(request: Request) -> Iterator[str]:
     """Notices for requests whose text depends on the drafts."""
-    policy = f"--verify {request.verification.policy}"
+    policy = f"`verify` = {request.verification.policy}"
     if request.verification.is_lossy:
         yield f"{policy} lets drafts stand that the model would not have chosen: the text is another one."
     if request.drafting.tokens is None and request.num_drafts:

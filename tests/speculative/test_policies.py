@@ -108,7 +108,7 @@ def test_what_changes_texts_is_said_once():
     on = engine(drafter=drafters(), runner=FakeRunner(WIDTH))
     for one in mixed():
         on.submit(one)
-    said = [text for text in on.notices if "--verify" in text]
+    said = [text for text in on.notices if "`verify`" in text]
     assert len(said) == len(set(said)) == 5
     assert sum("the text is another one" in text for text in said) == 2
     assert sum("4 at a time" in text for text in said) == 3

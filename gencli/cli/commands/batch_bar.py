@@ -35,7 +35,8 @@ class BatchBar:
         now = time.monotonic()
         self._progress.add_tokens(count, now, self._engine.occupancy)
         for text in self._engine.notices[self._num_said :]:
-            self._say(f"Notice: {text}")
+            self.close()
+            self._voice.notice(text)
         self._num_said = len(self._engine.notices)
         if self._drawing is not None and self._drawing.is_due:
             self._drawing.show(share_bar(self._progress.share, self._line(now)))
@@ -54,7 +55,3 @@ class BatchBar:
 
     def _line(self, now: float) -> str:
         return ", ".join(filter(None, [self._progress.line(now), self._engine.reading]))
-
-    def _say(self, text: str) -> None:
-        self.close()
-        self._voice.say(text)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gencli.batch.prepare import Batch
 from gencli.batch.preview import Need, Preview, look, need_of
+from gencli.cli.flags import with_flags
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.tables import size, table
 from gencli.seconds import clock
@@ -18,7 +19,7 @@ def preview(batch: Batch, sink: Sink) -> int:
     batch.survey()  # an id that stands twice is refused
     found = Preview()
     for row, fault in look(batch, found):
-        sink.write(f"fault: {row.record.place} (row {row.record.index}): {fault}\n")
+        sink.write(f"fault: {row.record.place} (row {row.record.index}): {with_flags(fault)}\n")
     for shown in found.shown:
         head = f"{shown.row.id} ({shown.row.record.place}, {shown.tokens} tokens)"
         sink.write(f"==> {head} <==\n{shown.text}\n\n")

@@ -46,7 +46,11 @@ class _Recorder(Stderr):
 
     def say(self, text: str) -> None:
         """Remember a line."""
-        self.said.append(text.removeprefix("Notice: "))
+        self.said.append(text)
+
+    def notice(self, text: str) -> None:
+        """Remember a notice."""
+        self.said.append(text)
 
 
 @contextmanager
@@ -61,7 +65,7 @@ def open_pool(batch: Batch, voice: Stderr, *, is_chat: bool) -> Iterator[RowEngi
         share = fair_share(
             there, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
         )
-        voice.say(f"Notice: Ray on {place} runs {workers} workers, each with {share}.")
+        voice.notice(f"Ray on {place} runs {workers} workers, each with {share}.")
         from gencli.batch.engines.pool import Pool
 
         window = 2 * settings["max_batch"]  # as many as run wait beside them

@@ -20,6 +20,7 @@ from gencli.batch.summary import Summary
 from gencli.batch.survey import Kind, Survey
 from gencli.cli.commands.batch_generate import End, generate_rows
 from gencli.cli.commands.batch_preview import preview
+from gencli.cli.flags import with_flags
 from gencli.cli.terminal.display import load_progress
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.render import Sink, Stderr, say
@@ -59,7 +60,7 @@ def run_batch(plan: Plan, handler: Interrupts) -> int:
         *(["The log keeps runs, and no batches; a batch has its journal."] if batch.settings["log"] else []),
         *notices(batch.jobs.base, (), has_rows=True),
     ):
-        voice.say(f"Notice: {text}")
+        voice.notice(text)
     if plan["dry_run"]:
         return preview(batch, sink)
     if batch.places is None:
@@ -98,7 +99,7 @@ def _survey(batch: Batch, voice: Stderr) -> Survey:
     if not survey.num_chats and survey.num_faults < survey.num_rows:
         _refuse_untold_tools(batch)
     for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
-        voice.say(f"Notice: {text}")
+        voice.notice(text)
     return survey
 
 
@@ -124,7 +125,7 @@ def _sized(batch: Batch, voice: Stderr) -> Batch:
     if number is None or batch.is_free:
         plan = plan_rows(batch)
         each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""
-        voice.say(f"Notice: {plan.max_batch} samples run side by side{each}.")
+        voice.notice(f"{plan.max_batch} samples run side by side{each}.")
         number = plan.max_batch
     settings = batch.settings
     layers = *settings.layers, Layer.of("planned", {"max_batch": number})
@@ -211,7 +212,7 @@ def _finished(run: _Run, progress: Progress, end: End) -> int:
     """Sum up; the exit code."""
     summary = _summary(run, progress, end)
     for line in summary.lines():
-        run.voice.say(line)
+        run.voice.say(with_flags(line))
     if (path := run.batch.plan["summary"]) is not None:
         try:
             with replaced(Path(path)) as file:

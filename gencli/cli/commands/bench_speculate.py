@@ -13,7 +13,7 @@ import typer
 
 from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.records import FORMS, record_text
-from gencli.cli.terminal.render import Sink, say
+from gencli.cli.terminal.render import Sink, say, say_notice
 from gencli.cli.terminal.tables import table
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.option import MAX_BATCH
@@ -122,7 +122,7 @@ def _gains(
     loaded = load(choice)
     drafter = bare_drafter(draft, loaded, choice)
     for text in drafter.notices:
-        say(f"Notice: {text}")
+        say_notice(text)
     return [
         gain
         for count in counts

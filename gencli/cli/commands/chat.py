@@ -46,9 +46,9 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         chat = open_chat(given)  # with what the model's files ask for
     settings = chat.settings
     for text in (*settings.notices(), *notices(chat.job, ())):
-        voice.say(f"Notice: {text}")
+        voice.notice(text)
     if settings["log"]:
-        voice.say("Notice: The log keeps runs, and no chats; /save keeps a chat.")
+        voice.notice("The log keeps runs, and no chats; /save keeps a chat.")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.commands.run
     with interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
         from gencli.cli.commands.talk import talk

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gencli.cli.commands.config_view import config_json, config_table, differences, lint_report, preset_table
+from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import Plugins, make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.quiet import quiet_libraries
-from gencli.cli.terminal.render import Sink, say
+from gencli.cli.terminal.render import Sink, say, say_notice
 from gencli.config.job import make_job
 from gencli.config.layers import gather, gather_presets, plugin_texts
 from gencli.config.options.run import OPTIONS
@@ -87,7 +88,8 @@ def _list() -> int:
 def _show(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     _refuse_prompts(arguments)
     flags = dict(given)
-    form = next(entry for entry in _SHOW_OPTIONS if entry.key == "format").value(flags.pop("format", "text"))
+    entry = next(entry for entry in _SHOW_OPTIONS if entry.key == "format")
+    form = entry.value(flags.pop("format", "text"), entry.flag)
     settings = gather(flags, os.environ)
     job = make_job(settings)
     with Sink(settings["output"]) as sink:
@@ -105,7 +107,7 @@ _Files = Annotated[list[str], typer.Argument(autocompletion=presets_and_files)]
 def _lint(files: _Files, plugins: Plugins = None) -> int:
     faults = lint_report(files, _registry(plugins))
     for line in faults:
-        say(line)
+        say(with_flags(line))
     if not faults:
         Sink().write(f"{len(files)} {'preset is' if len(files) == 1 else 'presets are'} right.\n")
     return 3 if faults else 0
@@ -124,7 +126,7 @@ def _schema(plugins: Plugins = None) -> int:
         broken = [stage for stage in list_stages(registry=registry) if stage.error]
     Sink().write(to_json(json_schema(registry), indent=2) + "\n")
     for stage in broken:
-        say(f"Notice: {stage.error}")
+        say_notice(stage.error)
     return 0
 
 
@@ -139,7 +141,7 @@ def _export(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     with Sink(settings["output"]) as sink:
         sink.write(preset_text(settings, job))
     for text in needs(settings, job):
-        say(f"Notice: {text}")
+        say_notice(text)
     return _noticed(settings)
 
 
@@ -172,7 +174,7 @@ def _path() -> int:
 
 def _noticed(settings: Settings) -> int:
     for text in settings.notices():
-        say(f"Notice: {text}")
+        say_notice(text)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
 from gencli.cli.terminal.quiet import quiet_libraries
@@ -55,6 +56,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         text = record_text(rows, values["format"])
     else:
         marks = {True: "ok", False: "!"}
-        text = table((marks[one.is_good], one.area, one.name, one.value, one.advice) for one in findings)
+        text = table(
+            (marks[one.is_good], one.area, one.name, one.value, with_flags(one.advice)) for one in findings
+        )
     Sink().write(text)
     return 0

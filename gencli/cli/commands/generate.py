@@ -13,7 +13,7 @@ import torch
 from gencli.cli.report import RunInfo, errors, stats, summary
 from gencli.cli.terminal.display import load_progress, open_writers
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, Stderr, say
+from gencli.cli.terminal.render import Sink, Stderr, say_error
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_requests
 from gencli.config.settings import Settings
@@ -105,14 +105,14 @@ def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stac
     if compiled is not None:
         job = job.on(compiled.variant.constraint)
         for text in compiled.passed_over:
-            voice.say(f"Notice: {text} {compiled.variant.constraint.backend} takes its place.")
+            voice.notice(f"{text} {compiled.variant.constraint.backend} takes its place.")
     engine = make_engine(loaded, settings, compiler, registry=job.registry)
     return _Ready(job, loaded, seconds, engine, compiled)
 
 
 def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Stderr) -> None:
     for error in errors(results):
-        say(error)
+        say_error(error)
     for line in summary(results, info):
         voice.say(line)
     if settings["stats"]:
@@ -124,7 +124,7 @@ def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, 
 def _say_notices(engine: Engine, voice: Stderr, num_said: int = 0) -> int:
     """Say what the engine has to say beyond what was said; how much that is by now."""
     for text in engine.notices[num_said:]:
-        voice.say(f"Notice: {text}")
+        voice.notice(text)
     return len(engine.notices)
 
 
@@ -158,9 +158,9 @@ def load_model(
         loaded = load(choice, on_bytes=on_bytes, on_tokenizer=begin)
     spec = loaded.runner.spec
     for notice in (*spec.notices, *idle_ends(spec.eos_ids, loaded.tokenizer, spec.vocab_size)):
-        voice.say(f"Notice: {notice}")
+        voice.notice(notice)
     if has_company and not spec.is_batch_invariant:
-        voice.say(f"Notice: {_COMPANY.format(dtype=str(spec.dtype).removeprefix('torch.'))}")
+        voice.notice(_COMPANY.format(dtype=str(spec.dtype).removeprefix("torch.")))
     return loaded, time.monotonic() - start
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of, word_of
 from gencli.cli.terminal.records import FORMAT, array_parts, record_text
-from gencli.cli.terminal.render import Sink, Stderr, confirm, say
+from gencli.cli.terminal.render import Sink, Stderr, confirm, say, say_notice
 from gencli.config.options.option import MAX_ROWS, Option
 from gencli.config.options.run import option
 from gencli.errors import UsageError
@@ -93,10 +93,10 @@ def _list(wanted: str, values: Mapping[str, Any]) -> int:
     for part in map(_line, found()) if form == "text" else array_parts(found(), form):
         sink.write(part)
     if count > limit:
-        say(f"Notice: There are more runs than {limit}; --limit shows more.")
+        say_notice(f"There are more runs than {limit}; --limit shows more.")
     elif not count:
         what = "No run holds that text." if wanted else "The log is empty; gencli run --log keeps a run."
-        say(f"Notice: {what}")
+        say_notice(what)
     return 0
 
 
@@ -166,7 +166,7 @@ def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
     job = make_job(settings)
     voice = Stderr(is_quiet=settings["quiet"])
     for text in differences(entry, model_records(settings, job.registry, voice)):
-        say(f"Notice: {text}")
+        say_notice(text)
     return carry_out(job, [one.prompt for one in entry.prompts], settings, voice, [compare(entry)])
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.cli.commands.models_hub import Shown, alias, cache_line, partial_json, partial_line, pull, remove
+from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of, word_of
 from gencli.cli.terminal.records import FORMAT, record_text
@@ -131,7 +132,7 @@ def _found(name: str, source: str, folder: Path) -> _Found:
 def _table(found: Sequence[_Found]) -> str:
     rows = [("name", "source", "size", "dtype", "architecture", "context", "chat", "lanes", "rollback")]
     rows += [(one.name, one.source, *_cells(one.card)) for one in found if isinstance(one.card, Card)]
-    broken = "".join(f"{one.name}: {one.card}\n" for one in found if isinstance(one.card, str))
+    broken = "".join(f"{one.name}: {with_flags(one.card)}\n" for one in found if isinstance(one.card, str))
     return f"{table(rows)}{broken}fake, a table of random numbers for tests, is made when it is used.\n"
 
 

@@ -52,7 +52,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         job = make_job(settings)
     said = (*settings.notices(), *found.notices, *notices(job, prompts), *_about_tools(job, prompts))
     for text in (*said, *search_notices(settings)):
-        voice.say(f"Notice: {text}")
+        voice.notice(text)
     beside = []
     if settings["log"]:
         from gencli.cli.logged import keep  # the database is imported by those who use it
@@ -84,7 +84,7 @@ def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:
 
 def _show_prompts(job: Job, found: Prompts, settings: Settings, voice: Stderr) -> int:
     for text in (*settings.notices(), *found.notices):
-        voice.say(f"Notice: {text}")
+        voice.notice(text)
     with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):
         from gencli.cli.commands.prompt_view import show_prompts
         from gencli.runtime.models import load_tokenizer

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from gencli.cli.failures import unknown_word
+from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
 from gencli.cli.terminal.records import FORMAT, record_text
@@ -72,7 +73,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     )
     plan = plan if values["formats"] else without_formats(plan)
     if values["format"] == "text":
-        text = _text(plan) + "".join(f"\n{remark}\n" for remark in remarks)
+        text = _text(plan) + "".join(f"\n{with_flags(remark)}\n" for remark in remarks)
     else:
         text = record_text({**audit_json(plan), "remarks": remarks}, values["format"])
     Sink().write(text)
@@ -84,8 +85,8 @@ def _text(plan: Plan) -> str:
     names = [variant.audit.backend for variant in plan.variants]
     rows = list(_rows(plan))
     if not rows:
-        return f"{plan.reason}\n"
-    return f"{plan.reason}\n\n" + table([("pointer", "keyword", *names, "why"), *rows])
+        return f"{with_flags(plan.reason)}\n"
+    return f"{with_flags(plan.reason)}\n\n" + table([("pointer", "keyword", *names, "why"), *rows])
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
@@ -103,7 +104,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
             pointer,
             keyword,
             *(meaning(cell.verdict) if cell else "-" for cell in cells),
-            _why(reasons, plan),
+            with_flags(_why(reasons, plan)),
         )
 
 

@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Union, get_args, get_origin
 
+from gencli.cli.flags import with_flags
 from gencli.cli.terminal.tables import table
 from gencli.config.options.run import OPTIONS
 from gencli.plugins.listing import Listed, sentence
@@ -22,7 +23,7 @@ def stage_table(stages: Iterable[Listed]) -> str:
     rows = [("phase", "name", "what it does", "source")]
     for stage in stages:
         phase = "broken" if stage.phase is None else stage.phase.name.lower()
-        rows.append((phase, stage.name, stage.error or stage.sentence, stage.source))
+        rows.append((phase, stage.name, with_flags(stage.error) or stage.sentence, stage.source))
     return table(rows)
 
 

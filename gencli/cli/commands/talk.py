@@ -13,9 +13,10 @@ from gencli.chat.state import Chat
 from gencli.cli.commands.chain_view import chain_table
 from gencli.cli.commands.generate import load_model
 from gencli.cli.commands.turns import Reader, open_reader
+from gencli.cli.flags import with_flags
 from gencli.cli.terminal.display import reading_line
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, Stderr, prompt, say
+from gencli.cli.terminal.render import Sink, Stderr, prompt, say, say_error
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_request, notices
 from gencli.config.structure import OutputSpec
@@ -102,8 +103,7 @@ class _Talker:
             except (GencliError, ProcessorsError) as error:
                 if not reader.is_live:
                     raise
-                hint = getattr(error, "hint", "")
-                say(f"Error: {error}" + (f"\nHint: {hint}" if hint else ""))
+                say_error(str(error), getattr(error, "hint", ""))
                 continue
             if reason == "interrupted" and not reader.is_live:
                 return 130
@@ -122,7 +122,7 @@ class _Talker:
             if chat.layers != self._chat.layers:
                 for text in notices(chat.job, ()):
                     if text not in self._noticed:
-                        self._voice.say(f"Notice: {text}")
+                        self._voice.notice(text)
                     self._noticed.add(text)
         else:
             chat = chat.with_conversation(chat.conversation.asked(line.removeprefix("/")))
@@ -148,7 +148,7 @@ class _Talker:
         seed, tokenizer = draw_seed(chat.conversation), self._loaded.tokenizer
         self._engine.submit(make_request(job, "chat", ids, seed, tokenizer, session="chat"))
         while self._engine.notices:
-            self._voice.say(f"Notice: {self._engine.notices.pop(0)}")
+            self._voice.notice(self._engine.notices.pop(0))
         self._handler.on_first = self._engine.interrupt
         try:
             end = self._written(job.structure)
@@ -162,7 +162,9 @@ class _Talker:
             self._voice.say(line)
         if failed := failure(OutputValidator(job.structure)(end)):
             self._is_valid = False
-            say(f"{failed.message} The answer is kept; /undo takes it back, /regen draws another.")
+            say(
+                f"{with_flags(failed.message)} The answer is kept; /undo takes it back, /regen draws another."
+            )
         return chat.with_conversation(chat.conversation.answered(end.text, end.reason)), end
 
     def _new_engine(self) -> Engine:

@@ -11,7 +11,7 @@ from gencli.cli.parser.page import Page, values_of
 from gencli.cli.parser.prompts import read_prompts
 from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.records import FORMAT, record_text
-from gencli.cli.terminal.render import Sink, say
+from gencli.cli.terminal.render import Sink, say_notice
 from gencli.cli.terminal.tables import table
 from gencli.config.job import chat_ids
 from gencli.config.options.run import Option, option, read_ids
@@ -99,7 +99,7 @@ def _read(arguments: Sequence[str]) -> str:
     """The text, put together as a run puts its prompt together."""
     found = read_prompts(arguments, ())
     for text in found.notices:
-        say(f"Notice: {text}")
+        say_notice(text)
     return found.texts[0]
 
 

@@ -45,7 +45,7 @@ that says {stdin}; the prompt - is the pipe's text alone:
 def values_of(page: Page, given: Mapping[str, Any]) -> dict[str, Any]:
     """The checked value of each of the page's options."""
     return {
-        entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default
+        entry.key: entry.value(given[entry.key], entry.flag) if entry.key in given else entry.default
         for entry in page.options
     }
 

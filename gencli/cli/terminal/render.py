@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
+from gencli.cli.flags import with_flags
 from gencli.errors import GenerationError, UsageError
 from gencli.text.escapes import escape_controls
 
@@ -27,7 +28,9 @@ __all__ = [
     "prepare",
     "prompt",
     "say",
+    "say_error",
     "say_interrupted",
+    "say_notice",
     "silence",
     "tidy",
 ]
@@ -99,6 +102,16 @@ def say(text: str) -> None:
     with suppress(OSError):  # nobody reads it; the result matters more
         if sys.stderr is not None:
             print(text, file=sys.stderr, flush=True)
+
+
+def say_notice(text: str) -> None:
+    """Write a notice of the library to stderr."""
+    say(f"Notice: {with_flags(text)}")
+
+
+def say_error(message: str, hint: str = "") -> None:
+    """Write an error of the library to stderr, with its hint if it has one."""
+    say(with_flags(f"Error: {message}" + (f"\nHint: {hint}" if hint else "")))
 
 
 def prompt(text: str) -> None:
@@ -231,3 +244,8 @@ class Stderr:
         """A line that stays."""
         if not self.is_quiet:
             say(text)
+
+    def notice(self, text: str) -> None:
+        """A notice of the library."""
+        if not self.is_quiet:
+            say_notice(text)

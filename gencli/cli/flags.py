@@ -1,0 +1,37 @@
+"""Option keys as flags: how the command line shows the messages of the library."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+__all__ = ["with_flags"]
+
+_KEY = re.compile(r"`([a-z]\w*)`( =(?= ))?")
+
+
+def with_flags(text: str) -> str:
+    """Return a message of the library as a terminal shows it: option keys in backticks become flags.
+
+    Below gencli.cli a message names an option by its key in backticks. The key is that of the option
+    tables, and also the keyword of `LLM` and `SamplingParams` and the key in presets and in rows of a
+    batch. A value follows an equals sign between spaces:
+
+        `max_batch`            --max-batch
+        `vars`                 --var
+        `verify` = rejection   --verify rejection
+
+    Only keys of the tables of `gencli run` and `gencli batch` are replaced; other text in backticks is
+    returned as it is. Errors, notices and advice for a person are shown through this function. Records
+    (JSON, YAML, the results of a batch) keep the keys.
+    """
+    return _KEY.sub(lambda match: _flags().get(match[1], match[0]), text)
+
+
+@cache
+def _flags() -> dict[str, str]:
+    """Return the flag of each option by its key."""
+    from gencli.batch.options import OWN  # only a message that names an option needs the tables
+    from gencli.config.options.run import OPTIONS
+
+    return {entry.key: entry.flag for entry in (*OPTIONS, *OWN)}
