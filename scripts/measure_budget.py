@@ -33,8 +33,7 @@ from processors.chain import Chain
 from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar.backends.base import load_backend
-from processors.grammar.backends.bits import words
-from processors.grammar.backends.fill import mask_of
+from processors.grammar.backends.bits import mask_of, words
 from processors.grammar.state.closing import Closer
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.grammar.state.json_statistics import JsonContext

@@ -35,9 +35,8 @@ from gencli.runtime.drafters import bare_drafter
 from gencli.runtime.models import Loaded, ModelChoice, load
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.base import DraftAsk, Drafter
+from gencli.speculative.costs import speedup, work_clock
 from gencli.speculative.draft_sampler import DraftSampler
-from gencli.speculative.gain import speedup
-from gencli.speculative.work_clock import work_clock
 from processors.chain import Chain
 
 REPEATS = Path(__file__).parent.parent / "tests" / "data" / "repeats.jsonl"

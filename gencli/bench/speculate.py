@@ -16,7 +16,7 @@ from gencli.engine.engine import Engine
 from gencli.errors import GenerationError
 from gencli.models.base import ModelRunner
 from gencli.speculative.base import Drafter
-from gencli.speculative.gain import tokens_per_step
+from gencli.speculative.costs import tokens_per_step
 from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
 

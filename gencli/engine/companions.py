@@ -1,4 +1,4 @@
-"""Companions, the unconditional sequences of guided samples: their KV lanes and their feeds."""
+"""Companions, the unconditional sequences of guided samples: their lanes, their feeds, the guided logits."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
+import torch
+from torch import Tensor
+
 from gencli.core.request import Request
-from gencli.core.step import Feed
-from gencli.engine.pairing import Pairing, Part
+from gencli.core.step import Feed, StepPlan
 from gencli.engine.scheduler import Step
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
-from gencli.models.base import ModelRunner
-from gencli.models.lane_cache import CachedLane, LaneCache
+from gencli.models.base import ModelRunner, as_wide
+from gencli.models.prefix_lanes import PrefixLane, PrefixLanes
+from processors.guidance import fold
+from processors.upload import upload
 
-__all__ = ["Companions"]
+__all__ = ["Companions", "Pairing", "Part"]
 
 _CATCH_UP = 64  # tokens; with a longer lag the companion prefills in chunks and its sample waits
 
@@ -26,8 +30,8 @@ class _Companion:
 
     sequence: Sequence
     prompt: tuple[int, ...]
-    cache: LaneCache
-    lane: CachedLane
+    cache: PrefixLanes
+    lane: PrefixLane
     has_begun: bool = False  # prefill has begun: the lane holds a prefix of this text
 
     def __len__(self) -> int:
@@ -67,7 +71,7 @@ class Companions:
         self._runner, self._offset, self._budget = runner, offset, budget
         self._runners = {**(amateurs or {}), "": runner}
         self._by_slot: dict[int, _Companion] = {}
-        self._caches = {name: LaneCache(one) for name, one in self._runners.items()}
+        self._caches = {name: PrefixLanes(one) for name, one in self._runners.items()}
 
     def check(self, request: Request) -> None:
         """Raise UsageError if the request's guidance is invalid."""
@@ -180,3 +184,69 @@ class Companions:
             other for other in self._by_slot.values() if other.has_begun and other.cache.runner is runner
         )
         return any(other.prompt == prompt and other.lag > 1 for other in begun)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The feed of a sample's companion to its lane, for `runner`."""
+
+    sequence: Sequence
+    runner: ModelRunner
+    feed: Feed
+    lane: PrefixLane
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """The feeds of a step and of its companions. Feeds for the same model share one forward pass."""
+
+    step: Step
+    runner: ModelRunner
+    parts: tuple[Part, ...]
+
+    @property
+    def has_feeds(self) -> bool:
+        """Whether there is anything to feed."""
+        return bool(self.step.plan.feeds or self.parts)
+
+    def forward(self) -> tuple[Tensor, dict[int, Tensor]]:
+        """Run the models: the samples' logits [R, V] in feed order, the companions' [K + 1, W] by slot."""
+        own, companions = torch.empty(0, self.runner.spec.vocab_size), dict[int, Tensor]()
+        for runner in dict.fromkeys((self.runner, *(part.runner for part in self.parts))):
+            feeds = self.step.plan.feeds if runner is self.runner else ()
+            parts = [part for part in self.parts if part.runner is runner]
+            if not feeds and not parts:
+                continue
+            plan = StepPlan((*feeds, *(part.feed for part in parts)))
+            counts = [self.step.plan.num_rows if feeds else 0, *(part.feed.num_logits for part in parts)]
+            first, *rest = torch.split(runner.forward(plan), counts)
+            own = first if feeds else own
+            companions |= {part.sequence.slot: rows for part, rows in zip(parts, rest, strict=True)}
+        for part in self.parts:
+            part.lane.extend(part.feed.tokens)
+        for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
+            sequence.computed(len(feed.tokens))
+        return own, companions
+
+    def guided(self, own: Tensor, companions: dict[int, Tensor]) -> Tensor:
+        """Apply guidance to the rows of guided samples: [R, V]. Returns `own` itself if there are none."""
+        rows, others = list[int](), list[Tensor]()
+        scales, cutoffs = list[float](), list[float]()
+        row = 0
+        for sequence, drafts in self.step.sampled:
+            count, other = 1 + len(drafts), companions.get(sequence.slot)
+            if other is not None:
+                guidance = sequence.request.guidance
+                rows += range(row, row + count)
+                others.append(as_wide(other, own.shape[1], own.device))
+                scales += [guidance.scale] * count
+                cutoffs += [guidance.cutoff] * count
+            row += count
+        if not rows:
+            return own
+        levels = upload([scales, cutoffs], own.device)
+        if len(rows) == row:
+            return fold(own, torch.cat(others), *levels)
+        at = upload(rows, own.device)
+        folded = fold(own.index_select(0, at), torch.cat(others), *levels)
+        return own.to(torch.float32, copy=True).index_copy_(0, at, folded)

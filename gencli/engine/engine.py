@@ -16,7 +16,7 @@ from gencli.engine.beams.best_of import BestOf, expand_samples
 from gencli.engine.beams.searches import BeamSearches, check_beams
 from gencli.engine.companions import Companions
 from gencli.engine.endings import Endings
-from gencli.engine.samples import Samples
+from gencli.engine.queue import Samples
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
 from gencli.engine.slot_state import Lanes, ProcessorState, SlotOwner
@@ -26,7 +26,7 @@ from gencli.errors import GenerationError, is_out_of_memory
 from gencli.models.base import ModelRunner
 from gencli.models.files.vocabulary import end_ids
 from gencli.speculative.base import Drafter
-from gencli.speculative.engine_drafter import make_engine_drafter
+from gencli.speculative.fallback import make_engine_drafter
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.errors import ProcessorsError

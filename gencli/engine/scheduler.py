@@ -10,8 +10,7 @@ from itertools import chain, islice
 from gencli.core.events import Event, Reading
 from gencli.core.step import Feed, StepPlan, rope_factors
 from gencli.engine.prefix_cache import Fork, PrefixCache
-from gencli.engine.queue_order import WINDOW, LookAhead
-from gencli.engine.samples import Pending, Samples
+from gencli.engine.queue import WINDOW, LookAhead, Pending, Samples
 from gencli.engine.sequence import Group, Sequence, heads
 from gencli.engine.slots import Slots
 from gencli.engine.token_budget import fitting, lanes_of, span_cost, step_limit

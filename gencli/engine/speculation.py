@@ -18,7 +18,7 @@ from gencli.errors import UsageError
 from gencli.models.base import ModelSpec
 from gencli.plugins.safety import DraftGuard
 from gencli.speculative.base import DraftAsk, Drafter, Drawn, Measured, Text
-from gencli.speculative.work_clock import Clock, work_clock
+from gencli.speculative.costs import Clock, work_clock
 from processors.pipeline import Pipeline
 from processors.registry import Registry
 from processors.rejection import Proposal

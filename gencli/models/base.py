@@ -1,4 +1,4 @@
-"""The interface between the engine and a model."""
+"""The interface between the engine and a model, and logits padded from one model's width to another's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from gencli.core.step import StepPlan
 from gencli.models.device import is_batch_invariant
 
-__all__ = ["ModelRunner", "ModelSpec"]
+__all__ = ["ModelRunner", "ModelSpec", "as_wide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +84,10 @@ class ModelRunner(Protocol):
     def free_cache(self) -> None:
         """Free the memory of the lanes; all of them must be empty."""
         ...
+
+
+def as_wide(logits: Tensor, width: int, device: torch.device) -> Tensor:
+    """Return logits [R, W] as [R, width] on `device`, cut or padded with minus infinity."""
+    logits = logits[:, :width].to(device)
+    missing = width - logits.shape[1]
+    return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits

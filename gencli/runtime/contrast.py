@@ -7,7 +7,7 @@ from dataclasses import replace
 from gencli.config.options.guidance import NO_AMATEUR
 from gencli.errors import ModelError
 from gencli.models.base import ModelRunner
-from gencli.models.files.same_vocabulary import first_difference
+from gencli.models.files.vocabulary import first_difference
 from gencli.models.spread import ONE_DEVICE
 from gencli.runtime.models import Loaded, ModelChoice, load
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gencli.config.options.drafts import EARLY_EXIT, NO_DRAFTER
 from gencli.errors import ModelError, UsageError
 from gencli.models.base import ModelRunner
-from gencli.models.files.same_vocabulary import first_difference
+from gencli.models.files.vocabulary import first_difference
 from gencli.models.side_stream import run_on_side_stream
 from gencli.models.spread import ONE_DEVICE
 from gencli.plugins.registry import PluginRegistry
@@ -17,6 +17,7 @@ from gencli.runtime.models import Loaded, ModelChoice, load
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.auto import AutoDrafter
 from gencli.speculative.base import Drafter
+from gencli.speculative.costs import Clock, work_clock
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.fallback import FallbackDrafter
 from gencli.speculative.foreign import ForeignDrafter
@@ -25,7 +26,6 @@ from gencli.speculative.suffix import SuffixDrafter
 from gencli.speculative.tail_first import TailFirstDrafter
 from gencli.speculative.through_text import TextModelDrafter
 from gencli.speculative.translation import Translation
-from gencli.speculative.work_clock import Clock, work_clock
 from processors.params import whole
 from processors.registry import Registry
 

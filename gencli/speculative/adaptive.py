@@ -7,10 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from gencli.core.request import Request
 from gencli.speculative.base import DraftAsk, Drafter, Measured
-from gencli.speculative.costs import Acceptance, Costs
+from gencli.speculative.costs import Acceptance, Clock, Costs, tokens_per_step
 from gencli.speculative.draft_sampler import DraftSampler
-from gencli.speculative.gain import tokens_per_step
-from gencli.speculative.work_clock import Clock
 
 __all__ = ["AdaptiveDrafter"]
 

@@ -11,7 +11,7 @@ from gencli.core.prefixes import shared_length
 from gencli.core.request import Request
 from gencli.core.step import Feed, StepPlan
 from gencli.models.base import ModelRunner
-from gencli.models.lane_cache import CachedLane, LaneCache
+from gencli.models.prefix_lanes import PrefixLane, PrefixLanes
 from gencli.speculative.base import DraftAsk
 
 __all__ = ["DraftLanes", "Lane"]
@@ -27,7 +27,7 @@ class Lane:
     `is_fresh`: the lane holds no token of the current text.
     """
 
-    cached: CachedLane
+    cached: PrefixLane
     request: Request | None = None
     num_confirmed: int = 0
     is_fresh: bool = True
@@ -57,7 +57,7 @@ class DraftLanes:
     """
 
     def __init__(self, runner: ModelRunner) -> None:
-        self._runner, self.spec, self._cache = runner, runner.spec, LaneCache(runner)
+        self._runner, self.spec, self._cache = runner, runner.spec, PrefixLanes(runner)
         self._lanes: dict[int, Lane] = {}
         self._waiting: list[DraftAsk] = []  # slots that prefill, and draft in a later step
         self.is_reading = False  # whether the last `catch_up` found a text to prefill

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gencli.models.width import as_wide
+from gencli.models.base import as_wide
 from processors.base import Noise
 from processors.history import History
 from processors.kernels.softmax import token_probability

@@ -1,4 +1,4 @@
-"""Several drafters in order: for each slot, the first with draft tokens proposes."""
+"""Several drafters in order: for each slot the first with draft tokens proposes. The engine's own drafter."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from gencli.core.request import Request
 from gencli.speculative.base import DraftAsk, Drafter, Measured
 from gencli.speculative.draft_sampler import DraftSampler
+from gencli.speculative.forced_text import ForcedTextDrafter
+from processors.history import History
+from processors.pipeline import Pipeline
+from processors.sampler import Sampler
 
-__all__ = ["FallbackDrafter"]
+__all__ = ["FallbackDrafter", "make_engine_drafter"]
 
 
 class FallbackDrafter(Drafter):
@@ -60,3 +64,13 @@ class FallbackDrafter(Drafter):
     def trim(self) -> None:
         for drafter in self._drafters:
             drafter.trim()
+
+
+def make_engine_drafter(
+    drafter: Drafter | None, pipeline: Pipeline, sampler: Sampler, history: History
+) -> FallbackDrafter:
+    """Combine jump-forward with `drafter`, and bind both to a sampler with the engine's pipeline."""
+    requested = drafter or FallbackDrafter(())
+    combined = FallbackDrafter([ForcedTextDrafter(pipeline, requested), requested])
+    combined.bind(DraftSampler(pipeline, sampler, history))
+    return combined

@@ -7,8 +7,8 @@ from itertools import takewhile
 
 from gencli.core.request import Request
 from gencli.speculative.base import DraftAsk, Drafter, Measured
+from gencli.speculative.costs import StepCostModel
 from gencli.speculative.draft_sampler import DraftSampler
-from gencli.speculative.step_cost import StepCostModel
 from processors.pipeline import Pipeline
 
 __all__ = ["ForcedTextDrafter"]

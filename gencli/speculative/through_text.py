@@ -14,8 +14,7 @@ from gencli.models.base import ModelRunner
 from gencli.speculative.base import DraftAsk, Drafter
 from gencli.speculative.draft_kv import DraftLanes
 from gencli.speculative.draft_sampler import DraftSampler
-from gencli.speculative.transcript import Transcript
-from gencli.speculative.translation import Translation
+from gencli.speculative.translation import Transcript, Translation
 
 __all__ = ["TextModelDrafter"]
 

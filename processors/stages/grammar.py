@@ -14,8 +14,7 @@ from processors.catalog import GrammarParams, Phase
 from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar.backends.base import Ask, Backend, Grammar, load_backend
-from processors.grammar.backends.bits import count_allowed, set_ids, words
-from processors.grammar.backends.fill import mask_of
+from processors.grammar.backends.bits import count_allowed, mask_of, set_ids, words
 from processors.grammar.state.closing import Closer
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.grammar.state.grammar_state import GrammarState, Marker, Rules

@@ -6,7 +6,7 @@ import pytest
 
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.engine.queue_order import WINDOW
+from gencli.engine.queue import WINDOW
 from gencli.models.fake import FakeRunner
 from gencli.models.hf import HFRunner
 from gencli.text.tokenizer import ByteTokenizer

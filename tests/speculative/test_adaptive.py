@@ -6,8 +6,7 @@ from gencli.core.request import Drafting
 from gencli.engine.engine import Engine
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.base import DraftAsk, Measured
-from gencli.speculative.costs import Costs
-from gencli.speculative.gain import speedup, tokens_per_step
+from gencli.speculative.costs import Costs, speedup, tokens_per_step
 from tests.engine.harness import TOKENIZER, Token, request
 from tests.speculative.timed import Ticking, TimedDrafter, TimedRunner
 

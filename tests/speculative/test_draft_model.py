@@ -9,7 +9,7 @@ import torch
 from gencli.core.request import Drafting
 from gencli.errors import ModelError, UsageError
 from gencli.models.fake import FakeRunner
-from gencli.models.files.same_vocabulary import first_difference
+from gencli.models.files.vocabulary import first_difference
 from gencli.runtime.models import ModelChoice, load, load_tokenizer
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter

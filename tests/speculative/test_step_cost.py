@@ -4,7 +4,7 @@ import pytest
 
 from gencli.core.events import Token
 from gencli.engine.engine import Engine
-from gencli.speculative.step_cost import StepCostModel
+from gencli.speculative.costs import StepCostModel
 from tests.engine.harness import TOKENIZER
 from tests.engine.test_jump import record
 from tests.speculative.timed import Ticking, TimedRunner

@@ -4,8 +4,7 @@ import pytest
 
 from gencli.core.request import Drafting, Request
 from gencli.speculative.base import DraftAsk, Text
-from gencli.speculative.suffix import SuffixDrafter
-from gencli.speculative.suffix_counts import DEPTH, SuffixCounts
+from gencli.speculative.suffix import DEPTH, SuffixCounts, SuffixDrafter
 
 
 def counted(text, most=10_000):

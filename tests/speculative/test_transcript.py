@@ -6,8 +6,7 @@ from transformers import PreTrainedTokenizerFast
 
 from gencli.errors import ModelError
 from gencli.runtime.models import load_tokenizer
-from gencli.speculative.transcript import Transcript
-from gencli.speculative.translation import Translation
+from gencli.speculative.translation import Transcript, Translation
 from gencli.text.tokenizer import ByteTokenizer, HFTokenizer
 from tests.speculative.turned import Turned
 from tests.speculative.vocabularies import LINES, spaced, trained

@@ -7,7 +7,7 @@ import torch
 
 from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
-from gencli.speculative.work_clock import work_clock
+from gencli.speculative.costs import work_clock
 from tests.engine.harness import TOKENIZER, request
 from tests.speculative.timed import Ticking, TimedDrafter
 

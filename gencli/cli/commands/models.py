@@ -18,9 +18,8 @@ from gencli.config.options.option import MAX_BATCH, Option
 from gencli.config.tab_words import folders, models
 from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import cached_models
-from gencli.models.files.aliases import read_aliases
 from gencli.models.files.card import Card, kv_bytes, read_card
-from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local
+from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local, read_aliases
 from gencli.models.files.vocabulary import grammar_support
 from processors.params import MOST, Bounds
 

@@ -16,8 +16,7 @@ from gencli.config.environment import environment_layer
 from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import Cached, disk_bytes, hub_cache
 from gencli.hub.names import HubName, read_hub_name
-from gencli.models.files.aliases import add_alias, alias_file, read_aliases, remove_alias
-from gencli.models.files.locate import BUNDLED, full_name
+from gencli.models.files.locate import BUNDLED, add_alias, alias_file, full_name, read_aliases, remove_alias
 
 __all__ = ["Shown", "alias", "cache_line", "partial_json", "partial_line", "pull", "remove"]
 

@@ -1,4 +1,4 @@
-"""Read vocabulary facts from a model's files, without reading its weights."""
+"""Read vocabulary facts from a model's files, without its weights; compare two vocabularies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from gencli.text.pieces import read_rules
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["OnTokenizer", "declared_vocabulary", "end_ids", "grammar_support", "idle_ends"]
+__all__ = [
+    "Difference",
+    "OnTokenizer",
+    "declared_vocabulary",
+    "end_ids",
+    "first_difference",
+    "grammar_support",
+    "idle_ends",
+]
 
 # Called with the tokenizer, the width of the logits, and the ids that end a text.
 OnTokenizer = Callable[["Tokenizer", int, tuple[int, ...]], None]
@@ -55,3 +63,20 @@ def grammar_support(folder: Path) -> Literal["exact", "decoded", "unknown"]:
         return "unknown"
     decoder = read_object_if_any(path).get("decoder")
     return "exact" if decoder and read_rules(decoder) else "decoded"
+
+
+Difference = tuple[int, str, str]  # token id, and its text in each tokenizer
+
+
+def first_difference(one: Tokenizer, other: Tokenizer) -> Difference | None:
+    """Return the first id with different tokens; None if there is none. Extra ids at one end do not count."""
+    pairs = zip(one.token_bytes, other.token_bytes, strict=False)
+    for token, (here, there) in enumerate(pairs):
+        # Special tokens have no bytes, so their names are compared.
+        if here != there or (here == b"" and _name(one, token) != _name(other, token)):
+            return token, _name(one, token), _name(other, token)
+    return None
+
+
+def _name(tokenizer: Tokenizer, token: int) -> str:
+    return tokenizer.decode([token], skip_special=False)

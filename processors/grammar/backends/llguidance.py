@@ -17,9 +17,9 @@ from processors.base import Env
 from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar.backends.base import Ask, Matcher
+from processors.grammar.backends.bits import allows_text, fill_by_position
 from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
 from processors.grammar.backends.capture import caught_lines
-from processors.grammar.backends.fill import allows_text, fill_by_position
 from processors.grammar.backends.json_lark import as_lark, json_options
 from processors.grammar.backends.slow_tokens import SlowTokenGuard
 

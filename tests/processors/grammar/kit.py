@@ -13,9 +13,8 @@ from gencli.text.pieces import byte_alphabet
 from processors.base import Env
 from processors.constraint import Constraint
 from processors.grammar.backends.base import Ask, load_backend
-from processors.grammar.backends.bits import words
+from processors.grammar.backends.bits import mask_of, words
 from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
-from processors.grammar.backends.fill import mask_of
 from processors.grammar.state.closing import Closer
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.grammar.state.json_statistics import JsonContext

@@ -8,8 +8,7 @@ import torch
 from processors.base import Env
 from processors.constraint import Constraint
 from processors.grammar.backends.base import load_backend
-from processors.grammar.backends.bits import allowed_ids, words
-from processors.grammar.backends.fill import mask_of
+from processors.grammar.backends.bits import allowed_ids, mask_of, words
 from processors.grammar.state.json_statistics import JsonContext
 from processors.grammar.state.narrowing import Narrower, Outlook
 from processors.grammar.state.spot import Spot

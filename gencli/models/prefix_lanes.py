@@ -1,4 +1,4 @@
-"""`LaneCache`: the tokens in the KV lanes of one model, and prefixes that lanes copy from each other."""
+"""`PrefixLanes`: the tokens in the KV lanes of one model, and prefixes that lanes copy from each other."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from gencli.core.prefixes import is_worth_copying, shared_length
 from gencli.models.base import ModelRunner
 
-__all__ = ["CachedLane", "LaneCache"]
+__all__ = ["PrefixLane", "PrefixLanes"]
 
 
-class CachedLane:
+class PrefixLane:
     """A KV lane and its `tokens`, which may be those of a text that has ended."""
 
     def __init__(self, runner: ModelRunner, number: int) -> None:
@@ -34,7 +34,7 @@ class CachedLane:
         else:
             self.clear()
 
-    def copy(self, other: CachedLane, length: int) -> None:
+    def copy(self, other: PrefixLane, length: int) -> None:
         """Copy the first `length` tokens of another lane of the same model."""
         self._runner.fork(other.number, self.number)
         self.tokens = [*other.tokens]
@@ -46,7 +46,7 @@ class CachedLane:
         self.tokens.clear()
 
 
-class LaneCache:
+class PrefixLanes:
     """The lanes of a companion model or a draft model, by number. Each serves the slot that it is named for.
 
     A lane keeps its tokens when its text ends, as a prefix cache. The target's lanes are chosen by the
@@ -55,16 +55,16 @@ class LaneCache:
 
     def __init__(self, runner: ModelRunner) -> None:
         self.runner = runner
-        self._lanes: dict[int, CachedLane] = {}
+        self._lanes: dict[int, PrefixLane] = {}
 
-    def __getitem__(self, number: int) -> CachedLane:
+    def __getitem__(self, number: int) -> PrefixLane:
         """Return a lane. Its first use empties it: another engine may have used the model."""
         if number not in self._lanes:
-            self._lanes[number] = lane = CachedLane(self.runner, number)
+            self._lanes[number] = lane = PrefixLane(self.runner, number)
             lane.clear()
         return self._lanes[number]
 
-    def reuse(self, lane: CachedLane, text: Sequence[int]) -> None:
+    def reuse(self, lane: PrefixLane, text: Sequence[int]) -> None:
         """Leave the longest cached prefix of `text` in a lane: its own, or a copy of another lane's."""
         wanted = [*text]
         own = shared_length(lane.tokens, wanted)
@@ -84,7 +84,7 @@ class LaneCache:
             lane.clear()
         self._lanes.clear()
 
-    def _others(self, lane: CachedLane) -> Iterator[CachedLane]:
+    def _others(self, lane: PrefixLane) -> Iterator[PrefixLane]:
         """Yield the other lanes; none if the model cannot roll back."""
         if self.runner.spec.can_rollback:
             yield from (other for other in self._lanes.values() if other is not lane)

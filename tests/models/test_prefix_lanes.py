@@ -2,14 +2,14 @@
 
 from gencli.core.step import Feed, StepPlan
 from gencli.models.fake import FakeRunner
-from gencli.models.lane_cache import LaneCache
+from gencli.models.prefix_lanes import PrefixLanes
 
 TEXT = [*range(40)]
 
 
 def cache_with(runner, **texts):
     """A cache whose lanes 0, 1, ... have read the texts."""
-    cache = LaneCache(runner)
+    cache = PrefixLanes(runner)
     for number, text in enumerate(texts.values()):
         lane = cache[number]
         runner.forward(StepPlan((Feed(number, 0, tuple(text), num_logits=0),)))
@@ -20,7 +20,7 @@ def cache_with(runner, **texts):
 def test_the_first_use_of_a_lane_empties_it():
     runner = FakeRunner()
     runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),)))
-    assert len(LaneCache(runner)[0]) == runner.length(0) == 0
+    assert len(PrefixLanes(runner)[0]) == runner.length(0) == 0
 
 
 def test_a_lane_keeps_its_own_prefix():
