@@ -33,6 +33,14 @@ def own_folders(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """A command of a test with --threads sets the threads of this process; the next test has one again."""
+    yield
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def quick():
     """The server of quick processes ends with the session."""

@@ -5,7 +5,6 @@ import math
 import re
 
 import pytest
-import torch
 
 from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.options.run import OPTIONS
@@ -49,13 +48,6 @@ def line(entry, text):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return OptionWalk(tmp_path_factory.mktemp("extremes")).folder
-
-
-@pytest.fixture(autouse=True)
-def same_threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("key", [key for key in NUMBERS if key not in ELSEWHERE])
