@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gencli.cli.app import main
-from tests.quick import quick_gencli
+from tests.helpers.quick import quick_gencli
 
 ROOT = Path(__file__).parent.parent.parent
 # The fake model, kept to letters a person can read.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import command
-from tests.terminals import on_a_terminal
+from tests.helpers.terminals import on_a_terminal
 
 LONG = ("--seed", "1", "--max-tokens", "1000", "hi")
 MANY = (*LONG, *["hi"] * 63, "--max-batch", "1")  # half a minute, if nobody ends it

@@ -11,8 +11,8 @@ from gencli.config.options.run import OPTIONS
 from processors.catalog import BUILTIN
 from processors.params import describe
 from tests.config.test_bounds import is_number, kinds
-from tests.option_walk import OptionWalk, command_line, run_line
-from tests.pairs import ELSEWHERE, FEATURES
+from tests.helpers.option_walk import OptionWalk, command_line, run_line
+from tests.helpers.pairs import ELSEWHERE, FEATURES
 
 NUMBERS = {entry.key: entry for entry in OPTIONS if is_number(entry)}
 # Of these the largest value is a run of a million samples; tests/engine/test_samples.py has that.

@@ -9,9 +9,9 @@ import pytest
 
 from gencli.hub.cache import cached_models, find_snapshot, place_of
 from gencli.hub.names import HubName
+from tests.helpers.terminals import begin, until_closed
 from tests.hub.conftest import TOKEN
 from tests.hub.server import COMMIT, Fault, Repo
-from tests.terminals import begin, until_closed
 
 NAME = HubName("some/one")
 SHORT = ("--seed", "1", "--max-tokens", "3")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 __all__ = ["end_quick", "quick_gencli", "quick_path"]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CLIENT = """\
 #!{python} -IS
 import json, os, signal, socket, sys
@@ -40,7 +40,7 @@ def quick_gencli():
     _running.callback(shutil.rmtree, folder)
     path = str(folder / "socket")
     server = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tests.forks", path],
+        [sys.executable, "-P", "-m", "tests.helpers.forks", path],
         stdin=subprocess.PIPE,  # it ends when this is closed, however this process ends
         stdout=subprocess.PIPE,
         cwd=ROOT,
