@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from tests.helpers.quick import end_quick
+from tests.helpers.quick import end_quick, quick_gencli
 
 settings.register_profile(
     "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -50,11 +50,16 @@ def quick():
 
 @pytest.fixture
 def spawn():
-    """Start real processes of `gencli ARGUMENTS`; what still runs when the test ends is killed."""
+    """Start processes of `gencli ARGUMENTS`; what still runs when the test ends is killed.
+
+    They are forks of one that has imported gencli. `own=True` starts Python instead: for tests of how a
+    process starts, of its id, of its limits, and of what the environment says to imported libraries.
+    """
     started = []
 
-    def begin(*arguments, env=None, **options):
-        command = [sys.executable, "-m", "gencli", *map(str, arguments)]
+    def begin(*arguments, own=False, env=None, **options):
+        program = [sys.executable, "-m", "gencli"] if own else [str(quick_gencli())]
+        command = [*program, *map(str, arguments)]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(
             command, cwd=Path(__file__).parent.parent, env=os.environ | (env or {}), **(pipes | options)

@@ -58,6 +58,6 @@ def run(gencli):
 
 @pytest.fixture
 def start(spawn):
-    """Start a real process of `gencli run` on the fake model."""
+    """Start a process of `gencli run` on the fake model, as `spawn` does."""
     # Without a buffer: what it held would be lost to communicate().
     return lambda *arguments, **options: spawn("run", *FAKE, *arguments, bufsize=0, **options)

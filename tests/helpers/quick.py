@@ -15,13 +15,16 @@ ROOT = Path(__file__).parents[2]
 CLIENT = """\
 #!{python} -IS
 import json, os, signal, socket, sys
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until they can be passed on
 server = socket.socket(socket.AF_UNIX)
 server.connect({path!r})
 body = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(server, [len(body).to_bytes(4)], [0, 1, 2])
 server.sendall(body)
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+for number in SIGNALS:
     signal.signal(number, lambda number, _: server.send(bytes([number])))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 code = int(server.recv(9))
 if code < 0:
     signal.signal(-code, signal.SIG_DFL)
