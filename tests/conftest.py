@@ -24,6 +24,18 @@ settings.load_profile("suite")
 torch.set_num_threads(1)
 
 
+SLOW = Path(__file__).with_name("slow.txt")
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
+def pytest_collection_modifyitems(items):
+    """Mark the tests of the functions that slow.txt lists."""
+    names = set(SLOW.read_text(encoding="utf-8").splitlines())
+    for item in items:
+        if item.nodeid.partition("[")[0] in names:
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_folders(tmp_path_factory):
     """What tests cache, keep and read is not the user's."""
