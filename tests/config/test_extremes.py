@@ -10,7 +10,7 @@ from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.options.run import OPTIONS
 from processors.catalog import BUILTIN
 from processors.params import describe
-from tests.config.test_bounds import is_number, kinds
+from tests.config.options.test_bounds import is_number, kinds
 from tests.helpers.option_walk import OptionWalk, command_line, run_line
 from tests.helpers.pairs import ELSEWHERE, FEATURES
 
