@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, MONOKAI
 from rich.text import Text
 
-from tests.terminals import begin, until_closed
+from tests.helpers.terminals import begin, until_closed
 
 __all__ = ["FOLDER", "PICTURES", "THEMES", "Picture", "frame", "made", "output", "shown_text"]
 

@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python scripts/pair_table.py
 
-The walks are the suite's own, tests/option_walk.py and tests/stage_walk.py; they take some minutes.
+The walks are the suite's own, option_walk.py and stage_walk.py in tests/helpers; they take some minutes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 
-from tests.option_walk import KEYS, OptionWalk, Verdict
-from tests.pairs import FEATURES, HIDING, IDLE, NEUTRAL
-from tests.stage_walk import IN_TURN, STAGE_PAIRS, act_together
+from tests.helpers.option_walk import KEYS, OptionWalk, Verdict
+from tests.helpers.pairs import FEATURES, HIDING, IDLE, NEUTRAL
+from tests.helpers.stage_walk import IN_TURN, STAGE_PAIRS, act_together
 
 _NUM_SHOWN = 240  # characters of what an option is tried with
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,13 +15,25 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from tests.quick import end_quick
+from tests.helpers.quick import end_quick, quick_gencli
 
 settings.register_profile(
     "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("suite")
 torch.set_num_threads(1)
+
+
+SLOW = Path(__file__).with_name("slow.txt")
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
+def pytest_collection_modifyitems(items):
+    """Mark the tests of the functions that slow.txt lists."""
+    names = set(SLOW.read_text(encoding="utf-8").splitlines())
+    for item in items:
+        if item.nodeid.partition("[")[0] in names:
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,6 +45,14 @@ def own_folders(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """A command of a test with --threads sets the threads of this process; the next test has one again."""
+    yield
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def quick():
     """The server of quick processes ends with the session."""
@@ -42,11 +62,16 @@ def quick():
 
 @pytest.fixture
 def spawn():
-    """Start real processes of `gencli ARGUMENTS`; what still runs when the test ends is killed."""
+    """Start processes of `gencli ARGUMENTS`; what still runs when the test ends is killed.
+
+    They are forks of one that has imported gencli. `own=True` starts Python instead: for tests of how a
+    process starts, of its id, of its limits, and of what the environment says to imported libraries.
+    """
     started = []
 
-    def begin(*arguments, env=None, **options):
-        command = [sys.executable, "-m", "gencli", *map(str, arguments)]
+    def begin(*arguments, own=False, env=None, **options):
+        program = [sys.executable, "-m", "gencli"] if own else [str(quick_gencli())]
+        command = [*program, *map(str, arguments)]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(
             command, cwd=Path(__file__).parent.parent, env=os.environ | (env or {}), **(pipes | options)

@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -63,14 +64,34 @@ def layer(name):
     )
 
 
-def parametrize_modules(test):
-    return pytest.mark.parametrize("name", TREES)(test)
+def violations(rule, names=TREES):
+    """What each module does against a rule: {module: what `rule` returns for it}, where that is anything."""
+    return {name: found for name in names if (found := rule(name))}
 
 
-@parametrize_modules
-def test_imports_go_down_only(name):
-    ours = [target for target in imports(name) if target.split(".")[0] in ("gencli", "processors")]
-    assert [target for target in ours if layer(target) < layer(name)] == []
+def of_package(package):
+    return [name for name in TREES if name.split(".")[0] == package]
+
+
+@cache
+def calls(name):
+    """The calls of a module, each with the function that it names."""
+    found = [node for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
+    return [(ast.unparse(call.func), call) for call in found]
+
+
+def test_the_rules_see_every_module():
+    assert len(of_package("gencli")) > 250
+    assert len(of_package("processors")) > 50
+    assert set(of_package("gencli") + of_package("processors")) == set(TREES)
+
+
+def test_imports_go_down_only():
+    def upward(name):
+        ours = [target for target in imports(name) if target.split(".")[0] in ("gencli", "processors")]
+        return [target for target in ours if layer(target) < layer(name)]
+
+    assert violations(upward) == {}
 
 
 def test_no_module_imports_itself_in_a_round():
@@ -78,36 +99,40 @@ def test_no_module_imports_itself_in_a_round():
     TopologicalSorter(graph).prepare()  # CycleError names the round
 
 
-@pytest.mark.parametrize("name", [name for name in TREES if name.split(".")[0] == "processors"])
-def test_processors_needs_torch_and_the_standard_library_only(name):
-    allowed = {*sys.stdlib_module_names, "processors", "torch", OWN_LIBRARY.get(name)}
-    assert {target.split(".")[0] for target in imports(name)} <= allowed
+def test_processors_needs_torch_and_the_standard_library_only():
+    def foreign(name):
+        allowed = {*sys.stdlib_module_names, "processors", "torch", OWN_LIBRARY.get(name)}
+        return {target.split(".")[0] for target in imports(name)} - allowed
+
+    assert violations(foreign, of_package("processors")) == {}
 
 
-@pytest.mark.parametrize("name", [name for name in TREES if name != "gencli.cli.terminal.render"])
-def test_only_render_prints(name):
-    calls = [node for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
-    assert [ast.unparse(call) for call in calls if ast.unparse(call.func) == "print"] == []
-    assert [ast.unparse(call) for call in calls if ast.unparse(call.func).startswith("sys.std")] == [
-        ast.unparse(call) for call in calls if ast.unparse(call.func).startswith("sys.stdin")
-    ]
+def test_only_render_prints():
+    def printing(name):
+        used = [function for function, _ in calls(name)]
+        streams = [one for one in used if one.startswith("sys.std") and not one.startswith("sys.stdin")]
+        return streams + [one for one in used if one == "print"]
 
-
-@pytest.mark.parametrize("name", [name for name in TREES if not name.startswith("gencli.bench")])
-def test_no_value_goes_to_the_device_in_a_way_that_waits_for_it(name):
-    calls = [node for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
-    made = [call for call in calls if ast.unparse(call.func) == "torch.tensor"]
-    assert [ast.unparse(call) for call in made if any(word.arg == "device" for word in call.keywords)] == []
+    assert violations(printing, TREES.keys() - {"gencli.cli.terminal.render"}) == {}
 
 
 # Benches measure an engine bare, without what a run is wired of.
-WIRED = [name for name in TREES if name != "gencli.runtime.wiring" and not name.startswith("gencli.bench")]
+BENCHES = {name for name in TREES if name.startswith("gencli.bench")}
 
 
-@pytest.mark.parametrize("name", WIRED)
-def test_the_engine_is_made_in_one_place(name):
-    calls = [ast.unparse(node.func) for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
-    assert "Engine" not in calls
+def test_no_value_goes_to_the_device_in_a_way_that_waits_for_it():
+    def waiting(name):
+        made = [call for function, call in calls(name) if function == "torch.tensor"]
+        return [ast.unparse(call) for call in made if any(word.arg == "device" for word in call.keywords)]
+
+    assert violations(waiting, TREES.keys() - BENCHES) == {}
+
+
+def test_the_engine_is_made_in_one_place():
+    def made(name):
+        return {"Engine"} & {function for function, _ in calls(name)}
+
+    assert violations(made, TREES.keys() - BENCHES - {"gencli.runtime.wiring"}) == {}
 
 
 def targets(node):
@@ -119,21 +144,27 @@ def targets(node):
         yield from (name.id for target in found for name in ast.walk(target) if isinstance(name, ast.Name))
 
 
-@parametrize_modules
-def test_all_is_what_a_module_exports(name):
+def exports(name):
+    """What is wrong with a module's `__all__`."""
     tree = TREES[name]
     defined = {target for node in tree.body for target in targets(node)}
     public = {target for target in defined if not target.startswith("_") and len(target) > 1}  # no TypeVars
-    imported = {
-        alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imported = {alias.name for node in froms for alias in node.names}
     exported = next((node.value for node in tree.body if "__all__" in targets(node)), None)
     if exported is None:
-        assert not public, f"{name} has no __all__"
-        return
+        return {"no __all__ for": public} if public else {}
     names = ast.literal_eval(exported)
-    assert len(names) == len(set(names))
-    assert public <= set(names) <= defined | imported
+    wrong = {
+        "twice": [one for one in set(names) if names.count(one) > 1],
+        "left out": public - set(names),
+        "unknown": set(names) - defined - imported,
+    }
+    return {kind: found for kind, found in wrong.items() if found}
+
+
+def test_all_is_what_a_module_exports():
+    assert violations(exports) == {}
 
 
 @pytest.mark.parametrize(

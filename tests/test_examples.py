@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.quick import quick_path
+from tests.helpers.quick import quick_path
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh"))

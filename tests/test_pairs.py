@@ -5,8 +5,8 @@ import runpy
 import pytest
 
 from tests.cli.conftest import ROOT
-from tests.option_walk import KEYS, OptionWalk
-from tests.pairs import ENDING, FEATURES, HIDING, IDLE, LOUD, NEUTRAL
+from tests.helpers.option_walk import KEYS, OptionWalk
+from tests.helpers.pairs import ENDING, FEATURES, HIDING, IDLE, LOUD, NEUTRAL
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "pair_table.py"))
 PAGE = SCRIPT["PAGE"].read_text(encoding="utf-8")

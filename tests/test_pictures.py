@@ -8,7 +8,7 @@ import pytest
 
 from scripts import make_pictures
 from scripts.make_pictures import FOLDER, PICTURES, THEMES
-from tests.quick import quick_gencli
+from tests.helpers.quick import quick_gencli
 
 STALE = "run scripts/make_pictures.py"
 FILES = {(picture, theme): FOLDER / f"{picture.name}-{theme}.svg" for picture in PICTURES for theme in THEMES}

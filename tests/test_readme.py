@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.refresh_readme import commands
-from tests.quick import quick_path
+from tests.helpers.quick import quick_path
 
 ROOT = Path(__file__).parent.parent
 COMMANDS, MORE, STRUCTURED = (

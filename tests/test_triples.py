@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from tests.option_walk import KEYS, OptionWalk, command_line, merged, pair_setups, run_line
+from tests.helpers.option_walk import KEYS, OptionWalk, command_line, merged, pair_setups, run_line
 
 NUMBER, GROUPS = 2000, 20
 CODES = {0, 2, 3, 4, 5, 6, 7}

@@ -18,7 +18,7 @@ from gencli.errors import UsageError
 from gencli.templates import renderer as renderer_module
 from gencli.templates.messages import MAX_PROMPT
 from gencli.templates.prompt import read_template
-from tests.batch.test_formats import VALUES
+from tests.batch.formats.test_formats import VALUES
 
 
 def jobs(**flags):

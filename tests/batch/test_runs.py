@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture
 def start(spawn):
-    """Start a real process of `gencli batch` on the fake model."""
+    """Start a process of `gencli batch` on the fake model, as `spawn` does."""
     return lambda *arguments, **options: spawn("batch", *arguments, *FAKE, text=True, **options)
 
 
@@ -66,9 +66,8 @@ def test_a_full_disk_is_an_error_and_what_is_finished_is_safe(bench, start):
     bench.write([{"prompt": f"Row {n}"} for n in range(60)])
     flags = [bench.input, "-o", bench.output, "--no-timings"]
     room = 8000
-    process = start(
-        *flags, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-    )
+    limits = (room, resource.RLIM_INFINITY)
+    process = start(*flags, own=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
     _, said = process.communicate()
     assert process.returncode == 6, said
     assert "What is finished is safe in" in said
@@ -98,7 +97,7 @@ def test_an_input_that_vanishes_meanwhile_leaves_what_is_finished(bench, start):
 
 def test_a_second_process_is_refused(bench, start):
     bench.write([{"prompt": f"Row {n}", "max_tokens": 400} for n in range(200)])
-    process = start(bench.input, "-o", bench.output, "--max-batch", "1")
+    process = start(bench.input, "-o", bench.output, "--max-batch", "1", own=True)
     wait_for(process, bench.journal.exists)
     done = bench.run("--resume")
     process.kill()

@@ -4,7 +4,7 @@ import pytest
 
 from gencli.chat.commands import CommandContext
 from gencli.chat.state import open_chat
-from tests.cli.test_requests import MarkedTokenizer
+from tests.config.test_job import MarkedTokenizer
 
 
 @pytest.fixture

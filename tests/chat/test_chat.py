@@ -94,7 +94,7 @@ def test_the_fake_model_talks_raw_and_in_its_template(talk, form):
 
 @pytest.fixture
 def start(spawn):
-    """Start a real process of a raw chat, all its streams the same."""
+    """Start a process of a raw chat, all its streams the same."""
     command = "chat --raw --model fake --allow-ids 97,98 --seed 1 --max-tokens 900".split()
     return lambda stream=subprocess.PIPE, **options: spawn(
         *command, stdin=stream, stdout=stream, stderr=stream, **options

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gencli.cli.app import main
-from tests.quick import quick_gencli
+from tests.helpers.quick import quick_gencli
 
 ROOT = Path(__file__).parent.parent.parent
 # The fake model, kept to letters a person can read.
@@ -58,6 +58,6 @@ def run(gencli):
 
 @pytest.fixture
 def start(spawn):
-    """Start a real process of `gencli run` on the fake model."""
+    """Start a process of `gencli run` on the fake model, as `spawn` does."""
     # Without a buffer: what it held would be lost to communicate().
     return lambda *arguments, **options: spawn("run", *FAKE, *arguments, bufsize=0, **options)

@@ -5,7 +5,6 @@ from hashlib import sha256
 
 import jsonschema
 import pytest
-import torch
 
 from gencli.models.files.locate import bundled_folder
 from tests.cli.conftest import ROOT
@@ -95,9 +94,7 @@ def test_quiet_leaves_only_errors(run):
 
 
 def test_stats_say_more(run):
-    before = torch.get_num_threads()
     err = run("hi", *SHORT, "--stats", "--threads", "2").err
-    torch.set_num_threads(before)
     assert [word for word in ("load:", "float32", "2 threads", "prefill:") if word not in err] == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import command
-from tests.terminals import on_a_terminal
+from tests.helpers.terminals import on_a_terminal
 
 LONG = ("--seed", "1", "--max-tokens", "1000", "hi")
 MANY = (*LONG, *["hi"] * 63, "--max-batch", "1")  # half a minute, if nobody ends it
@@ -43,7 +43,7 @@ def test_ctrl_c_writes_the_text_so_far_and_ends_with_130(start):
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 def test_ctrl_c_before_the_run_ends_at_once(start):
-    process = start(*LONG, "--debug")
+    process = start(*LONG, "--debug", own=True)
     while "torch" not in Path(f"/proc/{process.pid}/maps").read_text():  # the imports have begun
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
@@ -61,7 +61,7 @@ def test_a_second_ctrl_c_ends_at_once(start):
 
 
 def test_ctrl_c_while_a_run_ends_does_not_change_what_it_ends_with(start):
-    process = start(*SHORT, stderr=subprocess.PIPE)
+    process = start(*SHORT, own=True, stderr=subprocess.PIPE)
     err = b""
     while b"tokens, " not in err:  # the summary
         err += os.read(process.stderr.fileno(), 4096)
@@ -94,14 +94,15 @@ def test_an_encoding_that_lacks_characters_does_not_fail(start, encoding):
     # The bytes of a zero-width joiner: no single-byte code page has it.
     command = ("--allow-ids", "226,128,141", "--seed", "1", "--max-tokens", "12", "h\u00e9\U0001f600")
     for form in ("text", "json"):
-        code, out, err = ended(start(*command, "--format", form, env={"PYTHONIOENCODING": encoding}))
+        env = {"PYTHONIOENCODING": encoding}
+        code, out, err = ended(start(*command, "--format", form, own=True, env=env))
         assert code == 0, err
     assert json.loads(out.decode(encoding))["prompt"] == command[-1]
 
 
 def test_no_escape_sequences_off_a_terminal(start):
     env = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "1"}
-    _, out, err = ended(start("--seed", "1", "--max-tokens", "9", "hi", "yo", "--stats", env=env))
+    _, out, err = ended(start("--seed", "1", "--max-tokens", "9", "hi", "yo", "--stats", own=True, env=env))
     assert b"\x1b" not in out + err
 
 

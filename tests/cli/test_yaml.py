@@ -12,7 +12,7 @@ from gencli.cli.terminal.records import array_parts
 from gencli.json_text import to_json
 from gencli.yaml_text import to_yaml
 from tests.cli.conftest import FAKE
-from tests.cli.test_terminal import commands
+from tests.cli.terminal.test_terminal import commands
 
 SHORT = ("--max-tokens", "6", "--seed", "1")
 SCHEMA = '{"type": "object", "properties": {"a": {"type": "string", "pattern": "^a+$"}}}'

@@ -12,7 +12,7 @@ from gencli.config.presets.keys import KEYS
 from gencli.config.presets.write import preset_text
 from gencli.errors import UsageError
 from tests.cli.conftest import FAKE, ROOT
-from tests.config.test_presets import SHIPPED
+from tests.config.presets.test_presets import SHIPPED
 
 HEAVY = ("torch", "transformers", "tokenizers", "numpy", "xgrammar", "jinja2", "huggingface_hub")
 

@@ -17,8 +17,8 @@ from gencli.config.presets.preset_schema import json_schema
 from processors.catalog import BUILTIN
 from processors.params import describe
 from tests.cli.conftest import ROOT
+from tests.config.presets.test_presets import SHIPPED
 from tests.config.test_malformed import FILES
-from tests.config.test_presets import SHIPPED
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "config_docs.py"))
 SCHEMA = json_schema()

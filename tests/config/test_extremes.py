@@ -5,15 +5,14 @@ import math
 import re
 
 import pytest
-import torch
 
 from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.options.run import OPTIONS
 from processors.catalog import BUILTIN
 from processors.params import describe
-from tests.config.test_bounds import is_number, kinds
-from tests.option_walk import OptionWalk, command_line, run_line
-from tests.pairs import ELSEWHERE, FEATURES
+from tests.config.options.test_bounds import is_number, kinds
+from tests.helpers.option_walk import OptionWalk, command_line, run_line
+from tests.helpers.pairs import ELSEWHERE, FEATURES
 
 NUMBERS = {entry.key: entry for entry in OPTIONS if is_number(entry)}
 # Of these the largest value is a run of a million samples; tests/engine/test_samples.py has that.
@@ -49,13 +48,6 @@ def line(entry, text):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return OptionWalk(tmp_path_factory.mktemp("extremes")).folder
-
-
-@pytest.fixture(autouse=True)
-def same_threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("key", [key for key in NUMBERS if key not in ELSEWHERE])

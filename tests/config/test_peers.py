@@ -1,94 +1,125 @@
-"""The preset hf-default against the transformers that is installed: values, processors, length."""
+"""A name that gencli does not have is answered with the one that was meant, wherever it is written."""
 
 import re
 
 import pytest
-import torch
-from transformers import GenerationConfig, LogitsProcessorList
 
-from gencli.config.job import make_job
-from gencli.config.layers import gather_presets
-from gencli.config.model_defaults import _LACKING
-from processors.base import Admission, Env
-from processors.chain import Chain
-from processors.history import History
-from processors.pipeline import Pipeline
-from processors.rows import Rows
-from tests.cli.conftest import ROOT
-from tests.config.test_presets import SHIPPED
-from tests.models.tiny_models import VOCAB, build
+from gencli.batch.options import OWN
+from gencli.batch.overrides import refuse_key
+from gencli.chat.commands import COMMANDS as SLASH
+from gencli.chat.show import find_option
+from gencli.cli.app import COMMANDS
+from gencli.config.environment import environment_layer
+from gencli.config.options.run import OPTIONS
+from gencli.config.peers import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES
+from gencli.config.presets.keys import unknown_key
+from gencli.errors import UsageError
 
-DEFAULTS = GenerationConfig._get_default_generation_params()
+KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
 
 
-@pytest.fixture(scope="module")
-def preset():
-    return gather_presets("hf-default")
-
-
-@pytest.fixture(scope="module")
-def model():
-    return build("llama")
-
-
-def test_values_are_the_defaults_of_transformers(preset):
-    chain = make_job(preset).assembly.chain
-    assert {name: getattr(params, params.main()) for name, params in chain} == {
-        "repetition": DEFAULTS["repetition_penalty"],
-        "temperature": DEFAULTS["temperature"],
-        "top_k": DEFAULTS["top_k"],
-        "top_p": DEFAULTS["top_p"],
-        "min_p": DEFAULTS.get("min_p") or 0.0,
-    }
-    assert preset["max_tokens"] == DEFAULTS["max_length"]
-
-
-def test_what_gencli_lacks_is_off_by_default():
-    assert {key: DEFAULTS[key] for key in _LACKING if DEFAULTS.get(key) not in (None, _LACKING[key])} == {}
-
-
-def hf_logits(model, ids, logits, **values):
-    """What transformers' own processors of a sampled generate() make of the logits."""
-    config, _ = model._prepare_generation_config(None, do_sample=True, max_new_tokens=20, **values)
-    made = model._get_logits_processor(config, input_ids_seq_length=ids.shape[1])
-    assert isinstance(made, LogitsProcessorList)
-    return made(ids, logits.clone())
-
-
-def own_logits(preset, ids, logits, **values):
-    chain = make_job(preset).assembly.chain
-    for name, value in values.items():
-        chain = chain.with_stage(name, **{chain.get(name).main(): value})
-    history, pipeline = History(), Pipeline(Env(VOCAB))
-    prompt = tuple(ids[0].tolist())
-    history.admit(0, prompt)
-    pipeline.admit(0, Chain(chain.active().stages), Admission(prompt))
-    return pipeline(logits, Rows.build(history, [0]))
-
-
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    "values",
-    [{}, {"temperature": 0.7, "repetition": 1.3, "top_k": 30, "top_p": 0.9, "min_p": 0.02}],
-    ids=["defaults", "all on"],
+    ("flag", "said"),
+    [
+        ("--temp", "Did you mean --temperature?"),
+        ("--n-predict", "Did you mean --max-tokens?"),
+        ("--max_new_tokens", "Did you mean --max-tokens?"),
+        ("--output-format", "Did you mean --format?"),
+        ("--repeat-last-n", "Did you mean --penalty-window?"),
+        ("--tensor-parallel-size", "Did you mean --tp?"),
+        ("--topk", "Did you mean --top-k?"),
+        ("--top", "Did you mean --top-k or --top-p?"),
+        ("--eos", "Did you mean --ignore-eos?"),
+        ("--max_tokns", "Did you mean --max-tokens?"),
+        ("--logprobs", "--best-of and --beams give a score"),
+        ("--ctx-size", "the model's whole context; --max-tokens limits"),
+        ("--prompt", "it is the argument"),
+        ("-p", "it is the argument"),
+        ("--progress", "--quiet turns it off"),
+        ("-cnv", "There is no option -cnv.\nHint: gencli chat"),
+        ("--nope", "See gencli run --help."),
+        ("--x", "See gencli run --help."),
+        ("--" + "x" * 100_000, "See gencli run --help."),
+    ],
 )
-def test_its_chain_makes_the_distribution_of_transformers(preset, model, values, seed):
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(VOCAB, (1, 8), generator=generator)
-    logits = (torch.randn(1, VOCAB, generator=generator) * 8).round() / 4  # full of ties
-    names = {"repetition": "repetition_penalty"}
-    theirs = hf_logits(model, ids, logits, **{names.get(key, key): value for key, value in values.items()})
-    own = own_logits(preset, ids, logits, **values)
-    torch.testing.assert_close(own.log_softmax(-1), theirs.log_softmax(-1))
+def test_a_flag_that_is_not_there_names_the_one_of_the_same_meaning(gencli, flag, said):
+    result = gencli("run", flag, "3", "hi")
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
 
 
-def test_its_length_is_that_of_generate(preset, model):
-    with pytest.warns(UserWarning, match="max_length"):
-        out = model.generate(torch.tensor([[5, 6, 7]]), do_sample=True)
-    assert out.shape[1] - 3 == preset["max_tokens"]
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-temp", "0.5"], "-temp is read as -t emp. Did you mean --temperature?"),
+        (["-ngl", "99"], "-ngl is read as -n gl. The whole model lies on --device"),
+    ],
+)
+def test_a_long_name_behind_one_dash_is_recognised(gencli, arguments, said):
+    result = gencli("run", *arguments, "hi")
+    assert (result.code, said in result.err) == (2, True), result.err
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if name.endswith("-default")])
-def test_a_preset_named_after_a_library_says_what_it_was_checked_against(name):
-    text = (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
-    assert re.search(r"^# Checked against .*\b(5\.\d+|[0-9a-f]{8})\b", text, re.MULTILINE)
+def _of_environment(name):
+    return environment_layer({f"GENCLI_{name.upper()}": "1"})
+
+
+def _raised(call, name):
+    with pytest.raises(UsageError) as caught:
+        call(name)
+    return f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("say", "spelled"),
+    [
+        (unknown_key, "'temperature'"),
+        (lambda name: refuse_key(name).message, "'temperature'"),
+        (lambda name: _raised(find_option, name), "temperature"),
+        (lambda name: _raised(_of_environment, name), "GENCLI_TEMPERATURE"),
+    ],
+    ids=["preset", "row", "/set", "environment"],
+)
+def test_keys_and_variables_are_answered_as_flags_are(say, spelled):
+    for name in ("temp", "temprature", "tempereture"):
+        assert f"Did you mean {spelled}?" in say(name)
+    assert "cut, and " in say("mirostat")
+    assert "Did you mean" not in say("nope")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate"], "Did you mean 'run'?"),
+        (["help"], "Did you mean '--help'?"),
+        (["ls"], "Did you mean 'models'?"),
+        (["stages", "shwo"], "Did you mean 'show'?"),
+        (["config", "ls"], "Did you mean 'list'?"),
+        (["stages"], "gencli stages needs one of: check, list, show."),
+        (["schema", "adit"], "Did you mean 'audit'?"),
+        (["schema"], "gencli schema needs one of: audit."),
+        (["completion"], "gencli completion needs one of: bash, zsh, fish."),
+        (["completion", "tcsh"], "gencli completion takes bash, zsh, fish, not 'tcsh'."),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_is_not_there_or_missing_names_those_that_are(gencli, arguments, said):
+    result = gencli(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+
+
+def test_the_table_names_options_and_commands_that_exist():
+    assert set(OPTION_NAMES) <= KEYS
+    placeholders = {key for text in SENTENCES for key in re.findall(r"{(\w+)}", text)}
+    assert placeholders <= KEYS
+    sub_commands = {"list", "show", "check", "lint", "diff", "export"}
+    assert set(COMMAND_NAMES) <= {*COMMANDS, *sub_commands, "--help", "--version"}
+    assert set(SLASH_NAMES) <= set(SLASH)
+
+
+@pytest.mark.parametrize("table", [{**OPTION_NAMES, **SENTENCES}, SLASH_NAMES], ids=["options", "slash"])
+def test_a_name_of_others_stands_for_one_thing_and_is_no_name_of_gencli(table):
+    names = [name for others in table.values() for name in others.split()]
+    assert sorted(names) == sorted(set(names))
+    assert set(names).isdisjoint(KEYS if table is not SLASH_NAMES else SLASH)

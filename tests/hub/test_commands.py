@@ -9,9 +9,9 @@ import pytest
 
 from gencli.hub.cache import cached_models, find_snapshot, place_of
 from gencli.hub.names import HubName
+from tests.helpers.terminals import begin, until_closed
 from tests.hub.conftest import TOKEN
 from tests.hub.server import COMMIT, Fault, Repo
-from tests.terminals import begin, until_closed
 
 NAME = HubName("some/one")
 SHORT = ("--seed", "1", "--max-tokens", "3")
@@ -142,7 +142,7 @@ def test_much_is_asked_about_on_a_terminal(hub):
 def test_a_process_that_is_killed_is_gone_on_with(gencli, hub, spawn):
     size = len(hub.repos["some/one"].files[WEIGHTS])
     hub.faults[WEIGHTS] = [Fault(slow=60.0)]
-    process = spawn("models", "pull", "some/one", env=dict(os.environ))
+    process = spawn("models", "pull", "some/one", own=True)
     part = place_of(NAME) / "blobs" / f"{sha256(hub.repos['some/one'].files[WEIGHTS]).hexdigest()}.incomplete"
     while not part.exists() or part.stat().st_size < size // 2:
         assert process.poll() is None

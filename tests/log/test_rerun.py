@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from tests.pairs import PLUGIN
+from tests.helpers.pairs import PLUGIN
 
 RUNS = {
     "drawn": ("hi",),

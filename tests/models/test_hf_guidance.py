@@ -12,8 +12,6 @@ from gencli.runtime.models import ModelChoice, load
 from gencli.speculative.ngram import NgramDrafter
 from tests.models.guided import CASES, build, by_engine, by_library, engine, generated, request
 
-torch.set_num_threads(1)
-
 REQUESTS = [request(case) for case in CASES]
 
 

@@ -19,8 +19,6 @@ from gencli.text.tokenizer import ByteTokenizer
 from tests.models.loops import Job, decode
 from tests.models.tiny_models import VOCAB, base, build
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(params=["llama", "mamba"])
 def runner(request: pytest.FixtureRequest) -> HFRunner:

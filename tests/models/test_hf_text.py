@@ -18,8 +18,6 @@ from tests.models.tiny_models import CONFIGS, NO_ROLLBACK, PROMPTS, build, conti
 COUNT = 64
 OWN_CACHE = {"mamba", "rwkv", "falcon_h1", "bamba", "gptj"}
 
-torch.set_num_threads(1)
-
 
 @dataclass(frozen=True)
 class Case:
@@ -41,7 +39,6 @@ class Case:
 @pytest.fixture(scope="module", params=CONFIGS)
 def case(request: pytest.FixtureRequest) -> Case:
     """A model, four prompts, and generate()'s greedy texts."""
-    torch.set_num_threads(1)
     model = build(request.param)
     return Case(request.param, model, PROMPTS, continued(model, COUNT))
 

@@ -19,8 +19,6 @@ LENGTHS = (20, SWITCH - 2, SWITCH - 1, SWITCH, SWITCH + 1, 64)
 _NOISE = torch.Generator().manual_seed(7)
 PROMPTS = [torch.randint(0, VOCAB, (length,), generator=_NOISE).tolist() for length in LENGTHS]
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(scope="module", params=LONG_ROPE)
 def model(request: pytest.FixtureRequest) -> Any:

@@ -22,8 +22,6 @@ from tests.models.fresh import FreshRunner
 from tests.models.loops import Job, decode
 from tests.models.tiny_models import CONFIGS, PROMPTS, build
 
-torch.set_num_threads(1)
-
 
 class CountsPlaces(hf.LlamaForCausalLM):
     """Takes positions from what the cache holds, one number for all lanes."""

@@ -11,7 +11,7 @@ from processors.chain import Chain
 from processors.registry import Registry
 from tests.engine.harness import Scripted, engine, generate, request
 from tests.plugins.conftest import ONLY
-from tests.processors.test_broken_stages import IgnoresDrafts, Shift
+from tests.processors.testing.test_broken_stages import IgnoresDrafts, Shift
 
 HF = "transformers:RepetitionPenaltyLogitsProcessor"
 

@@ -11,7 +11,7 @@ from processors.testing import CHECKS
 from tests.plugins.conftest import HEAD, ONLY, PARAMS, STAGE
 
 ROOT = Path(__file__).parent.parent.parent
-BROKEN = ROOT / "tests" / "processors" / "test_broken_stages.py"
+BROKEN = ROOT / "tests" / "processors" / "testing" / "test_broken_stages.py"
 
 
 def test_list_has_phase_name_sentence_and_source(gencli, plugin):

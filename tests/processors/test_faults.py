@@ -16,7 +16,7 @@ from processors.rejection import Proposal, rejection
 from processors.rows import Rows
 from processors.sampler import EMPTY, NON_FINITE, Sampler
 from processors.testing import EXAMPLES, ToyVocabulary
-from tests.processors.test_broken_stages import Shift
+from tests.processors.testing.test_broken_stages import Shift
 
 NAN, INF = math.nan, math.inf
 MASKS = ("suppress=[3]", "allowed=[0,1,2]", "tail=3", "bias=[[3,-1e30]]", "min_p=0.5", "top_k=1", "top_p=0.1")

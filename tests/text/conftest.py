@@ -1,10 +1,9 @@
-"""Tokenizers for the tests: tiny ones made on the spot, and large ones where the checkout has them."""
+"""Tokenizers for the tests: tiny ones made on the spot, and large ones of published models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gencli.text.pieces import byte_alphabet
 from gencli.text.tokenizer import HFTokenizer
+from tests.helpers.tokenizers import unpack_tokenizer
 
 TEXTS = [
     "Hello, world! It's 3 o'clock -  two  spaces",
@@ -106,30 +106,26 @@ def wrap(tokenizer: tokenizers.Tokenizer, name: str, **config: Any) -> HFTokeniz
     return HFTokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer, **config), name)
 
 
-@cache
-def shared(name: str) -> HFTokenizer:
-    """A large vocabulary that lies beside the checkout, where there is one."""
-    folder = Path(__file__).parents[2] / ".." / "shared" / "tokenizers" / name
-    if not folder.is_dir():
-        pytest.skip(f"no vocabulary at {folder}")
-    return HFTokenizer.load(folder)
-
-
 MAKERS: dict[str, Callable[[], HFTokenizer]] = {
     "byte-level": byte_level,
     "llama-like": llama_like,
     "metaspace": metaspace,
     "gemma-like": gemma_like,
     "wordpiece": wordpiece,
-    "gpt-2": lambda: shared("gpt-2"),
-    "qwen2": lambda: shared("qwen2"),
 }
 
 
 @pytest.fixture(scope="session")
-def make() -> Callable[[str], HFTokenizer]:
-    """Makes the tokenizer of a name."""
-    return lambda name: MAKERS[name]()
+def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], HFTokenizer]:
+    """Makes the tokenizer of a name in MAKERS, or loads gpt-2 or qwen2 from files."""
+
+    @cache
+    def load(name: str) -> HFTokenizer:
+        folder = tmp_path_factory.mktemp(name)
+        unpack_tokenizer(name, folder)
+        return HFTokenizer.load(folder)
+
+    return lambda name: MAKERS[name]() if name in MAKERS else load(name)
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-import pytest
 import torch
 
 from gencli.text.pieces import byte_alphabet
@@ -20,10 +18,10 @@ from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.grammar.state.json_statistics import JsonContext
 from processors.grammar.state.spot import Spot
 from processors.testing import ToyVocabulary
+from tests.helpers.tokenizers import tokenizer_json
 
 TEXTS = ("ab", "aba", "abab cat", "the cat sat", "é", "éa 😀", "日本", "ba\n\nba", "aa" * 9)
 VALUES = ("the cat", "the", 12, -1.5, None, True, ["a", {"b": "é"}], {"": 0}, "")
-QWEN2 = Path(__file__).parents[3] / "../shared/tokenizers/qwen2/tokenizer.json"
 
 PERSON = json.dumps(
     {
@@ -75,16 +73,14 @@ class Words:
 
 @cache
 def env_of(name):
-    """The toy vocabulary under wider logits, with or without an end of text, or a real one."""
+    """The toy vocabulary under wider logits, with or without an end of text, or that of Qwen2."""
     toy = ToyVocabulary()
     if name == "toy":
         return Env(toy.vocab_size + 5, toy, toy.eos_ids)
     if name == "no end":  # and a width that fills its last word
         return Env(288, toy)
-    if not QWEN2.exists():
-        pytest.skip("there are no tokenizers in ../shared")
     alphabet = {char: byte for byte, char in byte_alphabet().items()}
-    file = json.loads(QWEN2.read_text(encoding="utf-8"))
+    file = json.loads(tokenizer_json(name))
     words = [b""] * 151_936
     for text, token in file["model"]["vocab"].items():
         words[token] = bytes(alphabet[char] for char in text)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.stage_walk import STAGE_PAIRS, act_together
+from tests.helpers.stage_walk import STAGE_PAIRS, act_together
 
 
 @pytest.mark.parametrize(("first", "second"), STAGE_PAIRS, ids=lambda name: name)

@@ -13,8 +13,8 @@ import pytest
 from gencli.cli.app import COMMANDS, make_app
 from gencli.cli.terminal.render import Terminal
 from gencli.models.files.locate import bundled_folder
-from tests.quick import quick_gencli
-from tests.terminals import begin, until_closed
+from tests.helpers.quick import quick_gencli
+from tests.helpers.terminals import begin, until_closed
 
 pytest.importorskip("pty")
 

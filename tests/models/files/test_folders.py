@@ -154,7 +154,7 @@ def test_an_index_that_is_none_is_named(folder, index):
     ids=lambda text: text[:40],
 )
 def test_a_chat_template_is_bounded_in_time_memory_and_size(folder, template, monkeypatch):
-    monkeypatch.setattr(renderer_module, "SECONDS", 2.0)
+    monkeypatch.setattr(renderer_module, "SECONDS", 1.0)
     (folder / "chat_template.jinja").write_text(template)
     tokenizer = HFTokenizer.load(folder)
     with pytest.raises(ModelError, match=r"The chat template of .* failed: .+"):

@@ -9,7 +9,7 @@ from gencli.cli.terminal.render import Stderr
 from gencli.cli.terminal.thinking import LiveThinking
 from gencli.core.events import Token
 from tests.cli.conftest import LETTERS, command
-from tests.terminals import on_a_terminal
+from tests.helpers.terminals import on_a_terminal
 
 TERMINAL = {"TERM": "xterm", "NO_COLOR": ""}
 

@@ -8,8 +8,8 @@ from gencli.cli.terminal.live import LiveWriter
 from gencli.core.events import Error, Token
 from gencli.results.results import Results
 from tests.cli.conftest import command
-from tests.cli.test_drawing import screen  # noqa: F401 - a fixture
-from tests.terminals import on_a_terminal
+from tests.cli.terminal.test_drawing import screen  # noqa: F401 - a fixture
+from tests.helpers.terminals import on_a_terminal
 
 TEXTS = ("--max-tokens", "30", "--allow-ids", "97,98,32,10,256", "--quiet")
 

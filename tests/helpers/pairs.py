@@ -29,7 +29,7 @@ def given(**setup):
     return {f"--{name.replace('_', '-')}": value for name, value in setup.items()}
 
 
-PLUGIN = Path(__file__).parent.parent / "examples" / "plugin_minimal" / "gencli_max_run.py"
+PLUGIN = Path(__file__).parents[2] / "examples" / "plugin_minimal" / "gencli_max_run.py"
 IDS = "1,6,97,98,99,100,101,102,103,104,105,257"  # a to i, and the ids that end a text
 # With letters that the prompt lacks, so that a penalty's scope shows.
 LETTERS = given(allow_ids=(IDS + ",109,110",))

@@ -14,7 +14,7 @@ import pytest
 from tests.batch.conftest import FAKE
 
 pytest.importorskip("ray")
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 START = """
 import sys, ray
 ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=10**8)

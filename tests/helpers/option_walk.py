@@ -16,7 +16,7 @@ from gencli.cli.app import main
 from gencli.config.options.run import OPTIONS, option
 from gencli.config.options.structure import KINDS
 from gencli.errors import GencliError
-from tests.pairs import ELSEWHERE, ENDING, FEATURES, HIDING, IDLE, IDS, LOUD, NEUTRAL
+from tests.helpers.pairs import ELSEWHERE, ENDING, FEATURES, HIDING, IDLE, IDS, LOUD, NEUTRAL
 
 __all__ = ["KEYS", "OptionWalk", "Verdict", "command_line", "merged", "pair_setups", "run_line"]
 

@@ -11,17 +11,20 @@ from pathlib import Path
 
 __all__ = ["end_quick", "quick_gencli", "quick_path"]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CLIENT = """\
 #!{python} -IS
 import json, os, signal, socket, sys
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until they can be passed on
 server = socket.socket(socket.AF_UNIX)
 server.connect({path!r})
 body = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(server, [len(body).to_bytes(4)], [0, 1, 2])
 server.sendall(body)
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+for number in SIGNALS:
     signal.signal(number, lambda number, _: server.send(bytes([number])))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 code = int(server.recv(9))
 if code < 0:
     signal.signal(-code, signal.SIG_DFL)
@@ -40,7 +43,7 @@ def quick_gencli():
     _running.callback(shutil.rmtree, folder)
     path = str(folder / "socket")
     server = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tests.forks", path],
+        [sys.executable, "-P", "-m", "tests.helpers.forks", path],
         stdin=subprocess.PIPE,  # it ends when this is closed, however this process ends
         stdout=subprocess.PIPE,
         cwd=ROOT,

@@ -1,0 +1,74 @@
+"""Results of a run: texts grow with its events, and its exit code says how the samples ended."""
+
+import pytest
+
+from gencli.core.events import Error, Finish, Reading, Timings, Token
+from gencli.results.completion import Completion
+from gencli.results.results import Results, tokens_per_second
+from gencli.structured.verdict import ValidationResult
+from processors.errors import StageFailure
+
+
+def finish(sample=0, text="ab", reason="eos", *, request="1", tokens=2, timings=(0.0, 0.0, 0.0), **rest):
+    return Finish(request, sample, text, reason, None, None, 3, tokens, Timings(*timings), **rest)
+
+
+def error(sample=0, kind="GenerationError", request="1"):
+    return Error(request, sample, kind, "It failed.", "a")
+
+
+INVALID = ValidationResult(("no number",), written="x", attempts=2)
+
+
+def test_a_text_grows_until_its_end_says_what_it_is():
+    results = Results(["hi"], 2)
+    for event in (Reading("1", 0, 1, 3), Token("1", 0, "a", (97,)), Token("1", 0, "c", (99,))):
+        row = results.add(event)
+    assert (row.texts, row.running, row.is_done) == (["ac", ""], {0}, False)
+    results.add(finish(0, "ab"))
+    results.add(finish(1, "b"))
+    assert (row.texts, row.running, row.is_done) == (["ab", "b"], set(), True)
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [
+        ([finish(0), finish(1)], 0),
+        ([finish(0), error(1)], 7),
+        ([error(0), finish(1, verdict=INVALID)], 6),
+        ([error(0, StageFailure.__name__), error(1, StageFailure.__name__)], 4),
+        ([error(0, StageFailure.__name__), error(1)], 6),
+        ([finish(0, reason="interrupted"), error(1)], 130),
+    ],
+    ids=["all", "some", "none", "plug-in", "plug-in and other", "interrupted"],
+)
+def test_the_exit_code_is_that_of_the_ends(ends, code):
+    results = Results(["hi"], 2)
+    for end in ends:
+        results.add(end)
+    assert results.exit_code == code
+
+
+@pytest.mark.parametrize(("is_partial", "shown"), [(True, "x"), (False, None)])
+def test_an_invalid_text_is_shown_where_partial_ones_are(is_partial, shown):
+    results = Results(["hi"], 1, is_partial=is_partial)
+    row = results.add(finish(verdict=INVALID))
+    assert row.shown(0) == shown
+    (failed,) = results.failures
+    assert (failed.type, failed.message) == (
+        "InvalidOutput",
+        "The output is not valid (2 attempts): no number.",
+    )
+
+
+def test_the_speed_counts_tokens_after_the_first_of_each_sample():
+    ends = [finish(tokens=5, timings=(0.5, 2.0, 1.0)), finish(tokens=3, timings=(0.5, 1.0, 2.0))]
+    assert tokens_per_second(ends) == 6 / 2.0
+    assert tokens_per_second([finish(tokens=1)]) is None
+
+
+def test_a_completion_has_its_first_sample_at_hand():
+    value = ValidationResult(value={"a": 1}, written='{"a":1}')
+    done = Completion.of("hi", [finish(text="raw", verdict=value), error(1)])
+    assert (done.texts, done.parsed, done.error) == (['{"a":1}', "a"], {"a": 1}, None)
+    assert (done.samples[1].finish_reason, done.samples[1].error) == ("error", "It failed.")

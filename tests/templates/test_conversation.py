@@ -1,0 +1,27 @@
+"""A conversation gets the system message that is given, unless it has its own."""
+
+import pytest
+
+from gencli.templates.conversation import has_system, render_conversation, with_system
+from gencli.text.tokenizer import ByteTokenizer
+
+TURN = {"role": "user", "content": "hi"}
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_a_system_message_of_its_own_stays(role):
+    messages = [{"role": role, "content": "Mine."}, TURN]
+    assert has_system(messages)
+    assert with_system(messages, "Other.") == tuple(messages)
+
+
+@pytest.mark.parametrize("messages", [[], [TURN]], ids=["empty", "a turn"])
+def test_a_system_message_comes_first(messages):
+    assert not has_system(messages)
+    assert with_system(messages, "Be kind.") == ({"role": "system", "content": "Be kind."}, *messages)
+    assert with_system(messages, None) == tuple(messages)
+
+
+def test_the_template_gets_both():
+    text = render_conversation(ByteTokenizer(), [TURN], system="Be kind.")
+    assert text == "system: Be kind.\nuser: hi\nassistant:"
