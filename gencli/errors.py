@@ -1,4 +1,4 @@
-"""Everything gencli can refuse, each with its exit code.
+"""The errors of gencli with their exit codes, and its one warning.
 
 GencliError
     UsageError          2   flags that do not exist, do not fit, or do not fit together
@@ -6,6 +6,7 @@ GencliError
     PluginError         4   a plugin that cannot be loaded or used
     ModelError          5   a model or tokenizer that cannot be loaded or used
     GenerationError     6   a request that could not be finished
+GencliWarning               a notice: nothing fails, but the result may not be the expected one
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 __all__ = [
     "ConfigError",
     "GencliError",
+    "GencliWarning",
     "GenerationError",
     "ModelError",
     "PluginError",
@@ -61,6 +63,10 @@ class GenerationError(GencliError):
     """A request failed while it ran."""
 
     exit_code = 6
+
+
+class GencliWarning(UserWarning):
+    """A notice for a Python caller. `gencli run` writes the same text to stderr."""
 
 
 def is_panic(error: BaseException) -> bool:

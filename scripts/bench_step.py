@@ -60,11 +60,11 @@ def engine_steps(model: Any, rows: int) -> Iterator[None]:
     """Decode through the engine: default chain, Gumbel draws, detokenizing, events."""
     from gencli.core.events import Token
     from gencli.core.request import Limits, Request
-    from gencli.engine.engine import Engine
     from gencli.models.hf import HFRunner
+    from gencli.runtime.wiring import bare_engine
     from gencli.text.tokenizer import ByteTokenizer
 
-    engine = Engine(HFRunner(model, max_lanes=rows), ByteTokenizer(), max_batch=rows)
+    engine = bare_engine(HFRunner(model, max_lanes=rows), ByteTokenizer(), max_batch=rows)
     for row in range(rows):
         prompt = tuple(range(row * PROMPT, (row + 1) * PROMPT))
         chain = Chain.parse("ignore_eos=true")

@@ -13,9 +13,9 @@ from marks import write_between
 
 from gencli.core.events import Finish, Token
 from gencli.core.request import Drafting, Limits, Request
-from gencli.engine.engine import Engine
 from gencli.runtime.drafters import make_drafter
 from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
 
 LENGTH = 32
@@ -40,7 +40,7 @@ PROMPTS = [text.format(n=n, p=p) for text, n, p in product(TEXTS, NAMES, PLACES)
 
 def generated(loaded, drafter, name, chain, prompts):
     """Tokens of each prompt, and how many drafts stood in how many forwards."""
-    on = Engine(loaded.runner, loaded.tokenizer, max_batch=16, drafter=drafter)
+    on = bare_engine(loaded.runner, loaded.tokenizer, max_batch=16, drafter=drafter)
     for i, text in enumerate(prompts):
         on.submit(Request(str(i), tuple(loaded.tokenizer.encode(text)), Chain.parse(chain), seed=i,
                           limits=Limits(LENGTH), drafting=Drafting(name, 1 + i % 8)))  # fmt: skip

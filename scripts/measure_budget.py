@@ -24,9 +24,9 @@ import torch
 
 from gencli.core.events import Error, Event, Finish
 from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.wiring import bare_engine
 from gencli.structured.audit.choose import choose
 from processors.catalog import GrammarParams
 from processors.chain import Chain
@@ -62,7 +62,7 @@ class Measure:
         width = loaded.runner.spec.vocab_size
         self.runner: Any = FakeRunner(width) if model == "random" else loaded.runner
         self.tokenizer = loaded.tokenizer
-        self.engine = Engine(self.runner, self.tokenizer, max_batch=16)
+        self.engine = bare_engine(self.runner, self.tokenizer, max_batch=16)
         self.backends = {name: load_backend(name, self.engine.pipeline.env) for name in NAMES}
         self.canonical, self.size = CanonicalTokenizer(self.tokenizer), words(width)
         self.cases: list[Case] = []

@@ -39,10 +39,10 @@ from jsonschema.validators import validator_for  # noqa: E402
 from gencli.config.structure import OutputSpec  # noqa: E402
 from gencli.core.events import Error, Finish  # noqa: E402
 from gencli.core.request import Limits, Request  # noqa: E402
-from gencli.engine.engine import Engine  # noqa: E402
 from gencli.errors import ConfigError, GencliError  # noqa: E402
 from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
+from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.audit.choose import choose  # noqa: E402
 from gencli.structured.plan import Plan  # noqa: E402
 from gencli.structured.schema.document import parse  # noqa: E402
@@ -108,7 +108,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self.loaded, self.options = model(options.model), options
         self.compiler = GrammarCompiler(grammar_env(self.loaded), timeout=options.grammar_timeout)
-        self.engine = Engine(
+        self.engine = bare_engine(
             self.loaded.runner, self.loaded.tokenizer, max_batch=PLACES, grammars=self.compiler
         )
         self.prompt = tuple(self.loaded.tokenizer.encode("JSON:"))

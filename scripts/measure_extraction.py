@@ -25,6 +25,7 @@ from gencli.engine.engine import Engine  # noqa: E402
 from gencli.errors import GencliError  # noqa: E402
 from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.models import ModelChoice, load  # noqa: E402
+from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.audit.choose import choose  # noqa: E402
 from gencli.structured.schema.document import parse  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
@@ -64,7 +65,7 @@ def main() -> None:
     count = parser.parse_args().sentences
     loaded = load(ModelChoice(name="tiny", max_batch=16))
     compiler = GrammarCompiler(grammar_env(loaded))
-    engine = Engine(loaded.runner, loaded.tokenizer, max_batch=16, grammars=compiler)
+    engine = bare_engine(loaded.runner, loaded.tokenizer, max_batch=16, grammars=compiler)
     pairs = record_pairs(count, "held-out")
     wanted = {str(i): json.loads(answer) for i, (_, answer) in enumerate(pairs)}
     for label in ("with the schema", "without"):

@@ -26,8 +26,8 @@ import torch
 from gencli.core.events import Token
 from gencli.core.request import Jump, Limits, Request
 from gencli.core.step import StepPlan
-from gencli.engine.engine import Engine
 from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.runtime.wiring import bare_engine
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 
@@ -89,7 +89,7 @@ class Bench:
     def __init__(self, loaded: Loaded, *, rows: int, most: int, timed: bool) -> None:
         self._runner, self._most, self.is_timed = Counting(loaded.runner), most, timed
         clock = time.thread_time if timed else lambda: 0.0
-        self._engine = Engine(self._runner, loaded.tokenizer, max_batch=rows, clock=clock)
+        self._engine = bare_engine(self._runner, loaded.tokenizer, max_batch=rows, clock=clock)
         self._prompt = tuple(loaded.tokenizer.encode("A record:\n"))
 
     def run(self, chains: Sequence[Chain], jump: Jump) -> Outcome:

@@ -28,11 +28,11 @@ from gencli.bench.speculate import measure_drafts
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.events import Error, Finish, Token
 from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
 from gencli.models.onednn import pack
 from gencli.runtime.drafters import bare_drafter
 from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.runtime.wiring import bare_engine
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.base import DraftAsk, Drafter
 from gencli.speculative.draft_sampler import DraftSampler
@@ -113,7 +113,7 @@ class Way:
         self._loaded = loaded
         work = work_clock(loaded.runner.spec.device)
         adaptive = AdaptiveDrafter(drafter, clock=work) if drafter else None
-        self._engine = Engine(
+        self._engine = bare_engine(
             loaded.runner, loaded.tokenizer, max_batch=1, drafter=adaptive, share_prefixes=False
         )
         self.tokens, self.wall, self.cpu = 0, 0.0, 0.0
@@ -243,7 +243,7 @@ def formula(steps: int) -> list[dict[str, Any]]:
 
 
 def _text(runner: HFRunner, tokenizer: MadeTokenizer, prompt: str, tokens: int) -> tuple[int, ...]:
-    engine = Engine(runner, tokenizer, max_batch=1, share_prefixes=False)
+    engine = bare_engine(runner, tokenizer, max_batch=1, share_prefixes=False)
     ids = tuple(tokenizer.encode(prompt))
     engine.submit(Request("0", ids, Chain.parse("ignore_eos=true"), draw="greedy", limits=Limits(tokens)))
     return ids + tuple(token for event in engine.run() if isinstance(event, Token) for token in event.ids)

@@ -22,6 +22,7 @@ from gencli.core.events import Finish
 from gencli.core.request import Guidance, Limits, Request
 from gencli.engine.engine import Engine
 from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
 from processors.rng import derive
 
@@ -35,7 +36,7 @@ Point = dict[str, float | str]
 def measured(num_stories: int) -> Iterator[Point]:
     """A point for each mood and scale."""
     loaded = load(ModelChoice("tiny", dtype="float32", max_batch=2 * BATCH))
-    engine = Engine(loaded.runner, loaded.tokenizer, max_batch=BATCH)
+    engine = bare_engine(loaded.runner, loaded.tokenizer, max_batch=BATCH)
     for mood in MOODS:
         for scale in SCALES:
             stories = told(engine, loaded, mood, scale, num_stories)

@@ -100,13 +100,13 @@ def test_no_value_goes_to_the_device_in_a_way_that_waits_for_it(name):
     assert [ast.unparse(call) for call in made if any(word.arg == "device" for word in call.keywords)] == []
 
 
-# Benches measure an engine bare, without what a run is wired of.
-WIRED = [name for name in TREES if name != "gencli.runtime.wiring" and not name.startswith("gencli.bench")]
+SCRIPTS = {f"scripts/{path.stem}": ast.parse(path.read_text()) for path in (ROOT / "scripts").glob("*.py")}
 
 
-@pytest.mark.parametrize("name", WIRED)
+@pytest.mark.parametrize("name", [name for name in {**TREES, **SCRIPTS} if name != "gencli.runtime.wiring"])
 def test_the_engine_is_made_in_one_place(name):
-    calls = [ast.unparse(node.func) for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
+    tree = {**TREES, **SCRIPTS}[name]
+    calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     assert not {"Engine", "ChoosingEngine"} & set(calls)
 
 

@@ -15,8 +15,8 @@ from gencli.bench.llama import VOCABULARY
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.events import Token
 from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
+from gencli.runtime.wiring import bare_engine
 from processors.base import Env
 from processors.catalog import GrammarParams
 from processors.chain import Chain
@@ -111,7 +111,7 @@ class _Clock:
 
 def _steps(model: Any, tokenizer: MadeTokenizer, rows: int, chain: Chain) -> tuple[Iterator[None], _Clock]:
     """Decode through the engine, without drafts, one step at a time."""
-    engine = Engine(HFRunner(model, max_lanes=rows), tokenizer, max_batch=rows)
+    engine = bare_engine(HFRunner(model, max_lanes=rows), tokenizer, max_batch=rows)
     prompt = tuple(tokenizer.encode("A list of things to sell: "))
     for row in range(rows):
         engine.submit(Request(str(row), prompt, chain, seed=row, limits=Limits(4000), jump="off"))

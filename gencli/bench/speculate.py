@@ -15,6 +15,7 @@ from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError
 from gencli.models.base import ModelRunner
+from gencli.runtime.wiring import bare_engine
 from gencli.speculative.base import Drafter
 from gencli.speculative.gain import tokens_per_step
 from gencli.text.tokenizer import Tokenizer
@@ -66,7 +67,9 @@ def measure_drafts(
     measure anything.
     """
     probing = ProbingDrafter(drafter, lengths, lanes=rows, clock=clock)
-    engine = Engine(runner, tokenizer, max_batch=rows, drafter=probing, clock=clock, share_prefixes=False)
+    engine = bare_engine(
+        runner, tokenizer, max_batch=rows, drafter=probing, clock=clock, share_prefixes=False
+    )
     chain = Chain.parse(f"ignore_eos=true | temperature={temperature}")
     requests = (
         Request(

@@ -16,8 +16,8 @@ from gencli.bench.load import Ask
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.events import Finish, Token
 from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
+from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
 
 __all__ = ["Answers", "continuous", "engine", "padded"]
@@ -35,7 +35,7 @@ class Answers:
 
 def engine(model: Any, asks: Sequence[Ask], *, slots: int, tokenizer: MadeTokenizer) -> Answers:
     """gencli's engine, which is handed a few more requests than it has slots, as `gencli batch` does."""
-    on = Engine(HFRunner(model, max_lanes=slots), tokenizer, max_batch=slots)
+    on = bare_engine(HFRunner(model, max_lanes=slots), tokenizer, max_batch=slots)
     ids: list[tuple[int, ...]] = [() for _ in asks]
     rest = iter(_requests(asks))
     num_open = 0
