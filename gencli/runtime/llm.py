@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -34,6 +34,7 @@ from processors.rng import derive
 
 __all__ = ["LLM"]
 
+_Events = Generator[Event, None, None]
 _Params = SamplingParams | Sequence[SamplingParams] | None
 _KEYS = frozenset(
     {entry.key for entry in OPTIONS if entry.section == "Model"} - {"model", "download", "offline"}
@@ -139,17 +140,17 @@ class LLM:
         self._warn()
         return completions[0] if is_one else completions
 
-    def stream(self, prompts: str | Sequence[str], params: _Params = None, **values: Any) -> Iterator[Event]:
+    def stream(self, prompts: str | Sequence[str], params: _Params = None, **values: Any) -> _Events:
         """Yield events while generating: Token, Reading, Finish and Error.
 
         `event.request` is the index of the prompt ("0", "1", ...), `event.sample` the index of the sample.
-        Closing the iterator early ends its requests. Only one stream may be open at a time (UsageError).
+        Closing the generator early ends its requests. Only one stream may be open at a time (UsageError).
         """
         _, jobs, ids = self._encoded(prompts, params, values)
         self._warn()
         return self._stream(jobs, ids)
 
-    def _stream(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> Iterator[Event]:
+    def _stream(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
         yield from self._events(jobs, ids)
         self._warn()
 
@@ -187,7 +188,7 @@ class LLM:
         changed = [(own or SamplingParams()).replaced(**values) for own in each]
         jobs = [self._jobs.job(own, is_chat=is_chat) for own in changed]
         for job, text in zip(jobs, texts, strict=True):
-            self._note(notices(job, [text]))
+            self._note(notices(job, [text], has_rows=True))  # plug-ins may be for other requests
             if any(name not in text for name in job.untold_tools):
                 self._note(["The prompt does not name the tools, so the model does not know of them."])
         if sum(job.num_drawn for job in jobs) > 1 or any(job.is_drafted for job in jobs):
@@ -222,7 +223,7 @@ class LLM:
         ordered = (sorted(samples, key=lambda end: end.sample) for samples in ends)
         return [Completion.of(text, samples) for text, samples in zip(texts, ordered, strict=True)]
 
-    def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> Iterator[Event]:
+    def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
         """Submit the requests, and yield their events with prompt indices as request ids."""
         if self._is_busy:
             raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
