@@ -21,6 +21,7 @@ from gencli.config.settings import Layer
 from gencli.core.events import Error, Event, Finish
 from gencli.engine.engine import Engine
 from gencli.errors import GencliWarning, UsageError
+from gencli.plugins.notices import adapter_notices
 from gencli.plugins.registry import make_registry
 from gencli.results.completion import Completion
 from gencli.runtime.attempts import RetryingEngine
@@ -189,6 +190,7 @@ class LLM:
         jobs = [self._jobs.job(own, is_chat=is_chat) for own in changed]
         for job, text in zip(jobs, texts, strict=True):
             self._note(notices(job, [text], has_rows=True))  # plug-ins may be for other requests
+            self._note(adapter_notices([name for name, _ in job.chain], job.registry))
             if any(name not in text for name in job.untold_tools):
                 self._note(["The prompt does not name the tools, so the model does not know of them."])
         if sum(job.num_drawn for job in jobs) > 1 or any(job.is_drafted for job in jobs):
