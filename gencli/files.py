@@ -51,7 +51,7 @@ def open_regular(path: Path, *, pipes: bool = False) -> BinaryIO:
 
 
 def read_file(path: Path, limit: int, *, pipes: bool = False) -> bytes:
-    """The bytes of a file, `limit` at most. OSError, with a reason, for what is larger or no regular file.
+    """Return the bytes of a file, `limit` at most. OSError, with a reason, for what is larger or no regular file.
 
     `pipes` lets it be a pipe as well, such as a shell's <(...): for what a user names, not for what a file
     names.
@@ -61,7 +61,7 @@ def read_file(path: Path, limit: int, *, pipes: bool = False) -> bytes:
 
 
 def read_stream(stream: BinaryIO, limit: int) -> bytes:
-    """All bytes of a stream. OSError if they are more than `limit`."""
+    """Return all bytes of a stream. OSError if they are more than `limit`."""
     content = stream.read(limit + 1)
     if len(content) > limit:
         raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes")
@@ -69,14 +69,14 @@ def read_stream(stream: BinaryIO, limit: int) -> bytes:
 
 
 def new_file(path: Path, mode: int = 0o666) -> int:
-    """The handle of a new, empty file. What had the name is removed; a link is not followed."""
+    """Return the handle of a new, empty file. What had the name is removed; a link is not followed."""
     with suppress(FileNotFoundError):
         path.unlink()
     return os.open(path, _NEW, mode)
 
 
 def beside(path: Path) -> Path:
-    """The name under which a file is written until it is complete."""
+    """Return the name under which a file is written until it is complete."""
     return path.with_name(f".{path.name}.part")
 
 

@@ -19,7 +19,7 @@ _AWAY = 4096  # the byte that Windows locks, beyond the owner's name: a locked b
 
 
 def lock_path(output: Path) -> Path:
-    """The lock of an output."""
+    """Return the lock of an output."""
     return output.with_name(f"{output.name}.lock")
 
 

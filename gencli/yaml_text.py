@@ -40,7 +40,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def to_yaml(value: Any, *, encoding: str = "utf-8") -> str:
-    """A YAML document, its newline included; it holds the value that the JSON of `to_json` holds."""
+    """Return a YAML document, its newline included; it holds the value that the JSON of `to_json` holds."""
     text = yaml.dump(
         json.loads(to_json(value)),
         Dumper=_Dumper,

@@ -51,7 +51,7 @@ class Node:
     column: int
 
     def plain(self) -> Any:
-        """The value without its places, as lists, dicts and scalars."""
+        """Return the value without its places, as lists, dicts and scalars."""
         if isinstance(self.value, tuple):
             return [item.plain() for item in self.value]
         if isinstance(self.value, Mapping):
@@ -59,7 +59,7 @@ class Node:
         return self.value
 
     def at(self, path: Sequence[int]) -> Node:
-        """The item at these indexes, or as near to it as the tree goes; a mapping is a list of pairs."""
+        """Return the item at these indexes, or as near to it as the tree goes; a mapping is a list of pairs."""
         found = self
         parts: Sequence[Any] = self._parts()
         for index in path:
@@ -70,7 +70,7 @@ class Node:
         return found
 
     def fault(self, text: str, path: Sequence[int] = ()) -> Fault:
-        """A fault at this place, or at the item of the value that the path leads to."""
+        """Return a fault at this place, or at the item of the value that the path leads to."""
         node = self.at(path)
         return Fault(text, node.line, node.column)
 
@@ -81,7 +81,7 @@ class Node:
 
 
 def node_of(value: Any) -> Node:
-    """The tree of a plain value, as JSON has them; its places mean nothing."""
+    """Return the tree of a plain value, as JSON has them; its places mean nothing."""
     if isinstance(value, Mapping):
         return Node({str(key): (node_of(key), node_of(item)) for key, item in value.items()}, 0, 0)
     if isinstance(value, list | tuple):
@@ -104,7 +104,7 @@ for _name, _pattern, _first in _RULES:
 
 
 def parse(content: bytes, faults: list[Fault], bounds: Bounds = PRESET_BOUNDS) -> Node | None:
-    """The document's tree; what is wrong with it is added to `faults`."""
+    """Return the document's tree; what is wrong with it is added to `faults`."""
     try:
         return _parse(content, faults, bounds)
     except Fault as fault:

@@ -68,7 +68,7 @@ def _admitted(chain: Chain, rows: int, width: int) -> tuple[Pipeline, Rows]:
 
 
 def _best(run: Callable[..., Tensor], *values: object) -> tuple[float, Tensor]:
-    """The least of nine times in milliseconds, and what came of it."""
+    """Return the least of nine times in milliseconds, and what came of it."""
     least, out = float("inf"), run(*values)
     for _ in range(9):
         begin = time.perf_counter()

@@ -23,7 +23,7 @@ PROMPT = 32
 
 
 def build_model() -> Any:
-    """A shape whose forward is mostly Python on a fast machine."""
+    """Return a shape whose forward is mostly Python on a fast machine."""
     return random_llama(hidden_size=384, intermediate_size=1024, vocab_size=8192)
 
 

@@ -77,7 +77,7 @@ SHAPES: tuple[Row, ...] = (
 
 
 def chains(seed: int, count: int, ids: range = range(260, 2040)) -> Iterator[Row]:
-    """A shape of the distribution at random, and up to three options that stand beside any shape."""
+    """Yield a shape of the distribution at random, and up to three options that stand beside any shape."""
     rng = Random(seed)
     for _ in range(count):
         beside: tuple[Row, ...] = (

@@ -94,7 +94,7 @@ def _weights(
 
 
 def _padded(weight: Tensor, shape: tuple[int, ...], *, noise: bool = False) -> Tensor:
-    """The weight in the corner of a larger one; beyond it zeros, or in new rows numbers nobody reads."""
+    """Return the weight in the corner of a larger one; beyond it zeros, or in new rows numbers nobody reads."""
     sizes = [have if want < 0 else want for have, want in zip(weight.shape, shape, strict=True)]
     padded = torch.zeros(sizes)
     if noise:

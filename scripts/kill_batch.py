@@ -174,7 +174,7 @@ def harness(kills: int, rows: int, model: str, seed: int, form: str, folder: Pat
 
 
 def content(output: Path) -> dict[str, bytes]:
-    """A file, or the files of a folder, by name; the one that has a line for each row is `index.jsonl`."""
+    """Return a file, or the files of a folder, by name; the one that has a line for each row is `index.jsonl`."""
     if output.is_dir():
         return {path.name: path.read_bytes() for path in output.iterdir()}
     return {"index.jsonl": output.read_bytes()}
@@ -193,7 +193,7 @@ def compare(output: Path, wanted: dict[str, bytes], found: Counter[str]) -> None
 
 
 def table(found: Counter[str]) -> str:
-    """The result for people."""
+    """Return the result for people."""
     lines = [f"{place:<28}{found[place]:>6}" for place in PLACES]
     kills = sum(found[place] for place in PLACES)
     summary = (

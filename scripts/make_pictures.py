@@ -83,7 +83,7 @@ def output(picture: Picture, program: Sequence[str] = PROGRAM) -> str:
 
 
 def frame(picture: Picture) -> str:
-    """The last lines that a terminal shows of a live view with all rows running."""
+    """Return the last lines that a terminal shows of a live view with all rows running."""
     process, leader = begin(_words(picture), ("stdout",), stderr=subprocess.DEVNULL, env=_environ())
     drawings = until_closed(leader).decode().split(_DRAWING)[1:]
     process.wait()
@@ -93,7 +93,7 @@ def frame(picture: Picture) -> str:
 
 
 def made(picture: Picture, text: str, theme: str) -> str:
-    """The SVG: the command and, below it, the text."""
+    """Return the SVG: the command and, below it, the text."""
     console = Console(record=True, width=_WIDTH, file=io.StringIO(), color_system="truecolor")
     console.print(Text("$ ", style="bold green") + Text(picture.command, style="bold"), no_wrap=True)
     console.print(Text(text.rstrip("\n")), no_wrap=True)
@@ -102,7 +102,7 @@ def made(picture: Picture, text: str, theme: str) -> str:
 
 
 def shown_text(svg: str) -> str:
-    """The lines of text in a picture, without the title and the spaces at their ends."""
+    """Return the lines of text in a picture, without the title and the spaces at their ends."""
     lines: dict[float, list[str]] = {}
     for node in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
         if "clip-path" in node.attrib:

@@ -29,7 +29,7 @@ COUNT = 400  # besides those by hand
 
 
 def sorted_out(made: Made) -> tuple[Any, list[Any], list[Any]]:
-    """The schema with the instances of which jsonschema, formats included, thinks the same, each once."""
+    """Return the schema with the instances of which jsonschema, formats included, thinks the same, each once."""
     schema, good, bad = made
     kind = validator_for(schema, default=validator_for(LATEST))
     kind.check_schema(schema)

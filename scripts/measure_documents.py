@@ -69,7 +69,7 @@ class Outcome:
 
 
 def model(name: str) -> Loaded:
-    """A model by name; a folder without weights gets random ones."""
+    """Return a model by name; a folder without weights gets random ones."""
     folder = Path(name)
     if not folder.is_dir() or list(folder.glob("*.safetensors")):
         return load(ModelChoice(name=name, max_batch=PLACES))
@@ -150,7 +150,7 @@ class Bench:
 
 
 def outcome(event: Finish | Error, schema: Any) -> Outcome:
-    """The exit code that this end comes to, and whether another validator agrees with it."""
+    """Return the exit code that this end comes to, and whether another validator agrees with it."""
     if isinstance(event, Error):
         return Outcome("error", event.type)
     structure = OutputSpec("json_schema", "", "", Plan((), schema=schema), read=parse)
@@ -164,7 +164,7 @@ def outcome(event: Finish | Error, schema: Any) -> Outcome:
 
 
 def fault(text: str, schema: Any) -> str:
-    """The keyword that a document breaks, by the json of Python and the validator of jsonschema."""
+    """Return the keyword that a document breaks, by the json of Python and the validator of jsonschema."""
     try:
         value = json.loads(text, object_pairs_hook=_unlike)
     except ValueError as error:

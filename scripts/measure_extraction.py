@@ -36,7 +36,7 @@ TYPES = {int: "integer", str: "string"}
 
 
 def schema_of(record: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the records of one kind."""
+    """Return the schema of the records of one kind."""
     fields = {key: {"type": TYPES[type(value)]} for key, value in record.items()}
     return {"type": "object", "properties": fields, "required": list(fields)}
 
@@ -50,7 +50,7 @@ def is_right(text: str, wanted: Any) -> bool:
 
 
 def extract(engine: Engine, requests: Sequence[Request]) -> dict[str, str]:
-    """The texts by request."""
+    """Return the texts by request."""
     for one in requests:
         engine.submit(one)
     return {event.request: event.text for event in engine.run() if isinstance(event, Finish)}

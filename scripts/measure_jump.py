@@ -35,7 +35,7 @@ KEYS = ("name", "age", "city", "title", "price", "tags", "address", "birth_date"
 
 
 def value_schema(draw: random.Random, depth: int) -> dict[str, Any]:
-    """One of the kinds of value that records are made of."""
+    """Return one of the kinds of value that records are made of."""
     kinds: list[dict[str, Any]] = [
         {"type": "string", "maxLength": 16},
         {"type": "integer", "minimum": 0, "maximum": 120},
@@ -47,7 +47,7 @@ def value_schema(draw: random.Random, depth: int) -> dict[str, Any]:
 
 
 def record_schema(draw: random.Random, depth: int = 1) -> dict[str, Any]:
-    """An object with three to six fixed keys."""
+    """Return an object with three to six fixed keys."""
     keys = draw.sample(KEYS, draw.randint(3, 6))
     properties = {key: value_schema(draw, depth) for key in keys}
     return {"type": "object", "properties": properties, "required": keys, "additionalProperties": False}
@@ -63,7 +63,7 @@ class Counting:
         return getattr(self._runner, name)
 
     def forward(self, plan: StepPlan) -> torch.Tensor:
-        """One pass."""
+        """Return one pass."""
         self.drafts += sum(len(feed.drafts) for feed in plan.feeds)
         logits: torch.Tensor = self._runner.forward(plan)
         return logits
@@ -93,7 +93,7 @@ class Bench:
         self._prompt = tuple(loaded.tokenizer.encode("A record:\n"))
 
     def run(self, chains: Sequence[Chain], jump: Jump) -> Outcome:
-        """One output for each chain; every step that a sample has part in gives it one event."""
+        """Return one output for each chain; every step that a sample has part in gives it one event."""
         for seed, chain in enumerate(chains):
             request = Request(str(seed), self._prompt, chain, seed=seed, limits=Limits(self._most), jump=jump)
             self._engine.submit(request)
@@ -107,7 +107,7 @@ class Bench:
 
 
 def measure(bench: Bench, schemas: list[str], params: dict[str, Any], temperature: float) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     last = Chain.parse(f"temperature={temperature}").stages
     chains = [Chain((("grammar", GrammarParams(text, **params)), *last)) for text in schemas]
     plain, jumped = bench.run(chains, "off"), bench.run(chains, "auto")

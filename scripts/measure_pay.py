@@ -147,7 +147,7 @@ class Way:
 def compare(
     loaded: Loaded, drafters: dict[str, Drafter], prompts: Sequence[str], heat: float, tokens: int
 ) -> list[dict[str, Any]]:
-    """The ways in turns; the order turns round with every prompt."""
+    """Return the ways in turns; the order turns round with every prompt."""
     ways = {"plain": Way(loaded, None), **{name: Way(loaded, made) for name, made in drafters.items()}}
     chain = Chain.parse(f"temperature={heat}" + (" | ignore_eos=true" if tokens > 64 else ""))
     for number, prompt in enumerate(prompts):
@@ -172,7 +172,7 @@ def compare(
 
 
 def pay(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """All rows of the table."""
+    """Return all rows of the table."""
     lines = []
     stories = [STORIES[i % len(STORIES)] for i in range(options.stories)]
     every = [json.loads(line)["prompt"] for line in REPEATS.read_text(encoding="utf-8").splitlines()]

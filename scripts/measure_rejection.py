@@ -71,7 +71,7 @@ def _case(told: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor, Rows, S
 
 
 def _best(run: Callable[[], object], device: str, times: int = 7) -> float:
-    """The least of several times, in milliseconds."""
+    """Return the least of several times, in milliseconds."""
     found = []
     for _ in range(times):
         _wait(device)

@@ -50,20 +50,20 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """All of the corpus."""
+    """Yield all of the corpus."""
     for line in CORPUS.read_text(encoding="utf-8").splitlines():
         yield Case(**json.loads(line))
 
 
 def turned(value: Any) -> Any:
-    """The value with the properties of all its objects in the opposite order."""
+    """Return the value with the properties of all its objects in the opposite order."""
     if isinstance(value, dict):
         return {name: turned(below) for name, below in reversed(value.items())}
     return [turned(item) for item in value] if isinstance(value, list) else value
 
 
 def in_both_orders(case: Case) -> Case:
-    """The case with each instance that has an order in the opposite one too."""
+    """Return the case with each instance that has an order in the opposite one too."""
     both = {json.dumps(one): one for value in case.valid for one in (value, turned(value))}
     others = {json.dumps(one): one for value in case.invalid for one in (value, turned(value))}
     return Case(case.name, case.schema, list(both.values()), list(others.values()))
@@ -95,17 +95,17 @@ def is_wrong(claimed: str, seen: str) -> bool:
 
 
 def raw(backend: str, case: Case) -> str:
-    """The schema as it was given, in the hands of a back end."""
+    """Return the schema as it was given, in the hands of a back end."""
     return observed(backend, case.schema, case)
 
 
 def better(case: Case) -> str:
-    """The schema as it was given, in the better hands."""
+    """Return the schema as it was given, in the better hands."""
     return min((raw(backend, case) for backend in BACKENDS), key=KINDS.index)
 
 
 def masked(one: Variant, case: Case) -> str:
-    """A variant in the hands of its back end."""
+    """Return a variant in the hands of its back end."""
     return observed(one.constraint.backend, json.loads(one.constraint.text), case)
 
 
@@ -131,7 +131,7 @@ def rows() -> Iterator[tuple[str, Callable[[Case], str]]]:
 
 
 def claimed_too_much(corpus: list[Case]) -> Iterator[str]:
-    """Where the audit says more than is seen."""
+    """Yield where the audit says more than is seen."""
     for case in corpus:
         for backend in BACKENDS:
             for rewrite, name in FORMS.items():

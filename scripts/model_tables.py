@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def rollback(kind: str) -> list[str]:
-    """A line: the differences after so many of four drafts stood."""
+    """Return a line: the differences after so many of four drafts stood."""
     if kind in NO_ROLLBACK:
         return [kind, *["takes no drafts"] * len(KEPT)]
     model, found = build(kind), []
@@ -44,7 +44,7 @@ def rollback(kind: str) -> list[str]:
 
 
 def guidance() -> Iterator[list[str]]:
-    """A line for each model: the differences at each scale, and the texts that have the same ids."""
+    """Yield a line for each model: the differences at each scale, and the texts that have the same ids."""
     for kind in ("llama", "gpt2", "qwen3"):
         model, same, found = guided.build(kind), 0, []
         for case in guided.CASES:

@@ -49,7 +49,7 @@ def page(told: Mapping[tuple[str, str], Verdict]) -> str:
 
 
 def table(told: Mapping[tuple[str, str], Verdict]) -> str:
-    """How many pairs there are of each kind."""
+    """Return the number of pairs there are of each kind."""
     refused, warned, silent = (sum(v.kind == k for v in told.values()) for k in (*TITLES, "silent"))
     acting, in_turn = len(PAIRS) - refused - silent, len(IN_TURN)
     return f"""\
@@ -65,7 +65,7 @@ def table(told: Mapping[tuple[str, str], Verdict]) -> str:
 
 
 def documented(text: str) -> dict[tuple[str, str], Verdict]:
-    """The verdicts that a page lists; the inverse of `page`."""
+    """Return the verdicts that a page lists; the inverse of `page`."""
     parts = {title: part for title, _, part in (part.partition("\n") for part in text.split("\n## "))}
     rows = {kind: _ROW.findall(parts[title]) for kind, title in TITLES.items()}
     return {

@@ -34,7 +34,7 @@ Point = dict[str, float | str]
 
 
 def measured(num_stories: int) -> Iterator[Point]:
-    """A point for each mood and scale."""
+    """Yield a point for each mood and scale."""
     loaded = load(ModelChoice("tiny", dtype="float32", max_batch=2 * BATCH))
     engine = bare_engine(loaded.runner, loaded.tokenizer, max_batch=BATCH)
     for mood in MOODS:

@@ -35,7 +35,7 @@ def probed() -> dict[str, Any]:
 
 
 def page(support: dict[str, Any], text: str) -> str:
-    """The docs page with its table as the support file has it."""
+    """Return the docs page with its table as the support file has it."""
     names = list(support)
     titles = [f"{name} {support[name]['version']}" for name in names]
     lines = [f"| shape | {' | '.join(titles)} |"]

@@ -21,13 +21,13 @@ _BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
 
 
 def commands(page: str) -> Iterator[str]:
-    """The commands of all console blocks, in order."""
+    """Yield the commands of all console blocks, in order."""
     for block in _BLOCK.findall(page):
         yield from _commands(block)
 
 
 def refreshed(page: str) -> str:
-    """The page with the commands' present output."""
+    """Return the page with the commands' present output."""
     return _BLOCK.sub(lambda block: "".join(f"$ {c}\n{_output(c)}" for c in _commands(block[0])), page)
 
 

@@ -265,7 +265,7 @@ PLAIN_SPECIAL = [
 
 
 def _inside(rng: random.Random, made: Made) -> Made:
-    """A special schema as a property of an ordinary object, or as it is."""
+    """Return a special schema as a property of an ordinary object, or as it is."""
     below, good, bad = made
     if "$defs" in below or "$schema" in below or rng.random() < 0.3:
         return made

@@ -43,7 +43,7 @@ class BatchCost:
 def measure_batch(
     *, requests: int, prefix: int, slots: int, their_slots: int, repeats: int
 ) -> Iterator[BatchCost]:
-    """All ways through one load, `repeats` times, every second time in reverse order.
+    """Yield all ways through one load, `repeats` times, every second time in reverse order.
 
     gencli runs `slots` requests at once, generate() and generate_batch() `their_slots`.
     """
@@ -74,7 +74,7 @@ def measure_batch(
 
 
 def _ways(asks: Sequence[Ask], slots: int, their_slots: int) -> dict[str, _Way]:
-    """The ways by name. Two models, equal in every weight: one is switched to gencli's masks."""
+    """Return the ways by name. Two models, equal in every weight: one is switched to gencli's masks."""
     ours, theirs, tokenizer = random_llama(), random_llama(), MadeTokenizer(VOCABULARY)
     longest = max(len(ask.prompt) + ask.max_tokens for ask in asks)
     return {

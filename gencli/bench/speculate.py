@@ -61,7 +61,7 @@ def measure_drafts(
     temperature: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[DraftGain]:
-    """A line for each of the lengths: medians of `steps` steps, and of as many plain ones between them.
+    """Yield a line for each of the lengths: medians of `steps` steps, and of as many plain ones between them.
 
     Texts go on for `max_tokens`, whatever they say. Raises GenerationError where they are too short to
     measure anything.
@@ -142,7 +142,7 @@ def best(gains: Sequence[DraftGain]) -> tuple[DraftGain, ...]:
 
 
 def break_even(gains: Sequence[DraftGain]) -> float | None:
-    """The rows at which the best number of drafts gains nothing; None if it gains with all that were tried.
+    """Return the rows at which the best number of drafts gains nothing; None if it gains with all that were tried.
 
     Between two numbers of rows that were tried it lies on a straight line over the logarithm of the rows.
     Where the fewest rows lose already it is 0.

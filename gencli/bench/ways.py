@@ -102,7 +102,7 @@ def _generate(model: Any, asks: Sequence[Ask]) -> list[tuple[int, ...]]:
 
 
 def continuous(model: Any, asks: Sequence[Ask], *, page: int, **options: Any) -> Answers:
-    """The loop behind transformers' generate_batch(), continuous too, each request with its own limit.
+    """Return the loop behind transformers' generate_batch(), continuous too, each request with its own limit.
 
     Keys and values lie in pages of so many tokens.
     """

@@ -59,7 +59,7 @@ class Cached:
 
 
 def hub_cache() -> Path:
-    """The hub's cache, as huggingface_hub finds it."""
+    """Return the hub's cache, as huggingface_hub finds it."""
     if found := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
         return Path(found).expanduser()
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
@@ -68,12 +68,12 @@ def hub_cache() -> Path:
 
 
 def endpoint() -> str:
-    """The address of the hub."""
+    """Return the address of the hub."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def is_offline() -> str | None:
-    """The variable that keeps the libraries off the network; None where none does."""
+    """Return the variable that keeps the libraries off the network; None where none does."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if value := os.environ.get(name):
             return f"{name}={value}" if value.upper() in _TRUE else None
@@ -81,7 +81,7 @@ def is_offline() -> str | None:
 
 
 def place_of(name: HubName) -> Path:
-    """The folder of a repository in the cache."""
+    """Return the folder of a repository in the cache."""
     return hub_cache() / (_PREFIX + name.repo.replace("/", "--"))
 
 
@@ -93,14 +93,14 @@ def alone(name: HubName) -> AbstractContextManager[None]:
 
 
 def hub_name(folder: Path) -> str | None:
-    """The name of the model whose snapshot a folder is; None for one that lies in no hub cache."""
+    """Return the name of the model whose snapshot a folder is; None for one that lies in no hub cache."""
     place = folder.parent.parent
     is_snapshot = folder.parent.name == "snapshots" and place.name.startswith(_PREFIX)
     return _repo(place) if is_snapshot else None
 
 
 def find_snapshot(name: HubName) -> Path | None:
-    """The folder of a model's revision, complete or not; None where it has no configuration."""
+    """Return the folder of a model's revision, complete or not; None where it has no configuration."""
     place = place_of(name)
     commit = name.revision if COMMIT.fullmatch(name.revision) else _ref(place / "refs" / name.revision)
     folder = place / "snapshots" / commit
@@ -115,7 +115,7 @@ def hub_models() -> Iterator[tuple[str, Path]]:
 
 
 def cached_models() -> Iterator[Cached]:
-    """All snapshots in the cache, and downloads that have none yet, by name."""
+    """Yield all snapshots in the cache, and downloads that have none yet, by name."""
     cache = hub_cache()
     for place in sorted(cache.glob(f"{_PREFIX}*")) if cache.is_dir() else ():
         if place.is_dir():
@@ -153,7 +153,7 @@ def missing_files(folder: Path, *, with_code: bool = False) -> tuple[str, ...]:
 
 
 def _code(folder: Path) -> list[str]:
-    """The modules of the model's own that its configuration names."""
+    """Return the modules of the model's own that its configuration names."""
     named = read_object_if_any(folder / "config.json").get("auto_map")
     texts = named.values() if isinstance(named, dict) else ()
     own = (text for text in texts if isinstance(text, str) and "--" not in text)
@@ -161,7 +161,7 @@ def _code(folder: Path) -> list[str]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """The bytes of all files below a folder; links are not followed."""
+    """Return the bytes of all files below a folder; links are not followed."""
     found = (path.lstat() for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     return sum(stat.st_size for stat in found)
 
@@ -171,7 +171,7 @@ def _repo(place: Path) -> str:
 
 
 def _refs(place: Path) -> dict[str, list[str]]:
-    """The branches and tags of each commit, `main` first."""
+    """Return the branches and tags of each commit, `main` first."""
     found: dict[str, list[str]] = {}
     for path in sorted(place.glob("refs/**/*")):
         if commit := _ref(path):
@@ -180,7 +180,7 @@ def _refs(place: Path) -> dict[str, list[str]]:
 
 
 def _ref(path: Path) -> str:
-    """The commit that a branch or tag is at; "" where that is not known."""
+    """Return the commit that a branch or tag is at; "" where that is not known."""
     try:
         with path.open(encoding="ascii") as file:
             text = file.read(100).strip()

@@ -33,7 +33,7 @@ _PASSING = (408, 429, 500, 502, 503, 504)
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """The result of a request, tried again after failures that pass."""
+    """Return the result of a request, tried again after failures that pass."""
     for attempt in range(TRIES - 1):
         try:
             return call()
@@ -59,7 +59,7 @@ def pause(error: Exception, attempt: int) -> float | None:
 
 
 def explain(error: Exception, name: HubName) -> ModelError:
-    """The failure as an error that says what to do. Texts of the server are not passed on."""
+    """Return the failure as an error that says what to do. Texts of the server are not passed on."""
     host = urlsplit(endpoint()).hostname or "the hub"
     if isinstance(error, OfflineModeIsEnabled):
         return ModelError(f"{name} is not on this machine, and the libraries are offline.")

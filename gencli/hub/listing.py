@@ -89,7 +89,7 @@ def side_files(listing: Listing, *, with_code: bool) -> Iterator[RemoteFile]:
 
 
 def weight_names(listing: Listing, index: Mapping[str, Any]) -> Collection[str]:
-    """The weight files: one, or those that the index names. Raises ModelError where there are none."""
+    """Return the weight files: one, or those that the index names. Raises ModelError where there are none."""
     files = listing.files
     if WEIGHTS in files:
         return {WEIGHTS}

@@ -30,7 +30,7 @@ class HubName:
 
 
 def read_hub_name(text: str) -> HubName | None:
-    """The name that a text is; None for one that the hub would not allow, and for that of a GGUF file."""
+    """Return the name that a text is; None for one that the hub would not allow, and for that of a GGUF file."""
     repo, at, revision = text.partition("@")
     is_repo = (
         _REPO.fullmatch(repo)

@@ -22,7 +22,7 @@ class Removal:
 
 
 def plan_removal(name: HubName, *, is_whole: bool) -> Removal:
-    """All that the cache has of a model, or one revision. Raises ModelError for what is not there."""
+    """Return all that the cache has of a model, or one revision. Raises ModelError for what is not there."""
     from huggingface_hub import scan_cache_dir
 
     place = place_of(name)

@@ -74,12 +74,12 @@ class Entry:
     prompts: tuple[PromptEntry, ...]
 
     def details(self) -> str:
-        """The fields without a column of their own, as JSON."""
+        """Return the fields without a column of their own, as JSON."""
         return to_json({key: value for key, value in asdict(self).items() if key not in _COLUMNS})
 
     @classmethod
     def of(cls, row: Mapping[str, Any], prompts: tuple[PromptEntry, ...]) -> Entry:
-        """The run of a row of the database. ValueError for details that are none."""
+        """Return the run of a row of the database. ValueError for details that are none."""
         columns = {key: row[key] for key in ("time", "version", "model", "exit_code")}
         try:
             return cls(**columns, seed=int(row["seed"]), prompts=prompts, **json.loads(row["details"]))
@@ -88,18 +88,18 @@ class Entry:
 
 
 def flat_preset(settings: Settings, job: Job) -> str:
-    """The run as one preset, which builds on none and has the seed that was drawn."""
+    """Return the run as one preset, which builds on none and has the seed that was drawn."""
     layers = (replace(layer, preset=None) for layer in settings.layers)
     return preset_text(resolve(*layers, ("run", {"seed": job.seed}), registry=settings.registry), job)
 
 
 def code_of(settings: Settings) -> dict[str, Any]:
-    """The options that name code, as far as the run has them."""
+    """Return the options that name code, as far as the run has them."""
     return {key: settings[key] for key in CODE if settings[key]}
 
 
 def files_of(settings: Settings) -> dict[str, Any]:
-    """The files that the settings name, by key: path, and SHA-256 of what they hold now."""
+    """Return the files that the settings name, by key: path, and SHA-256 of what they hold now."""
     return {key: {"path": os.path.abspath(path), "sha256": _digest(path)} for key, path in _named(settings)}
 
 
@@ -129,7 +129,7 @@ def refuse_changed(entry: Entry) -> None:
 
 
 def settings_of(entry: Entry, code: Mapping[str, Any]) -> Settings:
-    """The settings of the run alone, whatever defaults, variables and the model's files say now.
+    """Return the settings of the run alone, whatever defaults, variables and the model's files say now.
 
     `code` are the flags that name code. Raises UsageError if they are not those of the run.
     """

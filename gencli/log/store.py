@@ -44,7 +44,7 @@ _LIST = """
 
 
 def log_file() -> Path:
-    """Where the log is kept."""
+    """Return where the log is kept."""
     from platformdirs import user_data_path
 
     return user_data_path("gencli") / "log.db"
@@ -81,7 +81,7 @@ def list_runs(wanted: str, limit: int) -> Iterator[dict[str, Any]]:
 
 
 def read_run(name: str) -> tuple[int, Entry]:
-    """A run by its number, or the `last` one. Raises UsageError if there is none."""
+    """Return a run by its number, or the `last` one. Raises UsageError if there is none."""
     path = log_file()
     if name != "last" and not (name.isdecimal() and len(name) < 19):
         raise UsageError(f"{name!r} is no run.", hint="Give its number, or last.")

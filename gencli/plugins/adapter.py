@@ -60,7 +60,7 @@ class Adapter(Processor[AdapterParams]):
 
 
 def adapt(target: Callable[..., Any], name: str, source: str) -> type[Adapter]:
-    """A stage that calls the target: a class is instantiated, a function called, an object copied."""
+    """Return a stage that calls the target: a class is instantiated, a function called, an object copied."""
     if isinstance(target, type):
         make: Callable[..., Any] = target
         parameters = _parameters(target, source)

@@ -37,7 +37,7 @@ class Plugin:
 
 
 def installed_plugins(group: str = GROUP) -> tuple[Plugin, ...]:
-    """The entry points of the installed packages, not yet imported; none if GENCLI_NO_PLUGINS is set."""
+    """Return the entry points of the installed packages, not yet imported; none if GENCLI_NO_PLUGINS is set."""
     if os.environ.get(SWITCH, "0") not in ("", "0"):
         return ()
     return tuple(

@@ -26,7 +26,7 @@ class Listed:
 
 
 def list_stages(plugins: Iterable[str] = (), registry: PluginRegistry | None = None) -> tuple[Listed, ...]:
-    """The stages in default order, then what is broken."""
+    """Return the stages in default order, then what is broken."""
     registry = registry or PluginRegistry()
     broken = []
     for plugin in (*registry.installed, *map(parse_plugin, plugins)):

@@ -21,7 +21,7 @@ __all__ = ["load_plugin", "load_stage"]
 
 
 def load_stage(plugin: Plugin) -> type[Processor[Any]]:
-    """The class of a plugin that has to be a stage; see `load_plugin`."""
+    """Return the class of a plugin that has to be a stage; see `load_plugin`."""
     found = load_plugin(plugin)
     if issubclass(found, Drafter):
         raise PluginError(f"The plugin {plugin.source} is a drafter and no stage: name it with --draft.")
@@ -29,7 +29,10 @@ def load_stage(plugin: Plugin) -> type[Processor[Any]]:
 
 
 def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
-    """The plugin's class, sound in form; a callable becomes a stage. PluginError says what is wrong."""
+    """Return the plugin's class, sound in form; a callable becomes a stage.
+
+    PluginError says what is wrong.
+    """
     try:
         module = _file(Path(plugin.path)) if plugin.path else importlib.import_module(plugin.module)
         found = _attribute(module, plugin) if plugin.attribute else _only_class(module, plugin)
@@ -62,7 +65,7 @@ def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
 
 
 def _file(path: Path) -> ModuleType:
-    """The module of a file, run anew."""
+    """Return the module of a file, run anew."""
     if not path.is_file():
         raise PluginError(f"The plugin {path} is not there: no such file.")
     # A name of its own, so that it shadows nothing; dataclasses look their module up by it.
@@ -87,7 +90,7 @@ def _attribute(module: ModuleType, plugin: Plugin) -> Any:
 
 
 def _only_class(module: ModuleType, plugin: Plugin) -> type[Any]:
-    """The one Processor or Drafter class that the module defines."""
+    """Return the one Processor or Drafter class that the module defines."""
     found = [
         value
         for value in vars(module).values()

@@ -38,7 +38,7 @@ class PluginRegistry(Registry):
         return installed_plugins() if self._given is None else tuple(self._given)
 
     def spec(self, name: str) -> StageSpec:
-        """The declaration of a stage; PluginError if an installed plugin has this name and is broken."""
+        """Return the declaration of a stage; PluginError if an installed plugin has this name and is broken."""
         if name not in self._specs:
             plugin = next((plugin for plugin in self.installed if plugin.name == name), None)
             if plugin is None:
@@ -72,14 +72,14 @@ class PluginRegistry(Registry):
         self._drafters[found.name] = (plugin.source, found)
 
     def drafter(self, name: str) -> type[Drafter] | None:
-        """A drafter that a plugin brought, or an installed package has; None if there is none."""
+        """Return a drafter that a plugin brought, or an installed package has; None if there is none."""
         for plugin in installed_plugins(DRAFTERS) if self._given is None else ():
             if plugin.name == name:
                 self.take(plugin)
         return self._drafters[name][1] if name in self._drafters else None
 
     def drafters(self) -> dict[str, str]:
-        """The drafters that were taken, and where each is from."""
+        """Return the drafters that were taken, and where each is from."""
         return {name: source for name, (source, _) in self._drafters.items()}
 
     def _register(self, stage: type[Processor[Any]], plugin: Plugin) -> StageSpec:
@@ -104,7 +104,7 @@ class PluginRegistry(Registry):
 
 
 def make_registry(plugins: Iterable[str] = ()) -> PluginRegistry:
-    """The registry of a run: built-in stages, installed plugins, and those that --plugin names."""
+    """Return the registry of a run: built-in stages, installed plugins, and those that --plugin names."""
     registry = PluginRegistry()
     for text in plugins:
         registry.take(parse_plugin(text))

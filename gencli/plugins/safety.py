@@ -33,7 +33,7 @@ class DraftGuard:
         self._failed: set[str] = set()
 
     def faults(self, chain: Chain) -> Iterator[tuple[str, str]]:
-        """The stages of the chain that fail with drafts and were not named before, and how."""
+        """Yield the stages of the chain that fail with drafts and were not named before, and how."""
         for name, params in chain:
             is_known = (name, params) in self._checked or name in self._failed
             if is_known or self._registry.is_builtin(name):

@@ -44,7 +44,7 @@ class AdapterParams(Params):
 
     @classmethod
     def main(cls) -> str:
-        """The first argument, if there is one."""
+        """Return the first argument, if there is one."""
         return [field.name for field in dataclasses.fields(cls)][:2][-1]
 
     @classmethod
@@ -53,14 +53,14 @@ class AdapterParams(Params):
         return super().from_mapping({"enabled": True, **mapping}, stage=stage)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The arguments; that the stage is on goes without saying."""
+        """Return the arguments; that the stage is on goes without saying."""
         values = super().to_mapping()
         return (
             {name: value for name, value in values.items() if name != "enabled"} if self.enabled else values
         )
 
     def build(self) -> Callable[..., Any]:
-        """A new callable (ids, logits) -> logits with these values."""
+        """Return a new callable (ids, logits) -> logits with these values."""
         names = [field.name for field in dataclasses.fields(self) if field.name != "enabled"]
         values = {name: _listed(getattr(self, name)) for name in names}
         for name in names:
@@ -76,7 +76,7 @@ class AdapterParams(Params):
 def params_of(
     make: Callable[..., Any], parameters: list[inspect.Parameter], *, owner: Any, name: str, source: str
 ) -> type[AdapterParams]:
-    """The Params of an adapted stage, whose `make` takes these parameters as keywords."""
+    """Return the Params of an adapted stage, whose `make` takes these parameters as keywords."""
     hints = _hints(owner)
     fields = list(_fields(parameters, hints, source))
     required = frozenset(entry.name for entry in parameters if entry.default is entry.empty)
@@ -126,7 +126,7 @@ def _guess(default: Any) -> Any:
 
 
 def _supported(hint: Any) -> Any:
-    """The hint in the terms of Params, or None. A list is a tuple there."""
+    """Return the hint in the terms of Params, or None. A list is a tuple there."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in _SIMPLE:
         return hint

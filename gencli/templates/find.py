@@ -22,7 +22,7 @@ def template_folders() -> tuple[tuple[str, Path], ...]:
 
 
 def template_file(given: str, folder: Path = Path()) -> Path | None:
-    """The file that a value names, relative to `folder`; None for a template's text and for a name.
+    """Return the file that a value names, relative to `folder`; None for a template's text and for a name.
 
     A text has a brace in it. A name has neither a folder nor a suffix, and no file is called so.
     """
@@ -34,7 +34,7 @@ def template_file(given: str, folder: Path = Path()) -> Path | None:
 
 
 def find_template(name: str) -> Path:
-    """The file of a template that is given by name. Raises UsageError."""
+    """Return the file of a template that is given by name. Raises UsageError."""
     names: list[str] = []
     for _, folder in template_folders():
         for suffix in _SUFFIXES:

@@ -55,7 +55,7 @@ class PromptTemplate:
         self.names = frozenset(found.names) - self._variables.keys()
 
     def render(self, columns: Mapping[str, Any]) -> str:
-        """The prompt for a row. A column is a variable; `row` is all of them. Raises TemplateFault."""
+        """Return the prompt for a row. A column is a variable; `row` is all of them. Raises TemplateFault."""
         for name in (one for one in self._variables if one in columns or one == _WHOLE):
             raise TemplateFault(
                 f"The variable {name!r} of the template has two values: its own and a column."
@@ -77,7 +77,7 @@ class PromptTemplate:
 def read_template(
     given: str, variables: _Variables = (), *, name: str = "--template", pipes: bool = True
 ) -> PromptTemplate:
-    """The template that is given as text, file or name. Raises UsageError.
+    """Return the template that is given as text, file or name. Raises UsageError.
 
     `pipes` lets the file be a pipe as well. `name` is the option as whoever set it knows it.
     """
@@ -96,7 +96,10 @@ def read_template(
 
 
 def wanted_template(settings: Settings) -> PromptTemplate | None:
-    """The template that the settings name, with its variables; None if they name none. Raises UsageError."""
+    """Return the template that the settings name, with its variables; None if they name none.
+
+    Raises UsageError.
+    """
     if settings["template"] is None:
         return None
     is_typed = settings.origin("template") == FLAG
@@ -105,6 +108,6 @@ def wanted_template(settings: Settings) -> PromptTemplate | None:
 
 
 def _missing(error: str) -> str:
-    """The name that has no value, of an error that says so."""
+    """Return the name that has no value, of an error that says so."""
     text = error.rstrip(".")
     return text.split("'")[1] if text.endswith("is undefined") and "'" in text else ""

@@ -43,7 +43,7 @@ class _Generation(Extension):
 
 @cache
 def _chat() -> ImmutableSandboxedEnvironment:
-    """The environment that chat templates are written for: that of transformers."""
+    """Return the environment that chat templates are written for: that of transformers."""
     found = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
@@ -83,7 +83,7 @@ def _template(text: str, is_chat: bool) -> Template:
 
 
 def _names(text: str, is_chat: bool) -> tuple[str, ...]:
-    """The variables that the template takes from outside."""
+    """Return the variables that the template takes from outside."""
     environment = (_chat if is_chat else _prompt)()
     reader = TrackingCodeGenerator(environment)
     reader.optimizer = None  # which would compute what is constant
