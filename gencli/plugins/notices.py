@@ -34,4 +34,4 @@ def adapter_notices(active: Collection[str], registry: Registry) -> Iterator[str
     for name in registry.names():
         spec = registry.spec(name)
         if name in active and issubclass(spec.params, AdapterParams):
-            yield f"The stage {name} is adapted from {spec.source}: it is slow, as it is called once for each row."
+            yield f"The stage {name} is adapted from {spec.source}: called once for each row, it is slow."
