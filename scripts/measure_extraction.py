@@ -1,8 +1,8 @@
-"""Extraction by the bundled model: held-out sentences to records, with the schema as a grammar and without.
+"""Extraction by the bundled model: held-out sentences to records, with and without the schema as a grammar.
 
     python scripts/measure_extraction.py [--sentences 200]
 
-Greedy. A record is right if its JSON is exactly the wanted value; what cannot be parsed is wrong.
+Greedy. A record is right if its JSON equals the expected value; text that is not JSON is wrong.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def schema_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_right(text: str, wanted: Any) -> bool:
-    """Whether the text is the wanted value."""
+    """Whether the text is the expected value."""
     try:
         return bool(parse(text) == wanted)
     except GencliError:
@@ -50,7 +50,7 @@ def is_right(text: str, wanted: Any) -> bool:
 
 
 def extract(engine: Engine, requests: Sequence[Request]) -> dict[str, str]:
-    """Return the texts by request."""
+    """Return the texts by request id."""
     for one in requests:
         engine.submit(one)
     return {event.request: event.text for event in engine.run() if isinstance(event, Finish)}

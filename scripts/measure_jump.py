@@ -3,11 +3,11 @@
     python scripts/measure_jump.py [--schemas 50] [--model tiny] [--back-ends xgrammar llguidance]
         [--space 8 0] [--canonical 1 0] [--timed] [--rows 8] [--max-tokens 256]
 
-Every schema is run with and without jump-forward, greedy and at temperature 1, with white space and
-without it, with forced text in the tokenizer's tokens (canonical) or in any. Printed are sums over the
-schemas: forward passes without and with it, their ratio, the drafts that were accepted, and how many
-outputs had the same tokens in both runs. Drafts are taken to cost nothing; where they do, fewer are guessed:
---timed lets them, and prints the seconds that the thread computed without jump-forward over those with it.
+Each schema runs with and without jump-forward, greedy and at temperature 1, with and without white space, and
+with forced text in canonical tokens or in any. Printed are sums over the schemas: forward passes without and
+with jump-forward, their ratio, accepted draft tokens, and the number of outputs with the same tokens in both
+runs. Draft tokens count as free; --timed measures their cost, so fewer are proposed, and prints the CPU
+seconds without jump-forward over those with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEYS = ("name", "age", "city", "title", "price", "tags", "address", "birth_date"
 
 
 def value_schema(draw: random.Random, depth: int) -> dict[str, Any]:
-    """Return one of the kinds of value that records are made of."""
+    """Return a random schema of a record's value."""
     kinds: list[dict[str, Any]] = [
         {"type": "string", "maxLength": 16},
         {"type": "integer", "minimum": 0, "maximum": 120},
@@ -54,7 +54,7 @@ def record_schema(draw: random.Random, depth: int = 1) -> dict[str, Any]:
 
 
 class Counting:
-    """A runner that counts the drafts it is given."""
+    """A runner that counts the draft tokens in its steps."""
 
     def __init__(self, runner: Any) -> None:
         self._runner, self.drafts = runner, 0
@@ -63,7 +63,7 @@ class Counting:
         return getattr(self._runner, name)
 
     def forward(self, plan: StepPlan) -> torch.Tensor:
-        """Return one pass."""
+        """Run one forward pass."""
         self.drafts += sum(len(feed.drafts) for feed in plan.feeds)
         logits: torch.Tensor = self._runner.forward(plan)
         return logits
@@ -71,7 +71,7 @@ class Counting:
 
 @dataclass(slots=True)
 class Outcome:
-    """The tokens of each output, the passes that it took part in, the drafts and the seconds of all."""
+    """The tokens of each output, its forward passes, and the draft tokens and seconds of all outputs."""
 
     ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     passes: int = 0
@@ -80,10 +80,9 @@ class Outcome:
 
 
 class Bench:
-    """Engines on a model. An output's passes are the same alone and in a batch.
+    """Engines on a model. The forward passes of an output are the same alone and in a batch.
 
-    Unless it is `timed`, nothing takes time by the clock, so that what is counted does not depend on the
-    machine.
+    Unless `timed`, the clock stands still, so that the counts do not depend on the machine.
     """
 
     def __init__(self, loaded: Loaded, *, rows: int, most: int, timed: bool) -> None:
@@ -93,7 +92,7 @@ class Bench:
         self._prompt = tuple(loaded.tokenizer.encode("A record:\n"))
 
     def run(self, chains: Sequence[Chain], jump: Jump) -> Outcome:
-        """Return one output for each chain; every step that a sample has part in gives it one event."""
+        """Return one outcome per chain; a sample has one event for each of its steps."""
         for seed, chain in enumerate(chains):
             request = Request(str(seed), self._prompt, chain, seed=seed, limits=Limits(self._most), jump=jump)
             self._engine.submit(request)
