@@ -1,4 +1,4 @@
-"""A stage of your own in an LLM: the file is the plug-in, and `chain` names the stage."""
+"""Your own stage in an LLM: this file is the plug-in, and `chain` names the stage."""
 
 from dataclasses import dataclass
 
