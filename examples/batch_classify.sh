@@ -1,5 +1,5 @@
 #!/bin/sh
-# Classify a CSV: a prompt from its columns, one of the choices as the answer, a CSV with both.
+# Classify the rows of a CSV: a template makes the prompt, the answer is one of the choices.
 set -eu
 cd "$(mktemp -d)"
 cat > mail.csv <<'CSV'
@@ -14,7 +14,7 @@ gencli batch mail.csv -o sorted.csv -q -t 0 --id-column number --keep-input \
 JSON:' \
   --choice ' {"name' --choice ' {"pet' --choice ' {"buyer'
 
-# Columns by name: id, text, and those of the input as input.NAME.
+# Columns: id, text, and the input's columns as input.NAME.
 python -c '
 import csv
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Summarise a folder of texts into a folder of texts, one file for each. The bundled model sums a sentence up
-# as a record; with another one the template would be 'Summarise in one sentence: {{ prompt }}' and no schema.
+# Summarise each file of a folder into a file of another folder. The bundled model summarises a sentence as a
+# record; with another model use the template 'Summarise in one sentence: {{ prompt }}' and no schema.
 set -eu
 cd "$(mktemp -d)"
 mkdir letters

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A run that is killed goes on in a loop, and its output is that of a run that nobody has touched.
+# Resume a killed batch in a loop. Its output is byte for byte that of an uninterrupted run.
 set -eu
 cd "$(mktemp -d)"
 python -c '
@@ -12,7 +12,7 @@ for number in range(40):
 set -- gencli batch prompts.jsonl -q --seed 7 --no-timings --max-batch 2
 "$@" -o quiet.jsonl
 
-# The first try is killed as soon as a few rows are finished.
+# The first run is killed after a few rows.
 "$@" -o out.jsonl --keep-journal &
 rows=0
 while kill -0 $! 2> /dev/null && [ "$rows" -lt 5 ]; do
@@ -21,7 +21,7 @@ done
 kill -9 $! 2> /dev/null || true
 wait $! || true
 
-# 7 says that rows failed for good: they are in the output as errors, and once more would not help.
+# Exit code 7: some rows failed permanently, and are in the output as errors.
 until "$@" -o out.jsonl --resume; do
   [ $? -eq 7 ] && break
   sleep 10

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The most likely text by beam search, its rivals with their scores, and the best of several samples.
+# Beam search: the most likely text, all beams with their scores; then the best of several samples.
 set -eu
 set -- -q --max-tokens 24 "Once upon a time"
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A chain in an order of its own: what will run, then a run. No model is loaded for the table.
+# A chain in another order: the table of its stages, which loads no model, then a run.
 set -eu
 set -- -t 1.2 --min-p 0.05 --top-k 40 --repetition-penalty 1.1 --chain "penalties,min_p,top_k,temperature"
 

@@ -1,4 +1,4 @@
-"""The contract kit on stages of your own: one that is sound, and one that forgets the drafts."""
+"""Check your own stages with the contract kit: a correct one, and one that ignores draft tokens."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A table from sentences: one compact document a line, then comma-separated values.
+# A table from sentences: one compact JSON document a line, then comma-separated values.
 set -eu
 gencli run -t 0 -q --json-schema 'name, age int, job, city' --parsed \
   'Sentence: Nora is a 41 year old pilot from Quito.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sentences to records by a schema: each output is a valid document, or the exit code says why not.
+# Sentences to records with a JSON schema. The output is a valid document, or the exit code is not 0.
 set -eu
 cat > "${TMPDIR:-/tmp}/person.json" <<'SCHEMA'
 {
@@ -18,7 +18,7 @@ gencli run -t 0 --json-schema "${TMPDIR:-/tmp}/person.json" -q \
   'Sentence: Nora is a 41 year old pilot from Quito.
 JSON:' | python -c 'import json, sys; print(json.load(sys.stdin)["age"] + 1)'
 
-# Without another program: a part of the document as a JSON pointer names it.
+# --select prints a part of the document, by its JSON pointer.
 gencli run -t 0 --json-schema 'name, age int, job, city' --select /job -q \
   'Sentence: Nora is a 41 year old pilot from Quito.
 JSON:'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Guidance moves away from another prompt, a contrast from a weaker model.
+# Guidance moves away from a negative prompt, contrastive decoding from a weaker model.
 set -eu
 prompt=$(printf 'Mood: sad\nStory:')
 options="--model tiny --dtype float32 --seed 3 --max-tokens 40"

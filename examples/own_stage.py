@@ -1,4 +1,4 @@
-"""A stage of your own: even ids only, as one tensor operation for all rows of the batch."""
+"""Your own stage without a model: one tensor operation for all rows of the batch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,9 +12,9 @@ from processors.catalog import BUILTIN
 
 @dataclass(frozen=True, slots=True)
 class EvenParams(Params):
-    """Keep even ids."""
+    """Keep multiples of a number."""
 
-    every: int = param(0, "Keep ids that this number divides; 0 is off.", ge=0)
+    every: int = param(0, "Keep ids that are multiples of this number; 0 is off.", ge=0)
 
 
 class Even(Processor[EvenParams]):

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A stage from a file: checked against the contract, then used like any other.
+# A stage from a file: checked with the contract kit, then used.
 set -eu
 plugin=examples/plugin_minimal/gencli_max_run.py
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A smaller model drafts, the larger one decides: the same text in fewer forwards.
+# Speculative decoding: a draft model proposes, the target model verifies. The same text in fewer passes.
 set -eu
 prompt="Once upon a time there was a small fox. The small fox"
 options="--model tiny --dtype float32 --seed 3 --temperature 0.8 --max-tokens 60"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Two ways to end a text: before a string, and at the end of the first sentence with its mark kept.
+# Two stop conditions: before a string, and after the first sentence, with its punctuation kept.
 set -eu
 set -- -q -t 0 --max-tokens 60 "Once upon a time"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Thinking first, then JSON: the text is free up to the marker, and what follows it is the result.
-# The bundled model does not think; what it writes before its first line ends takes that place.
+# Thinking, then JSON: the text is free up to the marker, and the document after it is the result.
+# The bundled model does not think; its first line takes that place.
 set -eu
 gencli run --seed 1 -t 0.5 --constrain-after '. ' --json-schema 'name, age int' --format json \
   "Once upon a time" | python -c '

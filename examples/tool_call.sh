@@ -1,5 +1,5 @@
 #!/bin/sh
-# A tool call: its name is one of the tools, and its arguments are what the tool takes.
+# A tool call: the name is one of the tools, the arguments are valid for the tool's schema.
 set -eu
 tools=$(mktemp)
 trap 'rm -f "$tools"' EXIT

@@ -1,4 +1,4 @@
-"""See what each stage did to one row of logits."""
+"""Trace the effect of each stage on one row of logits."""
 
 import torch
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gencli.config.sampling_params import SamplingParams
     from gencli.core.events import Error, Event, Finish, Reading, Token
     from gencli.core.request import Request
-    from gencli.errors import GencliError
+    from gencli.errors import GencliError, GencliWarning
     from gencli.results.completion import Completion, Sample
     from gencli.runtime.llm import LLM
 
@@ -26,6 +26,7 @@ __all__ = [
     "Event",
     "Finish",
     "GencliError",
+    "GencliWarning",
     "Reading",
     "Request",
     "Sample",
@@ -42,7 +43,7 @@ __getattr__ = exports(
         "config.sampling_params": ("SamplingParams",),
         "core.events": ("Error", "Event", "Finish", "Reading", "Token"),
         "core.request": ("Request",),
-        "errors": ("GencliError",),
+        "errors": ("GencliError", "GencliWarning"),
         "results.completion": ("Completion", "Sample"),
         "runtime.llm": ("LLM",),
     },

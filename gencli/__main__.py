@@ -8,7 +8,10 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run the command line and settle its exit code: a Ctrl-C while the process ends changes nothing."""
+    """Run the command line and return its exit code.
+
+    Later, Ctrl-C is ignored: it must not change the code.
+    """
     code = app.main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code

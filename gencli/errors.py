@@ -1,11 +1,12 @@
-"""Everything gencli can refuse, each with its exit code.
+"""The errors of gencli with their exit codes, and its one warning.
 
 GencliError
-    UsageError          2   flags that do not exist, do not fit, or do not fit together
+    UsageError          2   unknown options, wrong values, conflicting options
     ConfigError         3   presets and schemas
     PluginError         4   a plugin that cannot be loaded or used
     ModelError          5   a model or tokenizer that cannot be loaded or used
     GenerationError     6   a request that could not be finished
+GencliWarning               a notice: nothing fails, but the result may not be the expected one
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 __all__ = [
     "ConfigError",
     "GencliError",
+    "GencliWarning",
     "GenerationError",
     "ModelError",
     "PluginError",
@@ -23,7 +25,7 @@ __all__ = [
 
 
 class GencliError(Exception):
-    """One message for a person: what was given, what was expected, and (`hint`) what to do."""
+    """An error for the user: what was given, what was expected, and (`hint`) what to do."""
 
     exit_code = 1
 
@@ -34,7 +36,7 @@ class GencliError(Exception):
 
 
 class UsageError(GencliError):
-    """The command line is wrong."""
+    """An option, argument or request is wrong."""
 
     exit_code = 2
 
@@ -46,13 +48,13 @@ class ConfigError(GencliError):
 
 
 class PluginError(GencliError):
-    """A plugin cannot be loaded, or is not what a stage has to be."""
+    """A plugin cannot be loaded, or its class is not valid."""
 
     exit_code = 4
 
 
 class ModelError(GencliError):
-    """The model cannot be loaded, or cannot do what was asked."""
+    """The model cannot be loaded, or cannot do what was requested."""
 
     exit_code = 5
 
@@ -63,13 +65,17 @@ class GenerationError(GencliError):
     exit_code = 6
 
 
+class GencliWarning(UserWarning):
+    """A notice for a Python caller. `gencli run` writes the same text to stderr."""
+
+
 def is_panic(error: BaseException) -> bool:
-    """Whether a library that is written in Rust has given up; pyo3 does not make that an Exception."""
+    """Whether a Rust library panicked; pyo3's PanicException is not an Exception."""
     return type(error).__name__ == "PanicException"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was no memory left, on the host or on an accelerator."""
+    """Whether memory ran out, on the host or on an accelerator."""
     text = str(error).lower()
     is_allocator = isinstance(error, RuntimeError) and (
         "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text

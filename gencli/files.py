@@ -1,4 +1,4 @@
-"""Files by name: read within bounds, and only what is a file; written so that no link is followed."""
+"""Read regular files up to a size limit; write files without following links."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _KINDS = (
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISDIR, "a folder"),
 )
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer is opened at once, and refused
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe without a writer does not block
 _BINARY = getattr(os, "O_BINARY", 0)
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # of os.open: a name that is a link is an error
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # flag of os.open: refuse a link
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK | _BINARY
 
 
 def open_regular(path: Path, *, pipes: bool = False) -> BinaryIO:
-    """Open a regular file to read it, or with `pipes` a pipe. OSError, with a reason, for anything else."""
+    """Open a regular file for reading, or with `pipes` a pipe. Raises OSError with a reason."""
     is_pipe = pipes and stat.S_ISFIFO(os.stat(path).st_mode)
     handle = os.open(path, os.O_RDONLY | _BINARY | (0 if is_pipe else _NO_WAIT))
     mode = os.fstat(handle).st_mode
@@ -46,22 +46,21 @@ def open_regular(path: Path, *, pipes: bool = False) -> BinaryIO:
         return os.fdopen(handle, "rb")
     os.close(handle)
     kind = next((name for test, name in _KINDS if test(mode)), "no file")
-    wanted = "a file or a pipe" if pipes else "a regular file"
-    raise OSError(errno.EINVAL, f"it is {kind}, but has to be {wanted}", os.fspath(path))
+    expected = "a file or a pipe" if pipes else "a regular file"
+    raise OSError(errno.EINVAL, f"it is {kind}, but has to be {expected}", os.fspath(path))
 
 
 def read_file(path: Path, limit: int, *, pipes: bool = False) -> bytes:
-    """The bytes of a file, `limit` at most. OSError, with a reason, for what is larger or no regular file.
+    """Return the content of a file of at most `limit` bytes. Raises OSError with a reason.
 
-    `pipes` lets it be a pipe as well, such as a shell's <(...): for what a user names, not for what a file
-    names.
+    `pipes` allows a pipe such as a shell's <(...): for paths that the user names, not for paths in files.
     """
     with open_regular(path, pipes=pipes) as file:
         return read_stream(file, limit)
 
 
 def read_stream(stream: BinaryIO, limit: int) -> bytes:
-    """All bytes of a stream. OSError if they are more than `limit`."""
+    """Return all bytes of a stream. Raises OSError if they are more than `limit`."""
     content = stream.read(limit + 1)
     if len(content) > limit:
         raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes")
@@ -69,22 +68,22 @@ def read_stream(stream: BinaryIO, limit: int) -> bytes:
 
 
 def new_file(path: Path, mode: int = 0o666) -> int:
-    """The handle of a new, empty file. What had the name is removed; a link is not followed."""
+    """Create an empty file and return its handle. An old file is removed; a link is not followed."""
     with suppress(FileNotFoundError):
         path.unlink()
     return os.open(path, _NEW, mode)
 
 
 def beside(path: Path) -> Path:
-    """The name under which a file is written until it is complete."""
+    """Return the temporary path of a file until it is complete."""
     return path.with_name(f".{path.name}.part")
 
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to that takes the place of `path` after the block, or after an exception is gone.
+    """Write a file that replaces `path` atomically after the block; an exception leaves `path` unchanged.
 
-    A link that the caller names stays one: what it leads to is replaced. A device or a pipe is written to.
+    If `path` is a link, its target is replaced. A device or a pipe is written directly.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -108,7 +107,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Let a rename reach the disk, where folders can be synced."""
+    """Flush a rename to disk, if the system can sync folders."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

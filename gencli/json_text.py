@@ -1,4 +1,4 @@
-"""JSON as gencli writes it: valid everywhere, whatever the stream's encoding."""
+"""Write standard JSON in any text encoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["to_json"]
 
 
 def to_json(value: Any, *, encoding: str = "utf-8", indent: int | None = None) -> str:
-    """JSON text; characters that the encoding may lack are escaped, -inf is the text "-inf"."""
+    """Return JSON text. Outside UTF encodings, non-ASCII is escaped; -inf becomes the string "-inf"."""
     is_ascii = not encoding.lower().replace("-", "").startswith("utf")
     return json.dumps(_without_inf(value), ensure_ascii=is_ascii, indent=indent, allow_nan=False)
 
@@ -21,6 +21,6 @@ def _without_inf(value: Any) -> Any:
         return {key: _without_inf(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_inf(item) for item in value]
-    if isinstance(value, Decimal):  # a document's number that no float holds: the nearest one
+    if isinstance(value, Decimal):  # a number that no float represents: the nearest float
         return float(value) if math.isfinite(float(value)) else str(value)
     return "-inf" if isinstance(value, float) and value == -math.inf else value

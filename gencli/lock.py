@@ -1,4 +1,4 @@
-"""Keeps two writers apart: a lock file beside the output, which the system lets go when its process dies."""
+"""A lock file beside an output. The system releases the lock when its process ends."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from gencli.files import NO_LINK
 __all__ = ["lock_path", "locked"]
 
 _BINARY = getattr(os, "O_BINARY", 0)
-_AWAY = 4096  # the byte that Windows locks, beyond the owner's name: a locked byte cannot be read there
+_LOCKED_BYTE = 4096  # offset that Windows locks, beyond the owner's name, as locked bytes are unreadable
 
 
 def lock_path(output: Path) -> Path:
-    """The lock of an output."""
+    """Return the path of an output's lock file."""
     return output.with_name(f"{output.name}.lock")
 
 
 @contextmanager
 def locked(output: Path, *, what: str = "", hint: str = "Wait until it has ended.") -> Iterator[None]:
-    """Hold the output's lock inside the block. Raises UsageError that names the process that has it.
+    """Hold the output's lock inside the block. Raises UsageError with the process that holds it.
 
-    `what` says what that process does, `hint` what to do about it.
-    The lock belongs to an open file, so that of a process that was killed is free; what stays is the file,
-    which holds the name of its owner for messages.
+    `what` describes that process's work, `hint` the way out, for the message. The lock belongs to the open
+    file, so a killed process releases it; its file stays, and contains the owner's name.
     """
     path = lock_path(output)
     handle = _open_locked(path, what or f"{output.name} is being written", hint)
@@ -38,7 +37,7 @@ def locked(output: Path, *, what: str = "", hint: str = "Wait until it has ended
         os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
-        with suppress(OSError):  # Windows does not remove an open file; the next run takes it over
+        with suppress(OSError):  # Windows cannot remove an open file; the next run reuses it
             path.unlink()
         os.close(handle)
 
@@ -55,16 +54,16 @@ def _open_locked(path: Path, what: str, hint: str) -> int:
             owner = os.read(handle, 200).decode(errors="replace")
             os.close(handle)
             raise _refusal(path, f"{what} by {owner or 'another process'}.", hint, error) from None
-        if _is_still_there(path, handle):
+        if _is_current(path, handle):
             return handle
-        os.close(handle)  # its owner removed it between our two steps
+        os.close(handle)  # the owner removed it between open and lock
 
 
 def _lock(handle: int) -> None:
     if sys.platform == "win32":
         import msvcrt
 
-        os.lseek(handle, _AWAY, os.SEEK_SET)
+        os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         os.lseek(handle, 0, os.SEEK_SET)
     else:
@@ -73,16 +72,16 @@ def _lock(handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _is_still_there(path: Path, handle: int) -> bool:
+def _is_current(path: Path, handle: int) -> bool:
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:
         return False
 
 
-def _refusal(path: Path, said: str, hint: str, error: OSError) -> UsageError:
+def _refusal(path: Path, message: str, hint: str, error: OSError) -> UsageError:
     if isinstance(error, BlockingIOError | PermissionError):
-        return UsageError(said, hint=hint)
+        return UsageError(message, hint=hint)
     return UsageError(
         f"{path} cannot be locked: {error.strerror or error}.",
         hint="Some network file systems have no locks; write to a local disk.",

@@ -1,4 +1,4 @@
-"""Seconds as people read them."""
+"""Format seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["clock"]
 
 
 def clock(seconds: float) -> str:
-    """Hours, minutes and seconds: 1:02:03."""
+    """Return seconds as minutes and seconds, or with hours: 2:03, 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

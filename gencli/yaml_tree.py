@@ -1,6 +1,6 @@
-"""YAML as a tree of values that know their place. No tags, no code, bounded in size.
+"""Parse YAML into a tree of values with line and column. No tags, no code, limited size.
 
-Plain words mean what YAML 1.2 says: only true and false are switches, so `no` is a text.
+Plain scalars follow YAML 1.2: only true and false are booleans, so `no` is a text.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ __all__ = ["PRESET_BOUNDS", "Bounds", "Fault", "Node", "node_of", "parse"]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How large a file of one kind may be."""
+    """Size limits of a kind of file."""
 
     kind: str
     max_bytes: int
-    max_nodes: int  # after aliases are followed, so that few lines cannot make millions of values
+    max_nodes: int  # aliases expanded: a few lines could otherwise make millions of values
     max_depth: int
 
 
 PRESET_BOUNDS = Bounds("preset", max_bytes=256 * 1024, max_nodes=10_000, max_depth=20)
-_KINDS = {"str": "text", "bool": "true or false", "int": "whole number", "float": "number"}
+_KINDS = {"str": "text", "bool": "boolean (true or false)", "int": "whole number", "float": "number"}
 _TAG = "tag:yaml.org,2002:"
 
 _Scalar = str | int | float | bool | None
 
 
 class Fault(Exception):
-    """One thing that is wrong, and where; lines and columns count from 1."""
+    """A fault and its position; lines and columns count from 1."""
 
     def __init__(self, text: str, line: int = 1, column: int = 1) -> None:
         super().__init__(text)
@@ -51,7 +51,7 @@ class Node:
     column: int
 
     def plain(self) -> Any:
-        """The value without its places, as lists, dicts and scalars."""
+        """Return the value as lists, dicts and scalars, without positions."""
         if isinstance(self.value, tuple):
             return [item.plain() for item in self.value]
         if isinstance(self.value, Mapping):
@@ -59,18 +59,21 @@ class Node:
         return self.value
 
     def at(self, path: Sequence[int]) -> Node:
-        """The item at these indexes, or as near to it as the tree goes; a mapping is a list of pairs."""
-        found = self
+        """Return the item at these indexes, or the deepest node on the way.
+
+        A mapping is a list of pairs.
+        """
+        node = self
         parts: Sequence[Any] = self._parts()
         for index in path:
             if index >= len(parts):
                 break
             part = parts[index]
-            found, parts = (part, part._parts()) if isinstance(part, Node) else (part[0], part)
-        return found
+            node, parts = (part, part._parts()) if isinstance(part, Node) else (part[0], part)
+        return node
 
     def fault(self, text: str, path: Sequence[int] = ()) -> Fault:
-        """A fault at this place, or at the item of the value that the path leads to."""
+        """Return a fault at this node, or at the item at `path`."""
         node = self.at(path)
         return Fault(text, node.line, node.column)
 
@@ -81,7 +84,7 @@ class Node:
 
 
 def node_of(value: Any) -> Node:
-    """The tree of a plain value, as JSON has them; its places mean nothing."""
+    """Return the tree of a JSON-like value, with positions 0."""
     if isinstance(value, Mapping):
         return Node({str(key): (node_of(key), node_of(item)) for key, item in value.items()}, 0, 0)
     if isinstance(value, list | tuple):
@@ -104,7 +107,7 @@ for _name, _pattern, _first in _RULES:
 
 
 def parse(content: bytes, faults: list[Fault], bounds: Bounds = PRESET_BOUNDS) -> Node | None:
-    """The document's tree; what is wrong with it is added to `faults`."""
+    """Return the document's tree, and add its faults to `faults`; None if it cannot be read."""
     try:
         return _parse(content, faults, bounds)
     except Fault as fault:
@@ -125,15 +128,15 @@ def _parse(content: bytes, faults: list[Fault], bounds: Bounds) -> Node | None:
         raise Fault(f"Values are nested more than {bounds.max_depth} deep.") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = (mark.line + 1, mark.column + 1) if mark else ()
-        raise Fault(f"This is not valid YAML: {error.problem or error.context}.", *place) from None
+        position = (mark.line + 1, mark.column + 1) if mark else ()
+        raise Fault(f"This is not valid YAML: {error.problem or error.context}.", *position) from None
     except yaml.YAMLError as error:
         raise Fault(f"This is not valid YAML: {' '.join(str(error).split())}.") from None
     return _Builder(faults, bounds).build(root, 0) if root is not None else None
 
 
 class _Builder:
-    """Turns YAML's nodes into ours, within the bounds."""
+    """Converts PyYAML's nodes to `Node`, within the bounds."""
 
     def __init__(self, faults: list[Fault], bounds: Bounds) -> None:
         self._faults = faults
@@ -166,7 +169,7 @@ class _Builder:
                 self._faults.append(key.fault("A key has to be a text or a number."))
             elif key.value in pairs:
                 first = pairs[key.value][0].line
-                self._faults.append(key.fault(f"The key {key.value!r} stands here and in line {first}."))
+                self._faults.append(key.fault(f"The key {key.value!r} is here and in line {first}."))
             else:
                 pairs[key.value] = (key, value)
         return pairs
@@ -176,7 +179,7 @@ def _scalar(kind: str, text: str, line: int, column: int) -> _Scalar:
     try:
         match kind:
             case "str":
-                return text.encode().decode()  # an escape can be half a character
+                return text.encode().decode()  # raises for a surrogate half
             case "null":
                 return None
             case "bool":
@@ -186,7 +189,7 @@ def _scalar(kind: str, text: str, line: int, column: int) -> _Scalar:
             case "float":
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     except (KeyError, ValueError):
-        raise Fault(f"{text[:40]!r} is no {_KINDS[kind]}.", line, column) from None
+        raise Fault(f"{text[:40]!r} is not a {_KINDS[kind]}.", line, column) from None
     raise Fault(f"The tag {_shown(kind)} is not allowed; write the value as it is.", line, column)
 
 

@@ -70,8 +70,9 @@ class LogitsProcessor:
 
         model.generate(**inputs, logits_processor=[LogitsProcessor("repetition=1.2 | min_p=0.05")])
 
-    The ids of the first call are the prompts, without leading `pad_id`. Stages that read text need
-    `vocabulary`; stages about the end of text need `eos_ids`. generate() itself draws: pass do_sample=True to
+    The ids of the first call are the prompts, without leading `pad_id`; ids with other prompts begin a new
+    generation. Rows may be reordered or cut back between calls. Stages that read text need `vocabulary`;
+    stages about the end of text need `eos_ids`. generate() itself draws: pass do_sample=True to
     it, and leave out its temperature and top_p. Raises ChainError, ParamError or UnknownStage for a wrong
     chain.
     """
@@ -88,39 +89,58 @@ class LogitsProcessor:
         self.chain = (Chain.parse(chain, registry) if isinstance(chain, str) else chain).active()
         self._vocabulary, self._eos_ids, self._pad_id = vocabulary, tuple(eos_ids), pad_id
         self._registry = registry
-        self._seen: list[list[int]] = []  # the ids of each row that the stages have seen
+        self._seen = torch.empty(0, 0, dtype=torch.int64)  # [B, L] of the call before
+        self._slots: list[int] = []  # of each row
         self._num_prompt = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Return processed logits [B, V] float32."""
-        ids = input_ids.tolist()
-        if not self._extends_last_call(ids):
-            self._admit(ids, scores)
-        for slot, (before, now) in enumerate(zip(self._seen, ids, strict=True)):
-            self._history.append([slot], [now[len(before) :]])
-            self._pipeline.commit(slot, now[len(before) :])
-        self._seen = ids
-        return self._pipeline(scores, self._pipeline.prepare(Rows.build(self._history, range(len(ids)))))
+        """Return processed logits [B, V] float32. The stages are advanced by the new ids only."""
+        parents = self._parents(input_ids, self._seen.shape[1])
+        if parents is None or input_ids.shape[1] == self._seen.shape[1]:
+            self._admit(input_ids, scores)
+        elif parents != list(range(len(self._slots))):
+            self._fork(parents)
+        new = input_ids[:, self._seen.shape[1] :].tolist()
+        self._history.append(self._slots, new)
+        for slot, tokens in zip(self._slots, new, strict=True):
+            self._pipeline.commit(slot, tokens)
+        self._seen = input_ids.clone()  # beam search changes its tensor in place
+        return self._pipeline(scores, self._pipeline.prepare(Rows.build(self._history, self._slots)))
 
-    def _extends_last_call(self, ids: list[list[int]]) -> bool:
-        """Whether every row extends the same row of the call before."""
-        return len(ids) == len(self._seen) and all(
-            len(now) > len(before) and now[: len(before)] == before
-            for before, now in zip(self._seen, ids, strict=True)
-        )
+    def _parents(self, ids: Tensor, length: int) -> list[int] | None:
+        """Return for each row a row of the call before with the same first ids; None if a row has none."""
+        if ids.shape[1] < length or not len(self._seen):
+            return None
+        now, before = ids[:, :length], self._seen[:, :length]
+        if torch.equal(now, before):
+            return list(range(len(now)))
+        is_equal = (now[:, None] == before).all(dim=-1)  # [B, B of the call before]
+        return is_equal.int().argmax(dim=1).tolist() if bool(is_equal.any(dim=1).all()) else None
 
-    def _admit(self, ids: list[list[int]], scores: Tensor) -> None:
-        """Admit all rows anew: a new generation, or beams in another order."""
-        is_new = not self._seen or len(ids) != len(self._seen) or len(ids[0]) <= self._num_prompt
-        self._num_prompt = len(ids[0]) if is_new else self._num_prompt
+    def _fork(self, parents: list[int]) -> None:
+        """Give each row a slot with a copy of its parent's state."""
+        is_used = set(self._slots)
+        slots = [slot for slot in range(len(is_used) + len(parents)) if slot not in is_used][: len(parents)]
+        for slot, parent in zip(slots, parents, strict=True):
+            self._history.fork(self._slots[parent], slot, seed=0)
+            self._pipeline.fork(self._slots[parent], slot)
+        for slot in self._slots:
+            self._pipeline.release(slot)
+            self._history.release(slot)
+        self._slots = slots
+
+    def _admit(self, ids: Tensor, scores: Tensor) -> None:
+        """Admit all rows anew, with the same prompts if the rows were only cut back or changed."""
+        is_known = ids.shape[1] > self._num_prompt and self._parents(ids, self._num_prompt) is not None
+        self._num_prompt = self._num_prompt if is_known else ids.shape[1]
+        self._seen, self._slots = ids[:, : self._num_prompt], list(range(len(ids)))
         env = Env(scores.shape[1], self._vocabulary, self._eos_ids, scores.device)
         self._pipeline = Pipeline(env, self._registry)
-        self._history = History(scores.device, slots=len(ids), length=len(ids[0]) + 64)
-        for slot, row in enumerate(ids):
-            prompt = self._unpadded(row[: self._num_prompt])
+        self._history = History(scores.device, slots=len(ids), length=ids.shape[1] + 64)
+        for slot, row in enumerate(self._seen.tolist()):
+            prompt = self._unpadded(row)
             self._history.admit(slot, prompt)
             self._pipeline.admit(slot, self.chain, Admission(tuple(prompt)))
-        self._seen = [row[: self._num_prompt] for row in ids]
 
     def _unpadded(self, prompt: list[int]) -> list[int]:
         start = next((index for index, token in enumerate(prompt) if token != self._pad_id), len(prompt))

@@ -1,9 +1,9 @@
-"""Milliseconds that chains and the draw behind them take on one step's logits.
+"""Milliseconds of chains and of the draw on the logits of one step.
 
     python scripts/bench_stages.py [CHAIN ...] [--rows 1 8 32] [--width 151936] [--threads 1]
 
-The logits are 3 x standard normal: top-p alone keeps 13,000 of them, behind a low temperature or top-k few.
-Each time is the least of nine; the draw is Gumbel's.
+The logits are 3 x standard normal: top-p alone keeps 13,000 of them, after a low temperature or top-k few.
+Each time is the minimum of nine; the draw is Gumbel-max.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _admitted(chain: Chain, rows: int, width: int) -> tuple[Pipeline, Rows]:
 
 
 def _best(run: Callable[..., Tensor], *values: object) -> tuple[float, Tensor]:
-    """The least of nine times in milliseconds, and what came of it."""
+    """Return the least of nine times in milliseconds, and the result."""
     least, out = float("inf"), run(*values)
     for _ in range(9):
         begin = time.perf_counter()

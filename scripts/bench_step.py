@@ -1,9 +1,9 @@
-"""Cost of one decode step: the runner, and the whole engine, against a bare loop over the library's cache.
+"""Cost of one decode step: the runner and the whole engine against a bare loop over the library's cache.
 
     python scripts/bench_step.py [--rows 1 8] [--steps 300] [--threads 1]
 
-The model is a random Llama of about 14M parameters, small enough for overhead to show. The two take
-turns step by step, so that a busy machine slows both; printed are medians, of the ratio too.
+The model is a random Llama of about 14M parameters, small enough for overhead to show. The variants alternate
+step by step, so that other load slows all of them. Printed are medians, also of the ratios.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PROMPT = 32
 
 
 def build_model() -> Any:
-    """A shape whose forward is mostly Python on a fast machine."""
+    """Return a model whose forward pass is mostly Python time on a fast machine."""
     return random_llama(hidden_size=384, intermediate_size=1024, vocab_size=8192)
 
 
 def bare_steps(model: Any, rows: int) -> Iterator[None]:
-    """Decode with model + DynamicCache + argmax, nothing else."""
+    """Decode with the model, DynamicCache and argmax."""
     from transformers import DynamicCache
 
     cache = DynamicCache(config=model.config)
@@ -60,11 +60,11 @@ def engine_steps(model: Any, rows: int) -> Iterator[None]:
     """Decode through the engine: default chain, Gumbel draws, detokenizing, events."""
     from gencli.core.events import Token
     from gencli.core.request import Limits, Request
-    from gencli.engine.engine import Engine
     from gencli.models.hf import HFRunner
+    from gencli.runtime.wiring import bare_engine
     from gencli.text.tokenizer import ByteTokenizer
 
-    engine = Engine(HFRunner(model, max_lanes=rows), ByteTokenizer(), max_batch=rows)
+    engine = bare_engine(HFRunner(model, max_lanes=rows), ByteTokenizer(), max_batch=rows)
     for row in range(rows):
         prompt = tuple(range(row * PROMPT, (row + 1) * PROMPT))
         chain = Chain.parse("ignore_eos=true")
@@ -77,7 +77,7 @@ def engine_steps(model: Any, rows: int) -> Iterator[None]:
 
 
 def timed(steps: Iterator[None]) -> float:
-    """Milliseconds of one step."""
+    """Return the milliseconds of one step."""
     started = time.perf_counter()
     next(steps)
     return (time.perf_counter() - started) * 1e3
@@ -85,7 +85,7 @@ def timed(steps: Iterator[None]) -> float:
 
 @torch.inference_mode()
 def compare(rows: int, num_steps: int, *, stagger: int = 0) -> None:
-    """Print medians of all three, and the median ratios of neighbouring steps."""
+    """Print the medians of all variants, and the median ratios of neighbouring steps."""
     loops = [
         bare_steps(build_model(), rows),
         runner_steps(build_model(), rows, stagger=stagger),

@@ -47,7 +47,7 @@ that `--stage` and a flag both set is refused as well. Values also come from pre
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [HEAD]
     for section in SECTIONS:
         rows = [

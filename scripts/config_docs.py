@@ -98,7 +98,7 @@ field, as does `stages:` in a preset; the first field of a stage is its main val
 
 
 def presets_page() -> str:
-    """docs/presets.md."""
+    """Return docs/presets.md."""
     keys = [f"| `{key}` | {_cell(text)} |" for key, text in STRUCTURE.items()]
     rows = []
     for entry in OPTIONS:
@@ -111,7 +111,7 @@ def presets_page() -> str:
 
 
 def stages_page() -> str:
-    """docs/stages.md."""
+    """Return docs/stages.md."""
     parts = [STAGES]
     for spec in sorted(BUILTIN, key=lambda spec: spec.phase):
         parts.append(
@@ -129,7 +129,7 @@ def stages_page() -> str:
 
 
 def schema_text() -> str:
-    """docs/preset.schema.json."""
+    """Return docs/preset.schema.json."""
     return json.dumps(json_schema(), indent=2) + "\n"
 
 

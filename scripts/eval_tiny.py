@@ -1,4 +1,4 @@
-"""Measure the stored files of `tiny` and `tiny-draft` on inputs that training never saw.
+"""Measure the stored files of `tiny` and `tiny-draft` on held-out inputs.
 
 python scripts/eval_tiny.py [--models gencli/assets]
 """
@@ -28,14 +28,14 @@ GUIDANCE = 2.0
 
 @dataclass
 class Writer:
-    """A stored model with its tokenizer, which counts the texts that it ended by itself."""
+    """A stored model with its tokenizer, and the number of texts that it ended itself."""
 
     tokenizer: PreTrainedTokenizerBase
     model: PreTrainedModel
     ended: list[bool] = field(default_factory=list)
 
     def complete(self, prompt: str, **settings: object) -> str:
-        """Continue a prompt, greedily unless the settings say otherwise."""
+        """Continue a prompt; greedy by default."""
         ids = self.tokenizer(prompt, return_tensors="pt").input_ids
         options = {"do_sample": False, "max_new_tokens": LIMIT} | settings
         new = self.model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, ids.shape[1] :]
@@ -44,12 +44,12 @@ class Writer:
 
 
 def load(folder: Path) -> Writer:
-    """Load a stored folder as any program would."""
+    """Load a stored folder with transformers."""
     return Writer(AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval())
 
 
 def share(hits: Iterable[bool]) -> str:
-    """Write a share as a percentage with its counts."""
+    """Return a share as a percentage with its counts."""
     values = list(hits)
     return f"{100 * sum(values) / len(values):.1f} % ({sum(values)} of {len(values)})"
 
@@ -60,12 +60,12 @@ def chat_prompt(user: str, system: str | None = None) -> str:
 
 
 def exact(writer: Writer, pairs: Iterable[tuple[str, str]]) -> str:
-    """Share of prompts that are completed to the letter."""
+    """Return the share of prompts with exactly the right completion."""
     return share(writer.complete(prompt) == wanted for prompt, wanted in pairs)
 
 
 def chat_pairs(n: int) -> list[tuple[str, str]]:
-    """Held-out chat turns with one right answer: records, facts and repetitions."""
+    """Return held-out chat turns with one right answer: records, facts and repetitions."""
     rng = Random(SEED)
     tasks = (chat.record_request, chat.question, chat.repetition)
     turns = [tasks[i % len(tasks)](rng, "held-out")[0] for i in range(n)]
@@ -73,7 +73,7 @@ def chat_pairs(n: int) -> list[tuple[str, str]]:
 
 
 def name_pairs(n: int) -> list[tuple[str, str]]:
-    """Held-out conversations in which the user's name has to be remembered."""
+    """Return held-out conversations in which the answer is the user's name."""
     rng = Random(SEED)
     pairs = []
     for _ in range(n):
@@ -83,21 +83,21 @@ def name_pairs(n: int) -> list[tuple[str, str]]:
 
 
 def right_list(text: str, what: notes.List) -> bool:
-    """Accept the wanted number of different members of the category."""
+    """Whether the list has the required number of different members of the category."""
     category, length = what
     items = [line.removeprefix("- ") for line in text.strip().splitlines()]
     return len(items) == len(set(items)) == length and set(items) <= set(notes.CATEGORIES[category])
 
 
 def list_share(writer: Writer) -> str:
-    """Share of right lists of held-out categories and lengths."""
+    """Return the share of right lists of held-out categories and lengths."""
     wanted = notes.lists("held-out")
     prompts = [f"List: {NUMBERS[length]} {category}" for category, length in wanted]
     return share(right_list(writer.complete(p), what) for p, what in zip(prompts, wanted, strict=True))
 
 
 def hero_share(writer: Writer, n: int) -> str:
-    """Share of stories that name their hero again, and no other girl or boy."""
+    """Return the share of stories that name their hero again, and no other hero."""
     rng = Random(SEED)
 
     def consistent() -> bool:
@@ -110,7 +110,7 @@ def hero_share(writer: Writer, n: int) -> str:
 
 
 def mood_stories(writer: Writer, n: int, **settings: object) -> list[tuple[str, str]]:
-    """Tell `n` stories about heroes that never met the mood in training, as mood and story."""
+    """Return `n` stories, with their moods, about heroes that training never combines with the mood."""
     rng = Random(SEED)
     told = []
     for mood in MOODS * (n // len(MOODS)):
@@ -120,12 +120,12 @@ def mood_stories(writer: Writer, n: int, **settings: object) -> list[tuple[str, 
 
 
 def mood_share(told: list[tuple[str, str]]) -> str:
-    """Share of stories whose most frequent mood words are those of the wanted mood."""
+    """Return the share of stories whose most frequent mood words belong to the prompt's mood."""
     return share(stories.mood_of(story) == mood for mood, story in told)
 
 
 def mood_density(told: list[tuple[str, str]]) -> str:
-    """Count the wanted mood's words among one hundred."""
+    """Return the mood's words per hundred words."""
     words = [
         (word.strip('.,!?"').lower() in MOOD_WORDS[mood]) for mood, story in told for word in story.split()
     ]
@@ -133,7 +133,7 @@ def mood_density(told: list[tuple[str, str]]) -> str:
 
 
 def agreement(tiny: Writer, draft: Writer, texts: Iterable[str]) -> str:
-    """Share of positions at which both models' first choice is the same."""
+    """Return the share of positions where both models have the same most likely token."""
     same: list[bool] = []
     for text in texts:
         ids = tiny.tokenizer(text, return_tensors="pt").input_ids
@@ -144,7 +144,7 @@ def agreement(tiny: Writer, draft: Writer, texts: Iterable[str]) -> str:
 
 
 def milliseconds(call: Callable[[], object]) -> float:
-    """Time a call: the best of many, which other work on the machine disturbs the least."""
+    """Return the least time of several calls."""
     times = []
     for _ in range(100):
         started = time.perf_counter()
@@ -154,7 +154,7 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 
 def step_times(writer: Writer) -> tuple[float, float]:
-    """Time one forward pass over 128 tokens, and over one token after them."""
+    """Return the times of one forward pass over 128 tokens, and over one token after them."""
     ids = torch.arange(10, 138)[None]
     with torch.inference_mode():
         whole = milliseconds(lambda: writer.model(input_ids=ids, use_cache=False))
@@ -168,7 +168,7 @@ def step_times(writer: Writer) -> tuple[float, float]:
 
 
 def costs(tiny: Writer, draft: Writer) -> dict[str, str]:
-    """Compare the two models' parameters and times."""
+    """Return parameters and times of both models."""
     big, small = (writer.model.num_parameters() for writer in (tiny, draft))
     times = {
         label: pair
@@ -181,7 +181,7 @@ def costs(tiny: Writer, draft: Writer) -> dict[str, str]:
 
 
 def ended_share(writer: Writer, prompts: Iterable[str], **settings: object) -> str:
-    """Share of texts that end by themselves."""
+    """Return the share of texts that end by themselves."""
     before = len(writer.ended)
     for prompt in prompts:
         writer.complete(prompt, **settings)
@@ -189,7 +189,7 @@ def ended_share(writer: Writer, prompts: Iterable[str], **settings: object) -> s
 
 
 def figures(tiny: Writer, draft: Writer) -> dict[str, str]:
-    """Measure everything, in the order in which it is printed."""
+    """Return all measurements in print order."""
     torch.manual_seed(SEED)
     plain = mood_stories(tiny, 100)
     sampled = {"do_sample": True, "top_k": 0}
@@ -218,7 +218,7 @@ def figures(tiny: Writer, draft: Writer) -> dict[str, str]:
 
 
 def report(folder: Path) -> None:
-    """Print the figures and the sizes of the folders."""
+    """Print the measurements and the folder sizes."""
     tiny, draft = load(folder / "tiny"), load(folder / "tiny-draft")
     for name, figure in figures(tiny, draft).items():
         print(f"{name}: {figure}", flush=True)
@@ -230,7 +230,7 @@ def report(folder: Path) -> None:
 
 
 def main() -> None:
-    """Measure with one thread, so that the same machine gives the same figures."""
+    """Measure with one thread: the same machine gives the same figures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,6 +1,6 @@
-"""Run a batch with faulty lines of 12 kinds among good ones: `python scripts/faulty_batch.py --rows 5000`.
+"""Run a batch with 12 kinds of faulty lines among good ones: `python scripts/faulty_batch.py --rows 5000`.
 
-Every faulty line has to have its error record and every good one the text that it has without them.
+Each faulty line has to get its error record; each good line the same text as without the faulty lines.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FAULTS: dict[str, tuple[bytes, str, str]] = {
 
 
 def write_input(path: Path, rows: int, faults: int) -> dict[int, str]:
-    """Good lines, and faulty ones at equal distances; the kind of each faulty line."""
+    """Write good lines, and faulty ones at equal distances. Return the kind of each faulty line."""
     step, kinds, where = rows // faults, list(FAULTS), {}
     with path.open("wb") as file:
         for index in range(rows):
@@ -55,7 +55,7 @@ def write_input(path: Path, rows: int, faults: int) -> dict[int, str]:
 
 
 def check(folder: Path, rows: int, faults: int) -> list[str]:
-    """Run it, with the faulty lines and without; what is not as it should be."""
+    """Run with and without the faulty lines, and return the deviations."""
     source, good = folder / "in.jsonl", folder / "good.jsonl"
     where = write_input(source, rows, faults)
     lines = source.read_bytes().splitlines(keepends=True)
@@ -78,7 +78,7 @@ def _run(source: Path, *, max_batch: int) -> tuple[int, list[dict[str, Any]]]:
 
 
 def _judged(result: dict[str, Any], where: dict[int, str]) -> str:
-    """What is wrong with a row's error, or with there being none."""
+    """Return what is wrong with the error of a row, or with its absence."""
     index, error = result["index"], result["error"]
     if index not in where:
         return f"Row {index} is good and failed: {error}" if error else ""

@@ -1,10 +1,10 @@
 """Outputs of some 300 requests of every kind to the command line, to compare before and after a change.
 
-    python scripts/golden_texts.py --write before.json      # at the old commit
-    python scripts/golden_texts.py --check before.json      # at the new one: exits 1 and names what differs
+    python scripts/golden_texts.py --write before.json      # at the old commit python scripts/golden_texts.py
+    --check before.json      # at the new commit: exits 1 and names the differences
 
-A line for each output: its name and SHA-256. stderr is no part of it, as times stand there. All runs in
-float32 on one thread of one machine: another CPU may round otherwise, so no such file is kept.
+Each line has the name and the SHA-256 of an output. stderr is left out, because it has times. All runs use
+float32 and one thread. Another CPU may round differently, so no such file is stored.
 """
 
 import argparse
@@ -77,7 +77,7 @@ SHAPES: tuple[Row, ...] = (
 
 
 def chains(seed: int, count: int, ids: range = range(260, 2040)) -> Iterator[Row]:
-    """A shape of the distribution at random, and up to three options that stand beside any shape."""
+    """Yield random chains: one that shapes the distribution, and up to three compatible options."""
     rng = Random(seed)
     for _ in range(count):
         beside: tuple[Row, ...] = (
@@ -92,12 +92,12 @@ def chains(seed: int, count: int, ids: range = range(260, 2040)) -> Iterator[Row
 
 
 def rows(*options: Row, seed: int) -> list[Row]:
-    """Rows with these options, each with the next seed and the next prompt."""
+    """Return rows with these options; each has the next seed and prompt."""
     return [{"prompt": PROMPTS[i % len(PROMPTS)], "seed": i} | more for i, more in enumerate(options, seed)]
 
 
 def batches() -> Iterator[tuple[str, str, list[Row]]]:
-    """Name, flags and rows of each batch."""
+    """Yield name, flags and rows of each batch."""
     for size, count in ((1, 12), (3, 24), (16, 36)):
         yield f"chain-of-{size}", f"--max-batch {size} --max-tokens 32", rows(*chains(size, count), seed=size)
     yield "fake-chain", f"{FAKE} --max-tokens 40", rows(*chains(77, 36, range(97, 123)), seed=77)
@@ -126,7 +126,7 @@ def batches() -> Iterator[tuple[str, str, list[Row]]]:
 
 
 def runs() -> Iterator[tuple[str, list[str]]]:
-    """Name and arguments of each `gencli run`."""
+    """Yield name and arguments of each `gencli run`."""
     for i, path in enumerate(sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))):
         yield f"preset-{path.stem}", ["--preset", path.stem, "--max-tokens=32", f"--seed={i}", PROMPTS[i % 3]]
     for i, chat in enumerate(CHATS):
@@ -136,7 +136,7 @@ def runs() -> Iterator[tuple[str, list[str]]]:
 
 
 def called(*arguments: str) -> tuple[int, str]:
-    """Exit code and stdout of a command line, in this process and with nothing on stdin."""
+    """Return exit code and stdout of a command line, run in this process with empty stdin."""
     from gencli.__main__ import main  # the console script's entry point: all that is asked of the package
 
     sys.argv, sys.stdin = ["gencli", *arguments], io.TextIOWrapper(io.BytesIO(), "utf-8")
@@ -149,7 +149,7 @@ def called(*arguments: str) -> tuple[int, str]:
 
 
 def outputs() -> Iterator[tuple[str, str]]:
-    """Name and output of everything, in a folder of its own with no setting of the user's."""
+    """Yield name and output of all requests, in a temporary folder without user settings."""
     for key in [key for key in os.environ if key.startswith("GENCLI_")]:
         del os.environ[key]
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
@@ -168,7 +168,7 @@ def outputs() -> Iterator[tuple[str, str]]:
 
 
 def difference(before: str | None, after: str | None) -> str:
-    """Both outputs, of two rows the fields in which they differ."""
+    """Return both outputs; for two rows only the fields that differ."""
     try:
         old, new = json.loads(before or ""), json.loads(after or "")
         pairs = {key: (old.get(key), new.get(key)) for key in old | new}
@@ -178,7 +178,7 @@ def difference(before: str | None, after: str | None) -> str:
 
 
 def main() -> int:
-    """Print a line for each request; write the outputs, or compare with those that were written."""
+    """Print a line for each request; write the outputs, or compare them with a file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", type=Path, default=os.devnull, metavar="FILE")
     parser.add_argument("--check", type=lambda name: json.loads(Path(name).read_text()), metavar="FILE")

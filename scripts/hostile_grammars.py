@@ -1,4 +1,4 @@
-"""What becomes of hostile grammars: a table of outcome, seconds and peak memory for each back end.
+"""Outcome, seconds and peak memory of hostile grammars for each back end, as a table.
 
 The seconds are those of a worker that runs already, and of ten tokens.
 
@@ -58,7 +58,7 @@ def _row(compiler, constraint):
 
 
 def _first_steps(compiler, constraint):
-    """Ten tokens, each the highest of the legal ids."""
+    """Feed ten tokens, each the highest allowed id."""
     matcher = compiler.compile(constraint).matcher()
     mask = torch.zeros(1, -(-compiler.env.vocab_size // 32), dtype=torch.int32)
     for step in range(10):
@@ -70,7 +70,7 @@ def _first_steps(compiler, constraint):
 
 
 class _Watch:
-    """The highest peak of any worker, looked at all the time."""
+    """Records the peak memory of the workers in a thread."""
 
     def __enter__(self):
         self.peak, self._stop = 0.0, Event()

@@ -1,4 +1,4 @@
-"""Count texts that drafts leave as they are, and write the table of docs/speculation.md.
+"""Count texts that are the same with drafts, and write the table of docs/speculation.md.
 
 python scripts/identity_table.py [--prompts 200] [--model tiny] [--drafts ngram,suffix,...]
 The model runs in float32; prompt i has 1 + i % 8 drafts at a time, so that each number has its share.
@@ -13,9 +13,9 @@ from marks import write_between
 
 from gencli.core.events import Finish, Token
 from gencli.core.request import Drafting, Limits, Request
-from gencli.engine.engine import Engine
 from gencli.runtime.drafters import make_drafter
 from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
 
 LENGTH = 32
@@ -39,8 +39,8 @@ PROMPTS = [text.format(n=n, p=p) for text, n, p in product(TEXTS, NAMES, PLACES)
 
 
 def generated(loaded, drafter, name, chain, prompts):
-    """Tokens of each prompt, and how many drafts stood in how many forwards."""
-    on = Engine(loaded.runner, loaded.tokenizer, max_batch=16, drafter=drafter)
+    """Return the tokens of each prompt, and the numbers of accepted draft tokens and of forward passes."""
+    on = bare_engine(loaded.runner, loaded.tokenizer, max_batch=16, drafter=drafter)
     for i, text in enumerate(prompts):
         on.submit(Request(str(i), tuple(loaded.tokenizer.encode(text)), Chain.parse(chain), seed=i,
                           limits=Limits(LENGTH), drafting=Drafting(name, 1 + i % 8)))  # fmt: skip

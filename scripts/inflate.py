@@ -1,10 +1,10 @@
-"""A larger model that computes what a small one does, for measurements where the cost has to be real.
+"""Write a larger model with the same outputs as a small one, for measurements at a realistic cost.
 
     python scripts/inflate.py gencli/assets/tiny BIG [--hidden 1280] [--intermediate 3584] [--layers 16]
 
-Llama-shaped models only. Hidden states are padded with zeros, new heads and MLP columns compute numbers that
-nothing reads, new layers add zero. So logits, and with them texts, are the small model's but for rounding,
-and a step costs what a dense model of that size costs.
+Llama-shaped models only. Hidden states are padded with zeros, the results of new heads and MLP columns are
+unused, new layers add zero. Logits are those of the small model except for rounding; a step costs that of a
+dense model of the new size.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def inflate(source: Path, target: Path, *, hidden: int, intermediate: int, layers: int) -> None:
-    """Write a model folder with these sizes that computes what `source` does."""
+    """Write a model of these sizes with the outputs of `source`."""
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     if config["model_type"] != "llama" or config["num_attention_heads"] != config["num_key_value_heads"]:
         raise SystemExit("A Llama-shaped model with as many key as query heads is expected.")
@@ -94,7 +94,10 @@ def _weights(
 
 
 def _padded(weight: Tensor, shape: tuple[int, ...], *, noise: bool = False) -> Tensor:
-    """The weight in the corner of a larger one; beyond it zeros, or in new rows numbers nobody reads."""
+    """Return the weight in the corner of a larger one.
+
+    The rest is zero; with `noise`, new rows are random and unused.
+    """
     sizes = [have if want < 0 else want for have, want in zip(weight.shape, shape, strict=True)]
     padded = torch.zeros(sizes)
     if noise:

@@ -1,8 +1,8 @@
-"""Kill `gencli batch` again and again, resume it, and compare: `python scripts/kill_batch.py --kills 60`.
+"""Kill `gencli batch` repeatedly, resume it, and compare: `python scripts/kill_batch.py --kills 60`.
 
-Every run is a process of its own, ended by SIGKILL: at a random moment, or at a moment that is hard to hit by
-chance, as in the middle of a write. It goes on with --resume until it is complete; the output has to be that
-of a run that nothing has interrupted, byte for byte.
+Each run is a process that SIGKILL ends at a random moment, or at a moment that chance rarely hits, such as in
+the middle of a write. It is resumed with --resume until it is complete. The output has to be byte for byte
+that of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _LETTERS = "97,98,99,100,101,102,32,44"
 
 
 def die() -> None:
-    """End this process as nothing can prevent."""
+    """End this process with SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _in_write(at: int, share: float) -> None:
-    """Die in the write number `at`, when this share of its bytes is written."""
+    """Die in write number `at`, after this share of its bytes."""
     count = 0
 
     def write(handle: int, data: bytes) -> int:
@@ -111,7 +111,7 @@ def run(
     prepare: Callable[[], None] = lambda: None,
     seconds: float | None = None,
 ) -> bool:
-    """Run in a process of its own, killed after so many seconds; whether it came to its end."""
+    """Run in a child process that is killed after some seconds; return whether it completed."""
     child = os.fork()
     if child == 0:
         said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -131,7 +131,7 @@ def run(
 
 
 def write_input(path: Path, rows: int, chance: random.Random) -> None:
-    """Prompts of many lengths, some with options of their own."""
+    """Write prompts of many lengths, some with their own options."""
     with path.open("w") as file:
         for number in range(rows):
             row = {"prompt": f"Row {number} " + "word " * chance.randrange(12)}
@@ -145,7 +145,7 @@ def write_input(path: Path, rows: int, chance: random.Random) -> None:
 
 
 def harness(kills: int, rows: int, model: str, seed: int, form: str, folder: Path) -> Counter[str]:
-    """Kill until there were so many kills; counts by place, and what was found under other names."""
+    """Run until the number of kills is reached. Return counts by position, and unexpected results."""
     chance, found = random.Random(seed), Counter()
     suffix = "" if form == "texts" else f".{form}"
     source, reference = folder / "input.jsonl", folder / f"reference{suffix}"
@@ -174,14 +174,17 @@ def harness(kills: int, rows: int, model: str, seed: int, form: str, folder: Pat
 
 
 def content(output: Path) -> dict[str, bytes]:
-    """A file, or the files of a folder, by name; the one that has a line for each row is `index.jsonl`."""
+    """Return the content of a file, or of a folder's files, by name.
+
+    `index.jsonl` is the file with a line for each row.
+    """
     if output.is_dir():
         return {path.name: path.read_bytes() for path in output.iterdir()}
     return {"index.jsonl": output.read_bytes()}
 
 
 def compare(output: Path, wanted: dict[str, bytes], found: Counter[str]) -> None:
-    """Count what is lost, stands twice, or differs, and what is left lying about."""
+    """Count lost, duplicate and different rows, and leftover files."""
     made = content(output)
     indexes = Counter(json.loads(line)["index"] for line in made["index.jsonl"].splitlines())
     rows = len(wanted["index.jsonl"].splitlines())
@@ -193,7 +196,7 @@ def compare(output: Path, wanted: dict[str, bytes], found: Counter[str]) -> None
 
 
 def table(found: Counter[str]) -> str:
-    """The result for people."""
+    """Return the result as a table."""
     lines = [f"{place:<28}{found[place]:>6}" for place in PLACES]
     kills = sum(found[place] for place in PLACES)
     summary = (

@@ -1,9 +1,9 @@
-"""Make the pictures of the README from real runs of the bundled model.
+"""Make the pictures of the README from runs of the bundled model.
 
     PYTHONPATH=. python scripts/make_pictures.py
 
-Each is an SVG for a light and one for a dark page, in docs/pictures, with no font or link from elsewhere.
-tests/test_pictures.py runs the commands again and says when the text in a picture is another.
+Each picture is a self-contained SVG in docs/pictures, for light and for dark pages. tests/test_pictures.py
+runs the commands again, and fails if the text in a picture differs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ROWS = 4
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A command, as typed; `is_live` takes what a terminal shows while it runs, not what it prints."""
+    """A command as typed. `is_live`: show a frame of the live view instead of the output."""
 
     name: str
     command: str
@@ -70,7 +70,7 @@ PICTURES = (
 
 
 def output(picture: Picture, program: Sequence[str] = PROGRAM) -> str:
-    """What the command prints to a pipe."""
+    """Return the output of the command to a pipe."""
     done = subprocess.run(
         _words(picture, program),
         capture_output=True,
@@ -83,7 +83,7 @@ def output(picture: Picture, program: Sequence[str] = PROGRAM) -> str:
 
 
 def frame(picture: Picture) -> str:
-    """The last lines that a terminal shows of a live view with all rows running."""
+    """Return the last lines of the live view while all rows run."""
     process, leader = begin(_words(picture), ("stdout",), stderr=subprocess.DEVNULL, env=_environ())
     drawings = until_closed(leader).decode().split(_DRAWING)[1:]
     process.wait()
@@ -93,7 +93,7 @@ def frame(picture: Picture) -> str:
 
 
 def made(picture: Picture, text: str, theme: str) -> str:
-    """The SVG: the command and, below it, the text."""
+    """Return the SVG with the command and the text below it."""
     console = Console(record=True, width=_WIDTH, file=io.StringIO(), color_system="truecolor")
     console.print(Text("$ ", style="bold green") + Text(picture.command, style="bold"), no_wrap=True)
     console.print(Text(text.rstrip("\n")), no_wrap=True)
@@ -102,7 +102,7 @@ def made(picture: Picture, text: str, theme: str) -> str:
 
 
 def shown_text(svg: str) -> str:
-    """The lines of text in a picture, without the title and the spaces at their ends."""
+    """Return the lines of text in a picture, without the title and trailing spaces."""
     lines: dict[float, list[str]] = {}
     for node in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
         if "clip-path" in node.attrib:

@@ -1,11 +1,10 @@
-"""Write tests/data/repeats.jsonl: 50 prompts of the bundled world whose answers repeat them.
+"""Write tests/data/repeats.jsonl: 50 prompts whose answers repeat parts of them.
 
     python scripts/make_repeats.py
 
-quote: a portrait of a town or an animal is given, and asked for again. edit: a list was written as JSON, and
-is to be written again with one word changed; or a line is to be copied. json: a sentence was turned into a
-record, and another wording of it, or one with another number, is to be. Nothing is chosen by what drafters
-make of it.
+quote: a portrait of a town or an animal, to be repeated. edit: a JSON list, to be repeated with one word
+changed, or a line to copy. json: a sentence with its record, then another wording of the sentence, or one
+with another number. No prompt is selected by the results of drafters.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ OTHER = (
 
 
 def quotes(draw: random.Random) -> Iterator[str]:
-    """Portraits that were told once."""
+    """Yield portraits that the prompt contains."""
     for subject in sorted(KNOWN):
         facts = list(dict.fromkeys(fact.statement for fact in FACTS if fact.subject == subject))
         told = f"About {subject}: {' '.join(draw.sample(facts, 4))}"
@@ -37,7 +36,7 @@ def quotes(draw: random.Random) -> Iterator[str]:
 
 
 def edits(draw: random.Random) -> Iterator[str]:
-    """Lists with one word changed, and copies, in turn."""
+    """Yield lists with one word changed and copies, alternately."""
     while True:
         words = [draw.choice(NAMES), str(draw.randint(10, 99)), *draw.sample(THINGS, 2)]
         changed = [*words[:3], draw.choice(THINGS)]
@@ -47,7 +46,7 @@ def edits(draw: random.Random) -> Iterator[str]:
 
 
 def records(draw: random.Random) -> Iterator[str]:
-    """Records of which one was written."""
+    """Yield records of which the prompt contains one."""
     while True:
         person = {"name": draw.choice(NAMES), "age": draw.randint(20, 79), "job": draw.choice(JOBS),
                   "city": draw.choice(CITIES)}  # fmt: skip

@@ -1,9 +1,9 @@
-"""Write tests/data/schemas.jsonl: schemas of every kind, each with instances that jsonschema has sorted.
+"""Write tests/data/schemas.jsonl: schemas of every kind, each with instances that jsonschema has classified.
 
     python scripts/make_schemas.py
 
-Most are drawn from templates with a fixed seed; those in tests/data/schemas_by_hand.jsonl are written out.
-Each line: {"name", "schema", "valid": [...], "invalid": [...]}.
+Most schemas are drawn from templates with a fixed seed; those in tests/data/schemas_by_hand.jsonl are
+hand-written. Each line: {"name", "schema", "valid": [...], "invalid": [...]}.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ COUNT = 400  # besides those by hand
 
 
 def sorted_out(made: Made) -> tuple[Any, list[Any], list[Any]]:
-    """The schema with the instances of which jsonschema, formats included, thinks the same, each once."""
+    """Return the schema with the unique instances on which jsonschema agrees with the template.
+
+    Formats are checked.
+    """
     schema, good, bad = made
     kind = validator_for(schema, default=validator_for(LATEST))
     kind.check_schema(schema)

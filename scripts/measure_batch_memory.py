@@ -1,10 +1,10 @@
-"""How much memory a batch's input and output take, at two numbers of rows: they should not differ.
+"""Memory of a batch's input and output at two numbers of rows, which should not differ.
 
     python scripts/measure_batch_memory.py [ROWS [FORMAT...]]
 
-For each format a process of its own writes that many results, reads them back as rows, looks at all of them
-(ids included) and writes them again. Printed are rows per second of reading and the peak of resident memory
-beyond that of the imports, in MiB; the survey's ids take 8 bytes a row.
+For each format, a process writes that many results, reads them as rows, checks all of them (ids included) and
+writes them again. Printed are the rows per second of reading and the peak of resident memory above that of
+the imports, in MiB. The ids take 8 bytes a row.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def write_input(path: Path, num_rows: int) -> None:
 
 
 def measure(path: Path, num_rows: int) -> tuple[float, float]:
-    """Rows per second, and MiB beyond what the process had before."""
+    """Return rows per second, and the peak memory in MiB above the start."""
     is_text = path.suffix == ".txt"
     options = RowOptions(prompt_column="prompt" if is_text else "text", id_column=None if is_text else "id")
     jobs, records = row_jobs(resolve((FLAG, {"seed": 1}))), open_input([str(path)])

@@ -1,12 +1,12 @@
-"""How many constrained outputs are cut by --max-tokens, with the budget in view and without.
+"""Count constrained outputs that --max-tokens cuts, with and without completion near the limit.
 
     python scripts/measure_budget.py [--schemas 300] [--tokens 64 256] [--models random tiny]
         [--back-end auto] [--as-given]
 
-The schemas are those of tests/data/schemas.jsonl, rewritten, the draws at temperature 1. `random` is a
-table of random logits over the vocabulary of tiny. Printed are, for each: documents that ended in time,
-those that were cut although a short document of the schema has room (by the shortest end that gencli
-finds), those that have none, errors, and documents that ended and are not valid.
+The schemas are those of tests/data/schemas.jsonl, rewritten; temperature is 1. `random` is a table of random
+logits over the vocabulary of tiny. Printed are, for each model: documents that ended in time, cut documents
+whose schema has a shorter one (the shortest end that gencli finds), cut documents whose schema has none,
+errors, and documents that ended but are not valid.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import torch
 
 from gencli.core.events import Error, Event, Finish
 from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.wiring import bare_engine
 from gencli.structured.audit.choose import choose
 from processors.catalog import GrammarParams
 from processors.chain import Chain
@@ -46,7 +46,7 @@ NAMES = ("xgrammar", "llguidance")
 
 @dataclass(frozen=True)
 class Case:
-    """A schema, what it is drawn by, and the tokens of a short document."""
+    """A schema, its grammar parameters, and the tokens of a short document."""
 
     schema: Any
     constraint: Constraint
@@ -54,14 +54,14 @@ class Case:
 
 
 class Measure:
-    """A model and the schemas that its back end compiles."""
+    """A model, and the schemas that its back end compiles."""
 
     def __init__(self, model: str, count: int, backend: str, rewrite: bool) -> None:
         loaded = load(ModelChoice(name="tiny", dtype="float32", max_batch=16))
         width = loaded.runner.spec.vocab_size
         self.runner: Any = FakeRunner(width) if model == "random" else loaded.runner
         self.tokenizer = loaded.tokenizer
-        self.engine = Engine(self.runner, self.tokenizer, max_batch=16)
+        self.engine = bare_engine(self.runner, self.tokenizer, max_batch=16)
         self.backends = {name: load_backend(name, self.engine.pipeline.env) for name in NAMES}
         self.canonical, self.size = CanonicalTokenizer(self.tokenizer), words(width)
         self.cases: list[Case] = []
@@ -73,7 +73,7 @@ class Measure:
                 self.cases.append(Case(schema, constraint, shortest))
 
     def _shortest(self, constraint: Constraint) -> int | None:
-        """Tokens of a short document; None if the back end does not take the schema."""
+        """Return the tokens of a short document; None if the back end refuses the schema."""
         backend = self.backends[constraint.backend]
         try:
             grammar = backend.compile(constraint)
@@ -84,7 +84,7 @@ class Measure:
         return 4097 if path is None else len(path)
 
     def run(self, tokens: int, in_budget: bool) -> Counter[str]:
-        """Outcomes of all schemas."""
+        """Return the outcomes of all schemas."""
         prompt = tuple(self.tokenizer.encode("A record:\n"))
         for number, case in enumerate(self.cases):
             constraint = case.constraint

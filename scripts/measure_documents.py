@@ -1,16 +1,15 @@
-"""Draw documents for many schemas, and count how they end: no run may end well with an invalid document.
+"""Generate documents for many schemas, and count how they end. No run may exit 0 with an invalid document.
 
     python scripts/measure_documents.py [--model tiny] [--schemas 300] [--seeds 3] [--minutes 60]
 
-`--model` may also be a folder with a tokenizer alone: a small model with random weights is put behind it.
-The schemas of tests/data/schemas.jsonl are drawn with each back end, rewritten and not, at temperature 1.
-Cells in which a schema comes to the same grammar share its documents, as the same draws give the same text.
-After `--minutes`, or when it is interrupted, it shows what it has: the schemas come in a shuffled order, so
-that those done are a sample.
+`--model` may be a folder with only a tokenizer: then a small model with random weights is used. The schemas
+of tests/data/schemas.jsonl are generated with each back end, rewritten and not, at temperature 1. Cells with
+the same grammar share their documents, since the same draws give the same text. After `--minutes`, or an
+interrupt, the results so far are printed. Schemas are shuffled, so these are a sample.
 
-valid: exit 0, and jsonschema as it is installed agrees, but for divisions of floats, which it rounds; wrong:
-exit 0, and it does not; invalid: exit 6, for the final check found a fault; cut: exit 6, for the tokens ran
-out in an open document.
+valid: exit 0, and the installed jsonschema agrees, except for rounding in divisions of floats. wrong: exit 0,
+and jsonschema disagrees. invalid: exit 6, refused by the final check. cut: exit 6, the token limit was
+reached in an open document.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from jsonschema.validators import validator_for  # noqa: E402
 from gencli.config.structure import OutputSpec  # noqa: E402
 from gencli.core.events import Error, Finish  # noqa: E402
 from gencli.core.request import Limits, Request  # noqa: E402
-from gencli.engine.engine import Engine  # noqa: E402
 from gencli.errors import ConfigError, GencliError  # noqa: E402
 from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
+from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.audit.choose import choose  # noqa: E402
 from gencli.structured.plan import Plan  # noqa: E402
 from gencli.structured.schema.document import parse  # noqa: E402
@@ -62,14 +61,14 @@ TOGETHER = 5  # schemas at once
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a document ended, and why if it is not valid."""
+    """How a document ended, and why it is not valid."""
 
     kind: str
     reason: str = ""
 
 
 def model(name: str) -> Loaded:
-    """A model by name; a folder without weights gets random ones."""
+    """Return a model by name; a folder without weights gets random weights."""
     folder = Path(name)
     if not folder.is_dir() or list(folder.glob("*.safetensors")):
         return load(ModelChoice(name=name, max_batch=PLACES))
@@ -99,16 +98,16 @@ def _random_model(tokenizer: Path, folder: Path) -> None:
 
 
 class Late(Exception):
-    """The minutes are over."""
+    """The time is over."""
 
 
 class Bench:
-    """A model, and what compiles grammars for it."""
+    """A model and its grammar compiler."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.loaded, self.options = model(options.model), options
         self.compiler = GrammarCompiler(grammar_env(self.loaded), timeout=options.grammar_timeout)
-        self.engine = Engine(
+        self.engine = bare_engine(
             self.loaded.runner, self.loaded.tokenizer, max_batch=PLACES, grammars=self.compiler
         )
         self.prompt = tuple(self.loaded.tokenizer.encode("JSON:"))
@@ -116,11 +115,11 @@ class Bench:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def is_late(self) -> bool:
-        """Whether the minutes are over."""
+        """Whether the time is over."""
         return time.monotonic() - self.begin > 60 * self.options.minutes
 
     def compiled(self, schema: Any, back_end: str, rewrite: bool) -> Constraint | Outcome:
-        """What a run with these options would be constrained by, or why there is no such run."""
+        """Return the grammar of a run with these options, or why there is none."""
         try:
             plan = choose(schema, back_end, rewrite=rewrite)  # type: ignore[arg-type]
             return compile_plan(plan, self.compiler).variant.constraint
@@ -130,7 +129,7 @@ class Bench:
             return Outcome("refused", type(error).__name__)
 
     def draw(self, name: str, schema: Any, constraint: Constraint) -> None:
-        """Submit a document for each seed."""
+        """Submit a request for each seed."""
         stage = GrammarParams(
             constraint.text,
             kind=constraint.kind,
@@ -150,7 +149,7 @@ class Bench:
 
 
 def outcome(event: Finish | Error, schema: Any) -> Outcome:
-    """The exit code that this end comes to, and whether another validator agrees with it."""
+    """Return the exit code of this end, and whether another validator agrees."""
     if isinstance(event, Error):
         return Outcome("error", event.type)
     structure = OutputSpec("json_schema", "", "", Plan((), schema=schema), read=parse)
@@ -164,7 +163,7 @@ def outcome(event: Finish | Error, schema: Any) -> Outcome:
 
 
 def fault(text: str, schema: Any) -> str:
-    """The keyword that a document breaks, by the json of Python and the validator of jsonschema."""
+    """Return the keyword that a document violates, by Python's json and jsonschema."""
     try:
         value = json.loads(text, object_pairs_hook=_unlike)
     except ValueError as error:
@@ -174,7 +173,7 @@ def fault(text: str, schema: Any) -> str:
 
 
 def _is_rounding(error: ValidationError) -> bool:
-    """Whether only a division of floats finds no multiple, as 75.1 / 0.01 is 7509.999..."""
+    """Whether the only fault is a rounded division of floats, such as 75.1 / 0.01 = 7509.999..."""
     if error.validator != "multipleOf":
         return False
     return Decimal(repr(error.instance)) % Decimal(repr(error.validator_value)) == 0
@@ -187,7 +186,7 @@ def _unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def drawn(bench: Bench, entries: Iterable[dict[str, Any]]) -> Iterator[tuple[int, Outcome]]:
-    """(cell, outcome) of every document of these schemas."""
+    """Yield (cell, outcome) for each document of these schemas."""
     schemas = {entry["name"]: entry["schema"] for entry in entries}
     users: dict[tuple[str, str, str], list[int]] = {}
     for name, schema in schemas.items():
@@ -239,7 +238,7 @@ def main() -> None:
 
 
 def show(counts: Counter[tuple[int, Outcome]], done: int, options: argparse.Namespace) -> None:
-    """The table, and the reasons of what is not valid."""
+    """Print the table, and the reasons of invalid documents."""
     print(f"{options.model}, {done} schemas x {options.seeds} seeds, {options.max_tokens} tokens")
     print(f"| back end | rewritten | {' | '.join(KINDS)} |\n|---|---|{'---|' * len(KINDS)}")
     for cell, (back_end, rewrite) in enumerate(CELLS):

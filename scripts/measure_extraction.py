@@ -1,8 +1,8 @@
-"""Extraction by the bundled model: held-out sentences to records, with the schema as a grammar and without.
+"""Extraction by the bundled model: held-out sentences to records, with and without the schema as a grammar.
 
     python scripts/measure_extraction.py [--sentences 200]
 
-Greedy. A record is right if its JSON is exactly the wanted value; what cannot be parsed is wrong.
+Greedy. A record is right if its JSON equals the expected value; text that is not JSON is wrong.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from gencli.engine.engine import Engine  # noqa: E402
 from gencli.errors import GencliError  # noqa: E402
 from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.models import ModelChoice, load  # noqa: E402
+from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.audit.choose import choose  # noqa: E402
 from gencli.structured.schema.document import parse  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
@@ -35,13 +36,13 @@ TYPES = {int: "integer", str: "string"}
 
 
 def schema_of(record: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the records of one kind."""
+    """Return the schema of the records of one kind."""
     fields = {key: {"type": TYPES[type(value)]} for key, value in record.items()}
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 
 def is_right(text: str, wanted: Any) -> bool:
-    """Whether the text is the wanted value."""
+    """Whether the text is the expected value."""
     try:
         return bool(parse(text) == wanted)
     except GencliError:
@@ -49,7 +50,7 @@ def is_right(text: str, wanted: Any) -> bool:
 
 
 def extract(engine: Engine, requests: Sequence[Request]) -> dict[str, str]:
-    """The texts by request."""
+    """Return the texts by request id."""
     for one in requests:
         engine.submit(one)
     return {event.request: event.text for event in engine.run() if isinstance(event, Finish)}
@@ -64,7 +65,7 @@ def main() -> None:
     count = parser.parse_args().sentences
     loaded = load(ModelChoice(name="tiny", max_batch=16))
     compiler = GrammarCompiler(grammar_env(loaded))
-    engine = Engine(loaded.runner, loaded.tokenizer, max_batch=16, grammars=compiler)
+    engine = bare_engine(loaded.runner, loaded.tokenizer, max_batch=16, grammars=compiler)
     pairs = record_pairs(count, "held-out")
     wanted = {str(i): json.loads(answer) for i, (_, answer) in enumerate(pairs)}
     for label in ("with the schema", "without"):

@@ -3,11 +3,11 @@
     python scripts/measure_jump.py [--schemas 50] [--model tiny] [--back-ends xgrammar llguidance]
         [--space 8 0] [--canonical 1 0] [--timed] [--rows 8] [--max-tokens 256]
 
-Every schema is run with and without jump-forward, greedy and at temperature 1, with white space and
-without it, with forced text in the tokenizer's tokens (canonical) or in any. Printed are sums over the
-schemas: forward passes without and with it, their ratio, the drafts that were accepted, and how many
-outputs had the same tokens in both runs. Drafts are taken to cost nothing; where they do, fewer are guessed:
---timed lets them, and prints the seconds that the thread computed without jump-forward over those with it.
+Each schema runs with and without jump-forward, greedy and at temperature 1, with and without white space, and
+with forced text in canonical tokens or in any. Printed are sums over the schemas: forward passes without and
+with jump-forward, their ratio, accepted draft tokens, and the number of outputs with the same tokens in both
+runs. Draft tokens count as free; --timed measures their cost, so fewer are proposed, and prints the CPU
+seconds without jump-forward over those with it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import torch
 from gencli.core.events import Token
 from gencli.core.request import Jump, Limits, Request
 from gencli.core.step import StepPlan
-from gencli.engine.engine import Engine
 from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.runtime.wiring import bare_engine
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 
@@ -35,7 +35,7 @@ KEYS = ("name", "age", "city", "title", "price", "tags", "address", "birth_date"
 
 
 def value_schema(draw: random.Random, depth: int) -> dict[str, Any]:
-    """One of the kinds of value that records are made of."""
+    """Return a random schema of a record's value."""
     kinds: list[dict[str, Any]] = [
         {"type": "string", "maxLength": 16},
         {"type": "integer", "minimum": 0, "maximum": 120},
@@ -47,14 +47,14 @@ def value_schema(draw: random.Random, depth: int) -> dict[str, Any]:
 
 
 def record_schema(draw: random.Random, depth: int = 1) -> dict[str, Any]:
-    """An object with three to six fixed keys."""
+    """Return an object with three to six fixed keys."""
     keys = draw.sample(KEYS, draw.randint(3, 6))
     properties = {key: value_schema(draw, depth) for key in keys}
     return {"type": "object", "properties": properties, "required": keys, "additionalProperties": False}
 
 
 class Counting:
-    """A runner that counts the drafts it is given."""
+    """A runner that counts the draft tokens in its steps."""
 
     def __init__(self, runner: Any) -> None:
         self._runner, self.drafts = runner, 0
@@ -63,7 +63,7 @@ class Counting:
         return getattr(self._runner, name)
 
     def forward(self, plan: StepPlan) -> torch.Tensor:
-        """One pass."""
+        """Run one forward pass."""
         self.drafts += sum(len(feed.drafts) for feed in plan.feeds)
         logits: torch.Tensor = self._runner.forward(plan)
         return logits
@@ -71,7 +71,7 @@ class Counting:
 
 @dataclass(slots=True)
 class Outcome:
-    """The tokens of each output, the passes that it took part in, the drafts and the seconds of all."""
+    """The tokens of each output, its forward passes, and the draft tokens and seconds of all outputs."""
 
     ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     passes: int = 0
@@ -80,20 +80,19 @@ class Outcome:
 
 
 class Bench:
-    """Engines on a model. An output's passes are the same alone and in a batch.
+    """Engines on a model. The forward passes of an output are the same alone and in a batch.
 
-    Unless it is `timed`, nothing takes time by the clock, so that what is counted does not depend on the
-    machine.
+    Unless `timed`, the clock stands still, so that the counts do not depend on the machine.
     """
 
     def __init__(self, loaded: Loaded, *, rows: int, most: int, timed: bool) -> None:
         self._runner, self._most, self.is_timed = Counting(loaded.runner), most, timed
         clock = time.thread_time if timed else lambda: 0.0
-        self._engine = Engine(self._runner, loaded.tokenizer, max_batch=rows, clock=clock)
+        self._engine = bare_engine(self._runner, loaded.tokenizer, max_batch=rows, clock=clock)
         self._prompt = tuple(loaded.tokenizer.encode("A record:\n"))
 
     def run(self, chains: Sequence[Chain], jump: Jump) -> Outcome:
-        """One output for each chain; every step that a sample has part in gives it one event."""
+        """Return one outcome per chain; a sample has one event for each of its steps."""
         for seed, chain in enumerate(chains):
             request = Request(str(seed), self._prompt, chain, seed=seed, limits=Limits(self._most), jump=jump)
             self._engine.submit(request)
@@ -107,7 +106,7 @@ class Bench:
 
 
 def measure(bench: Bench, schemas: list[str], params: dict[str, Any], temperature: float) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     last = Chain.parse(f"temperature={temperature}").stages
     chains = [Chain((("grammar", GrammarParams(text, **params)), *last)) for text in schemas]
     plain, jumped = bench.run(chains, "off"), bench.run(chains, "auto")

@@ -1,12 +1,12 @@
-"""What drafts bring on a model of 300 million parameters: the pay tables of docs/speculation.md.
+"""Speedup by drafts on a model of 300 million parameters: the tables of docs/speculation.md.
 
     python scripts/inflate.py gencli/assets/tiny BIG
     python scripts/measure_pay.py --big BIG [--stories 3] [--tokens 96] [--repeats 20] [--steps 120]
         [--json FILE]
 
-The ways of a table take turns, prompt by prompt, in one process with one thread, float32. Reading prompts is
-not counted. A ratio is that of tokens a second to plain, by wall clock and by the CPU seconds of the process,
-which a busy machine disturbs less. It needs one core.
+The variants of a table alternate prompt by prompt, in one process with one thread, in float32. Prefill is not
+counted. A ratio is tokens per second relative to plain decoding, by wall-clock time and by CPU time of the
+process, which other load disturbs less. It needs one core.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gencli.bench.speculate import measure_drafts
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.events import Error, Finish, Token
 from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
 from gencli.models.onednn import pack
 from gencli.runtime.drafters import bare_drafter
 from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.runtime.wiring import bare_engine
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.base import DraftAsk, Drafter
 from gencli.speculative.costs import speedup, work_clock
@@ -51,7 +51,7 @@ GOLDEN = 0.6180339887498949
 
 
 class Useless(Drafter):
-    """Takes as long as another drafter, and is never right."""
+    """Takes the time of another drafter, and is never right."""
 
     is_autoregressive = True
 
@@ -59,28 +59,25 @@ class Useless(Drafter):
         self._inner, self._size = inner, size
 
     def bind(self, chooser: DraftSampler) -> None:
-        """See Drafter."""
         self._inner.bind(chooser)
 
     def admit(self, slot: int, request: Request) -> None:
-        """See Drafter."""
         self._inner.admit(slot, request)
 
     def release(self, slot: int) -> None:
-        """See Drafter."""
         self._inner.release(slot)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
-        """See Drafter."""
         runs = self._inner.propose(asks)
         self.is_reading = self._inner.is_reading
         return [[(token + 7) % self._size for token in run] for run in runs]
 
 
 class Scripted(Drafter):
-    """Knows the text; each draft behind right ones is right with probability `rate`, evenly spread.
+    """Proposes tokens of the known text.
 
-    For each draft a small product is computed, so that drafts cost something.
+    A draft token after right ones is right with probability `rate`, evenly spread. Each costs a small matrix
+    product.
     """
 
     def __init__(self, texts: Sequence[tuple[int, ...]], rate: float) -> None:
@@ -89,7 +86,6 @@ class Scripted(Drafter):
         self._work = torch.ones(200, 200)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
-        """See Drafter."""
         return [self._run(tuple(ask.tokens), ask.most) for ask in asks]
 
     def _run(self, tokens: tuple[int, ...], most: int) -> list[int]:
@@ -106,20 +102,20 @@ class Scripted(Drafter):
 
 
 class Way:
-    """An engine of its own on the model, with a drafter or none; what it did, and in what time."""
+    """An engine on the model, with or without a drafter, and its counts and times."""
 
     def __init__(self, loaded: Loaded, drafter: Drafter | None) -> None:
         self._loaded = loaded
         work = work_clock(loaded.runner.spec.device)
         adaptive = AdaptiveDrafter(drafter, clock=work) if drafter else None
-        self._engine = Engine(
+        self._engine = bare_engine(
             loaded.runner, loaded.tokenizer, max_batch=1, drafter=adaptive, share_prefixes=False
         )
         self.tokens, self.wall, self.cpu = 0, 0.0, 0.0
         self.forwards, self.ids = 0, list[tuple[int, ...]]()
 
     def run(self, prompt: str, chain: Chain, tokens: int) -> None:
-        """One text; the clocks run from its first token to its last."""
+        """Generate one text; the clocks run from its first to its last token."""
         ids = tuple(self._loaded.tokenizer.encode(prompt))
         draw: Any = "greedy" if chain.is_greedy else "gumbel"
         self._engine.submit(
@@ -146,7 +142,7 @@ class Way:
 def compare(
     loaded: Loaded, drafters: dict[str, Drafter], prompts: Sequence[str], heat: float, tokens: int
 ) -> list[dict[str, Any]]:
-    """The ways in turns; the order turns round with every prompt."""
+    """Run the variants alternately, in reverse order for every second prompt."""
     ways = {"plain": Way(loaded, None), **{name: Way(loaded, made) for name, made in drafters.items()}}
     chain = Chain.parse(f"temperature={heat}" + (" | ignore_eos=true" if tokens > 64 else ""))
     for number, prompt in enumerate(prompts):
@@ -171,7 +167,7 @@ def compare(
 
 
 def pay(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """All rows of the table."""
+    """Return all rows of the table."""
     lines = []
     stories = [STORIES[i % len(STORIES)] for i in range(options.stories)]
     every = [json.loads(line)["prompt"] for line in REPEATS.read_text(encoding="utf-8").splitlines()]
@@ -211,7 +207,10 @@ def _pay_line(line: dict[str, Any]) -> str:
 
 
 def formula(steps: int) -> list[dict[str, Any]]:
-    """Measured and expected gains of a scripted drafter; costs come from all acceptances but the own."""
+    """Measure the gains of a scripted drafter.
+
+    The costs of an expected gain come from the other acceptance rates.
+    """
     runner, tokenizer = HFRunner(pack(random_llama()), max_lanes=1), MadeTokenizer(VOCABULARY)
     prompts = ["A list of things to sell: "]
     text = _text(runner, tokenizer, prompts[0], 900)
@@ -242,7 +241,7 @@ def formula(steps: int) -> list[dict[str, Any]]:
 
 
 def _text(runner: HFRunner, tokenizer: MadeTokenizer, prompt: str, tokens: int) -> tuple[int, ...]:
-    engine = Engine(runner, tokenizer, max_batch=1, share_prefixes=False)
+    engine = bare_engine(runner, tokenizer, max_batch=1, share_prefixes=False)
     ids = tuple(tokenizer.encode(prompt))
     engine.submit(Request("0", ids, Chain.parse("ignore_eos=true"), draw="greedy", limits=Limits(tokens)))
     return ids + tuple(token for event in engine.run() if isinstance(event, Token) for token in event.ids)

@@ -1,4 +1,4 @@
-"""Rejection sampling at 64 requests x 5 drafts x 128k ids against its plain loop and against one reading.
+"""Rejection sampling at 64 requests x 5 drafts x 128k ids against its plain loop and against one read.
 
     python scripts/measure_rejection.py [--requests 64] [--drafts 5] [--width 128000] [--device cpu]
 
@@ -71,7 +71,7 @@ def _case(told: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor, Rows, S
 
 
 def _best(run: Callable[[], object], device: str, times: int = 7) -> float:
-    """The least of several times, in milliseconds."""
+    """Return the least of several times in milliseconds."""
     found = []
     for _ in range(times):
         _wait(device)
@@ -88,7 +88,7 @@ def _wait(device: str) -> None:
 
 
 def _loop(target: torch.Tensor, source: torch.Tensor, rows: Rows, drafts: int) -> float:
-    """Milliseconds of the plain loop on the first requests; making its lists is not counted."""
+    """Return the milliseconds of the plain loop on the first requests, without the conversion to lists."""
     total = 0.0
     for slot in range(LOOPED):
         p = target[slot * (drafts + 1) : (slot + 1) * (drafts + 1)].tolist()

@@ -2,11 +2,11 @@
 
     python scripts/measure_schemas.py [--verbose] [--extra-properties] [--property-order any] [--orders]
 
-For each schema every instance is fed to the compiled grammar. exact: all valid ones are accepted and all
-invalid ones refused; loose: an invalid one is accepted; tight: a valid one is refused; refused: it does not
-compile. "Not rewritten" is without the keywords that the back end refuses. The last lines count where the
-audit claims more than is seen. With --orders each instance with several properties stands there a second
-time, with the properties of all its objects in the opposite order.
+Each instance of a schema is fed to the compiled grammar. exact: all valid instances are accepted and all
+invalid ones refused; loose: an invalid one is accepted; tight: a valid one is refused; refused: the schema
+does not compile. "Not rewritten" is the schema without the keywords that the back end refuses. The last lines
+count schemas where the audit claims more than was observed. --orders adds each instance with several
+properties a second time, with the properties of all its objects reversed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KINDS = ("exact", "loose", "tight", "refused")
 
 @dataclass(frozen=True)
 class Case:
-    """A schema and its sorted instances."""
+    """A schema and its classified instances."""
 
     name: str
     schema: Any
@@ -50,27 +50,27 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """All of the corpus."""
+    """Yield the corpus."""
     for line in CORPUS.read_text(encoding="utf-8").splitlines():
         yield Case(**json.loads(line))
 
 
 def turned(value: Any) -> Any:
-    """The value with the properties of all its objects in the opposite order."""
+    """Return the value with the properties of all its objects reversed."""
     if isinstance(value, dict):
         return {name: turned(below) for name, below in reversed(value.items())}
     return [turned(item) for item in value] if isinstance(value, list) else value
 
 
 def in_both_orders(case: Case) -> Case:
-    """The case with each instance that has an order in the opposite one too."""
+    """Return the case with each reversible instance in both orders."""
     both = {json.dumps(one): one for value in case.valid for one in (value, turned(value))}
     others = {json.dumps(one): one for value in case.invalid for one in (value, turned(value))}
     return Case(case.name, case.schema, list(both.values()), list(others.values()))
 
 
 def observed(backend: str, schema: Any, case: Case) -> str:
-    """What the mask of a schema does with the instances of a case."""
+    """Return what the mask of a schema does with the instances of a case."""
     try:
         accepts = acceptor(backend, schema)
     except Refused:
@@ -81,12 +81,12 @@ def observed(backend: str, schema: Any, case: Case) -> str:
 
 
 def claim(one: Candidate) -> str:
-    """What the audit says of a candidate."""
+    """Return what the audit claims about a candidate."""
     return "exact" if one.is_exact else "loose" if one.loose else "tight"
 
 
 def is_wrong(claimed: str, seen: str) -> bool:
-    """Whether the audit claimed more than was seen."""
+    """Whether the audit claims more than was observed."""
     return (
         seen == "refused"
         or (claimed != "loose" and seen == "loose")
@@ -95,32 +95,32 @@ def is_wrong(claimed: str, seen: str) -> bool:
 
 
 def raw(backend: str, case: Case) -> str:
-    """The schema as it was given, in the hands of a back end."""
+    """Return the given schema as it is, for a back end."""
     return observed(backend, case.schema, case)
 
 
 def better(case: Case) -> str:
-    """The schema as it was given, in the better hands."""
+    """Return the given schema as it is, for the better back end."""
     return min((raw(backend, case) for backend in BACKENDS), key=KINDS.index)
 
 
 def masked(one: Variant, case: Case) -> str:
-    """A variant in the hands of its back end."""
+    """Return a variant for its back end."""
     return observed(one.constraint.backend, json.loads(one.constraint.text), case)
 
 
 def formed(backend: str, rewrite: bool, case: Case) -> str:
-    """What is made of the schema for one back end."""
+    """Return the rewritten schema for one back end."""
     return masked(candidate(case.schema, backend, rewrite=rewrite, **OPTIONS).variant, case)
 
 
 def chosen(rewrite: bool, case: Case) -> str:
-    """What is chosen of the two."""
+    """Return the variant that gencli chooses."""
     return masked(choose(case.schema, rewrite=rewrite, **OPTIONS).variants[0], case)
 
 
 def rows() -> Iterator[tuple[str, Callable[[Case], str]]]:
-    """What is measured."""
+    """Yield the rows of the table."""
     for backend in BACKENDS:
         yield f"{backend}, as given", partial(raw, backend)
         for rewrite, name in FORMS.items():
@@ -131,7 +131,7 @@ def rows() -> Iterator[tuple[str, Callable[[Case], str]]]:
 
 
 def claimed_too_much(corpus: list[Case]) -> Iterator[str]:
-    """Where the audit says more than is seen."""
+    """Yield the cases where the audit claims more than was observed."""
     for case in corpus:
         for backend in BACKENDS:
             for rewrite, name in FORMS.items():
@@ -142,7 +142,7 @@ def claimed_too_much(corpus: list[Case]) -> Iterator[str]:
 
 
 def choices(corpus: list[Case], rewrite: bool) -> str:
-    """How often each back end is taken, and called exact."""
+    """Count how often each back end is chosen, and is called exact."""
     taken = Counter(
         choose(case.schema, rewrite=rewrite, **OPTIONS).variants[0].audit.backend for case in corpus
     )

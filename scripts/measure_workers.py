@@ -1,8 +1,8 @@
-"""What more workers bring, and what the journal can take: `python scripts/measure_workers.py`.
+"""Throughput by number of workers, and of the journal: `python scripts/measure_workers.py`.
 
-Shards run side by side as processes with one thread each. Tokens a second are all tokens over the time of
-the slowest shard, loading left out. Counts of workers take turns, so that what else the machine does
-meets all of them alike; the ratios are medians over the rounds.
+Shards run in parallel as processes with one thread each. Tokens per second are all tokens over the time of
+the slowest shard, without loading. The numbers of workers alternate, so that other load affects all of them.
+Ratios are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gencli.batch.records import Outcome
 
 
 def tokens_per_second(source: Path, workers: int, tokens: int) -> float:
-    """Of one run of the input, shared by so many processes."""
+    """Return the rate of one run of the input, shared by several processes."""
     folder, env = source.parent, os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     flags = [
         "--seed",
@@ -61,7 +61,7 @@ def tokens_per_second(source: Path, workers: int, tokens: int) -> float:
 
 
 def journal_rates(folder: Path, rows: int, characters: int) -> tuple[float, float]:
-    """Rows a second that a journal takes from one process, and the bytes of each."""
+    """Return the rows per second that a journal takes from one process, and its bytes per row."""
     result = {
         "id": "0",
         "prompt": "p" * 100,
@@ -79,7 +79,7 @@ def journal_rates(folder: Path, rows: int, characters: int) -> tuple[float, floa
 
 
 def rows_read(folder: Path, rows: int) -> float:
-    """Rows a second that are read, checked and hashed before the model loads."""
+    """Return the rows per second that are read, checked and hashed before the model loads."""
     source = folder / "many.jsonl"
     source.write_text("".join(json.dumps({"prompt": f"The fox {n} " * 10}) + "\n" for n in range(rows)))
     batch = prepare(make_plan((str(source),), {"model": "fake"}, {}), {})

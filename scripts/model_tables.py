@@ -1,9 +1,9 @@
-"""How near logits come to those they have to equal, model by model: the tables of the docs.
+"""Differences between logits that should be equal, for each model: tables of the docs.
 
     PYTHONPATH=. python scripts/model_tables.py
 
-After rejected drafts: those of a fresh prefill (docs/speculation.md). Guided: log-probabilities of
-transformers' guidance_scale (docs/guidance.md). Random models in float32, the largest difference.
+After rejected drafts: against a fresh prefill (docs/speculation.md). Guided: against log-probabilities with
+transformers' guidance_scale (docs/guidance.md). Random models in float32; the largest difference.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def rollback(kind: str) -> list[str]:
-    """A line: the differences after so many of four drafts stood."""
+    """Return a line with the differences after each number of accepted drafts."""
     if kind in NO_ROLLBACK:
         return [kind, *["takes no drafts"] * len(KEPT)]
     model, found = build(kind), []
@@ -44,7 +44,7 @@ def rollback(kind: str) -> list[str]:
 
 
 def guidance() -> Iterator[list[str]]:
-    """A line for each model: the differences at each scale, and the texts that have the same ids."""
+    """Yield a line for each model: the differences at each scale, and how many texts have the same ids."""
     for kind in ("llama", "gpt2", "qwen3"):
         model, same, found = guided.build(kind), 0, []
         for case in guided.CASES:
@@ -56,7 +56,7 @@ def guidance() -> Iterator[list[str]]:
 
 
 def write(page: Path, mark: str, table: Sequence[Sequence[str]]) -> None:
-    """Put the table on the page."""
+    """Write the table to the page."""
     head, *lines = ["| " + " | ".join(cells) + " |" for cells in table]
     write_between(page, mark, "\n".join([head, "|---" * len(table[0]) + "|", *lines]))
 

@@ -39,7 +39,7 @@ _ROW = re.compile(r"^\| `(\w+)` `(\w+)` \| (.*) \|$", re.MULTILINE)
 
 
 def page(told: Mapping[tuple[str, str], Verdict]) -> str:
-    """docs/pairs.md from the verdicts of those pairs of options that do not simply act together."""
+    """Return docs/pairs.md from the verdicts of option pairs that do more than act together."""
     lists = [
         _listed(title, {pair: verdict.said for pair, verdict in told.items() if verdict.kind == kind})
         for kind, title in TITLES.items()
@@ -49,7 +49,7 @@ def page(told: Mapping[tuple[str, str], Verdict]) -> str:
 
 
 def table(told: Mapping[tuple[str, str], Verdict]) -> str:
-    """How many pairs there are of each kind."""
+    """Return the number of pairs of each kind."""
     refused, warned, silent = (sum(v.kind == k for v in told.values()) for k in (*TITLES, "silent"))
     acting, in_turn = len(PAIRS) - refused - silent, len(IN_TURN)
     return f"""\
@@ -65,7 +65,7 @@ def table(told: Mapping[tuple[str, str], Verdict]) -> str:
 
 
 def documented(text: str) -> dict[tuple[str, str], Verdict]:
-    """The verdicts that a page lists; the inverse of `page`."""
+    """Return the verdicts that a page lists; the inverse of `page`."""
     parts = {title: part for title, _, part in (part.partition("\n") for part in text.split("\n## "))}
     rows = {kind: _ROW.findall(parts[title]) for kind, title in TITLES.items()}
     return {
@@ -82,7 +82,7 @@ def _listed(title: str, rows: Mapping[tuple[str, str], str]) -> str:
 
 
 def _tried() -> str:
-    """What each option is walked with."""
+    """Return the values with which each option is tried."""
     title = "## What each option is tried with"
     lines = [title, "", "| Option | As | Beside | Remark |", "|---|---|---|---|"]
     for key in KEYS:
@@ -105,7 +105,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Walk, print the table and write the page; the number of silent pairs."""
+    """Walk the pairs, print the table and write the page. Return the number of silent pairs."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ["XDG_CACHE_HOME"] = folder  # not the user's

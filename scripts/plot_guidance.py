@@ -1,10 +1,9 @@
-"""Draw how the mood of tiny's stories follows the guidance scale: docs/guidance.csv and docs/guidance.png.
+"""Plot the mood of tiny's stories against the guidance scale: docs/guidance.csv and docs/guidance.png.
 
     python scripts/plot_guidance.py [--stories 200] [--draw-only]
 
-The prompt names a mood and begins a story, each story in its own words; the negative prompt is the same
-without the mood. Counted are sentences and words of what follows.
-Needs matplotlib: pip install -e '.[plots]'.
+The prompt names a mood and begins a story, each in its own words; the negative prompt is the same without the
+mood. Counted are the sentences and words of the continuation. Needs matplotlib: pip install -e '.[plots]'.
 """
 
 import csv
@@ -22,6 +21,7 @@ from gencli.core.events import Finish
 from gencli.core.request import Guidance, Limits, Request
 from gencli.engine.engine import Engine
 from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
 from processors.rng import derive
 
@@ -33,9 +33,9 @@ Point = dict[str, float | str]
 
 
 def measured(num_stories: int) -> Iterator[Point]:
-    """A point for each mood and scale."""
+    """Yield a point for each mood and scale."""
     loaded = load(ModelChoice("tiny", dtype="float32", max_batch=2 * BATCH))
-    engine = Engine(loaded.runner, loaded.tokenizer, max_batch=BATCH)
+    engine = bare_engine(loaded.runner, loaded.tokenizer, max_batch=BATCH)
     for mood in MOODS:
         for scale in SCALES:
             stories = told(engine, loaded, mood, scale, num_stories)
@@ -43,7 +43,10 @@ def measured(num_stories: int) -> Iterator[Point]:
 
 
 def told(engine: Engine, loaded: Loaded, mood: str, scale: float, count: int) -> list[str]:
-    """Stories of one mood at one scale; story i begins and draws alike in all moods and at all scales."""
+    """Return stories of one mood at one scale.
+
+    Story i has the same beginning and draws for all moods and scales.
+    """
     for index in range(count):
         opening = f"Story: {mood_opening(Random(index))}"
         prompt, negative = (
@@ -62,7 +65,7 @@ def told(engine: Engine, loaded: Loaded, mood: str, scale: float, count: int) ->
 
 
 def counted(stories: list[str], mood: str) -> Point:
-    """How much of the stories is of the mood: by sentences, by words, by words of moods."""
+    """Return the share of the mood in the stories: by sentences, by words, by mood words."""
     sentences = [found for story in stories for found in re.split(r'(?<=[.!?])"?\s+', story) if found.strip()]
     words = [re.findall("[a-z]+", sentence.lower()) for sentence in sentences]
     num_words = sum(map(len, words))
@@ -78,7 +81,7 @@ def counted(stories: list[str], mood: str) -> Point:
 
 
 def draw(points: list[dict[str, str]], path: Path) -> None:
-    """How many sentences and words are of the mood, against the scale."""
+    """Plot the shares of sentences and words against the scale."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -104,7 +107,7 @@ def draw(points: list[dict[str, str]], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure unless told not to, then draw."""
+    """Measure unless --draw-only, then plot."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--stories", type=int, default=200)
     parser.add_argument("--draw-only", action="store_true")

@@ -1,4 +1,4 @@
-"""Draw docs/speculation.png: what drafts bring by their number, measured and expected.
+"""Plot docs/speculation.png: measured and expected speedup by the number of draft tokens.
 
     gencli bench speculate --model BIG --draft tiny-draft --format json > gains.json
     python scripts/plot_speedup.py gains.json
@@ -22,7 +22,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "speculation.png"
 
 
 def main() -> None:
-    """One line for each number of rows."""
+    """Plot one line for each number of rows."""
     gains = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["gains"]
     figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
     for place, rows in enumerate(sorted({gain["rows"] for gain in gains})):

@@ -1,4 +1,4 @@
-"""Probe the installed grammar back ends and write what they make of each shape of JSON Schema.
+"""Probe the installed grammar back ends with each shape of JSON Schema, and write the results.
 
     python scripts/probe_backends.py
 
@@ -30,12 +30,12 @@ SUPPORT = ROOT / "gencli" / "structured" / "audit" / "support.json"
 
 
 def probed() -> dict[str, Any]:
-    """What the support file has to hold."""
+    """Return the content of the support file."""
     return {name: {"version": version, "shapes": table(name)} for name, version in VERSIONS.items()}
 
 
 def page(support: dict[str, Any], text: str) -> str:
-    """The docs page with its table as the support file has it."""
+    """Return the docs page with the table of the support file."""
     names = list(support)
     titles = [f"{name} {support[name]['version']}" for name in names]
     lines = [f"| shape | {' | '.join(titles)} |"]

@@ -1,9 +1,9 @@
-"""Run the commands of a page's `console` blocks and put what they print under them.
+"""Run the commands in a page's `console` blocks and update their outputs.
 
     python scripts/refresh_readme.py [README.md ...]
 
-A line that starts with `$ ` is a command for the shell; a quote that it opens may close on a later line.
-Standard error is left out: it holds timings.
+A line that starts with `$ ` is a shell command; a quote that it opens may close on a later line. Standard
+error is left out, because it has times.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
 
 
 def commands(page: str) -> Iterator[str]:
-    """The commands of all console blocks, in order."""
+    """Yield the commands of all console blocks in order."""
     for block in _BLOCK.findall(page):
         yield from _commands(block)
 
 
 def refreshed(page: str) -> str:
-    """The page with the commands' present output."""
+    """Return the page with current outputs."""
     return _BLOCK.sub(lambda block: "".join(f"$ {c}\n{_output(c)}" for c in _commands(block[0])), page)
 
 

@@ -1,4 +1,4 @@
-"""Compare drafted texts with their distribution without drafts, and write the tables of docs/speculation.md.
+"""Compare drafted texts with their distribution without drafts, and write tables of docs/speculation.md.
 
     PYTHONPATH=. python scripts/rejection_table.py [--draws 34000] [--fault-draws 6000]
 
@@ -62,7 +62,7 @@ def _shown(found: Gap) -> str:
 
 
 def _caught(name: str, draws: int) -> dict[str, str]:
-    """For each fault in how many of the pairs it is caught, of those where it changes a text."""
+    """Return for each fault the number of pairs that detect it, of those whose text it changes."""
     right = [gap(name, pair, draws) for pair in PAIRS]
     found = {}
     for fault, way in EVERY.items():

@@ -1,4 +1,4 @@
-"""Schemas with the keywords that are harder: each with instances that satisfy it and others that do not."""
+"""Schemas with less usual keywords, each with instances that satisfy it and instances that do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates of schemas: a schema each, with instances that satisfy it and others that do not."""
+"""Templates of schemas, each with instances that satisfy it and instances that do not."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ PLAIN_SPECIAL = [
 
 
 def _inside(rng: random.Random, made: Made) -> Made:
-    """A special schema as a property of an ordinary object, or as it is."""
+    """Return a special schema as a property of an ordinary object, or as it is."""
     below, good, bad = made
     if "$defs" in below or "$schema" in below or rng.random() < 0.3:
         return made
@@ -280,10 +280,10 @@ def _inside(rng: random.Random, made: Made) -> Made:
 
 
 def drawn(rng: random.Random) -> Iterator[Made]:
-    """Schemas without end: four fifths are plain, the rest have a keyword that is harder.
+    """Yield random schemas: four fifths are plain, the others have a less usual keyword.
 
-    The share is such that llguidance refuses about as many of all as it does of schemas collected from
-    public repositories, which is 13 %.
+    The share is such that llguidance refuses about 13 % of them, as it does of schemas collected from public
+    repositories.
     """
     while True:
         lot = rng.random()

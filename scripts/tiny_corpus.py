@@ -1,7 +1,7 @@
-"""Generate the text that the bundled models learn from.
+"""Generate the training text of the bundled models.
 
-All of it is made of the word lists and sentence patterns in `scripts/tiny/`. A seed decides every
-document, and checksums of value combinations decide which ones training never sees.
+All text is made of the word lists and sentence patterns in `scripts/tiny/`. A seed determines every document;
+checksums of value combinations determine which of them are held out.
 """
 
 from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ LESSONS = (FIRST_LESSON, FIRST_LESSON | {_pet: 10, _values: 10, list_text: 0, so
 
 
 def documents(seed: int, split: Split, lesson: int = 0) -> Iterator[str]:
-    """Write the documents of a lesson without end, the same ones for the same seed."""
+    """Yield the documents of a lesson endlessly; the same seed gives the same documents."""
     rng = Random(f"{seed} {split}")
     writers, shares = list(LESSONS[lesson]), list(LESSONS[lesson].values())
     while True:
@@ -66,6 +66,6 @@ def documents(seed: int, split: Split, lesson: int = 0) -> Iterator[str]:
 
 
 def record_pairs(n: int, split: Split, seed: int = 0) -> list[tuple[str, str]]:
-    """Write `n` sentences with their records, as prompt and completion."""
+    """Return `n` sentences with their records, as prompt and completion."""
     rng = Random(f"{seed} {split} records")
     return [records.record_pair(records.record(rng, split)) for _ in range(n)]

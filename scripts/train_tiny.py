@@ -60,8 +60,8 @@ Loss = Callable[[LlamaForCausalLM, torch.Tensor], torch.Tensor]
 def train_tokenizer(seed: int) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE that adds one `<|bos|>`.
 
-    A space before a capital or a digit is a token of its own, and so is every digit: a name or
-    a number then has the same tokens in a sentence and between the quotes of a record.
+    A space before a capital or a digit is a token of its own, and so is every digit: a name or a number has
+    the same tokens in a sentence and in the quotes of a record.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -119,7 +119,7 @@ def new_model(
 
 
 def batches(tokenizer: PreTrainedTokenizerFast, seed: int, lesson: int) -> Iterator[torch.Tensor]:
-    """Pack whole documents into rows that start as prompts do, with `<|bos|>`; the last one is cut."""
+    """Yield rows of whole documents that start with `<|bos|>`; the last document of a row is cut."""
     texts = documents(seed, "train", lesson)
 
     def row(length: int) -> list[int]:
@@ -133,13 +133,13 @@ def batches(tokenizer: PreTrainedTokenizerFast, seed: int, lesson: int) -> Itera
 
 
 def next_token_loss(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
-    """Score the model's guesses of every next token."""
+    """Return the cross-entropy of the next tokens."""
     logits = model(input_ids=batch, use_cache=False).logits[:, :-1]
     return functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
 
 
 def imitation_loss(teacher: LlamaForCausalLM) -> Loss:
-    """Score how far a model's distributions are from the teacher's."""
+    """Return the divergence of the model's distributions from the teacher's."""
     teacher.eval()
 
     def loss(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
@@ -152,7 +152,7 @@ def imitation_loss(teacher: LlamaForCausalLM) -> Loss:
 
 
 def share_of_rate(step: int, steps: int) -> float:
-    """Warm up, stay, and fall to nothing in a straight line at the end."""
+    """Return the learning rate's factor: warm-up, constant, then linear to zero."""
     warm = (step + 1) / WARM_UP_STEPS
     left = (steps - step) / (steps * DECAY_SHARE)
     return min(warm, left, 1.0)
@@ -194,7 +194,7 @@ def train(
 
 
 def main() -> None:
-    """Train everything, then measure the stored files."""
+    """Train all models, then evaluate the stored files."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""No token more than so many times in a row: an end to !!!!!!!!, and to rows of dashes."""
+"""A stage that limits runs of one token, such as !!!!!!!! or rows of dashes."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ __all__ = ["MaxRun", "MaxRunParams"]
 
 @dataclass(frozen=True, slots=True)
 class MaxRunParams(Params):
-    """Mask the last token once it stands there so many times in a row."""
+    """Limit how often a token repeats in a row."""
 
-    most: int = param(0, "A token may follow itself up to this many times in all; 0 is off.", ge=0)
+    most: int = param(0, "The longest run of one token; 0 is off.", ge=0)
 
 
 class MaxRun(Processor[MaxRunParams]):

@@ -1,1 +1,1 @@
-"""What `gencli bench` measures. Every figure is a ratio, or stands beside what it is compared with."""
+"""Measurements of `gencli bench`. Each figure is a ratio, or is printed beside its reference."""

@@ -1,4 +1,4 @@
-"""A batch of unequal requests: gencli against transformers' padded generate() and its continuous batching."""
+"""Throughput on a batch of unequal requests: gencli against transformers' generate() and generate_batch()."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from gencli.bench.ways import Answers, continuous, engine, padded
 
 __all__ = ["BatchCost", "measure_batch"]
 
-_PAGE = 32  # tokens; with the library's 256 no prefix that is shorter would be shared
+_PAGE = 32  # tokens; with the library's default of 256, shorter prefixes are not shared
 _Way = Callable[[Sequence[Ask]], Answers]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:
-    """One way through the load, medians over the rounds: seconds, useful output tokens a second, and `ratio`.
+    """Medians over the rounds of one implementation: seconds, and output tokens per second.
 
-    `ratio` says how many times as long as gencli in the same round this took, `equal` how many of the
-    requests have the ids that gencli gave, `occupancy` how full gencli's slots were while requests waited.
+    `ratio` is its time relative to gencli's in the same round. `equal` is the number of requests with the
+    same ids as gencli's. `occupancy` is the share of gencli's slots in use while requests waited.
     """
 
     prefix: int
@@ -43,14 +43,14 @@ class BatchCost:
 def measure_batch(
     *, requests: int, prefix: int, slots: int, their_slots: int, repeats: int
 ) -> Iterator[BatchCost]:
-    """All ways through one load, `repeats` times, every second time in reverse order.
+    """Yield the costs of each implementation on one load, measured `repeats` times in alternating order.
 
     gencli runs `slots` requests at once, generate() and generate_batch() `their_slots`.
     """
     asks = make_load(requests, vocab_size=VOCABULARY, prefix=prefix)
     ways = _ways(asks, slots, their_slots)
     for way in ways.values():
-        way([replace(ask, max_tokens=2) for ask in asks[:2]])  # what is made once, is made
+        way([replace(ask, max_tokens=2) for ask in asks[:2]])  # warm up
     rounds = []
     for number in range(repeats):
         names = list(ways) if number % 2 == 0 else list(reversed(ways))
@@ -74,7 +74,10 @@ def measure_batch(
 
 
 def _ways(asks: Sequence[Ask], slots: int, their_slots: int) -> dict[str, _Way]:
-    """The ways by name. Two models, equal in every weight: one is switched to gencli's masks."""
+    """Return the implementations by name.
+
+    They use two models with equal weights, because gencli changes the masks of its own.
+    """
     ours, theirs, tokenizer = random_llama(), random_llama(), MadeTokenizer(VOCABULARY)
     longest = max(len(ask.prompt) + ask.max_tokens for ask in asks)
     return {

@@ -1,4 +1,4 @@
-"""What a grammar costs: compiling, filling masks, applying them; and a step with one against one without."""
+"""Cost of a grammar: compiling, filling and applying masks, and a whole step with and without it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gencli.bench.llama import VOCABULARY
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.events import Token
 from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
+from gencli.runtime.wiring import bare_engine
 from processors.base import Env
 from processors.catalog import GrammarParams
 from processors.chain import Chain
@@ -27,8 +27,8 @@ from processors.rows import Rows
 
 __all__ = ["SCHEMA", "GrammarCost", "measure"]
 
-_WARM = 10  # steps before the clock counts
-# Long enough to be nowhere near its end while it is measured.
+_WARM = 10  # steps that are not measured
+# Long enough not to end during the measurement.
 SCHEMA: dict[str, Any] = {
     "type": "array",
     "minItems": 20,
@@ -48,10 +48,10 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class GrammarCost:
-    """Milliseconds, medians: of compiling once; a step of all rows; in it, filling masks and applying them.
+    """Medians in milliseconds: compile, and per step of all rows fill, apply and the whole step.
 
-    `free` is the step of the same rows without a grammar, `ratio` the median of the steps' ratios, taken in
-    turns.
+    `free` is a step of the same rows without a grammar; `ratio` is the median of the ratios of alternating
+    steps.
     """
 
     backend: str
@@ -66,7 +66,7 @@ class GrammarCost:
 
 @torch.inference_mode()
 def measure(model: Any, backend: str, rows: int, num_steps: int) -> GrammarCost:
-    """Two engines on one model take turns, step by step, so that a busy machine slows both."""
+    """Measure a back end. Two engines on one model alternate step by step, so that other load slows both."""
     tokenizer = MadeTokenizer(VOCABULARY)
     params = GrammarParams.from_mapping({"text": json.dumps(SCHEMA), "backend": backend}, stage="grammar")
     free, _ = _steps(model, tokenizer, rows, Chain.parse("ignore_eos=true"))
@@ -85,7 +85,7 @@ def measure(model: Any, backend: str, rows: int, num_steps: int) -> GrammarCost:
 
 
 class _Clock:
-    """Milliseconds that the stage spent in each of its methods since the last look."""
+    """Milliseconds that the stage spent in each method since the last `take`."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._spent: dict[str, float] = {}
@@ -104,14 +104,14 @@ class _Clock:
         return watched
 
     def take(self) -> dict[str, float]:
-        """What was spent, from now on nothing."""
+        """Return the times, and reset them."""
         spent, self._spent = {"prepare": 0.0, "apply": 0.0, **self._spent}, {}
         return spent
 
 
 def _steps(model: Any, tokenizer: MadeTokenizer, rows: int, chain: Chain) -> tuple[Iterator[None], _Clock]:
-    """Decode through the engine, without drafts, one step at a time."""
-    engine = Engine(HFRunner(model, max_lanes=rows), tokenizer, max_batch=rows)
+    """Return an iterator that runs one decode step of all rows, without drafts, and the stage's clock."""
+    engine = bare_engine(HFRunner(model, max_lanes=rows), tokenizer, max_batch=rows)
     prompt = tuple(tokenizer.encode("A list of things to sell: "))
     for row in range(rows):
         engine.submit(Request(str(row), prompt, chain, seed=row, limits=Limits(4000), jump="off"))
@@ -135,7 +135,7 @@ def _timed(steps: Iterator[None]) -> float:
 def _compile_time(tokenizer: MadeTokenizer, backend: str) -> float:
     loaded = load_backend(backend, Env(VOCABULARY, tokenizer, tokenizer.eos_ids))
     times = []
-    for count in range(3):  # each a grammar of its own, so that nothing is remembered
+    for count in range(3):  # different grammars, so that no cache hits
         text = json.dumps({**SCHEMA, "minItems": SCHEMA["minItems"] + count})
         start = time.perf_counter()
         loaded.compile(Constraint("json_schema", text, backend))

@@ -1,4 +1,4 @@
-"""A random Llama that is made on the spot, so that measuring needs no files."""
+"""A random Llama for measurements without model files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ VOCABULARY = 32_000
 def random_llama(
     *, hidden_size: int = 288, intermediate_size: int = 768, vocab_size: int = VOCABULARY
 ) -> Any:
-    """Six layers, six heads, tied embeddings, float32, no end of text; 15M parameters as it stands."""
+    """Return a random Llama: six layers, six heads, tied embeddings, float32, no EOS.
+
+    By default 15M parameters.
+    """
     from transformers import AutoModelForCausalLM, LlamaConfig
 
     config = LlamaConfig(

@@ -1,4 +1,4 @@
-"""What a batch is measured with: prompts and numbers of output tokens, spread evenly between bounds."""
+"""The load of a batch measurement: random prompts and output lengths, uniform between bounds."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 __all__ = ["Ask", "make_load"]
 
-_PROMPT, _OUTPUT = (10, 400), (10, 200)  # tokens, both ends included
-_FIRST_WORD = 300  # ids below are bytes and signs of the made-up tokenizer
+_PROMPT, _OUTPUT = (10, 400), (10, 200)  # tokens, bounds included
+_FIRST_WORD = 300  # lower ids are bytes and JSON punctuation of MadeTokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: the ids of its prompt, and how many tokens are to follow."""
+    """A request: prompt ids, and the number of output tokens."""
 
     prompt: tuple[int, ...]
     max_tokens: int
 
 
 def make_load(count: int, *, vocab_size: int, prefix: int = 0, seed: int = 0) -> tuple[Ask, ...]:
-    """`count` requests of random words, with `prefix` tokens that are the same for all before the prompts."""
+    """Return `count` requests of random words; their prompts begin with the same `prefix` tokens."""
     draw = random.Random(seed)
 
     def words(length: int) -> tuple[int, ...]:

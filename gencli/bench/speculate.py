@@ -1,4 +1,4 @@
-"""What drafts bring: steps with 0, 1, 2, ... of them against plain steps, in turns, beside the formula."""
+"""Speedup by drafts: steps with 1, 2, ... draft tokens against plain steps, and the formula's prediction."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError
 from gencli.models.base import ModelRunner
+from gencli.runtime.wiring import bare_engine
 from gencli.speculative.base import Drafter
 from gencli.speculative.costs import tokens_per_step
 from gencli.text.tokenizer import Tokenizer
@@ -22,17 +23,17 @@ from processors.chain import Chain
 
 __all__ = ["DraftGain", "best", "break_even", "measure_drafts"]
 
-_WARM = 2  # probes of each kind before the clock counts
-_IDLE = 20  # texts without a probe after which it is given up
+_WARM = 2  # probes of each kind that are not measured
+_IDLE = 20  # sequences without a probe, per row, before giving up
 
 
 @dataclass(frozen=True, slots=True)
 class DraftGain:
-    """`rows` texts with up to `drafts` each: tokens a second of all of them, plain steps' beside it.
+    """Decoding `rows` sequences with up to `drafts` draft tokens each, in tokens per second of all sequences.
 
-    `acceptance` is how often a draft stands behind drafts that stand. `draft` and `verify` say what the
-    drafts and their rows took, in plain steps; `expected` is what the formula makes of these and of the
-    acceptance of all lengths together, `speedup` what was measured.
+    `acceptance` is the probability that a draft token after accepted ones is accepted. `draft` and `verify`
+    are the costs of drafting and of the draft rows, in plain steps. `expected` is the speedup that the
+    formula gives for these costs and the acceptance over all lengths; `speedup` is measured.
     """
 
     rows: int
@@ -60,13 +61,14 @@ def measure_drafts(
     temperature: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[DraftGain]:
-    """A line for each of the lengths: medians of `steps` steps, and of as many plain ones between them.
+    """Yield a result for each length: medians of `steps` steps, and of as many plain steps between them.
 
-    Texts go on for `max_tokens`, whatever they say. Raises GenerationError where they are too short to
-    measure anything.
+    Each sequence has `max_tokens` tokens. Raises GenerationError if that is too short to measure.
     """
     probing = ProbingDrafter(drafter, lengths, lanes=rows, clock=clock)
-    engine = Engine(runner, tokenizer, max_batch=rows, drafter=probing, clock=clock, share_prefixes=False)
+    engine = bare_engine(
+        runner, tokenizer, max_batch=rows, drafter=probing, clock=clock, share_prefixes=False
+    )
     chain = Chain.parse(f"ignore_eos=true | temperature={temperature}")
     requests = (
         Request(
@@ -88,8 +90,8 @@ def measure_drafts(
 def _probe(
     engine: Engine, probing: ProbingDrafter, requests: Iterator[Request], *, rows: int, rounds: int
 ) -> None:
-    """Generate until all lengths have been tried so often."""
-    for _ in range(rows + 1):  # the next one waits
+    """Generate until each length has `rounds` probes."""
+    for _ in range(rows + 1):  # one waits in the queue
         engine.submit(next(requests))
     ended, seen = 0, 0
     for event in engine.run():
@@ -109,7 +111,7 @@ def _gain(
 ) -> DraftGain:
     step, plain_step = (median(probe.seconds for probe in probes) for probes in (drafted, plain))
     draft = median(probe.draft_seconds for probe in drafted) / plain_step
-    tokens = fmean(1 + kept for probe in drafted for kept in probe.kept)
+    tokens = fmean(1 + accepted for probe in drafted for accepted in probe.accepted)
     expected = fmean(tokens_per_step(rate or 0.0, drafts) for probe in drafted for drafts in probe.drafts)
     return DraftGain(
         rows=rows,
@@ -126,26 +128,29 @@ def _gain(
 
 
 def _acceptance(probes: Sequence[Probe]) -> float | None:
-    """Drafts that stand of those that stand behind such; None without drafts."""
-    pairs = [pair for probe in probes for pair in zip(probe.drafts, probe.kept, strict=True)]
-    trials = sum(min(kept + 1, drafts) for drafts, kept in pairs)
-    return sum(kept for _, kept in pairs) / trials if trials else None
+    """Return the share of accepted draft tokens among those after accepted ones.
+
+    None without draft tokens.
+    """
+    pairs = [pair for probe in probes for pair in zip(probe.drafts, probe.accepted, strict=True)]
+    trials = sum(min(accepted + 1, drafts) for drafts, accepted in pairs)
+    return sum(accepted for _, accepted in pairs) / trials if trials else None
 
 
 def best(gains: Sequence[DraftGain]) -> tuple[DraftGain, ...]:
-    """For each number of rows the fastest."""
+    """Return the fastest result for each number of rows."""
     numbers = sorted({gain.rows for gain in gains})
     return tuple(max((g for g in gains if g.rows == n), key=lambda g: g.speedup) for n in numbers)
 
 
 def break_even(gains: Sequence[DraftGain]) -> float | None:
-    """The rows at which the best number of drafts gains nothing; None if it gains with all that were tried.
+    """Return the number of rows at which the best draft length gains nothing.
 
-    Between two numbers of rows that were tried it lies on a straight line over the logarithm of the rows.
-    Where the fewest rows lose already it is 0.
+    The value is interpolated on the logarithm of the rows. It is 0 if the smallest number of rows gains
+    nothing, None if all measured numbers gain.
     """
-    tops = best([gain for gain in gains if gain.drafts])
-    for below, above in zip((None, *tops), tops, strict=False):
+    fastest = best([gain for gain in gains if gain.drafts])
+    for below, above in zip((None, *fastest), fastest, strict=False):
         if above.speedup <= 1:
             if below is None:
                 return 0.0

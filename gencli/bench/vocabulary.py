@@ -1,4 +1,4 @@
-"""A tokenizer of any size that is made on the spot, so that measuring needs no files."""
+"""A synthetic tokenizer of any size, for measurements without model files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SYLLABLES = tuple(map("".join, product("bcdfghjklmnprstvwxyz", "aeiou")))
 
 
 class MadeTokenizer:
-    """All bytes, runs of JSON's signs, made-up words with and without a space; the last id ends a text."""
+    """All bytes, runs of JSON punctuation, and made-up words with and without a space; the last id is EOS."""
 
     name = "made"
     bos_id: int | None = None
@@ -38,7 +38,7 @@ class MadeTokenizer:
         self._pieces = Pieces(PieceRules(byte_level=True), names.get, self.special_ids)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Ids of a text, the longest token first."""
+        """Return the ids of a text; the longest token first."""
         data, ids, place = text.encode(), [], 0
         while place < len(data):
             sizes = range(min(self._longest, len(data) - place), 0, -1)
@@ -48,16 +48,16 @@ class MadeTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """The text of ids."""
+        """Return the text of ids."""
         stream = self.stream(skip_special=skip_special)
         return "".join(map(stream.push, ids)) + stream.flush()
 
     def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> ByteDecoder:
-        """A new decoder for the text that follows the prompt."""
+        """Return a new decoder for the text that follows the prompt."""
         return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
-        """Raises ModelError: there is no template."""
+        """Raise ModelError: there is no chat template."""
         raise ModelError("A made-up tokenizer has no chat template.")
 
 

@@ -1,4 +1,4 @@
-"""Ways to answer many requests with one model: gencli's batches and those of transformers, greedily."""
+"""Answer many requests with one model, greedily: gencli's engine and two implementations of transformers."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ from gencli.bench.load import Ask
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.events import Finish, Token
 from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
+from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
 
 __all__ = ["Answers", "continuous", "engine", "padded"]
 
-_AHEAD = 4  # times the slots are in the engine, as in a batch
+_QUEUED = 4  # requests in the engine per slot, as in a batch
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The ids that followed each prompt; `occupancy` of the slots while requests waited, if that is known."""
+    """The output ids of each prompt, and the occupancy of the slots while requests waited.
+
+    None if unknown.
+    """
 
     ids: tuple[tuple[int, ...], ...]
     occupancy: float | None = None
 
 
 def engine(model: Any, asks: Sequence[Ask], *, slots: int, tokenizer: MadeTokenizer) -> Answers:
-    """gencli's engine, which is handed a few more requests than it has slots, as `gencli batch` does."""
-    on = Engine(HFRunner(model, max_lanes=slots), tokenizer, max_batch=slots)
+    """Run gencli's engine, fed with a few more requests than it has slots, as `gencli batch` does."""
+    on = bare_engine(HFRunner(model, max_lanes=slots), tokenizer, max_batch=slots)
     ids: list[tuple[int, ...]] = [() for _ in asks]
     rest = iter(_requests(asks))
     num_open = 0
-    for request in islice(rest, _AHEAD * slots):
+    for request in islice(rest, _QUEUED * slots):
         on.submit(request)
         num_open += 1
     taken, passed, last = 0.0, 0.0, time.perf_counter()
@@ -65,16 +68,16 @@ def _requests(asks: Sequence[Ask]) -> Iterator[Request]:
 
 
 def padded(model: Any, asks: Sequence[Ask], *, size: int, is_sorted: bool = False) -> Answers:
-    """generate() on batches of `size` that are padded on the left, in file order or sorted by length.
+    """Run generate() on left-padded batches of `size`, in file order or sorted by length.
 
-    Each row stops at its own number of tokens; a batch ends with its longest row.
+    Each row is cut to its own number of tokens; a batch ends with its longest row.
     """
     order = sorted(range(len(asks)), key=lambda i: len(asks[i].prompt) if is_sorted else 0)
     ids: list[tuple[int, ...]] = [() for _ in asks]
     for start in range(0, len(order), size):
         chosen = order[start : start + size]
-        for place, answer in zip(chosen, _generate(model, [asks[i] for i in chosen]), strict=True):
-            ids[place] = answer
+        for index, answer in zip(chosen, _generate(model, [asks[i] for i in chosen]), strict=True):
+            ids[index] = answer
     return Answers(tuple(ids))
 
 
@@ -97,15 +100,11 @@ def _generate(model: Any, asks: Sequence[Ask]) -> list[tuple[int, ...]]:
         pad_token_id=0,
     )
     rows = out[:, width:].tolist()
-    rows = out[:, width:].tolist()
     return [tuple(row[: ask.max_tokens]) for row, ask in zip(rows, asks, strict=True)]
 
 
 def continuous(model: Any, asks: Sequence[Ask], *, page: int, **options: Any) -> Answers:
-    """The loop behind transformers' generate_batch(), continuous too, each request with its own limit.
-
-    Keys and values lie in pages of so many tokens.
-    """
+    """Run transformers' continuous batching; each request has its own limit. `page` is in tokens."""
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
     # Older releases call it a block.

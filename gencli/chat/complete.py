@@ -1,4 +1,4 @@
-"""What Tab offers on the input line of a chat: commands, and what may follow them."""
+"""Tab completion on the input line of a chat: commands and their arguments."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ __all__ = ["complete"]
 
 
 def complete(line: str, chat: Chat) -> tuple[str, list[str]]:
-    """The last word of a line up to the cursor, and the words that may stand in its place."""
+    """Return the last word of a line up to the cursor, and its possible completions."""
     if not line.startswith("/") or line.startswith("//"):
         return "", []
     name, space, rest = line[1:].partition(" ")
     if not space:
         return line, [f"/{command}" for command in COMMANDS if command.startswith(name)]
-    offer = _OFFERS.get(name)
-    if offer is None:
+    completer = _COMPLETERS.get(name)
+    if completer is None:
         return "", []
     word = rest.rpartition(" ")[2] if name == "set" else rest
-    return word, offer(rest, chat)
+    return word, completer(rest, chat)
 
 
 def _set(rest: str, chat: Chat) -> list[str]:
     key, space, value = rest.partition(" ")
     options = {entry.flag.lstrip("-"): entry for entry in changeable()}
     if not space:
-        return _beginning(key, options)
+        return _with_prefix(key, options)
     entry = options.get(key)
     if entry is None:
         return []
     if key == "stage":
         return stage_values(value)
     choices = ("on", "off") if entry.type is bool else entry.choices
-    return _beginning(value, [*choices, "default"])
+    return _with_prefix(value, [*choices, "default"])
 
 
 def _show(rest: str, chat: Chat) -> list[str]:
     names = [entry.flag.lstrip("-") for entry in changeable()]
     stages = [name for name, _ in chat.job.assembly.chain]
-    return _beginning(rest, dict.fromkeys(["model", "seed", "system", *names, *stages]))
+    return _with_prefix(rest, dict.fromkeys(["model", "seed", "system", *names, *stages]))
 
 
 def _schema(rest: str, chat: Chat) -> list[str]:
-    return [*_beginning(rest, ["off"]), *paths(rest, suffixes=(".json", ".yaml", ".yml"))]
+    return [*_with_prefix(rest, ["off"]), *paths(rest, suffixes=(".json", ".yaml", ".yml"))]
 
 
 def _transcripts(rest: str, chat: Chat) -> list[str]:
     return paths(rest, suffixes=(".json",))
 
 
-def _beginning(text: str, words: Iterable[str]) -> list[str]:
-    return [word for word in words if word.startswith(text)]
+def _with_prefix(prefix: str, words: Iterable[str]) -> list[str]:
+    return [word for word in words if word.startswith(prefix)]
 
 
-_OFFERS: dict[str, Callable[[str, Chat], list[str]]] = {
+_COMPLETERS: dict[str, Callable[[str, Chat], list[str]]] = {
     "set": _set,
     "show": _show,
     "preset": lambda rest, chat: presets(rest),
     "schema": _schema,
-    "system": lambda rest, chat: _beginning(rest, ["default"]),
+    "system": lambda rest, chat: _with_prefix(rest, ["default"]),
     "save": _transcripts,
     "load": _transcripts,
 }

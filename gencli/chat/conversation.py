@@ -1,4 +1,4 @@
-"""A conversation as a value: every change gives a new one."""
+"""A conversation as an immutable value, and the prompt ids and seed of its next answer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ __all__ = ["Conversation", "Turn", "draw_seed", "prompt_ids"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What was said, what was answered, how the answer ended (empty: it is to come), and which try it is."""
+    """A user's message and its answer.
 
-    said: str
+    `reason` is why the answer ended, "" before it; `attempt` counts retries.
+    """
+
+    user: str
     answer: str = ""
     reason: str = ""
     attempt: int = 0
@@ -27,7 +30,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Turns in their order. `seed` and the number of a turn decide its draws."""
+    """Turns in order. `seed` and the index of a turn determine its draws."""
 
     seed: int
     system: str | None = None
@@ -40,34 +43,37 @@ class Conversation:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The messages of a chat template."""
-        found = [] if self.system is None else [{"role": "system", "content": self.system}]
+        """The messages for a chat template."""
+        messages = [] if self.system is None else [{"role": "system", "content": self.system}]
         for turn in self.turns:
-            found.append({"role": "user", "content": turn.said})
+            messages.append({"role": "user", "content": turn.user})
             if turn.reason:
-                found.append({"role": "assistant", "content": turn.answer})
-        return found
+                messages.append({"role": "assistant", "content": turn.answer})
+        return messages
 
     def asked(self, text: str) -> Conversation:
-        """With a turn that waits for its answer."""
+        """Return a copy with a new turn that has no answer yet."""
         return replace(self, turns=(*self.turns, Turn(text)))
 
     def answered(self, text: str, reason: str) -> Conversation:
-        """With the answer of the last turn."""
+        """Return a copy with the answer of the last turn. Raises UsageError without a turn."""
         return self._with_last(replace(self._last(), answer=text, reason=reason))
 
     def undone(self) -> Conversation:
-        """Without the last turn."""
+        """Return a copy without the last turn. Raises UsageError without a turn."""
         self._last()
         return replace(self, turns=self.turns[:-1])
 
     def again(self) -> Conversation:
-        """Waiting for another answer to the last turn."""
+        """Return a copy whose last turn has no answer, as its next attempt.
+
+        Raises UsageError without a turn.
+        """
         last = self._last()
-        return self._with_last(Turn(last.said, attempt=last.attempt + 1))
+        return self._with_last(Turn(last.user, attempt=last.attempt + 1))
 
     def edited(self, text: str) -> Conversation:
-        """Waiting for the answer to other words in the last turn."""
+        """Return a copy with another last turn, without an answer. Raises UsageError without a turn."""
         self._last()
         return self._with_last(Turn(text))
 
@@ -81,7 +87,7 @@ class Conversation:
 
 
 def draw_seed(conversation: Conversation) -> int:
-    """The seed of the last turn: of row number `turn` of a run; another attempt mixes in its number."""
+    """Return the seed of the last turn: derive(seed, index of the turn), for attempt k derived by k again."""
     from processors.rng import derive
 
     seed = derive(conversation.seed, len(conversation.turns) - 1)
@@ -97,22 +103,22 @@ def prompt_ids(
     context: int,
     tools: Sequence[Any] = (),
 ) -> tuple[int, ...]:
-    """The prompt of the next answer; GenerationError if it leaves no room for one.
+    """Return the prompt ids of the next answer. `context` is in tokens, `tools` are for the chat template.
 
-    `tools` are told to the chat template.
+    Raises GenerationError if the prompt leaves no room for an answer.
     """
     if is_raw:
-        ids = tokenizer.encode(_below_each_other(conversation.turns))
+        ids = tokenizer.encode(_raw_text(conversation.turns))
     else:
         text = render_conversation(tokenizer, conversation.messages, tools=tools)
         ids = tokenizer.encode(text, special=False)
     if len(ids) >= context:
         raise GenerationError(
-            f"The conversation has {len(ids)} tokens, and the model takes {context} with the answer.",
-            hint="/undo takes back the last turn, /clear all of them.",
+            f"The conversation has {len(ids)} tokens, but the model's context is {context} with the answer.",
+            hint="/undo removes the last turn, /clear all of them.",
         )
     return tuple(ids)
 
 
-def _below_each_other(turns: Sequence[Turn]) -> str:
-    return "\n".join(turn.said + turn.answer for turn in turns)
+def _raw_text(turns: Sequence[Turn]) -> str:
+    return "\n".join(turn.user + turn.answer for turn in turns)

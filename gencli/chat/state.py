@@ -1,4 +1,4 @@
-"""A chat: the conversation and the settings that hold for its next answer."""
+"""`Chat`: a conversation and the settings of its next answer."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from gencli.errors import UsageError
 __all__ = ["CHAT_OPTIONS", "FREE", "Chat", "changeable", "open_chat"]
 
 FREE = {kind: "" if option(kind).default is None else option(kind).default for kind in KINDS}
-_Typed = tuple[str, Mapping[str, Any]]  # where it was typed, and what
+_Typed = tuple[str, Mapping[str, Any]]  # origin, values as typed
 _FOREIGN = {
     *("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain", "log"),
     *("template", "vars", "show_prompt"),
-    *("partial", "retries", "parsed", "select"),  # a turn is shown while it is made,
-    *(entry.key for entry in SEARCH),  # which neither a search nor a choice among samples allows
+    # A turn is shown while it is generated: nothing may replace its text afterwards.
+    *("partial", "retries", "parsed", "select"),
+    *(entry.key for entry in SEARCH),
 }
 CHAT_OPTIONS: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
-# The seed has its own command; models, code and files are named on the command line only, never by a
-# transcript.
+# The seed has its own command. Only the command line names models, code and files; a transcript cannot.
 _FIXED = ("seed", "plugin", "preset", "contrast", *KINDS)
 _SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops", "Structure")
 
 
 def changeable() -> Iterator[Option]:
-    """The options that /set knows and a transcript records."""
+    """Yield the options that /set takes and a transcript records."""
     for entry in CHAT_OPTIONS:
         if entry.section in _SECTIONS and entry.key not in _FIXED:
             yield entry
@@ -46,11 +46,11 @@ _OPTIONS = frozenset(entry.key for entry in CHAT_OPTIONS)
 _OF_CONVERSATION = ("seed", "system")
 
 
-@dataclass(frozen=True)  # no slots: what follows from the layers is worked out once
+@dataclass(frozen=True)  # no slots: cached properties
 class Chat:
-    """`layers` hold what was typed: a transcript's settings if one was loaded, flags, and what /set said.
+    """A conversation, and layers of typed values: of a transcript if one was loaded, of flags, and of /set.
 
-    `own` names what of seed and system message the chat was told itself, so that no preset changes it.
+    `own` holds "seed" or "system" if the user set it in the chat: presets do not change it then.
     """
 
     conversation: Conversation
@@ -59,81 +59,90 @@ class Chat:
 
     @cached_property
     def settings(self) -> Settings:
-        """Every option's value and where it came from."""
+        """Every option's value and origin."""
         is_raw = any(values.get("raw") for _, values in self.layers)
         *transcript, (_, flags), above = self.layers
-        found = gather(flags, os.environ)
-        *below, typed = found.layers
+        gathered = gather(flags, os.environ)
+        *below, typed = gathered.layers
         first = ("chat", {} if is_raw else {"chat": True})
-        return resolve(first, *below, *transcript, typed, above, registry=found.registry)
+        return resolve(first, *below, *transcript, typed, above, registry=gathered.registry)
 
     @cached_property
     def job(self) -> Job:
-        """What holds for the next answer; UsageError for settings that do not go together."""
+        """The job of the next answer. Raises UsageError for conflicting settings."""
         return make_job(self.settings)
 
     @property
     def typed(self) -> dict[str, Any]:
-        """What was typed for the options that a transcript records."""
-        said = [item for _, values in self.layers for item in values.items()]
-        return {key: value for key, value in said if key in _CHANGEABLE}
+        """The typed values of the options that a transcript records."""
+        items = [item for _, values in self.layers for item in values.items()]
+        return {key: value for key, value in items if key in _CHANGEABLE}
 
     @property
     def above_transcript(self) -> list[str]:
-        """The names of settings that flags, /set or /schema give, which are stronger than a transcript's."""
+        """The names of settings from flags, /set or /schema, which override a transcript's."""
         keys = [key for _, values in self.layers[-2:] for key in values]
         names = {key: option(key).flag.lstrip("-") for key in keys if key in _CHANGEABLE}
         return [*names.values(), *(["schema"] if set(KINDS) & set(keys) else [])]
 
     @property
     def is_structure_typed(self) -> bool:
-        """Whether a flag or /schema said what answers have to be, or that they are free."""
+        """Whether a flag or /schema sets or removes the structure of answers."""
         return any(kind in values for _, values in self.layers for kind in KINDS)
 
     def with_conversation(self, conversation: Conversation) -> Chat:
-        """The same settings for another conversation."""
+        """Return a copy with another conversation."""
         return replace(self, conversation=conversation)
 
-    def with_own(self, **told: Any) -> Chat:
-        """With another seed or system message, whatever presets say."""
-        return replace(self, conversation=replace(self.conversation, **told), own=self.own | told.keys())
+    def with_own(self, **values: Any) -> Chat:
+        """Return a copy with another seed or system message, which presets do not change."""
+        return replace(self, conversation=replace(self.conversation, **values), own=self.own | values.keys())
 
     def with_preset(self, name: str) -> Chat:
-        """With a preset above those that are here and below all that was typed.
+        """Return a copy with a preset above its other presets, below all typed values.
 
-        Raises UsageError for one that sets what a running chat cannot change, ConfigError for one that is
-        not there or is faulty.
+        Raises UsageError for a preset with an option that cannot change in a running chat, ConfigError for
+        a missing or wrong preset.
         """
-        *transcript, (said, flags), above = self.layers
+        *transcript, (origin, flags), above = self.layers
         names = [*(other for other in self.settings["preset"] if other != name), name]
-        chat = replace(self, layers=(*transcript, (said, {**flags, "preset": names}), above))
+        chat = replace(self, layers=(*transcript, (origin, {**flags, "preset": names}), above))
         before, after = self.settings, chat.settings
         changed = {key for key in after if after[key] != before[key]}
-        changed -= {key for key in changed if not after.is_given(key)}  # what another key switched off
+        changed -= {key for key in changed if not after.is_given(key)}  # switched off by another key
         if fixed := sorted(changed - _CHANGEABLE - {*_OF_CONVERSATION, "preset"}):
             raise UsageError(
                 f"The preset {name} sets {after.name(fixed[0])}, which cannot change in a running chat.",
-                hint=f"Begin one with it: gencli chat --preset {name}" if fixed[0] in _OPTIONS else "",
+                hint=f"Start a chat with it: gencli chat --preset {name}" if fixed[0] in _OPTIONS else "",
             )
-        told = {key: after[key] for key in _OF_CONVERSATION if key in changed - self.own}
-        return replace(chat, conversation=replace(self.conversation, **told))._checked()
+        values = {key: after[key] for key in _OF_CONVERSATION if key in changed - self.own}
+        return replace(chat, conversation=replace(self.conversation, **values))._checked()
 
     def with_value(self, key: str, value: Any) -> Chat:
-        """With an option's value as it was typed; None takes flag and /set away. Raises UsageError."""
-        said, values = self.layers[-1]
-        layers = (*self.layers[:-1], (said, {**values, key: value}))
+        """Return a copy with an option's typed value; None removes that of flag and /set.
+
+        Raises UsageError.
+        """
+        origin, values = self.layers[-1]
+        layers = (*self.layers[:-1], (origin, {**values, key: value}))
         if value is None:
-            layers = tuple((name, _without(found, key)) for name, found in self.layers)
+            layers = tuple((name, _without(typed, key)) for name, typed in self.layers)
         return replace(self, layers=layers)._checked()
 
     def with_schema(self, text: str) -> Chat:
-        """With answers that are documents of this schema; an empty text lets them be free."""
-        said, values = self.layers[-1]
-        chosen = {**values, **FREE, "json_schema": text}
-        return replace(self, layers=(*self.layers[:-1], (said, chosen)))._checked()
+        """Return a copy whose answers follow a schema; "" removes the schema.
+
+        Raises UsageError, ConfigError.
+        """
+        origin, values = self.layers[-1]
+        changed = {**values, **FREE, "json_schema": text}
+        return replace(self, layers=(*self.layers[:-1], (origin, changed)))._checked()
 
     def with_typed(self, typed: Mapping[str, Any], origin: str) -> Chat:
-        """With the settings of a transcript, below flags and /set, in the place of another transcript's."""
+        """Return a copy with a transcript's settings, below flags and /set.
+
+        They replace an earlier transcript's.
+        """
         layers: tuple[_Typed, ...] = ((origin, dict(typed)), *self.layers[-2:])
         return replace(self, layers=layers, own=frozenset(_OF_CONVERSATION))._checked()
 
@@ -143,16 +152,16 @@ class Chat:
 
 
 def open_chat(given: Mapping[str, Any]) -> Chat:
-    """A chat with the flags that were given; UsageError for flags that are no good."""
+    """Return a new chat with these flags. Raises UsageError."""
     layers: tuple[_Typed, ...] = ((FLAG, dict(given)), ("/set", {}))
     chat = Chat(Conversation(0), layers)
     job, system = chat.job, chat.settings["system"]
     if job.n > 1:
-        said = chat.settings.name("n")
-        raise UsageError(f"{said} is {job.n}, and a chat has one answer to a turn.", hint="Leave it out.")
+        name = chat.settings.name("n")
+        raise UsageError(f"{name} is {job.n}, but a turn of a chat has one answer.", hint="Leave it out.")
     if chat.settings["template"] is not None:
-        said = chat.settings.name("template")
-        raise UsageError(f"{said} makes the prompt of a run, and a chat has turns.", hint="Leave it out.")
+        name = chat.settings.name("template")
+        raise UsageError(f"{name} renders the prompt of a run, but a chat has turns.", hint="Leave it out.")
     if system == "":
         raise UsageError("--system is empty.", hint="Leave it out.")
     return replace(chat, conversation=Conversation(job.seed, system))

@@ -1,4 +1,4 @@
-"""A chat as a JSON document, and back."""
+"""Transcripts: a chat as a JSON document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What a file holds: the model that was used, the conversation, and the settings as they were typed."""
+    """The content of a file: model, conversation, settings as typed, and presets."""
 
     model: str
     conversation: Conversation
@@ -30,7 +30,7 @@ class Transcript:
 
 
 def to_document(chat: Chat) -> dict[str, Any]:
-    """The document; `turn` is the number of the next turn, from 0, which its draws depend on."""
+    """Return the document. `turn` is the index of the next turn, on which its draws depend."""
     conversation = chat.conversation
     system = [] if conversation.system is None else [{"role": "system", "content": conversation.system}]
     return {
@@ -46,7 +46,7 @@ def to_document(chat: Chat) -> dict[str, Any]:
 
 
 def save(chat: Chat, path: Path) -> None:
-    """Write the document. Raises UsageError."""
+    """Write the document. Raises UsageError if the file cannot be written."""
     text = json.dumps(to_document(chat), indent=2, ensure_ascii=False) + "\n"
     try:
         with replaced(path) as file:
@@ -56,7 +56,10 @@ def save(chat: Chat, path: Path) -> None:
 
 
 def load(path: Path) -> Transcript:
-    """Read a document. Raises UsageError, or ConfigError for a file that is none."""
+    """Read a document.
+
+    Raises UsageError if the file cannot be read, ConfigError if it is not a transcript.
+    """
     try:
         document = json.loads(read_file(path, _MAX_BYTES))
     except OSError as error:
@@ -64,9 +67,9 @@ def load(path: Path) -> Transcript:
     except ValueError as error:
         raise ConfigError(f"{path}: is not JSON: {error}.") from None
     except RecursionError:
-        raise ConfigError(f"{path}: is no transcript: it is nested too deep.") from None
+        raise ConfigError(f"{path}: is not a transcript: it is nested too deep.") from None
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise ConfigError(f"{path}: is no transcript: its format is not {_FORMAT!r}.")
+        raise ConfigError(f"{path}: is not a transcript: its format is not {_FORMAT!r}.")
     try:
         return _read(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -74,15 +77,18 @@ def load(path: Path) -> Transcript:
 
 
 def restore(chat: Chat, transcript: Transcript, origin: str) -> Chat:
-    """The transcript's conversation and settings, on the model that is loaded."""
+    """Return the chat with the transcript's conversation and settings; the model stays.
+
+    Raises UsageError if one of them is raw and the other is not, or for settings that conflict.
+    """
     typed = dict(transcript.typed)
     if bool(typed.pop("raw", False)) != chat.settings["raw"]:
-        raise UsageError("One of the chat and the transcript is --raw, the other is not.")
+        raise UsageError("Either the chat or the transcript is --raw, but not both.")
     return chat.with_typed(typed, origin).with_conversation(transcript.conversation)
 
 
 def _schema(chat: Chat) -> dict[str, Any]:
-    """The schema itself, whatever file it came from; null for free answers. Of other structures nothing."""
+    """Return the schema itself, not the name of its file; null for free answers; {} for other structures."""
     structure = chat.job.structure
     if not chat.is_structure_typed or (structure and structure.kind != "json_schema"):
         return {}
@@ -90,7 +96,7 @@ def _schema(chat: Chat) -> dict[str, Any]:
 
 
 def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
-    yield {"role": "user", "content": turn.said}
+    yield {"role": "user", "content": turn.user}
     if turn.reason:
         answer = {"role": "assistant", "content": turn.answer, "finish_reason": turn.reason}
         yield {**answer, "attempt": turn.attempt} if turn.attempt else answer
@@ -102,7 +108,7 @@ def _read(document: dict[str, Any]) -> Transcript:
         system = str(messages.pop(0)["content"])
     roles = [message["role"] for message in messages]
     if roles != ["user", "assistant"] * (len(roles) // 2):
-        raise ValueError("the roles do not take turns")
+        raise ValueError("the roles do not alternate")
     turns = tuple(
         Turn(str(a["content"]), str(b["content"]), str(b["finish_reason"]), int(b.get("attempt", 0)))
         for a, b in zip(messages[::2], messages[1::2], strict=True)
@@ -114,7 +120,7 @@ def _read(document: dict[str, Any]) -> Transcript:
 
 
 def _read_schema(document: dict[str, Any]) -> dict[str, Any]:
-    """What a transcript types for its schema: its text, so that it never names a file."""
+    """Return the typed values for the schema's text, so that a transcript never names a file."""
     if "schema" not in document:
         return {}
     if not isinstance(schema := document["schema"], dict | bool | None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gencli.config.jobs import REQUEST_KEYS, request_layer
@@ -12,6 +13,7 @@ from gencli.config.peers import meant_option
 from gencli.config.settings import Layer
 from gencli.errors import UsageError
 from processors.chain import Chain
+from processors.errors import UnknownStage
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["ORIGIN", "PARAM_KEYS", "SamplingParams", "params_layer"]
@@ -25,8 +27,9 @@ class SamplingParams(Mapping[str, Any]):
 
     `chain` may be a text such as "repetition=1.2 | temperature=0.8 | min_p=0.05", which gives the stages,
     their values and their order. `json_schema` may be a mapping, or a class that pydantic knows a schema of.
-    Printing shows what was given. Raises UsageError for a keyword that does not exist, with the nearest one,
-    and for a value out of bounds.
+    Printing shows the given values. Raises UsageError for a keyword that does not exist, with the nearest
+    one, and for a value out of bounds. An unknown stage raises UnknownStage when an LLM is given the value,
+    because the LLM may have the stage from a plug-in.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -34,11 +37,20 @@ class SamplingParams(Mapping[str, Any]):
         for key in self._values:
             if key not in PARAM_KEYS:
                 raise UsageError(_unknown(key))
-        if not {"chain", "stages"} & set(self._values):  # which may name stages that only a plug-in has
-            params_layer(self._values, builtin_registry())
+        self._check_builtin()
+
+    def _check_builtin(self) -> None:
+        """Check all values but stages of plug-ins, which only the registry of an LLM knows."""
+        values, registry = dict(self._values), builtin_registry()
+        chain, stages = values.pop("chain", None), values.pop("stages", {})
+        known = {name: value for name, value in stages.items() if name in registry}
+        params_layer({**values, "stages": known}, registry)
+        if isinstance(chain, str):
+            with suppress(UnknownStage):
+                Chain.parse(chain, registry)
 
     def replaced(self, **values: Any) -> SamplingParams:
-        """The same with these values changed; None takes one out."""
+        """Return a copy with these values changed; None removes a value."""
         return SamplingParams(**{**self._values, **values})
 
     def __getitem__(self, key: str) -> Any:
@@ -55,7 +67,14 @@ class SamplingParams(Mapping[str, Any]):
 
 
 def params_layer(values: Mapping[str, Any], registry: Registry) -> Layer:
-    """The values as a layer of settings. Raises UsageError for the first one that is wrong."""
+    """Return the values as a layer of settings; a chain in text may name any stage of the registry.
+
+    Raises UsageError for the first wrong value, or a ProcessorsError for a wrong chain.
+    """
+    chain = values.get("chain")
+    if isinstance(chain, str):
+        stages = [_stage(name, params.to_mapping()) for name, params in Chain.parse(chain, registry)]
+        values = {**values, "chain": stages}
     return request_layer(values, registry, ORIGIN)
 
 
@@ -72,18 +91,18 @@ def _unknown(key: str) -> str:
 
 
 def _plain(key: str, value: Any) -> Any:
-    """The value as JSON has it."""
-    if key == "chain" and isinstance(value, str):
-        return [_stage(name, params.to_mapping()) for name, params in Chain.parse(value)]
+    """Return the value as JSON has it."""
     if key == "json_schema" and not isinstance(value, str):
         return json.dumps(value if isinstance(value, Mapping | bool) else _schema_of(value))
+    if key == "stages" and not isinstance(value, Mapping):
+        raise UsageError(f"stages is {value!r}, but has to map names of stages to their values.")
     if isinstance(value, tuple | set | frozenset):
         return list(value)
     return value
 
 
 def _stage(name: str, values: Mapping[str, Any]) -> Any:
-    """A stage as an item of a preset's chain."""
+    """Return a stage as an item of a preset's chain."""
     return {name: values} if values else name
 
 

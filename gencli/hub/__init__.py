@@ -1,1 +1,1 @@
-"""Models of the Hugging Face hub: names, the cache on this machine, and how they get there."""
+"""Models of the Hugging Face hub: their names, the local cache, and downloads."""

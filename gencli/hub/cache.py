@@ -1,4 +1,4 @@
-"""The hub's cache on this machine: which models are in it, and what they lack. Imports nothing heavy.
+"""The local cache of the hub: which models are in it, and which files they lack. Imports nothing heavy.
 
 `models--ORG--NAME/` holds `blobs/` (files by their hash), `snapshots/COMMIT/` (links to them) and `refs/`
 (files that name the commit of a branch or tag), as huggingface_hub lays them out.
@@ -20,7 +20,6 @@ from gencli.models.files.json_files import read_object_if_any
 __all__ = [
     "UNFINISHED",
     "Cached",
-    "alone",
     "cached_models",
     "disk_bytes",
     "endpoint",
@@ -30,7 +29,8 @@ __all__ = [
     "hub_name",
     "is_offline",
     "missing_files",
-    "place_of",
+    "repository_folder",
+    "repository_lock",
 ]
 
 _FOLDER = re.compile(r"[0-9A-Za-z]{1,64}")  # of a snapshot
@@ -41,9 +41,10 @@ _PREFIX = "models--"
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """A snapshot, or a download that has none yet (`folder` is None).
+    """A snapshot in the cache, or an unfinished download without one (`folder` is None).
 
-    `missing` are files that it needs and lacks; `unfinished` are bytes of files that are not complete.
+    `place` is the folder of the model's repository. `missing` are needed files that are absent;
+    `unfinished` are the bytes of incomplete files.
     """
 
     name: str
@@ -54,88 +55,91 @@ class Cached:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it cannot be loaded yet."""
+        """Whether the model cannot be loaded yet."""
         return self.folder is None or bool(self.missing)
 
 
 def hub_cache() -> Path:
-    """The hub's cache, as huggingface_hub finds it."""
-    if found := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(found).expanduser()
+    """Return the folder of the hub's cache, as huggingface_hub determines it."""
+    if folder := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(folder).expanduser()
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     home = Path(os.environ.get("HF_HOME") or caches / "huggingface").expanduser()
     return home / "hub"
 
 
 def endpoint() -> str:
-    """The address of the hub."""
+    """Return the address of the hub."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def is_offline() -> str | None:
-    """The variable that keeps the libraries off the network; None where none does."""
+    """Return the environment variable that keeps the libraries offline; None if none does."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if value := os.environ.get(name):
             return f"{name}={value}" if value.upper() in _TRUE else None
     return None
 
 
-def place_of(name: HubName) -> Path:
-    """The folder of a repository in the cache."""
+def repository_folder(name: HubName) -> Path:
+    """Return the folder of a repository in the cache."""
     return hub_cache() / (_PREFIX + name.repo.replace("/", "--"))
 
 
-def alone(name: HubName) -> AbstractContextManager[None]:
-    """Hold the lock of a repository; UsageError where another process fetches or removes it."""
-    lock = hub_cache() / ".locks" / place_of(name).name / "gencli"
+def repository_lock(name: HubName) -> AbstractContextManager[None]:
+    """Hold the lock of a repository. Raises UsageError if another process fetches or removes it."""
+    lock = hub_cache() / ".locks" / repository_folder(name).name / "gencli"
     lock.parent.mkdir(parents=True, exist_ok=True)
-    return locked(lock, what=f"{name} is being fetched", hint="Wait until it is there.")
+    return locked(lock, what=f"{name} is being fetched", hint="Wait until it is complete.")
 
 
 def hub_name(folder: Path) -> str | None:
-    """The name of the model whose snapshot a folder is; None for one that lies in no hub cache."""
-    place = folder.parent.parent
-    is_snapshot = folder.parent.name == "snapshots" and place.name.startswith(_PREFIX)
-    return _repo(place) if is_snapshot else None
+    """Return the name of the model whose snapshot is in a folder; None for a folder outside a hub cache."""
+    repository = folder.parent.parent
+    is_snapshot = folder.parent.name == "snapshots" and repository.name.startswith(_PREFIX)
+    return _repo(repository) if is_snapshot else None
 
 
 def find_snapshot(name: HubName) -> Path | None:
-    """The folder of a model's revision, complete or not; None where it has no configuration."""
-    place = place_of(name)
-    commit = name.revision if COMMIT.fullmatch(name.revision) else _ref(place / "refs" / name.revision)
-    folder = place / "snapshots" / commit
+    """Return the folder of a model's revision, complete or not; None if it has no configuration."""
+    repository = repository_folder(name)
+    commit = name.revision if COMMIT.fullmatch(name.revision) else _ref(repository / "refs" / name.revision)
+    folder = repository / "snapshots" / commit
     return folder if commit and (folder / "config.json").is_file() else None
 
 
 def hub_models() -> Iterator[tuple[str, Path]]:
-    """Name and folder of each snapshot in the cache that has a configuration, by name."""
-    for found in cached_models():
-        if found.folder is not None and (found.folder / "config.json").is_file():
-            yield found.name, found.folder
+    """Yield name and folder of each snapshot in the cache with a configuration, sorted by name."""
+    for model in cached_models():
+        if model.folder is not None and (model.folder / "config.json").is_file():
+            yield model.name, model.folder
 
 
 def cached_models() -> Iterator[Cached]:
-    """All snapshots in the cache, and downloads that have none yet, by name."""
+    """Yield all snapshots in the cache, and downloads without one, sorted by name."""
     cache = hub_cache()
-    for place in sorted(cache.glob(f"{_PREFIX}*")) if cache.is_dir() else ():
-        if place.is_dir():
-            yield from _of_place(place)
+    for repository in sorted(cache.glob(f"{_PREFIX}*")) if cache.is_dir() else ():
+        if repository.is_dir():
+            yield from _snapshots(repository)
 
 
-def _of_place(place: Path) -> Iterator[Cached]:
-    repo, refs = _repo(place), _refs(place)
-    unfinished = sum(path.stat().st_size for path in place.glob(f"blobs/*{UNFINISHED}"))
-    folders = [folder for folder in sorted(place.glob("snapshots/*")) if folder.is_dir()]
+def _snapshots(repository: Path) -> Iterator[Cached]:
+    repo, refs = _repo(repository), _refs(repository)
+    unfinished = sum(path.stat().st_size for path in repository.glob(f"blobs/*{UNFINISHED}"))
+    folders = [folder for folder in sorted(repository.glob("snapshots/*")) if folder.is_dir()]
     for folder in folders:
         names = refs.get(folder.name, [folder.name])
         for revision in names:
-            yield Cached(str(HubName(repo, revision)), place, folder, missing_files(folder), unfinished)
+            yield Cached(str(HubName(repo, revision)), repository, folder, missing_files(folder), unfinished)
     if not folders:
-        yield Cached(repo, place, None, (), unfinished)
+        yield Cached(repo, repository, None, (), unfinished)
 
 
 def missing_files(folder: Path, *, with_code: bool = False) -> tuple[str, ...]:
-    """What a model folder needs and lacks, as far as its files name it; with the code that it brings, too."""
+    """Return the needed files that a model folder lacks, as far as its files name them.
+
+    `with_code` includes the model's own Python modules.
+    """
     if not (folder / "config.json").is_file():
         return ("config.json",)
     if (folder / WEIGHTS).is_file():
@@ -145,7 +149,7 @@ def missing_files(folder: Path, *, with_code: bool = False) -> tuple[str, ...]:
         needed = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else [INDEX]
     else:
         is_pickle = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
-        needed = [] if is_pickle else [WEIGHTS]  # what cannot be loaded is no less complete
+        needed = [] if is_pickle else [WEIGHTS]  # pickles are complete, although they cannot be loaded
     if with_code:
         needed += _code(folder)
     broken = [path.name for path in folder.iterdir() if path.is_symlink() and not path.exists()]
@@ -153,7 +157,7 @@ def missing_files(folder: Path, *, with_code: bool = False) -> tuple[str, ...]:
 
 
 def _code(folder: Path) -> list[str]:
-    """The modules of the model's own that its configuration names."""
+    """Return the model's own Python modules that its configuration names."""
     named = read_object_if_any(folder / "config.json").get("auto_map")
     texts = named.values() if isinstance(named, dict) else ()
     own = (text for text in texts if isinstance(text, str) and "--" not in text)
@@ -161,26 +165,26 @@ def _code(folder: Path) -> list[str]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """The bytes of all files below a folder; links are not followed."""
-    found = (path.lstat() for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return sum(stat.st_size for stat in found)
+    """Return the bytes of all files below a folder; links are not followed."""
+    stats = (path.lstat() for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(stat.st_size for stat in stats)
 
 
-def _repo(place: Path) -> str:
-    return place.name.removeprefix(_PREFIX).replace("--", "/")
+def _repo(repository: Path) -> str:
+    return repository.name.removeprefix(_PREFIX).replace("--", "/")
 
 
-def _refs(place: Path) -> dict[str, list[str]]:
-    """The branches and tags of each commit, `main` first."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(place.glob("refs/**/*")):
+def _refs(repository: Path) -> dict[str, list[str]]:
+    """Return the branches and tags of each commit, `main` first."""
+    refs: dict[str, list[str]] = {}
+    for path in sorted(repository.glob("refs/**/*")):
         if commit := _ref(path):
-            found.setdefault(commit, []).append(path.relative_to(place / "refs").as_posix())
-    return {commit: sorted(names, key=lambda name: name != MAIN) for commit, names in found.items()}
+            refs.setdefault(commit, []).append(path.relative_to(repository / "refs").as_posix())
+    return {commit: sorted(names, key=lambda name: name != MAIN) for commit, names in refs.items()}
 
 
 def _ref(path: Path) -> str:
-    """The commit that a branch or tag is at; "" where that is not known."""
+    """Return the commit of a branch or tag; "" if the file does not name one."""
     try:
         with path.open(encoding="ascii") as file:
             text = file.read(100).strip()

@@ -1,4 +1,4 @@
-"""What can go wrong with the hub: what is worth another try, and what a person is told."""
+"""Failures of the hub: which requests are retried, and the error that the user gets."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from gencli.errors import ModelError
 from gencli.hub.cache import endpoint
 from gencli.hub.names import HubName
 
-__all__ = ["FAILURES", "TRIES", "explain", "patiently", "pause"]
+__all__ = ["FAILURES", "TRIES", "explain", "retry_delay", "retrying"]
 
 T = TypeVar("T")
 FAILURES = (HTTPError, OfflineModeIsEnabled)
 TRIES = 4
-_PAUSE, _LONGEST = 0.5, 60.0  # seconds: after the first failure, and at most if the hub asks for more
-_PASSING = (408, 429, 500, 502, 503, 504)
+_DELAY, _MAX_DELAY = 0.5, 60.0  # seconds: after the first failure, and at most if the hub asks for more
+_TRANSIENT = (408, 429, 500, 502, 503, 504)
 
 
-def patiently(call: Callable[[], T]) -> T:
-    """The result of a request, tried again after failures that pass."""
+def retrying(call: Callable[[], T]) -> T:
+    """Return the result of a request, retried after transient failures."""
     for attempt in range(TRIES - 1):
         try:
             return call()
         except FAILURES as error:
-            seconds = pause(error, attempt)
+            seconds = retry_delay(error, attempt)
             if seconds is None:
                 raise
             time.sleep(seconds)
     return call()
 
 
-def pause(error: Exception, attempt: int) -> float | None:
-    """Seconds to wait before another try; None where that would not help."""
+def retry_delay(error: Exception, attempt: int) -> float | None:
+    """Return the seconds to wait before the next try; None if a retry would not help."""
     if isinstance(error, OfflineModeIsEnabled):
         return None
-    wanted: float = _PAUSE * 2**attempt
+    delay: float = _DELAY * 2**attempt
     if isinstance(error, HfHubHTTPError):
-        if error.response.status_code not in _PASSING:
+        if error.response.status_code not in _TRANSIENT:
             return None
-        asked = error.response.headers.get("Retry-After", "")
-        wanted = max(wanted, float(asked)) if asked.isdecimal() else wanted
-    return wanted if wanted <= _LONGEST else None
+        header = error.response.headers.get("Retry-After", "")
+        delay = max(delay, float(header)) if header.isdecimal() else delay
+    return delay if delay <= _MAX_DELAY else None
 
 
 def explain(error: Exception, name: HubName) -> ModelError:
-    """The failure as an error that says what to do. Texts of the server are not passed on."""
+    """Return the failure as a ModelError with a hint. Texts of the server are not shown."""
     host = urlsplit(endpoint()).hostname or "the hub"
     if isinstance(error, OfflineModeIsEnabled):
         return ModelError(f"{name} is not on this machine, and the libraries are offline.")
@@ -67,18 +67,18 @@ def explain(error: Exception, name: HubName) -> ModelError:
         return _refusal(error, name, host)
     return ModelError(
         f"The connection to {host} failed ({type(error).__name__.lstrip('_')}).",
-        hint="What was fetched is kept: the same command goes on when the network is there again.",
+        hint="The fetched part is kept: run the same command again to continue.",
     )
 
 
 def _refusal(error: HfHubHTTPError, name: HubName, host: str) -> ModelError:
     status, page = error.response.status_code, f"{endpoint()}/{name.repo}"
-    page = page if "@" not in endpoint() else name.repo  # an address may hold a password
+    page = page if "@" not in endpoint() else name.repo  # an address may contain a password
     if isinstance(error, GatedRepoError):
         login = ", then log in with a token: hf auth login, or HF_TOKEN"
         return ModelError(
-            f"{name.repo} is gated: its owners give access to accounts that ask for it.",
-            hint=f"Ask at {page}{' with the account of your token' if _has_token() else login}.",
+            f"{name.repo} is gated: its owners grant access to accounts on request.",
+            hint=f"Request access at {page}{' with the account of your token' if _has_token() else login}.",
         )
     if isinstance(error, RevisionNotFoundError):
         return ModelError(f"{name.repo} has no revision {name.revision}.", hint=f"{page} lists them.")
@@ -87,17 +87,20 @@ def _refusal(error: HfHubHTTPError, name: HubName, host: str) -> ModelError:
     if isinstance(error, DisabledRepoError):
         return ModelError(f"{name.repo} is disabled on {host}.")
     if isinstance(error, RepositoryNotFoundError) or status in (401, 404):
-        what = "the token that was sent is not valid" if status == 401 and _has_token() else "it is private"
+        what = "the token is not valid" if status == 401 and _has_token() else "it is private"
         return ModelError(
-            f"{host} knows no model {name.repo}, or {what}.",
+            f"There is no model {name.repo} on {host}, or {what}.",
             hint="Check the name. A private model needs a token: hf auth login, or HF_TOKEN.",
         )
     if status == 403:
         return ModelError(f"{host} refuses access to {name.repo}.", hint=f"{page} may say why.")
     if status == 429:
-        return ModelError(f"{host} had too many requests from here.", hint="Wait some minutes, then go on.")
-    kept = "What was fetched is kept: the same command goes on."
-    return ModelError(f"{host} answers with an error ({status}) for {name}.", hint=kept)
+        return ModelError(
+            f"{host} has had too many requests from this address.",
+            hint="Wait some minutes, then run the command again.",
+        )
+    hint = "The fetched part is kept: run the same command again to continue."
+    return ModelError(f"{host} answered with error {status} for {name}.", hint=hint)
 
 
 def _has_token() -> bool:

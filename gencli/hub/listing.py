@@ -10,7 +10,7 @@ from typing import Any
 
 from gencli.errors import ModelError
 from gencli.hub.cache import endpoint
-from gencli.hub.failures import FAILURES, explain, patiently
+from gencli.hub.failures import FAILURES, explain, retrying
 from gencli.hub.names import COMMIT, INDEX, WEIGHTS, HubName
 
 __all__ = ["Listing", "RemoteFile", "list_files", "side_files", "weight_names"]
@@ -38,7 +38,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a model at a commit, by path; those in folders are left out."""
+    """The files of a model at a commit, by path, without those in subfolders."""
 
     name: HubName
     commit: str
@@ -46,13 +46,13 @@ class Listing:
 
 
 def list_files(name: HubName) -> Listing:
-    """Ask the hub. Raises ModelError where it does not tell."""
+    """Ask the hub for the files of a model. Raises ModelError for a failure or a malformed answer."""
     from huggingface_hub import HfApi, constants
 
     api = HfApi(endpoint=endpoint(), library_name="gencli")
     timeout = constants.HF_HUB_ETAG_TIMEOUT
     try:
-        info = patiently(
+        info = retrying(
             lambda: api.model_info(name.repo, revision=name.revision, files_metadata=True, timeout=timeout)
         )
     except FAILURES as error:
@@ -61,8 +61,9 @@ def list_files(name: HubName) -> Listing:
         raise _unreadable(name) from error
     if not COMMIT.fullmatch(str(info.sha)):
         raise _unreadable(name)
-    found = (_file(sibling, name) for sibling in info.siblings or () if _PLAIN.fullmatch(sibling.rfilename))
-    return Listing(name, str(info.sha), {file.path: file for file in found})
+    plain = (sibling for sibling in info.siblings or () if _PLAIN.fullmatch(sibling.rfilename))
+    files = (_file(sibling, name) for sibling in plain)
+    return Listing(name, str(info.sha), {file.path: file for file in files})
 
 
 def _file(sibling: Any, name: HubName) -> RemoteFile:
@@ -76,12 +77,12 @@ def _file(sibling: Any, name: HubName) -> RemoteFile:
 
 def _unreadable(name: HubName) -> ModelError:
     return ModelError(
-        f"The answer about {name} is none that a hub gives.", hint="Is HF_ENDPOINT the address of a hub?"
+        f"The hub's answer about {name} is malformed.", hint="Is HF_ENDPOINT the address of a hub?"
     )
 
 
 def side_files(listing: Listing, *, with_code: bool) -> Iterator[RemoteFile]:
-    """Configuration, tokenizer and templates; with the code that comes with the model, if that is wanted."""
+    """Yield configuration, tokenizer and templates, and with `with_code` the model's own modules."""
     patterns = (*_SIDE, _CODE) if with_code else _SIDE
     for path, file in listing.files.items():
         if any(fnmatchcase(path, pattern) for pattern in patterns):
@@ -89,7 +90,7 @@ def side_files(listing: Listing, *, with_code: bool) -> Iterator[RemoteFile]:
 
 
 def weight_names(listing: Listing, index: Mapping[str, Any]) -> Collection[str]:
-    """The weight files: one, or those that the index names. Raises ModelError where there are none."""
+    """Return the weight files: one, or those that the index names. Raises ModelError if there are none."""
     files = listing.files
     if WEIGHTS in files:
         return {WEIGHTS}
@@ -100,9 +101,9 @@ def weight_names(listing: Listing, index: Mapping[str, Any]) -> Collection[str]:
     if names:
         raise ModelError(f"{listing.name} lacks weight files that its index names.")
     formats = sorted({_OTHERS[suffix] for path in files for suffix in _OTHERS if path.endswith(suffix)})
-    said = f" Its weights are {' and '.join(formats)}." if formats else ""
+    others = f" Its weights are {' and '.join(formats)}." if formats else ""
     hint = "Loading pickles can run code. Look for a revision or a copy with safetensors."
     raise ModelError(
-        f"{listing.name} has no weights as safetensors, which gencli loads.{said}",
+        f"{listing.name} has no weights as safetensors, which gencli loads.{others}",
         hint=hint if "pickles" in formats else "Look for a revision or a copy with safetensors.",
     )

@@ -1,6 +1,6 @@
-"""Names of models on the hub, as in Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@v1, and of their weight files.
+"""Names of models on the hub, such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@v1, and of their weight files.
 
-No name leads out of the cache.
+A valid name never leads out of the cache folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REVISION = re.compile(r"[A-Za-z0-9_](?:[\w./+-]{0,198}[\w+])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """A repository, and its branch, tag or commit."""
+    """A repository and a revision: branch, tag or commit."""
 
     repo: str
     revision: str = MAIN
@@ -30,7 +30,7 @@ class HubName:
 
 
 def read_hub_name(text: str) -> HubName | None:
-    """The name that a text is; None for one that the hub would not allow, and for that of a GGUF file."""
+    """Parse a name. Return None for a name that the hub does not allow, and for a GGUF file."""
     repo, at, revision = text.partition("@")
     is_repo = (
         _REPO.fullmatch(repo)

@@ -1,4 +1,4 @@
-"""One file from the hub: resumed where it was interrupted, and kept only if its hash is right."""
+"""Download one file from the hub: resumed after an interruption, kept only with the right hash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gencli import __version__
 from gencli.errors import ModelError
 from gencli.files import NO_LINK
 from gencli.hub.cache import UNFINISHED, endpoint
-from gencli.hub.failures import FAILURES, TRIES, explain, pause
+from gencli.hub.failures import FAILURES, TRIES, explain, retry_delay
 from gencli.hub.listing import Listing, RemoteFile
 
 __all__ = ["Stopped", "Transfer"]
@@ -31,38 +31,38 @@ class Stopped(Exception):
     """Another file of the model has failed."""
 
 
-class _CutShort(Exception):
+class _Truncated(Exception):
     """The answer ended before the file did."""
 
 
 class _Part:
-    """What there is of a file, and its hash so far. `on_bytes` is told what it gains or loses."""
+    """The downloaded part of a file and its hash. `on_bytes` is called with each change of its size."""
 
     def __init__(self, stream: BinaryIO, file: RemoteFile, on_bytes: Callable[[int], None]) -> None:
         self._stream, self._file, self._on_bytes = stream, file, on_bytes
         self.done = os.fstat(stream.fileno()).st_size
         if self.done > file.size:
-            self.done = file.size  # as it was counted
+            self.done = file.size  # the plan counted no more
             self.restart()
         self._digest = self._new_digest()
         while chunk := stream.read(_CHUNK):
             self._digest.update(chunk)
 
     @property
-    def is_right(self) -> bool:
-        """Whether it has the hash that the hub states."""
+    def is_correct(self) -> bool:
+        """Whether the part has the hash that the hub states."""
         return bool(self._digest.hexdigest() == self._file.blob)
 
     def add(self, chunk: bytes) -> None:
         """Append bytes."""
         self._stream.write(chunk)
-        self._stream.flush()  # what a killed process had is gone on with
+        self._stream.flush()  # after a kill, the next process continues here
         self._digest.update(chunk)
         self.done += len(chunk)
         self._on_bytes(len(chunk))
 
     def restart(self) -> None:
-        """Drop all of it."""
+        """Drop the part."""
         self._stream.seek(0)
         self._stream.truncate()
         self._on_bytes(-self.done)
@@ -75,16 +75,17 @@ class _Part:
 
 
 class Transfer:
-    """Fetches files of a listing into a folder of blobs.
+    """Downloads files of a listing into a folder of blobs.
 
-    `on_bytes` is told what a file gains, or loses where it begins anew. `stop` ends all transfers.
+    `on_bytes` is called with the bytes that a file gains, or loses when it restarts. `stop` ends all
+    transfers.
     """
 
     def __init__(self, listing: Listing, blobs: Path, on_bytes: Callable[[int], None], stop: Event) -> None:
         self._listing, self._blobs, self._on_bytes, self._stop = listing, blobs, on_bytes, stop
 
     def fetch(self, file: RemoteFile) -> None:
-        """Fetch a file. Raises ModelError where that fails; what is there by then is kept."""
+        """Download a file. Raises ModelError if that fails; the part is kept."""
         if file.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
             raise ModelError(
                 f"{file.path} of {self._listing.name} is larger than the hub sends in one piece.",
@@ -95,16 +96,16 @@ class Transfer:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | _BINARY, 0o644)
             with os.fdopen(handle, "r+b") as stream:
                 part = _Part(stream, file, self._on_bytes)
-                had_some = part.done > 0
+                is_resumed = part.done > 0
                 self._fill(part, file)
-                if not part.is_right and had_some:  # what was there may have been another program's
+                if not part.is_correct and is_resumed:  # the old part may be of another program
                     part.restart()
                     self._fill(part, file)
-            if not part.is_right:
+            if not part.is_correct:
                 path.unlink()
                 raise ModelError(
                     f"{file.path} of {self._listing.name} does not have the hash that the hub states.",
-                    hint="Nothing of it is kept. If it stays so, the hub or a proxy changes the file.",
+                    hint="The file was removed. If this happens again, the hub or a proxy changes the file.",
                 )
             path.replace(self._blobs / file.blob)
         except OSError as error:
@@ -114,18 +115,18 @@ class Transfer:
         attempt, furthest = 0, part.done
         while part.done < file.size:
             try:
-                self._read_on(part, file)
-            except (*FAILURES, _CutShort) as error:
+                self._read(part, file)
+            except (*FAILURES, _Truncated) as error:
                 attempt = 0 if part.done > furthest else attempt + 1
                 furthest = max(furthest, part.done)
-                seconds = pause(error, attempt)
+                seconds = retry_delay(error, attempt)
                 if seconds is None or attempt == TRIES:
                     raise explain(error, self._listing.name) from error
                 if self._stop.wait(seconds):
                     raise Stopped from None
 
-    def _read_on(self, part: _Part, file: RemoteFile) -> None:
-        """Fetch what is missing, as far as one answer goes."""
+    def _read(self, part: _Part, file: RemoteFile) -> None:
+        """Download the missing bytes, as many as one answer has."""
         name = self._listing.name
         url = hf_hub_url(name.repo, file.path, revision=self._listing.commit, endpoint=endpoint())
         headers = build_hf_headers(library_name="gencli", library_version=__version__)
@@ -135,16 +136,16 @@ class Transfer:
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
         # The client drops the token where a redirect leaves the hub's address.
         with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
-            if response.status_code == 416:  # there is nothing from there on
+            if response.status_code == 416:  # the range is empty
                 part.restart()
-                raise _CutShort
+                raise _Truncated
             hf_raise_for_status(response)
-            found = _RANGE.match(response.headers.get("Content-Range", ""))
-            begin = int(found[1]) if found and response.status_code == 206 else 0
+            content_range = _RANGE.match(response.headers.get("Content-Range", ""))
+            begin = int(content_range[1]) if content_range and response.status_code == 206 else 0
             if begin != part.done:
                 part.restart()
             if begin != part.done:
-                raise _CutShort
+                raise _Truncated
             for chunk in response.iter_bytes():
                 if self._stop.is_set():
                     raise Stopped
@@ -152,4 +153,4 @@ class Transfer:
                     raise ModelError(f"{file.path} of {name} is longer than the hub states.")
                 part.add(chunk)
         if part.done < file.size:
-            raise _CutShort
+            raise _Truncated

@@ -1,1 +1,1 @@
-"""The log of runs: what is kept of each, and the database that keeps it."""
+"""The log of runs: entries and their database."""

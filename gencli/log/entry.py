@@ -1,4 +1,4 @@
-"""What the log keeps of a run: all that another run with the same bytes needs, but code and models."""
+"""The log's record of a run: everything that reproduces its bytes, except code and models."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "settings_of",
 ]
 
-CODE = ("plugin", "pydantic", "trust_remote_code")  # options whose code is not kept
+CODE = ("plugin", "pydantic", "trust_remote_code")  # options whose code is not recorded
 _FILES = ("json_schema", "grammar", "lark", "structural_tag", "tools")
 _BOUNDS = Bounds("logged run", max_bytes=MAX_PROMPT, max_nodes=1_000_000, max_depth=20)
 _COLUMNS = ("time", "version", "model", "seed", "exit_code", "prompts")
@@ -41,10 +41,7 @@ _COLUMNS = ("time", "version", "model", "seed", "exit_code", "prompts")
 
 @dataclass(frozen=True, slots=True)
 class PromptEntry:
-    """A prompt, the texts that were written for it, and the rest of its JSON record.
-
-    A text is None where there was no result.
-    """
+    """A prompt, its texts (None for a sample without a result), and the other fields of its JSON record."""
 
     prompt: str
     texts: tuple[str | None, ...]
@@ -53,10 +50,10 @@ class PromptEntry:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A run. `time` is UTC; `folder` is where it was started.
+    """A run. `time` is UTC; `folder` is the working directory at its start.
 
-    `preset` makes the same run with `code`, the flags that name code. `models` have name, revision and
-    SHA-256 of the weights by the key of their option; `files` have path and SHA-256, None for a pipe.
+    `preset` reproduces the run together with `code`, the flags that name code. `models` maps option keys to
+    name, revision and SHA-256 of the weights; `files` maps option keys to path and SHA-256, None for a pipe.
     """
 
     time: str
@@ -74,12 +71,12 @@ class Entry:
     prompts: tuple[PromptEntry, ...]
 
     def details(self) -> str:
-        """The fields without a column of their own, as JSON."""
+        """Return the fields without a column of their own, as JSON."""
         return to_json({key: value for key, value in asdict(self).items() if key not in _COLUMNS})
 
     @classmethod
     def of(cls, row: Mapping[str, Any], prompts: tuple[PromptEntry, ...]) -> Entry:
-        """The run of a row of the database. ValueError for details that are none."""
+        """Return the run of a database row. Raises ValueError for damaged details."""
         columns = {key: row[key] for key in ("time", "version", "model", "exit_code")}
         try:
             return cls(**columns, seed=int(row["seed"]), prompts=prompts, **json.loads(row["details"]))
@@ -88,18 +85,18 @@ class Entry:
 
 
 def flat_preset(settings: Settings, job: Job) -> str:
-    """The run as one preset, which builds on none and has the seed that was drawn."""
+    """Return the run as one preset that extends no other, with the seed of the run."""
     layers = (replace(layer, preset=None) for layer in settings.layers)
     return preset_text(resolve(*layers, ("run", {"seed": job.seed}), registry=settings.registry), job)
 
 
 def code_of(settings: Settings) -> dict[str, Any]:
-    """The options that name code, as far as the run has them."""
+    """Return the options of the run that name code."""
     return {key: settings[key] for key in CODE if settings[key]}
 
 
 def files_of(settings: Settings) -> dict[str, Any]:
-    """The files that the settings name, by key: path, and SHA-256 of what they hold now."""
+    """Return path and current SHA-256 of each file in the settings, by option key."""
     return {key: {"path": os.path.abspath(path), "sha256": _digest(path)} for key, path in _named(settings)}
 
 
@@ -118,18 +115,18 @@ def _digest(path: Path) -> str | None:
 
 
 def refuse_changed(entry: Entry) -> None:
-    """Refuse a run whose files are not what they were. Raises ConfigError with the file's name."""
+    """Raise ConfigError with the file's name if a file of the run has changed."""
     for key, file in entry.files.items():
         name = f"{file['path']} ({key})"
         if file["sha256"] is None:
-            raise ConfigError(f"The run read {name} from a pipe, which is not kept.")
+            raise ConfigError(f"The run read {name} from a pipe, whose content is not recorded.")
         if (digest := _digest(Path(file["path"]))) != file["sha256"]:
-            state = "cannot be read any more" if digest is None else "has changed since"
+            state = "cannot be read" if digest is None else "has changed since"
             raise ConfigError(f"The run read {name}, which {state}.")
 
 
 def settings_of(entry: Entry, code: Mapping[str, Any]) -> Settings:
-    """The settings of the run alone, whatever defaults, variables and the model's files say now.
+    """Return the run's own settings, independent of current defaults, variables and model files.
 
     `code` are the flags that name code. Raises UsageError if they are not those of the run.
     """
@@ -139,7 +136,7 @@ def settings_of(entry: Entry, code: Mapping[str, Any]) -> Settings:
             value = entry.code[key]
             values = "" if value is True else " " + ", ".join([value] if isinstance(value, str) else value)
             raise UsageError(
-                f"The run had {flag}{values}, and code is not kept in the log.", hint=f"Give {flag} again."
+                f"The run had {flag}{values}, but the log does not record code.", hint=f"Give {flag} again."
             )
         if code.get(key) and key not in entry.code:
             raise UsageError(f"The run had no {flag}.", hint="Leave it out.")

@@ -1,4 +1,4 @@
-"""The database of the log: one SQLite file in the user's data folder, which several processes may use."""
+"""The database of the log: one SQLite file in the user's data folder, usable by several processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gencli.log.entry import Entry, PromptEntry
 __all__ = ["SCHEMA", "add_run", "clear_log", "list_runs", "log_file", "read_run"]
 
 SCHEMA = 1  # the version of the tables
-_PATIENCE = 10.0  # seconds that another process may take to write
+_TIMEOUT = 10.0  # seconds to wait for another process that writes
 _HEAD = 80  # characters of a text in a list
 _TABLES = (
     """CREATE TABLE runs (
@@ -37,66 +37,65 @@ _LIST = """
         (SELECT head(prompt) FROM prompts WHERE run = number AND place = 1) AS prompt,
         (SELECT head(text) FROM texts WHERE run = number AND place = 1 AND sample = 0) AS text
     FROM runs
-    WHERE :wanted = ''
-        OR EXISTS (SELECT 1 FROM prompts WHERE run = number AND holds(prompt, :wanted))
-        OR EXISTS (SELECT 1 FROM texts WHERE run = number AND holds(text, :wanted))
+    WHERE :query = ''
+        OR EXISTS (SELECT 1 FROM prompts WHERE run = number AND contains(prompt, :query))
+        OR EXISTS (SELECT 1 FROM texts WHERE run = number AND contains(text, :query))
     ORDER BY number DESC LIMIT :limit"""
 
 
 def log_file() -> Path:
-    """Where the log is kept."""
+    """Return the path of the log."""
     from platformdirs import user_data_path
 
     return user_data_path("gencli") / "log.db"
 
 
 def add_run(entry: Entry) -> int:
-    """Keep a run; its number. Raises ConfigError if the log cannot be written."""
+    """Add a run and return its number. Raises ConfigError if the log cannot be written."""
     path = log_file()
     with _refused(path), _opened(path, is_new=True) as database, _transaction(database):
         run = database.execute(
             "INSERT INTO runs (time, version, model, seed, exit_code, details) VALUES (?, ?, ?, ?, ?, ?)",
             (entry.time, entry.version, entry.model, str(entry.seed), entry.exit_code, entry.details()),
         ).lastrowid
-        for place, one in enumerate(entry.prompts, start=1):
-            database.execute(
-                "INSERT INTO prompts VALUES (?, ?, ?, ?)", (run, place, one.prompt, to_json(one.record))
-            )
-            rows = ((run, place, sample, text) for sample, text in enumerate(one.texts))
+        for place, prompt in enumerate(entry.prompts, start=1):
+            record = to_json(prompt.record)
+            database.execute("INSERT INTO prompts VALUES (?, ?, ?, ?)", (run, place, prompt.prompt, record))
+            rows = ((run, place, sample, text) for sample, text in enumerate(prompt.texts))
             database.executemany("INSERT INTO texts VALUES (?, ?, ?, ?)", rows)
     return int(run or 0)
 
 
-def list_runs(wanted: str, limit: int) -> Iterator[dict[str, Any]]:
-    """What runs were, the last one first, with the beginnings of their first prompt and text.
+def list_runs(query: str, limit: int) -> Iterator[dict[str, Any]]:
+    """Yield the runs, latest first, each with the beginning of its first prompt and text.
 
-    `wanted` is a text that a prompt or a text has to hold, in upper or lower case.
+    Only runs with `query` in a prompt or a text are listed; case is ignored, "" lists all.
     """
     path = log_file()
     if not path.is_file():
         return
     with _refused(path), _opened(path) as database:
-        for row in database.execute(_LIST, {"wanted": wanted.casefold(), "limit": limit}):
+        for row in database.execute(_LIST, {"query": query.casefold(), "limit": limit}):
             yield {**dict(row), "seed": int(row["seed"])}
 
 
 def read_run(name: str) -> tuple[int, Entry]:
-    """A run by its number, or the `last` one. Raises UsageError if there is none."""
+    """Return number and entry of a run, by its number or "last". Raises UsageError if there is none."""
     path = log_file()
     if name != "last" and not (name.isdecimal() and len(name) < 19):
-        raise UsageError(f"{name!r} is no run.", hint="Give its number, or last.")
+        raise UsageError(f"{name!r} is not a run.", hint="Give its number, or last.")
     if path.is_file():
         with _refused(path), _opened(path) as database:
-            asked = "number = ?" if name != "last" else "? = 'last' ORDER BY number DESC"
-            query = f"SELECT * FROM runs WHERE {asked} LIMIT 1"
+            condition = "number = ?" if name != "last" else "? = 'last' ORDER BY number DESC"
+            query = f"SELECT * FROM runs WHERE {condition} LIMIT 1"
             run = database.execute(query, (name if name == "last" else int(name),)).fetchone()
             if run is not None:
                 return run["number"], Entry.of(run, _prompts(database, run["number"]))
-    raise UsageError(f"There is no run {name} in the log.", hint="gencli log list shows those there are.")
+    raise UsageError(f"There is no run {name} in the log.", hint="gencli log list shows all runs.")
 
 
 def clear_log(numbers: Sequence[int] = ()) -> int:
-    """Remove these runs, or all, from the file as well; how many they were."""
+    """Remove these runs, or all, and their bytes in the file. Return the number of removed runs."""
     path = log_file()
     if not path.is_file():
         return 0
@@ -104,8 +103,8 @@ def clear_log(numbers: Sequence[int] = ()) -> int:
         database.execute("PRAGMA secure_delete = ON")
         with _transaction(database):
             if numbers:
-                found = [database.execute("DELETE FROM runs WHERE number = ?", (one,)) for one in numbers]
-                count = sum(cursor.rowcount for cursor in found)
+                query = "DELETE FROM runs WHERE number = ?"
+                count = sum(database.execute(query, (number,)).rowcount for number in numbers)
             else:
                 count = database.execute("DELETE FROM runs").rowcount
         database.execute("VACUUM")
@@ -126,26 +125,26 @@ def _prompts(database: sqlite3.Connection, run: int) -> tuple[PromptEntry, ...]:
 
 @contextmanager
 def _opened(path: Path, *, is_new: bool = False) -> Iterator[sqlite3.Connection]:
-    """The database, made first if `is_new` allows it; only its owner may read it."""
+    """Open the database; `is_new` creates it if needed. Only its owner may read it."""
     if is_new:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600))
         with suppress(OSError):
-            path.chmod(0o600)  # one that was copied here may be open to others
+            path.chmod(0o600)  # a copied file may be readable by others
     address = f"{path.absolute().as_uri()}?mode=rw"
-    with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)) as database:
+    with closing(sqlite3.connect(address, uri=True, timeout=_TIMEOUT, isolation_level=None)) as database:
         database.row_factory = sqlite3.Row
         database.create_function("head", 1, lambda text: text and text[:_HEAD], deterministic=True)
-        database.create_function("holds", 2, _holds, deterministic=True)
+        database.create_function("contains", 2, _contains, deterministic=True)
         _prepare(database, path)
         yield database
 
 
 def _prepare(database: sqlite3.Connection, path: Path) -> None:
-    """Make the tables where there are none. ConfigError for the tables of a later gencli, or of others."""
+    """Create missing tables. Raises ConfigError for tables of a later gencli or of another program."""
     database.execute("PRAGMA foreign_keys = ON")
     if _version(database, path) == 0:
-        with suppress(sqlite3.OperationalError):  # another process is making them; it works without, too
+        with suppress(sqlite3.OperationalError):  # another process creates them; WAL is optional
             database.execute("PRAGMA journal_mode = WAL")
         with _transaction(database):
             if _version(database, path) == 0:
@@ -158,11 +157,11 @@ def _version(database: sqlite3.Connection, path: Path) -> int:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA:
         raise ConfigError(
-            f"The log {path} is of a later gencli: its tables have version {version}, known is {SCHEMA}.",
+            f"The log {path} is of a later gencli: its tables have version {version}, not {SCHEMA}.",
             hint="Update gencli, or move the file away.",
         )
     if version == 0 and database.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise ConfigError(f"{path} is a database, but no log of gencli.", hint="Move it away.")
+        raise ConfigError(f"{path} is a database, but not a log of gencli.", hint="Move it away.")
     return int(version)
 
 
@@ -180,7 +179,7 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def _refused(path: Path) -> Iterator[None]:
-    """Errors of the database and its file as ConfigError."""
+    """Raise errors of the database and its file as ConfigError."""
     try:
         yield
     except (OSError, sqlite3.Error, ValueError) as error:
@@ -188,5 +187,5 @@ def _refused(path: Path) -> Iterator[None]:
         raise ConfigError(f"The log {path} cannot be used: {reason}.") from error
 
 
-def _holds(text: str | None, wanted: str) -> bool:
-    return text is not None and wanted in text.casefold()
+def _contains(text: str | None, query: str) -> bool:
+    return text is not None and query in text.casefold()

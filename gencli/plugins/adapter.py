@@ -1,4 +1,4 @@
-"""Stages made of transformers' LogitsProcessor classes, or of any callable (ids, logits) -> logits."""
+"""Adapt transformers' LogitsProcessor classes, and callables (ids, logits) -> logits, as stages."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_
 
 
 class Adapter(Processor[AdapterParams]):
-    """Calls what it adapts once for each row, with the row's own ids [1, L] and logits [1, V].
+    """Calls the adapted callable once for each row, with ids [1, L] and logits [1, V] of the row.
 
-    Each slot has an instance of its own: what it remembers belongs to one request.
+    Each slot has its own instance, so that the instance's state belongs to one request.
     """
 
     def __init__(self, env: Any) -> None:
@@ -35,23 +35,20 @@ class Adapter(Processor[AdapterParams]):
         self._calls: dict[int, Callable[[Tensor, Tensor], Tensor]] = {}
 
     def admit(self, slot: int, params: AdapterParams, request: Admission) -> None:
-        """Make an instance for the request."""
         self._calls[slot] = params.build()
 
     def release(self, slot: int) -> None:
-        """Drop the request's instance."""
         self._calls.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the instance, with what it remembers."""
         self._calls[target] = copy.deepcopy(self._calls[source])
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Row by row; the ids are prompt, output and visible drafts."""
+        """Return processed logits [A, V]. The callable gets the ids of prompt, output and visible drafts."""
         seen = rows.visible()
         out = [
-            self._row(slot, seen.ids[place, seen.valid[place]][None], logits[place : place + 1])
-            for place, slot in enumerate(rows.host_slots)
+            self._row(slot, seen.ids[row, seen.valid[row]][None], logits[row : row + 1])
+            for row, slot in enumerate(rows.host_slots)
         ]
         return torch.cat(out)
 
@@ -60,7 +57,10 @@ class Adapter(Processor[AdapterParams]):
 
 
 def adapt(target: Callable[..., Any], name: str, source: str) -> type[Adapter]:
-    """A stage that calls the target: a class is instantiated, a function called, an object copied."""
+    """Return a stage class for a target: a class, a function, or a callable object, which is copied.
+
+    Raises PluginError for a target with too few arguments or without a signature.
+    """
     if isinstance(target, type):
         make: Callable[..., Any] = target
         parameters = _parameters(target, source)
@@ -87,7 +87,7 @@ def adapt(target: Callable[..., Any], name: str, source: str) -> type[Adapter]:
 
 
 def stage_name(attribute: str) -> str:
-    """RepetitionPenaltyLogitsProcessor is repetition_penalty."""
+    """Return a class name in snake case: RepetitionPenaltyLogitsProcessor becomes repetition_penalty."""
     stem = re.sub("(LogitsProcessor|LogitsWarper|Warper|Processor)$", "", attribute) or attribute
     words = re.sub("([a-z0-9])([A-Z])", r"\1_\2", stem)
     return re.sub("([A-Z]+)([A-Z][a-z])", r"\1_\2", words).lower().lstrip("_")
@@ -102,4 +102,4 @@ def _parameters(target: Callable[..., Any], source: str) -> list[inspect.Paramet
     try:
         return list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):
-        raise PluginError(f"The plugin {source} has no signature that could be read.") from None
+        raise PluginError(f"The plugin {source} has no readable signature.") from None

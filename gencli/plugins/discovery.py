@@ -1,4 +1,4 @@
-"""Where plugins are: in installed packages, or where the command line says. Nothing of them is imported."""
+"""Find plugins in installed packages and on the command line, without importing them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SWITCH = "GENCLI_NO_PLUGINS"
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Where a stage or a drafter is to be found: a file or a module, and a name in it.
+    """Location of a stage or drafter: a file or a module, and an attribute in it.
 
-    `source` is what people are told: the package and its version, or what was typed. `name` is the
-    entry point's, which is that of the stage or drafter as well.
+    `source` is shown in messages: package and version, or the text that was typed. `name` is that of the
+    entry point, and has to be that of the stage or drafter.
     """
 
     source: str
@@ -37,7 +37,7 @@ class Plugin:
 
 
 def installed_plugins(group: str = GROUP) -> tuple[Plugin, ...]:
-    """The entry points of the installed packages, not yet imported; none if GENCLI_NO_PLUGINS is set."""
+    """Return the entry points of installed packages; () if GENCLI_NO_PLUGINS is set."""
     if os.environ.get(SWITCH, "0") not in ("", "0"):
         return ()
     return tuple(
@@ -52,7 +52,7 @@ def installed_plugins(group: str = GROUP) -> tuple[Plugin, ...]:
 
 
 def parse_plugin(text: str) -> Plugin:
-    """From path.py, path.py:name or module:name."""
+    """Parse path.py, path.py:Name or module:Name. Raises UsageError."""
     if text.endswith(".py"):
         return Plugin(text, path=text)
     head, _, attribute = text.rpartition(":")

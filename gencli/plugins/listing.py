@@ -1,4 +1,4 @@
-"""All stages that there are, and the plugins that would be stages but for an error."""
+"""List all stages, and the plugins that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Listed", "list_stages", "sentence"]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A stage, or a plugin that is none because of its error (then `phase` is None)."""
+    """A stage, or a plugin that failed to load with `error` (then `phase` is None)."""
 
     name: str
     source: str
@@ -26,7 +26,7 @@ class Listed:
 
 
 def list_stages(plugins: Iterable[str] = (), registry: PluginRegistry | None = None) -> tuple[Listed, ...]:
-    """The stages in default order, then what is broken."""
+    """Return the stages in default order, then the broken plugins."""
     registry = registry or PluginRegistry()
     broken = []
     for plugin in (*registry.installed, *map(parse_plugin, plugins)):
@@ -39,12 +39,12 @@ def list_stages(plugins: Iterable[str] = (), registry: PluginRegistry | None = N
 
 
 def sentence(registry: Registry, name: str) -> str:
-    """What the stage does, in its own words: the first line of the docstring of Params, or of its class."""
+    """Return a stage's description: the first docstring line of its Params, or of its class."""
     spec = registry.spec(name)
-    said = _first_line(spec.params.__doc__)
-    if not said or said.startswith(f"{spec.params.__name__}("):  # what @dataclass writes
-        said = "" if registry.is_builtin(name) else _first_line(registry.load(name).__doc__)
-    return said
+    line = _first_line(spec.params.__doc__)
+    if not line or line.startswith(f"{spec.params.__name__}("):  # the signature that @dataclass writes
+        line = "" if registry.is_builtin(name) else _first_line(registry.load(name).__doc__)
+    return line
 
 
 def _listed(registry: Registry, name: str) -> Listed:

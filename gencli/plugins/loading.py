@@ -1,4 +1,4 @@
-"""From where a plugin is to its class, a stage's or a drafter's. Here its code is run for the first time."""
+"""Load the class of a plugin. Its code runs here for the first time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["load_plugin", "load_stage"]
 
 
 def load_stage(plugin: Plugin) -> type[Processor[Any]]:
-    """The class of a plugin that has to be a stage; see `load_plugin`."""
-    found = load_plugin(plugin)
-    if issubclass(found, Drafter):
-        raise PluginError(f"The plugin {plugin.source} is a drafter and no stage: name it with --draft.")
-    return found
+    """Return the class of a plugin as `load_plugin` does. Raises PluginError for a drafter."""
+    kind = load_plugin(plugin)
+    if issubclass(kind, Drafter):
+        raise PluginError(f"The plugin {plugin.source} is a drafter, not a stage: name it with --draft.")
+    return kind
 
 
 def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
-    """The plugin's class, sound in form; a callable becomes a stage. PluginError says what is wrong."""
+    """Return the plugin's class, checked; a callable is adapted as a stage. Raises PluginError."""
     try:
         module = _file(Path(plugin.path)) if plugin.path else importlib.import_module(plugin.module)
-        found = _attribute(module, plugin) if plugin.attribute else _only_class(module, plugin)
+        target = _attribute(module, plugin) if plugin.attribute else _only_class(module, plugin)
     except PluginError:
         raise
     except (Exception, SystemExit, GeneratorExit) as error:  # whatever the plugin's code does
@@ -40,16 +40,16 @@ def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
             f"The plugin {plugin.source} cannot be imported: {type(error).__name__}: {error}",
             hint="gencli stages list shows all plugins.",
         ) from error
-    if isinstance(found, type) and issubclass(found, Drafter):
-        check_drafter(found, plugin)
-        return found
-    if isinstance(found, type) and issubclass(found, Processor):
-        stage = found
-    elif callable(found):
-        stage = adapt(found, plugin.name or stage_name(plugin.attribute), plugin.source)
+    if isinstance(target, type) and issubclass(target, Drafter):
+        check_drafter(target, plugin)
+        return target
+    if isinstance(target, type) and issubclass(target, Processor):
+        stage = target
+    elif callable(target):
+        stage = adapt(target, plugin.name or stage_name(plugin.attribute), plugin.source)
     else:
         raise PluginError(
-            f"The plugin {plugin.source} is a {type(found).__name__}, but has to be a Processor class, "
+            f"The plugin {plugin.source} is a {type(target).__name__}, but has to be a Processor class, "
             "a Drafter class, or a callable (ids, logits) -> logits."
         )
     check_class(stage, plugin.source)
@@ -62,10 +62,10 @@ def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
 
 
 def _file(path: Path) -> ModuleType:
-    """The module of a file, run anew."""
+    """Return the module of a file, executed again."""
     if not path.is_file():
-        raise PluginError(f"The plugin {path} is not there: no such file.")
-    # A name of its own, so that it shadows nothing; dataclasses look their module up by it.
+        raise PluginError(f"The plugin {path} does not exist: no such file.")
+    # A unique name, so that the module shadows no other; dataclasses look their module up by name.
     name = f"gencli_plugin_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -87,24 +87,24 @@ def _attribute(module: ModuleType, plugin: Plugin) -> Any:
 
 
 def _only_class(module: ModuleType, plugin: Plugin) -> type[Any]:
-    """The one Processor or Drafter class that the module defines."""
-    found = [
+    """Return the one Processor or Drafter class that the module defines."""
+    classes = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, Processor | Drafter)
         and value.__module__ == module.__name__
     ]
-    if len(found) == 1:
-        return found[0]
+    if len(classes) == 1:
+        return classes[0]
     where = plugin.path or plugin.module
-    if not found:
+    if not classes:
         raise PluginError(
             f"The plugin {plugin.source} defines no subclass of processors.Processor.",
-            hint=f"A callable (ids, logits) -> logits has to be named: {where}:NAME.",
+            hint=f"Name a callable (ids, logits) -> logits as {where}:NAME.",
         )
-    names = ", ".join(stage.__name__ for stage in found)
+    names = ", ".join(stage.__name__ for stage in classes)
     raise PluginError(
-        f"The plugin {plugin.source} defines {len(found)} stages: {names}.",
-        hint=f"Name the one that is meant: {where}:{found[0].__name__}.",
+        f"The plugin {plugin.source} defines {len(classes)} stages: {names}.",
+        hint=f"Name one of them: {where}:{classes[0].__name__}.",
     )

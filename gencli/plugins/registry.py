@@ -1,6 +1,6 @@
-"""The registry of a run: the built-in stages with the plugins beside them.
+"""The registry of a run: built-in stages and plugins.
 
-No plugin is imported before a run names its stage; a broken one is an error only then.
+A plugin is imported when a run names its stage; a broken plugin is an error only then.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _RENAMED = {"passes": "is_autoregressive", "passes_for": "is_autoregressive_for"
 
 
 class PluginRegistry(Registry):
-    """The built-in stages, and plugins: an installed one joins when it is first asked for."""
+    """Built-in stages and plugins. An installed plugin is registered when its name is first used."""
 
     def __init__(self, installed: Iterable[Plugin] | None = None) -> None:
         super().__init__(BUILTIN)
         self._given = installed
-        self._drafters: dict[str, tuple[str, type[Drafter]]] = {}  # by name: where from, and the class
+        self._drafters: dict[str, tuple[str, type[Drafter]]] = {}  # by name: source, class
 
     @functools.cached_property
     def installed(self) -> tuple[Plugin, ...]:
-        """What the installed packages offer, read on first use."""
+        """The stage plugins of installed packages, read on first use."""
         return installed_plugins() if self._given is None else tuple(self._given)
 
     def spec(self, name: str) -> StageSpec:
-        """The declaration of a stage; PluginError if an installed plugin has this name and is broken."""
+        """Return the declaration of a stage. Raises UnknownStage, or PluginError for a broken plugin."""
         if name not in self._specs:
             plugin = next((plugin for plugin in self.installed if plugin.name == name), None)
             if plugin is None:
@@ -47,39 +47,39 @@ class PluginRegistry(Registry):
         return self._specs[name]
 
     def add(self, plugin: Plugin) -> StageSpec:
-        """Import a plugin, check it and register its stage; PluginError if anything is wrong with it."""
+        """Import a plugin, check it, and register its stage. Raises PluginError."""
         from gencli.plugins.loading import load_stage
 
         return self._register(load_stage(plugin), plugin)
 
     def take(self, plugin: Plugin) -> None:
-        """As `add`; the plugin may be a drafter as well."""
+        """Import, check and register a plugin, which may be a stage or a drafter. Raises PluginError."""
         from gencli.plugins.loading import load_plugin
         from gencli.speculative.base import Drafter
 
-        found = load_plugin(plugin)
-        if not issubclass(found, Drafter):
-            self._register(found, plugin)
+        kind = load_plugin(plugin)
+        if not issubclass(kind, Drafter):
+            self._register(kind, plugin)
             return
         for old, new in _RENAMED.items():
-            if hasattr(found, old):
+            if hasattr(kind, old):
                 raise PluginError(
-                    f"The drafter {found.name} in {plugin.source} has {old}, which is now {new}.",
+                    f"The drafter {kind.name} in {plugin.source} has {old}, which is now {new}.",
                     hint=f"Rename it: def {new}" if old.endswith("for") else f"Rename it: {new} = True",
                 )
-        if found.name in self._drafters:
-            self._refuse_two("drafters", found.name, self._drafters[found.name][0], plugin.source)
-        self._drafters[found.name] = (plugin.source, found)
+        if kind.name in self._drafters:
+            self._refuse_two("drafters", kind.name, self._drafters[kind.name][0], plugin.source)
+        self._drafters[kind.name] = (plugin.source, kind)
 
     def drafter(self, name: str) -> type[Drafter] | None:
-        """A drafter that a plugin brought, or an installed package has; None if there is none."""
+        """Return the class of a drafter from a plugin or an installed package; None if there is none."""
         for plugin in installed_plugins(DRAFTERS) if self._given is None else ():
             if plugin.name == name:
                 self.take(plugin)
         return self._drafters[name][1] if name in self._drafters else None
 
     def drafters(self) -> dict[str, str]:
-        """The drafters that were taken, and where each is from."""
+        """Return the source of each registered drafter, by name."""
         return {name: source for name, (source, _) in self._drafters.items()}
 
     def _register(self, stage: type[Processor[Any]], plugin: Plugin) -> StageSpec:
@@ -96,15 +96,15 @@ class PluginRegistry(Registry):
         if taken:
             self._refuse_two("stages", name, taken[0], plugin.source)
 
-    def _refuse_two(self, kind: str, name: str, one: str, other: str) -> NoReturn:
+    def _refuse_two(self, what: str, name: str, first: str, second: str) -> NoReturn:
         raise PluginError(
-            f"Two {kind} want the name {name!r}: one is {one}, the other from {other}.",
-            hint=f"Rename one, or leave one out; {SWITCH}=1 leaves out all that are installed.",
+            f"Two {what} have the name {name!r}: one is {first}, the other from {second}.",
+            hint=f"Rename one, or leave one out; {SWITCH}=1 disables all installed plugins.",
         )
 
 
 def make_registry(plugins: Iterable[str] = ()) -> PluginRegistry:
-    """The registry of a run: built-in stages, installed plugins, and those that --plugin names."""
+    """Return the registry of a run: built-in stages, installed plugins, and those that --plugin names."""
     registry = PluginRegistry()
     for text in plugins:
         registry.take(parse_plugin(text))

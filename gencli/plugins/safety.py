@@ -1,4 +1,4 @@
-"""Whether a plugin may be given drafts. Its author is not asked: the contract kit is."""
+"""Check with the contract kit whether a plugin stage works with draft tokens."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ __all__ = ["DraftGuard", "draft_fault"]
 
 
 def draft_fault(registry: Registry, name: str, params: Params) -> str:
-    """What goes wrong when the stage sees drafts, with these values or others; "" if nothing does."""
+    """Return what fails when the stage sees draft tokens, with these or example values.
+
+    "" if nothing does.
+    """
     stage = registry.load(name)
     try:
-        guessed = examples(stage.Params)
+        others = examples(stage.Params)
     except ParamError:
-        guessed = ()
-    return run_check(drafts_equal_steps, Subject(stage, (params, *guessed))).detail
+        others = ()
+    return run_check(drafts_equal_steps, Subject(stage, (params, *others))).detail
 
 
 class DraftGuard:
-    """Checks each plugin once for the values that a run gives it. Built-in stages are known to be safe."""
+    """Checks each plugin stage once per set of values. Built-in stages need no check."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -33,7 +36,7 @@ class DraftGuard:
         self._failed: set[str] = set()
 
     def faults(self, chain: Chain) -> Iterator[tuple[str, str]]:
-        """The stages of the chain that fail with drafts and were not named before, and how."""
+        """Yield name and fault of each stage of the chain that fails with drafts; each stage once."""
         for name, params in chain:
             is_known = (name, params) in self._checked or name in self._failed
             if is_known or self._registry.is_builtin(name):

@@ -1,4 +1,4 @@
-"""What a stage's class has to look like, checked when it is registered and not while it runs."""
+"""Check the classes of stages and drafters when they are registered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from processors.params import Params
 
 __all__ = ["check_class", "check_defaults", "check_drafter"]
 
-# How the library calls each method; `self` comes first.
+# The arguments with which the library calls each method, after `self`.
 _CALLS = {
     "__init__": ("env",),
     "apply": ("logits", "rows"),
@@ -31,13 +31,13 @@ _CALLS = {
 
 
 def check_class(stage: type[Processor[Any]], source: str) -> None:
-    """Raise PluginError for the first fault: the plugin, what was seen, what was expected."""
+    """Raise PluginError for the first fault of a stage class."""
     for seen, expected in _faults(stage):
         _refuse(stage, source, seen, expected)
 
 
 def check_defaults(stage: type[Processor[Any]], source: str) -> None:
-    """Raise PluginError if the stage would be on without being asked for."""
+    """Raise PluginError if the stage is on by default."""
     if not stage.Params().is_off():
         values = {field.name: field.default for field in dataclasses.fields(stage.Params)}
         seen = f"is on with the defaults of {stage.Params.__name__}: {values}"
@@ -45,12 +45,12 @@ def check_defaults(stage: type[Processor[Any]], source: str) -> None:
 
 
 def check_drafter(drafter: type[Drafter], plugin: Plugin) -> None:
-    """Raise PluginError for a drafter without a name of its own, or that cannot be made."""
+    """Raise PluginError for a drafter with a wrong name, without `propose`, or with arguments."""
     name = drafter.name
     if not re.fullmatch("[a-z][a-z0-9_-]*", name):
         _refuse(drafter, plugin.source, f"has the name {name!r}", 'name = "my_drafter", in small letters')
     if name in (*BUILT_IN, NO_DRAFTER):
-        _refuse(drafter, plugin.source, f"has the name {name!r}", "a name that gencli has not taken")
+        _refuse(drafter, plugin.source, f"has the name {name!r}", "a name that gencli does not use")
     if plugin.name and name != plugin.name:
         _refuse(drafter, plugin.source, f"has the name {name!r}", f"that of its entry point, {plugin.name!r}")
     if drafter.propose is Drafter.propose:
@@ -59,7 +59,7 @@ def check_drafter(drafter: type[Drafter], plugin: Plugin) -> None:
         inspect.signature(drafter).bind()
     except TypeError:
         seen = f"takes {inspect.signature(drafter)}"
-        _refuse(drafter, plugin.source, seen, "a class made without arguments")
+        _refuse(drafter, plugin.source, seen, "a class without arguments")
 
 
 def _refuse(stage: type[Any], source: str, seen: str, expected: str) -> NoReturn:
@@ -102,22 +102,25 @@ def _params_faults(params: Any) -> Iterator[tuple[str, str]]:
     try:
         params().is_off()
     except ParamError as error:
-        yield f"has a default in {params.__name__} that it refuses itself ({error})", "a default that fits"
+        yield (
+            f"has a default in {params.__name__} that is not valid ({error})",
+            "a valid default",
+        )
     except (Exception, SystemExit, GeneratorExit) as error:
-        yield f"has Params {params.__name__} that cannot be made ({error!r})", "types that param takes"
+        yield f"has Params {params.__name__} that cannot be constructed ({error!r})", "types that param takes"
 
 
 def _method_faults(
     stage: type[Processor[Any]], method: str, arguments: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
     expected = f"{method}({', '.join(('self', *arguments))})"
-    found = getattr(stage, method)
-    if getattr(found, "__isabstractmethod__", False):
+    function = getattr(stage, method)
+    if getattr(function, "__isabstractmethod__", False):
         yield f"has no {method}", expected
         return
     try:
-        inspect.signature(found).bind(None, *arguments)
+        inspect.signature(function).bind(None, *arguments)
     except TypeError:
-        yield f"has {method}{inspect.signature(found)}", expected
-    except ValueError:  # no signature to be had
+        yield f"has {method}{inspect.signature(function)}", expected
+    except ValueError:  # no readable signature
         return

@@ -1,6 +1,6 @@
-"""Params made from a signature: what an adapted stage takes, without its code being a plugin's.
+"""Params classes of adapted stages, made from the signature of the adapted callable.
 
-Imports no torch, so that a chain with such a stage can be looked at without it.
+Imports no torch, so that a chain with such a stage can be shown without it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from processors.params import Params, param
 __all__ = ["AdapterParams", "params_of"]
 
 _SIMPLE = (bool, int, float, str, type(None))
-_ANYTHING = bool | int | float | str  # where nothing is annotated
+_ANYTHING = bool | int | float | str  # for arguments without an annotation
 
 
 @dataclass(frozen=True)  # no slots: `super` needs the class as it is written
 class AdapterParams(Params):
-    """Naming the stage switches it on; the other fields are the arguments of what is adapted."""
+    """Params of an adapted stage.
 
-    enabled: bool = param(False, "Whether the stage is on; to name it is enough.")
+    `enabled` is set by naming the stage; the other fields are its arguments.
+    """
+
+    enabled: bool = param(False, "Whether the stage is on; naming the stage sets it.")
 
     make: ClassVar[Callable[..., Any]]
     required: ClassVar[frozenset[str]] = frozenset()
@@ -36,36 +39,34 @@ class AdapterParams(Params):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.enabled:
-            self.build()  # its own checks of the values are worth having before the run
+            self.build()  # runs the callable's own checks before the run
 
     def is_off(self) -> bool:
-        """Off is not to be named."""
         return not self.enabled
 
     @classmethod
     def main(cls) -> str:
-        """The first argument, if there is one."""
+        """Return the first argument, if there is one."""
         return [field.name for field in dataclasses.fields(cls)][:2][-1]
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, stage: str = "") -> Self:
-        """As any Params, but on."""
         return super().from_mapping({"enabled": True, **mapping}, stage=stage)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The arguments; that the stage is on goes without saying."""
+        """Return the arguments, without `enabled`."""
         values = super().to_mapping()
         return (
             {name: value for name, value in values.items() if name != "enabled"} if self.enabled else values
         )
 
     def build(self) -> Callable[..., Any]:
-        """A new callable (ids, logits) -> logits with these values."""
+        """Return a new callable (ids, logits) -> logits with these values."""
         names = [field.name for field in dataclasses.fields(self) if field.name != "enabled"]
         values = {name: _listed(getattr(self, name)) for name in names}
         for name in names:
             if name in self.required and values[name] is None:
-                raise ParamError(f"{name} is not given, and has no default.")
+                raise ParamError(f"{name} is required: it has no default.")
         try:
             built: Callable[..., Any] = type(self).make(**values)
         except (Exception, SystemExit, GeneratorExit) as error:
@@ -76,7 +77,7 @@ class AdapterParams(Params):
 def params_of(
     make: Callable[..., Any], parameters: list[inspect.Parameter], *, owner: Any, name: str, source: str
 ) -> type[AdapterParams]:
-    """The Params of an adapted stage, whose `make` takes these parameters as keywords."""
+    """Return the Params of an adapted stage, whose `make` takes these parameters as keywords."""
     hints = _hints(owner)
     fields = list(_fields(parameters, hints, source))
     required = frozenset(entry.name for entry in parameters if entry.default is entry.empty)
@@ -99,7 +100,7 @@ def _hints(owner: Any) -> dict[str, Any]:
         owner = next(vars(base)["__init__"] for base in owner.__mro__ if "__init__" in vars(base))
     try:
         return get_type_hints(owner)
-    except Exception:  # annotations that name what is not there
+    except Exception:  # annotations with unresolvable names
         return {}
 
 
@@ -112,12 +113,12 @@ def _fields(
         hint = _supported(hints.get(entry.name, _guess(default)))
         if entry.name == "enabled" or (hint is None and is_required):
             raise PluginError(
-                f"The plugin {source} takes the argument {entry}, which no option can say.",
-                hint="Write a function around it that takes numbers, texts or lists.",
+                f"The plugin {source} takes the argument {entry}, whose type no option has.",
+                hint="Wrap it in a function that takes numbers, texts or lists.",
             )
         if hint is None:
             continue  # it has a default
-        doc = "An argument of what is adapted" + ("; it has to be given." if is_required else ".")
+        doc = "An argument of the adapted callable" + (", required." if is_required else ".")
         yield entry.name, hint | None if default is None else hint, param(default, doc, finite=False)
 
 
@@ -126,15 +127,15 @@ def _guess(default: Any) -> Any:
 
 
 def _supported(hint: Any) -> Any:
-    """The hint in the terms of Params, or None. A list is a tuple there."""
+    """Return the type as Params have it, with tuples for lists; None if Params cannot have it."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in _SIMPLE:
         return hint
     if origin is Literal:
         return hint if all(isinstance(argument, str) for argument in arguments) else None
     if origin in (Union, types.UnionType):
-        found = [inner for argument in arguments if (inner := _supported(argument)) is not None]
-        return functools.reduce(operator.or_, found) if set(found) - {type(None)} else None
+        members = [inner for argument in arguments if (inner := _supported(argument)) is not None]
+        return functools.reduce(operator.or_, members) if set(members) - {type(None)} else None
     if origin not in (list, tuple) or not arguments:
         return None
     inner = [_supported(argument) for argument in arguments if argument is not Ellipsis]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -19,21 +20,22 @@ from gencli.config.sampling_params import SamplingParams, params_layer
 from gencli.config.settings import Layer
 from gencli.core.events import Error, Event, Finish
 from gencli.engine.engine import Engine
-from gencli.errors import UsageError
+from gencli.errors import GencliWarning, UsageError
+from gencli.plugins.notices import adapter_notices
 from gencli.plugins.registry import make_registry
 from gencli.results.completion import Completion
 from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import grammar_env, make_compiler
 from gencli.runtime.job_grammars import Grammars
-from gencli.runtime.models import load
+from gencli.runtime.models import batch_notices, load, model_notices
 from gencli.runtime.wiring import make_engine, model_choice
-from gencli.templates.conversation import render_conversation
+from gencli.templates.conversation import Message, check_messages, render_conversation
 from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
 
 __all__ = ["LLM"]
 
-_Message = Mapping[str, str]
+_Events = Generator[Event, None, None]
 _Params = SamplingParams | Sequence[SamplingParams] | None
 _KEYS = frozenset(
     {entry.key for entry in OPTIONS if entry.section == "Model"} - {"model", "download", "offline"}
@@ -49,7 +51,8 @@ class LLM:
 
     `options` are the model options of `gencli run`: dtype, device, threads, max_batch, draft, contrast, ...
     `plugins` name your own stages and drafters, as in "path.py:Class". An LLM is not thread-safe. A model of
-    the hub must be in the local cache: `gencli models pull NAME` fetches it.
+    the hub must be in the local cache: `gencli models pull NAME` fetches it. Each notice is issued once as a
+    GencliWarning.
 
     Raises UsageError for an unknown option or a value out of bounds, ModelError for a model that cannot be
     loaded.
@@ -73,7 +76,10 @@ class LLM:
         self._attempts, self._grammars = RetryingEngine(self._engine), Grammars(self._compiler)
         self._jobs = Jobs(self.settings, params_layer)
         self._num_requests, self._is_busy = 0, False
-        self._notices: dict[str, None] = {}
+        self._notices: dict[str, None] = {}  # in order, each once
+        self._note((*self.settings.notices(), *model_notices(self._loaded)))
+        self._warned: set[str] = set()
+        self._warn()
 
     @property
     def engine(self) -> Engine:
@@ -87,7 +93,7 @@ class LLM:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Notices about the requests so far: values without effect, limits, fallbacks."""
+        """Notices about the model and the requests so far: values without effect, limits, fallbacks."""
         return (*self._notices, *self._engine.notices)
 
     @overload
@@ -105,13 +111,14 @@ class LLM:
         """
         texts, jobs, ids = self._encoded(prompts, params, values)
         completions = self._completions(texts, jobs, ids)
+        self._warn()
         return completions[0] if isinstance(prompts, str) else completions
 
     @overload
-    def chat(self, messages: Sequence[_Message], params: _Params = None, **values: Any) -> Completion: ...
+    def chat(self, messages: Sequence[Message], params: _Params = None, **values: Any) -> Completion: ...
     @overload
     def chat(
-        self, messages: Sequence[Sequence[_Message]], params: _Params = None, **values: Any
+        self, messages: Sequence[Sequence[Message]], params: _Params = None, **values: Any
     ) -> list[Completion]: ...
     def chat(
         self, messages: Sequence[Any], params: _Params = None, **values: Any
@@ -119,27 +126,34 @@ class LLM:
         """Return the answers to conversations in order, or to a single one.
 
         A conversation is a sequence of messages with `role` and `content`, rendered by the model's chat
-        template. Raises ModelError if it has none, otherwise as `generate`.
+        template. Raises UsageError for a wrong message, ModelError for a model without a chat template,
+        otherwise as `generate`.
         """
-        is_one = bool(messages) and isinstance(messages[0], Mapping)
-        conversations: list[Sequence[_Message]] = [messages] if is_one else list(messages)
+        is_one = isinstance(messages, str) or (bool(messages) and isinstance(messages[0], Mapping))
+        conversations = [check_messages(each) for each in ([messages] if is_one else messages)]
         jobs = self._ready([""] * len(conversations), params, values, is_chat=True)
         texts = [
-            render_conversation(self.tokenizer, messages, system=job.system, tools=job.tools)
-            for messages, job in zip(conversations, jobs, strict=True)
+            render_conversation(self.tokenizer, conversation, system=job.system, tools=job.tools)
+            for conversation, job in zip(conversations, jobs, strict=True)
         ]
         ids = [tuple(self.tokenizer.encode(text, special=False)) for text in texts]
         completions = self._completions(texts, jobs, ids)
+        self._warn()
         return completions[0] if is_one else completions
 
-    def stream(self, prompts: str | Sequence[str], params: _Params = None, **values: Any) -> Iterator[Event]:
+    def stream(self, prompts: str | Sequence[str], params: _Params = None, **values: Any) -> _Events:
         """Yield events while generating: Token, Reading, Finish and Error.
 
         `event.request` is the index of the prompt ("0", "1", ...), `event.sample` the index of the sample.
-        Closing the iterator early ends its requests. Only one stream may be open at a time (UsageError).
+        Closing the generator early ends its requests. Only one stream may be open at a time (UsageError).
         """
         _, jobs, ids = self._encoded(prompts, params, values)
-        return self._events(jobs, ids)
+        self._warn()
+        return self._stream(jobs, ids)
+
+    def _stream(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
+        yield from self._events(jobs, ids)
+        self._warn()
 
     def close(self) -> None:
         """Stop the threads and processes that compile grammars."""
@@ -175,8 +189,31 @@ class LLM:
         changed = [(own or SamplingParams()).replaced(**values) for own in each]
         jobs = [self._jobs.job(own, is_chat=is_chat) for own in changed]
         for job, text in zip(jobs, texts, strict=True):
-            self._notices |= dict.fromkeys(notices(job, [text]))
-        return [self._grammars.ready(job) for job in jobs]
+            self._note(notices(job, [text], has_rows=True))  # plug-ins may be for other requests
+            self._note(adapter_notices([name for name, _ in job.chain], job.registry))
+            if any(name not in text for name in job.untold_tools):
+                self._note(["The prompt does not name the tools, so the model does not know of them."])
+        if sum(job.num_drawn for job in jobs) > 1 or any(job.is_drafted for job in jobs):
+            self._note(batch_notices(self._loaded, float32='dtype="float32"'))
+        return [self._constrained(job) for job in jobs]
+
+    def _constrained(self, job: Job) -> Job:
+        """Return the job with its compiled grammar; a fallback to another back end is a notice."""
+        compiled = self._grammars.compiled(job)
+        if compiled is not None:
+            backend = compiled.variant.constraint.backend
+            self._note(f"{reason} {backend} takes its place." for reason in compiled.passed_over)
+        return self._grammars.ready(job)
+
+    def _note(self, texts: Iterable[str]) -> None:
+        self._notices |= dict.fromkeys(texts)
+
+    def _warn(self) -> None:
+        """Issue the new notices as warnings of the code that called the public method."""
+        for text in self.notices:
+            if text not in self._warned:
+                self._warned.add(text)
+                warnings.warn(text, GencliWarning, stacklevel=3)
 
     def _completions(
         self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]
@@ -188,7 +225,7 @@ class LLM:
         ordered = (sorted(samples, key=lambda end: end.sample) for samples in ends)
         return [Completion.of(text, samples) for text, samples in zip(texts, ordered, strict=True)]
 
-    def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> Iterator[Event]:
+    def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
         """Submit the requests, and yield their events with prompt indices as request ids."""
         if self._is_busy:
             raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")

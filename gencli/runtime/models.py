@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gencli.models.watch import OnBytes
     from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["Loaded", "ModelChoice", "load", "load_tokenizer"]
+__all__ = ["Loaded", "ModelChoice", "batch_notices", "load", "load_tokenizer", "model_notices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,26 @@ def _with_leader(runner: ModelRunner) -> ModelRunner:
     from gencli.models.parallel import Leader
 
     return runner if rank() else Leader(runner)
+
+
+def model_notices(loaded: Loaded) -> Iterator[str]:
+    """Yield the notices about a loaded model: its files, its memory layout, and unknown end-of-text ids."""
+    from gencli.models.files.vocabulary import idle_ends
+
+    spec = loaded.runner.spec
+    yield from spec.notices
+    yield from idle_ends(spec.eos_ids, loaded.tokenizer, spec.vocab_size)
+
+
+def batch_notices(loaded: Loaded, *, float32: str) -> Iterator[str]:
+    """Yield a notice if texts depend on what is computed beside them. `float32` names the way out."""
+    spec = loaded.runner.spec
+    if not spec.is_batch_invariant:
+        yield (
+            f"In {str(spec.dtype).removeprefix('torch.')} a text may depend on what is computed beside it: "
+            "other samples, the batch size, drafts, and where a batch was cut. "
+            f"With {float32} it does not."
+        )
 
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Tokenizer:

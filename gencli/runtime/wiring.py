@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from gencli.config.settings import Settings
 from gencli.engine.engine import Engine
@@ -12,10 +13,11 @@ from gencli.runtime.contrast import load_amateurs
 from gencli.runtime.drafters import make_drafter
 from gencli.runtime.models import Loaded, ModelChoice
 from gencli.speculative.base import Drafter
+from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler
 from processors.registry import Registry
 
-__all__ = ["make_engine", "model_choice"]
+__all__ = ["bare_engine", "make_engine", "model_choice"]
 
 
 def model_choice(settings: Settings) -> ModelChoice:
@@ -59,3 +61,8 @@ def make_engine(
         grammars=grammars,
         amateurs=amateurs,
     )
+
+
+def bare_engine(runner: ModelRunner, tokenizer: Tokenizer, **options: Any) -> Engine:
+    """Return an engine on a runner for a measurement, without settings. `options` are those of Engine."""
+    return Engine(runner, tokenizer, **options)

@@ -1,25 +1,66 @@
-"""Conversations in the model's chat template."""
+"""Conversations: check their messages, and render them with the model's chat template."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gencli.errors import UsageError
+
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["has_system", "render_conversation", "with_system"]
+__all__ = ["Message", "check_messages", "has_system", "render_conversation", "with_system"]
 
-_Message = Mapping[str, str]
+Message = Mapping[str, str]
+_ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-def has_system(messages: Sequence[_Message]) -> bool:
+def check_messages(messages: Any) -> tuple[Message, ...]:
+    """Return the messages with `role` and `content` as text. Content in text parts is joined.
+
+    Raises UsageError for anything but a sequence of one or more such messages, with the number of the wrong
+    one.
+    """
+    if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
+        raise UsageError("messages has to be a list of objects with role and content, and not empty.")
+    return tuple(_check_message(message, f"Message {n}") for n, message in enumerate(messages, start=1))
+
+
+def _check_message(message: Any, name: str) -> Message:
+    if not isinstance(message, Mapping):
+        raise UsageError(f"{name} is {message!r}, but has to be an object with role and content.")
+    unknown = [k for k, value in message.items() if k not in ("role", "content") and value is not None]
+    if unknown:
+        raise UsageError(f"{name} has {unknown[0]!r}, but a message has role and content only.")
+    if message.get("role") not in _ROLES:
+        raise UsageError(
+            f"{name} has the role {message.get('role')!r}, but it is one of {', '.join(_ROLES)}."
+        )
+    return {"role": message["role"], "content": _content(message.get("content"), name)}
+
+
+def _content(value: Any, name: str) -> str:
+    """Return the text of a message; text parts are joined."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not value:
+        raise UsageError(f"{name} has no content that is a text.")
+    for part in value:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind != "text" or not isinstance(part.get("text"), str):
+            other = f": {kind}" if kind not in (None, "text") else ""
+            raise UsageError(f"{name} has a part that is no text{other}.")
+    return "".join(part["text"] for part in value)
+
+
+def has_system(messages: Sequence[Message]) -> bool:
     """Whether the messages begin with a system message."""
     return bool(messages) and messages[0].get("role") in ("system", "developer")
 
 
-def with_system(messages: Sequence[_Message], system: str | None) -> tuple[_Message, ...]:
-    """The messages, after a system message if one is given and they have none of their own."""
+def with_system(messages: Sequence[Message], system: str | None) -> tuple[Message, ...]:
+    """Return the messages; `system` goes before messages that have no system message of their own."""
     if system is None or has_system(messages):
         return tuple(messages)
     return ({"role": "system", "content": system}, *messages)
@@ -27,14 +68,14 @@ def with_system(messages: Sequence[_Message], system: str | None) -> tuple[_Mess
 
 def render_conversation(
     tokenizer: Tokenizer,
-    messages: Sequence[_Message],
+    messages: Sequence[Message],
     *,
     system: str | None = None,
     tools: Sequence[Any] = (),
 ) -> str:
-    """Return the messages in the chat template, with the system message as `with_system` has it.
+    """Return the messages rendered by the chat template; for `system` see `with_system`.
 
-    Raises ModelError if there is no template, or if it fails.
+    Raises ModelError if the model has no chat template, or if the template fails.
     """
-    told = {"tools": list(tools)} if tools else {}
-    return tokenizer.render_chat(with_system(messages, system), **told)
+    variables = {"tools": list(tools)} if tools else {}
+    return tokenizer.render_chat(with_system(messages, system), **variables)

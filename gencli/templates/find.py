@@ -1,4 +1,4 @@
-"""Where prompt templates are looked for by name: ./templates and the user's folder."""
+"""Find prompt templates by name in ./templates and the user's folder."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _SUFFIXES = (".jinja", ".j2")
 
 
 def template_folders() -> tuple[tuple[str, Path], ...]:
-    """Label and folder, in the order in which they are searched."""
+    """Return label and path of each template folder, in search order."""
     from platformdirs import user_config_path
 
     return ("./templates", Path.cwd() / "templates"), ("templates", user_config_path("gencli") / "templates")
 
 
-def template_file(given: str, folder: Path = Path()) -> Path | None:
-    """The file that a value names, relative to `folder`; None for a template's text and for a name.
+def template_file(value: str, folder: Path = Path()) -> Path | None:
+    """Return the file that a value names, relative to `folder`; None for the text or the name of a template.
 
-    A text has a brace in it. A name has neither a folder nor a suffix, and no file is called so.
+    A text has a brace. A name has neither folder nor suffix, and no file has it.
     """
-    if "{" in given:
+    if "{" in value:
         return None
-    path = folder / os.path.expanduser(given)
-    is_path = bool(Path(given).suffix) or "/" in given or "\\" in given
+    path = folder / os.path.expanduser(value)
+    is_path = bool(Path(value).suffix) or "/" in value or "\\" in value
     return path if is_path or exists(path) else None
 
 
 def find_template(name: str) -> Path:
-    """The file of a template that is given by name. Raises UsageError."""
+    """Return the file of a template by its name. Raises UsageError."""
     names: list[str] = []
     for _, folder in template_folders():
         for suffix in _SUFFIXES:
@@ -42,8 +42,8 @@ def find_template(name: str) -> Path:
                 return path
         if folder.is_dir():
             names += [path.stem for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES]
-    hint = did_you_mean([repr(found) for found in close_names(name, names)])
+    hint = did_you_mean([repr(near) for near in close_names(name, names)])
     raise UsageError(
         f"There is no template {name[:60]!r}.",
-        hint=hint or "gencli config path shows where they are looked for; a template's text has {{ }} in it.",
+        hint=hint or "gencli config path shows the template folders; a template's text has {{ }} in it.",
     )

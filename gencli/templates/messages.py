@@ -1,4 +1,4 @@
-"""What the process that renders templates is told, what it answers, and its bounds."""
+"""Messages to and from the process that renders templates, and its limits."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ __all__ = ["MAX_CHAT", "MAX_MEMORY", "MAX_PROMPT", "SECONDS", "Order", "Rendered
 
 MAX_CHAT = 2**24  # characters of a rendered conversation
 MAX_PROMPT = 2**20  # characters of a rendered prompt
-MAX_MEMORY = 512 << 20  # bytes that the process may take in addition to what it starts with
+MAX_MEMORY = 512 << 20  # bytes that the process may allocate after its start
 SECONDS = 5.0  # of wall-clock time for one rendering
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A template and the variables it is rendered with; None only checks its syntax.
+    """A template and its variables; variables of None only check the syntax.
 
-    `is_chat` takes the environment of chat templates, else that of prompts. `limit` is in characters.
+    `is_chat` selects the environment of chat templates, otherwise that of prompts. `limit` is the maximum
+    length of the result in characters.
     """
 
     template: str
@@ -29,10 +30,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The text, or what is wrong with the template; `line` is given for wrong syntax.
+    """The rendered text, or the error and, for wrong syntax, its line.
 
-    `is_undefined` says that it names a variable that there is not. `names` are the variables of a template
-    whose syntax was checked, sorted.
+    `is_undefined`: the template uses a variable without a value. `names`: the sorted variables of a template
+    whose syntax was checked.
     """
 
     text: str = ""

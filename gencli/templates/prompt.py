@@ -1,4 +1,4 @@
-"""Prompts from a template: Jinja2 in its sandbox, where a name without a value is an error."""
+"""Prompts from a Jinja2 template in a sandbox. A variable without a value is an error."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _Variables = Sequence[tuple[str, str]]
 
 
 class TemplateFault(GencliError):
-    """The template has no result for these columns; `missing` is the name that it has no value for.
+    """The template failed for these columns; `missing` is a variable without a value.
 
-    `is_of_columns` says that it names what the columns lack.
+    `is_of_columns`: the template uses a column that the row lacks.
     """
 
     def __init__(self, message: str, *, is_of_columns: bool = False, missing: str = "") -> None:
@@ -33,53 +33,53 @@ class TemplateFault(GencliError):
 
 
 class PromptTemplate:
-    """A template with the values of its variables, as it is applied to columns.
+    """A template and the values of some of its variables; columns of a row give the others.
 
-    `text` is its source, `names` are the variables in it that have no value yet. Raises UsageError for what
-    is no template, and for a variable that it does not use.
+    `text` is the source, `names` are the variables without a value. Raises UsageError for wrong syntax, and
+    for a value of a variable that the template does not use.
     """
 
     def __init__(self, text: str, name: str = "--template", variables: _Variables = ()) -> None:
         self.text = text
-        found = renderer.render(Order(text, None, is_chat=False, limit=MAX_PROMPT))
-        if found.error:
-            where = f"{name}, line {found.line}" if found.line else name
-            raise UsageError(f"{where}: this is no Jinja template: {found.error}.")
+        syntax = renderer.render(Order(text, None, is_chat=False, limit=MAX_PROMPT))
+        if syntax.error:
+            where = f"{name}, line {syntax.line}" if syntax.line else name
+            raise UsageError(f"{where}: this is not a Jinja template: {syntax.error}.")
         self._variables = dict(variables)
-        for unused in (one for one in self._variables if one not in found.names):
-            uses = ", ".join(found.names) or "none"
+        for unused in (name for name in self._variables if name not in syntax.names):
+            uses = ", ".join(syntax.names) or "none"
             raise UsageError(
                 f"The template has no variable {unused[:60]!r}, which is given a value. It uses: {uses}.",
-                hint=nearest(unused, found.names) or "Leave the value out, or use it in the template.",
+                hint=nearest(unused, syntax.names) or "Leave the value out, or use it in the template.",
             )
-        self.names = frozenset(found.names) - self._variables.keys()
+        self.names = frozenset(syntax.names) - self._variables.keys()
 
     def render(self, columns: Mapping[str, Any]) -> str:
-        """The prompt for a row. A column is a variable; `row` is all of them. Raises TemplateFault."""
-        for name in (one for one in self._variables if one in columns or one == _WHOLE):
+        """Return the prompt of a row. Each column is a variable; `row` holds all. Raises TemplateFault."""
+        for name in (name for name in self._variables if name in columns or name == _WHOLE):
             raise TemplateFault(
                 f"The variable {name!r} of the template has two values: its own and a column."
             )
         variables = {**self._variables, _WHOLE: columns, **columns}
-        found = renderer.render(Order(self.text, variables, is_chat=False, limit=MAX_PROMPT))
-        if found.error:
-            missing = _missing(found.error)
+        rendered = renderer.render(Order(self.text, variables, is_chat=False, limit=MAX_PROMPT))
+        if rendered.error:
+            missing = _missing(rendered.error)
             missing = "" if missing in columns else missing
-            reason = found.error.rstrip(".")
+            reason = rendered.error.rstrip(".")
             if missing:
                 reason = f"the row has no column {missing!r}. {nearest(missing, columns)}".rstrip(". ")
             raise TemplateFault(
-                f"The template failed: {reason}.", is_of_columns=found.is_undefined, missing=missing
+                f"The template failed: {reason}.", is_of_columns=rendered.is_undefined, missing=missing
             )
-        return found.text
+        return rendered.text
 
 
 def read_template(
     given: str, variables: _Variables = (), *, name: str = "--template", pipes: bool = True
 ) -> PromptTemplate:
-    """The template that is given as text, file or name. Raises UsageError.
+    """Return the template given as text, file or name. Raises UsageError.
 
-    `pipes` lets the file be a pipe as well. `name` is the option as whoever set it knows it.
+    `pipes` allows the file to be a pipe. `name` is the option's name in messages.
     """
     if "{" in given:
         return PromptTemplate(given, name, variables)
@@ -89,14 +89,14 @@ def read_template(
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(
-            f"{name} {given!r} has no {{{{ }}}} in it, and as a file it cannot be read: {reason}.",
+            f"{name} {given!r} has no {{{{ }}}} in it, and is not a readable file: {reason}.",
             hint="Write it as in --template 'Summarise: {{ text }}'.",
         ) from None
     return PromptTemplate(text.removesuffix("\n").removesuffix("\r"), str(path), variables)
 
 
 def wanted_template(settings: Settings) -> PromptTemplate | None:
-    """The template that the settings name, with its variables; None if they name none. Raises UsageError."""
+    """Return the template of the settings with its variables; None without one. Raises UsageError."""
     if settings["template"] is None:
         return None
     is_typed = settings.origin("template") == FLAG
@@ -105,6 +105,6 @@ def wanted_template(settings: Settings) -> PromptTemplate | None:
 
 
 def _missing(error: str) -> str:
-    """The name that has no value, of an error that says so."""
+    """Return the variable that an "is undefined" error names; "" for other errors."""
     text = error.rstrip(".")
     return text.split("'")[1] if text.endswith("is undefined") and "'" in text else ""

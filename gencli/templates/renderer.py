@@ -1,4 +1,4 @@
-"""Templates of others, rendered in a process of their own, which is ended when it takes too long."""
+"""Render untrusted templates in a separate process with a time limit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _START = 60.0  # seconds that the process may take to start on a busy machine
 
 
 class Renderer:
-    """Starts the process at the first template, keeps it, and starts another one if it had to be ended."""
+    """Starts the process at the first template and keeps it; starts another after a timeout or crash."""
 
     def __init__(self) -> None:
         self._child: Child | None = None
         self._lock = Lock()
 
     def render(self, order: Order) -> Rendered:
-        """Render a template. Whatever it does, the answer comes within seconds and bounded memory."""
+        """Render a template, within SECONDS and MAX_MEMORY. Failures are in the result's `error`."""
         with self._lock:
             try:
                 return self._ask(order)
@@ -42,8 +42,8 @@ class Renderer:
         if self._child is None or not self._child.is_alive:
             self._child = Child("gencli.templates.worker")
             self._child.ask(None, _START)
-        found: Rendered = self._child.ask(order, SECONDS)
-        return found
+        rendered: Rendered = self._child.ask(order, SECONDS)
+        return rendered
 
 
 renderer = Renderer()

@@ -1,6 +1,6 @@
-"""The process that renders templates: Jinja2 in its sandbox, with bounded memory.
+"""The process that renders templates with Jinja2's sandbox and a memory limit.
 
-`python -m gencli.templates.worker` is asked with an Order and answers with a Rendered, see processors.child.
+`python -m gencli.templates.worker` reads an Order and answers with a Rendered (see processors.child).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STACK = 8 << 20
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what a model said, for training; here its body is rendered as it is."""
+    """`{% generation %}` marks the model's text for training; its body is rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
 
@@ -43,19 +43,19 @@ class _Generation(Extension):
 
 @cache
 def _chat() -> ImmutableSandboxedEnvironment:
-    """The environment that chat templates are written for: that of transformers."""
-    found = ImmutableSandboxedEnvironment(
+    """Return the environment of chat templates, as transformers configures it."""
+    environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
-    found.filters["tojson"] = _to_json
-    found.globals["raise_exception"] = _raise
-    found.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return found
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return environment
 
 
 @cache
 def _prompt() -> ImmutableSandboxedEnvironment:
-    """That of prompt templates: a name without a value is an error, and nothing runs before a row."""
+    """Return the environment of prompt templates: strict about undefined names, without constant folding."""
     return ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, optimized=False
     )
@@ -83,16 +83,16 @@ def _template(text: str, is_chat: bool) -> Template:
 
 
 def _names(text: str, is_chat: bool) -> tuple[str, ...]:
-    """The variables that the template takes from outside."""
+    """Return the template's free variables, sorted."""
     environment = (_chat if is_chat else _prompt)()
     reader = TrackingCodeGenerator(environment)
-    reader.optimizer = None  # which would compute what is constant
+    reader.optimizer = None  # disables constant folding
     reader.visit(environment.parse(text))
     return tuple(sorted(reader.undeclared_identifiers))
 
 
 def _answer(question: Callable[[], Any], reply: Callable[[Any], None]) -> None:
-    question()  # the first one only asks whether the process has started
+    question()  # the first question only waits for the start
     limit_memory(MAX_MEMORY)
     reply(Rendered())
     while True:
@@ -114,7 +114,7 @@ def _rendered(order: Order) -> Rendered:
     except TemplateError as error:
         is_undefined = isinstance(error, UndefinedError)
         return Rendered(error=str(error.message or type(error).__name__), is_undefined=is_undefined)
-    except Exception as error:  # what a filter makes of a value of the wrong kind
+    except Exception as error:  # such as a filter with a value of the wrong type
         return Rendered(error=str(error) or type(error).__name__)
 
 

@@ -1,4 +1,4 @@
-"""Looking for several strings at once in text that arrives in pieces (Aho-Corasick)."""
+"""Search for several strings at once in text that arrives in pieces (Aho-Corasick)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Found", "StringFinder", "check_strings"]
 
 
 class Found(NamedTuple):
-    """A match at text[start:stop], known once `done` characters had been read."""
+    """A match at text[start:stop], found after `done` characters."""
 
     start: int
     stop: int
@@ -22,11 +22,13 @@ class Found(NamedTuple):
 def check_strings(strings: tuple[str, ...]) -> None:
     """Raise UsageError if a stop string is empty."""
     if "" in strings:
-        raise UsageError("A stop string is empty", hint="It would stop before the first token; leave it out.")
+        raise UsageError(
+            "A stop string is empty.", hint="It would stop before the first token; leave it out."
+        )
 
 
 class _Node:
-    """A prefix of a stop string, and what is known about text that ends in it."""
+    """State of the automaton: the longest prefix of a stop string in which the text ends."""
 
     __slots__ = ("children", "depth", "fallback", "match", "num_held")
 
@@ -48,7 +50,7 @@ class _Node:
 
 @lru_cache(maxsize=64)
 def _automaton(strings: tuple[str, ...]) -> _Node:
-    """The root of the automaton; it is read-only, so all requests with these strings share it."""
+    """Return the root of the automaton. It is read-only: all requests with these strings share it."""
     root = _Node(0)
     for index, string in enumerate(strings):
         node = root
@@ -72,9 +74,9 @@ def _inherit(node: _Node, fallback: _Node) -> None:
 
 
 class StringFinder:
-    """Finds the string that completes earliest; of several at once, the first listed.
+    """Finds the string that completes first; of strings that complete at once, the first listed.
 
-    The cost of a character does not depend on the text before it.
+    Time per character is constant.
     """
 
     def __init__(self, strings: tuple[str, ...]) -> None:
@@ -85,7 +87,7 @@ class StringFinder:
 
     @property
     def num_held(self) -> int:
-        """How many of the last characters may be the beginning of a string."""
+        """The number of last characters that may begin a string."""
         return self._node.num_held
 
     def feed(self, text: str, *, armed: bool = True) -> Found | None:

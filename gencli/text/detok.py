@@ -1,12 +1,11 @@
 """Token ids to text, one token at a time.
 
-Joined, what a decoder gives is the text of all its tokens, whatever the pace: characters whose bytes
-are not complete are held, and become U+FFFD only when they can no longer complete. A decoder that is
-given the prompt continues it, so that the space between prompt and output is kept.
+The texts of all tokens, joined, are the text of the whole sequence. A character whose bytes are incomplete is
+held back, and becomes U+FFFD only when it can no longer complete. A decoder that has read the prompt keeps
+the space between prompt and output.
 
-The `tokenizers` library's DecodeStream is not used: it raises "invalid prefix" where a broken run of
-`<0xNN>` tokens rewrites text that is out already, and a sequence that never completes makes each
-further token dearer.
+DecodeStream of the `tokenizers` library is not used: it raises "invalid prefix" where a broken run of
+`<0xNN>` tokens rewrites released text, and its cost per token grows with a sequence that never completes.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ __all__ = ["ByteDecoder", "TokenDecoder", "WindowDecoder"]
 
 
 class TokenDecoder(Protocol):
-    """The text of one growing sequence of tokens."""
+    """Decodes one growing sequence of tokens."""
 
     def push(self, token_id: int) -> str:
         """Add a token; return the text that became certain, "" for a hidden special token."""
         ...
 
     def hidden(self, token_id: int) -> str:
-        """The name of a special token that `push` hides; "" for every other token."""
+        """Return the name of a special token that `push` hides; "" for every other token."""
         ...
 
     def flush(self) -> str:
@@ -37,12 +36,12 @@ class TokenDecoder(Protocol):
         ...
 
     def fork(self) -> TokenDecoder:
-        """An independent copy, which goes on from here."""
+        """Return an independent copy."""
         ...
 
 
-class ByteDecoder:
-    """Exact and constant time, for vocabularies whose tokens are bytes whatever their neighbours."""
+class ByteDecoder(TokenDecoder):
+    """For vocabularies whose tokens are bytes independently of their neighbours: exact, in constant time."""
 
     def __init__(self, pieces: Pieces, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> None:
         self._pieces = pieces
@@ -54,7 +53,6 @@ class ByteDecoder:
             self.push(token_id)
 
     def push(self, token_id: int) -> str:
-        """Add a token; return the text that became certain."""
         if token_id in self._hidden:
             return ""
         piece = self._pieces[token_id]
@@ -63,21 +61,18 @@ class ByteDecoder:
         return self._utf8.decode(piece)
 
     def hidden(self, token_id: int) -> str:
-        """The name of a special token that `push` hides; "" for every other token."""
         return self._pieces[token_id].decode("utf-8", "replace") if token_id in self._hidden else ""
 
     def flush(self) -> str:
-        """End the text; incomplete bytes become U+FFFD."""
         return self._utf8.decode(b"", final=True)
 
     def fork(self) -> ByteDecoder:
-        """An independent copy, which goes on from here."""
         other = copy.copy(self)
         other._utf8 = copy.copy(self._utf8)
         return other
 
     def _open(self, token_id: int, piece: bytes) -> bytes:
-        """The bytes of a token at the front of the text, which some vocabularies trim."""
+        """Return the bytes of a token at the front of the text, which some vocabularies trim."""
         if self._is_first:
             piece = self._pieces.first(token_id)
             self._is_first = False
@@ -90,14 +85,14 @@ class ByteDecoder:
         return piece
 
 
-class WindowDecoder:
-    """For every other tokenizer: the text a token adds behind the last few tokens.
+class WindowDecoder(TokenDecoder):
+    """For all other tokenizers: decodes the last few tokens again with each new token.
 
-    Exact where a token's text depends on its near neighbours only. `decode` turns ids into text.
+    Exact if the text of a token depends on its near neighbours only. `decode` turns ids into text.
     """
 
-    NUM_CONTEXT = 6  # tokens of text already out that are decoded again with each new one
-    MAX_HELD = 4  # tokens; a character has four bytes at most, so an older U+FFFD is genuine
+    NUM_CONTEXT = 6  # released tokens that are decoded again with each new token
+    MAX_HELD = 4  # tokens; a character has at most 4 bytes, so an older U+FFFD is part of the text
 
     def __init__(
         self,
@@ -112,34 +107,30 @@ class WindowDecoder:
         visible = [token_id for token_id in prompt_ids if token_id not in hidden_ids]
         self._context = visible[-self.NUM_CONTEXT :]
         self._held: list[int] = []  # tokens whose text ends in U+FFFD so far
-        self._num_given = 0  # characters of the held tokens that are out
+        self._num_released = 0  # released characters of the held tokens
 
     def push(self, token_id: int) -> str:
-        """Add a token; return the text that became certain."""
         if token_id in self._hidden:
             return ""
         self._held.append(token_id)
         text = self._held_text()
         certain = self._certain(text)
-        given = certain[self._num_given :]
+        released = certain[self._num_released :]
         if certain == text:
             self._settle()
         else:
-            self._num_given = max(self._num_given, len(certain))
-        return given
+            self._num_released = max(self._num_released, len(certain))
+        return released
 
     def hidden(self, token_id: int) -> str:
-        """The name of a special token that `push` hides; "" for every other token."""
         return self._name_of(token_id) if token_id in self._hidden else ""
 
     def flush(self) -> str:
-        """End the text; incomplete bytes become U+FFFD."""
-        text = self._held_text()[self._num_given :] if self._held else ""
+        text = self._held_text()[self._num_released :] if self._held else ""
         self._settle()
         return text
 
     def fork(self) -> WindowDecoder:
-        """An independent copy, which goes on from here."""
         other = copy.copy(self)
         other._held = self._held.copy()
         return other
@@ -151,11 +142,11 @@ class WindowDecoder:
 
     def _settle(self) -> None:
         self._context = [*self._context, *self._held][-self.NUM_CONTEXT :]
-        self._held, self._num_given = [], 0
+        self._held, self._num_released = [], 0
 
     def _held_text(self) -> str:
         known = self._decode(self._context) if self._context else ""
         text = self._decode([*self._context, *self._held])
         while not text.startswith(known):
-            known = known[:-1]  # the new tokens rewrite text before them, which is out already
+            known = known[:-1]  # the new tokens rewrite text before them, which is released
         return text[len(known) :]

@@ -1,4 +1,4 @@
-r"""Characters as escapes: those of `--stop` are read, control characters of foreign text are written."""
+r"""Escapes of characters: read those of `--stop`, write control characters of untrusted text."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _ESCAPE = re.compile(
 _SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "0": "\0"}
 _KNOWN = r"""\n \t \r \\ \" \' \0 \xNN \uNNNN \UNNNNNNNN"""
 _JOINERS = "\u200c\u200d"
-_JOINED = ("Lo", "Lm", "Mn", "Mc", "So", "Sk")  # letters and marks of such scripts, emoji, skin tones
-_FIRST_JOINED = "\u0590"  # scripts before Hebrew have no use for joiners
+_JOINED = ("Lo", "Lm", "Mn", "Mc", "So", "Sk")  # letters and marks of scripts with joiners, emoji, skin tones
+_FIRST_JOINED = "\u0590"  # scripts before Hebrew do not use joiners
 
 
 def escape_controls(text: str, *, before: str = "") -> str:
-    r"""The text with its control and format characters (Unicode Cc and Cf) as `\x1b` or `\u202e`.
+    r"""Return the text with its control and format characters (Unicode Cc and Cf) as `\x1b` or `\u202e`.
 
     Newline and tab stay, and so does a joiner (U+200C, U+200D) after a letter or mark of a script that
     joins, or after an emoji. `before` is the character that the text continues.
     """
-    if text.isprintable():  # which no character of Cc and Cf is
+    if text.isprintable():  # no character of Cc and Cf is printable
         return text
     previous = (before, *text)
     return "".join(
@@ -42,7 +42,7 @@ def _is_control(char: str, before: str) -> bool:
 
 def _escape(char: str) -> str:
     code = ord(char)
-    if code < 0x20:  # below the space `\\xNN` is usual; from there on the escape is one of JSON as well
+    if code < 0x20:  # below the space `\\xNN` is usual; from there on the escape is valid in JSON too
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
@@ -61,17 +61,17 @@ def _replacement(found: re.Match[str]) -> str:
     if digits := found[1] or found[2] or found[3]:
         return _character(escape, int(digits, 16))
     if escape == "\\":
-        raise UsageError("A backslash at the end escapes nothing", hint=r"Write \\ for a backslash.")
+        raise UsageError("A backslash at the end escapes nothing.", hint=r"Write \\ for a backslash.")
     if found[4] in _SIMPLE:
         return _SIMPLE[found[4]]
     if found[4] in "xuU":
-        raise UsageError(f"The escape {escape} needs 2 (x), 4 (u) or 8 (U) hexadecimal digits")
-    raise UsageError(f"Unknown escape {escape}", hint=rf"Known are {_KNOWN}; write \\ for a backslash.")
+        raise UsageError(f"The escape {escape} needs 2 (x), 4 (u) or 8 (U) hexadecimal digits.")
+    raise UsageError(f"Unknown escape {escape}.", hint=rf"Known are {_KNOWN}; write \\ for a backslash.")
 
 
 def _character(escape: str, code: int) -> str:
     if code > 0x10FFFF:
-        raise UsageError(f"{escape} is beyond the last character, \\U0010FFFF")
+        raise UsageError(f"{escape} is beyond the last character, \\U0010FFFF.")
     if 0xD800 <= code <= 0xDFFF:
-        raise UsageError(f"{escape} is half a character", hint=r"Write the whole one as \UNNNNNNNN.")
+        raise UsageError(f"{escape} is half a character.", hint=r"Write the whole one as \UNNNNNNNN.")
     return chr(code)

@@ -1,11 +1,11 @@
-r"""Looking for a regular expression in text that arrives in pieces.
+r"""Search for a regular expression in text that arrives in pieces.
 
-A pattern is tried after every character as if the text ended there, and the first success counts:
-`\d+` stops at the first digit, and `$`, `\b`, `(?!...)` are judged at the newest character. What a
-pattern may still turn into a match is held back; the `regex` package's partial matching says from
-where. What it cannot foresee is a denied end, as `(?!$)`: such a match may be missed.
+A pattern is searched after every character as if the text ended there, and the first match counts: `\d+`
+stops at the first digit, and `$`, `\b`, `(?!...)` are evaluated at the newest character. Text that may still
+become a match is held back; partial matching of the `regex` package gives its start. Partial matching cannot
+foresee a negated end such as `(?!$)`: such a match may be missed.
 
-A match spans at most MAX_WINDOW characters, and looks at most NUM_CONTEXT behind itself.
+A match spans at most MAX_WINDOW characters, and lookbehind sees at most NUM_CONTEXT characters before it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["MAX_WINDOW", "NUM_CONTEXT", "PatternFinder", "check_pattern"]
 
 MAX_WINDOW = 4096
 NUM_CONTEXT = 256
-_TIMEOUT = 0.5  # seconds for one search; an honest pattern takes microseconds
-_PATIENCE, _PER_CHARACTER = 2.0, 0.001  # seconds of computing for all searches of one text, and its length
+_TIMEOUT = 0.5  # seconds for one search; usual patterns take microseconds
+_MAX_SECONDS, _PER_CHARACTER = 2.0, 0.001  # CPU seconds of all searches of a text: fixed, and per character
 
-# Partial matching takes the end of the text for a fact in \b and its kin, but not in a lookahead: after
-# "\n", `\n\bUser` has failed and `\n(?=\w)User` has not. Escapes and [classes] are read to step over them.
+# Partial matching treats the end of the text as final in \b, \B, \m and \M, but not in a lookahead: after
+# "\n", `\n\bUser` has failed and `\n(?=\w)User` has not. Escapes and [classes] are matched to skip them.
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _BOUNDARIES = {
     r"\b": r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))",
@@ -43,38 +43,38 @@ def check_pattern(pattern: str) -> None:
 
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> Any:
-    # It comes with transformers; the import takes 20 ms, and only these patterns need it.
+    # The import takes 20 ms, and only stop patterns need it.
     import regex  # type: ignore[import-untyped]
 
     try:
-        regex.compile(pattern)  # what was written, so that an error speaks of that
+        regex.compile(pattern)  # the pattern as given, so that errors show it
         compiled = regex.compile(_PART.sub(lambda part: _BOUNDARIES.get(part[0], part[0]), pattern))
     except regex.error as error:
-        raise UsageError(f"The stop pattern {pattern!r} is not valid: {error}") from error
+        raise UsageError(f"The stop pattern {pattern!r} is not valid: {error}.") from error
     if compiled.flags & regex.REVERSE:
-        raise UsageError(f"The stop pattern {pattern!r} searches backwards, which a stream cannot")
+        raise UsageError(f"The stop pattern {pattern!r} searches backwards, which a stream cannot.")
     if compiled.search("", timeout=_TIMEOUT):
         raise UsageError(
-            f"The stop pattern {pattern!r} matches the empty text",
+            f"The stop pattern {pattern!r} matches the empty text.",
             hint="It would stop before the first token; make it need a character (+ for *).",
         )
     return compiled
 
 
 class PatternFinder:
-    """Finds the match of one pattern that completes earliest; of several at once, the leftmost."""
+    """Finds the match of a pattern that completes first; of matches that complete at once, the leftmost."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._compiled = _compiled(pattern)
-        self._text = ""  # the end of what was read
+        self._text = ""  # the end of the text that was read
         self._base = 0  # characters before _text
-        self._from = 0  # where in _text a match may begin
+        self._from = 0  # index in _text from which a match may begin
         self._spent = 0.0  # seconds of computing
 
     @property
     def num_held(self) -> int:
-        """How many of the last characters may be the beginning of a match."""
+        """The number of last characters that may begin a match."""
         return len(self._text) - self._from
 
     def feed(self, text: str, *, armed: bool = True) -> Found | None:
@@ -94,23 +94,23 @@ class PatternFinder:
     def _search(self, end: int, *, partial: bool = False) -> Any:
         begin = time.thread_time()
         try:
-            found = self._compiled.search(self._text, self._from, end, partial=partial, timeout=_TIMEOUT)
+            match = self._compiled.search(self._text, self._from, end, partial=partial, timeout=_TIMEOUT)
         except TimeoutError as error:
             raise self._slow(f"over {_TIMEOUT} s on {end - self._from} characters") from error
         self._spent += time.thread_time() - begin
         size = self._base + end
-        if self._spent > _PATIENCE + _PER_CHARACTER * size:
-            raise self._slow(f"over {self._spent:.1f} s in all on {size} characters")
-        return found
+        if self._spent > _MAX_SECONDS + _PER_CHARACTER * size:
+            raise self._slow(f"over {self._spent:.1f} s in total on {size} characters")
+        return match
 
     def _slow(self, what: str) -> GenerationError:
         return GenerationError(
-            f"The stop pattern {self._pattern!r} took {what}",
-            hint="Repeats such as (a+)+, or of a group that is referred to, are slow; write it without them.",
+            f"The stop pattern {self._pattern!r} took {what}.",
+            hint="Nested repeats such as (a+)+ and repeated back-references are slow; write it without them.",
         )
 
     def _advance(self) -> None:
-        """Move to the first place where a match may yet begin, past those that did not count."""
+        """Advance `_from` to the first index where a match may begin, past matches that did not count."""
         end = len(self._text)
         while (match := self._search(end, partial=True)) and not match.partial:
             self._from = match.start() + 1
@@ -119,6 +119,6 @@ class PatternFinder:
         self._from = min(match.start(), end) if match and match.partial else end
         self._from = max(self._from, end - MAX_WINDOW)
         if self._from > 2 * NUM_CONTEXT:
-            # One character at least stays in front, so that ^ does not see a new beginning.
+            # At least one character stays in front, so that ^ does not match here.
             cut = self._from - NUM_CONTEXT
             self._text, self._base, self._from = self._text[cut:], self._base + cut, NUM_CONTEXT

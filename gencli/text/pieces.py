@@ -1,9 +1,9 @@
-"""What each token of a vocabulary adds to the text, as bytes.
+"""The bytes that each token of a vocabulary adds to the text.
 
-Tokens are strings in an alphabet of the vocabulary's own: byte-level vocabularies spell bytes as
-printable characters, sentencepiece-like ones spell a space as a meta character and rare bytes as
-`<0xNN>`. The `tokenizers` library undoes that with a chain of decoders over the whole text; the
-rules here are the same chains reduced to one token at a time, which makes streaming exact.
+Token strings are encoded: byte-level vocabularies spell bytes as printable characters, sentencepiece-like
+ones spell a space as a meta character and rare bytes as `<0xNN>`. The `tokenizers` library decodes them with
+a chain of decoders over the whole text. The rules here are the same chains per token, which makes streaming
+exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HEX_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def byte_alphabet() -> dict[int, str]:
-    """The 256 characters with which byte-level vocabularies spell bytes (as GPT-2 chose them)."""
+    """Return the 256 characters with which byte-level vocabularies spell bytes (as GPT-2 chose them)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     spelled = {byte: chr(byte) for byte in printable}
@@ -31,11 +31,11 @@ _BYTE_OF = {char: byte for byte, char in byte_alphabet().items()}
 
 @dataclass(frozen=True, slots=True)
 class PieceRules:
-    """How one token string becomes bytes.
+    """Rules that turn a token string into bytes.
 
-    `byte_level`: every character stands for a byte. `replaced`: substrings and what they become.
-    `byte_fallback`: `<0xNN>` is that byte. `strip`: a character and how many of it are cut off the
-    front of the text. `bare`: a character that the very first token loses.
+    `byte_level`: each character stands for a byte. `replaced`: pairs of a substring and its replacement.
+    `byte_fallback`: `<0xNN>` is that byte. `strip`: a character, and how many of it are removed from the
+    front of the text. `bare`: a character that is removed from the first token.
     """
 
     byte_level: bool = False
@@ -45,9 +45,9 @@ class PieceRules:
     bare: str = ""
 
     def to_bytes(self, token: str) -> bytes:
-        """The bytes of a token in the middle of a text."""
+        """Return the bytes of a token in the middle of a text."""
         if self.byte_level:
-            # A token with any other character (an added one, with a space say) is plain text.
+            # A token with any other character, such as an added token with a space, is plain text.
             if all(char in _BYTE_OF for char in token):
                 return bytes(_BYTE_OF[char] for char in token)
             return token.encode()
@@ -59,7 +59,7 @@ class PieceRules:
 
 
 def read_rules(spec: Mapping[str, Any]) -> PieceRules | None:
-    """The rules of a `tokenizers` decoder, given as its JSON; None if they do not work per token."""
+    """Return the rules of a `tokenizers` decoder, given as JSON; None if it cannot work per token."""
     rules, fused = PieceRules(), False
     for step in _steps(spec):
         match step:
@@ -80,9 +80,9 @@ def read_rules(spec: Mapping[str, Any]) -> PieceRules | None:
                 rules = replace(rules, replaced=(*rules.replaced, (char, " ")), bare=bare)
             case _:
                 return None
-    # Beside other steps the order would matter; alone is how every byte-level vocabulary has it.
-    plain = rules == PieceRules() or (rules.byte_level and rules != PieceRules(byte_level=True))
-    return None if plain else rules
+    # With other steps the order would matter; all byte-level vocabularies have that step alone.
+    is_unsupported = rules == PieceRules() or (rules.byte_level and rules != PieceRules(byte_level=True))
+    return None if is_unsupported else rules
 
 
 def _steps(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -94,9 +94,9 @@ def _steps(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 class Pieces:
-    """The bytes of every id of a vocabulary, each worked out when it is first asked for.
+    """The bytes of each id of a vocabulary, computed on first use.
 
-    `token_of` gives the token string of an id, None for an id without a token.
+    `token_of` returns the token string of an id, None for an id without a token.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Pieces:
         self._known: dict[int, bytes] = {}
 
     def __getitem__(self, token_id: int) -> bytes:
-        """The bytes of an id in the middle of a text; those of its name for a special token."""
+        """Return the bytes of an id in the middle of a text; for a special token those of its name."""
         piece = self._known.get(token_id)
         if piece is None:
             piece = self.rules.to_bytes(self._token_of(token_id) or "")
@@ -116,6 +116,6 @@ class Pieces:
         return piece
 
     def first(self, token_id: int) -> bytes:
-        """The bytes of an id as the first of a text."""
+        """Return the bytes of an id as the first of a text."""
         token = self._token_of(token_id) or ""
         return self.rules.to_bytes(token.replace(self.rules.bare, "") if self.rules.bare else token)

@@ -1,7 +1,7 @@
-"""Stop strings and stop patterns: where the output ends, and what may be shown until then.
+"""Stop strings and stop patterns: find the first match, and release the text before it.
 
-The match that completes earliest wins; of those that complete at the same character, the first listed,
-strings before patterns. Text is held back only while it may be the beginning of a match.
+The match that completes first wins; of matches that complete at the same character, the first listed, strings
+before patterns. Text is held back only while it may begin a match.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ __all__ = ["StopMatch", "StopMatcher"]
 
 @dataclass(frozen=True, slots=True)
 class StopMatch:
-    """What stopped the output: the matching text, and the characters of output before it."""
+    """The text that matched, and the number of output characters before it."""
 
     text: str
     offset: int
 
 
 class StopMatcher:
-    """Releases text as it comes, up to the first match.
+    """Releases text up to the first match.
 
-    `match` is None until one is found; then it is final and nothing more may be pushed. The released
-    text ends before the match, or behind it with `include`. Raises UsageError for an empty string and
-    for a pattern that is not valid or matches the empty text.
+    `match` is None until a match is found; then nothing more may be pushed. The released text ends before
+    the match, or after it with `include`. Raises UsageError for an empty string, and for a pattern that is
+    not valid or matches the empty text.
     """
 
     def __init__(
@@ -41,24 +41,24 @@ class StopMatcher:
         self._strings, self._patterns = tuple(strings), tuple(patterns)
         self._finders = self._new_finders()
         self._held: deque[tuple[str, bool]] = deque()  # text not yet released, and whether it is hidden
-        self._num_held = 0  # characters in _held, hidden ones too
-        self._num_read = 0  # characters that the finders were given, hidden ones too
-        self._num_shown = 0  # characters released, once there is something to find
+        self._num_held = 0  # characters in _held, hidden ones included
+        self._num_read = 0  # characters that the finders have read, hidden ones included
+        self._num_shown = 0  # characters released, if there is anything to find
 
     def fork(self) -> StopMatcher:
-        """An independent copy, which goes on from here."""
+        """Return an independent copy."""
         other = copy.copy(self)
         other._finders = [copy.copy(finder) for finder in self._finders]
         other._held = self._held.copy()
         return other
 
     def push(self, text: str, *, hidden: bool = False, armed: bool = True) -> str:
-        """Add text; return what is certain to be output.
+        """Add text; return the text that is certain to be output.
 
         `hidden` text is searched but never shown, except as part of a match with `include`. A match
         counts only if it completes in `armed` text.
         """
-        assert self.match is None, "text behind a match"
+        assert self.match is None, "text after a match"
         if not self._finders:
             return "" if hidden else text
         if not text:
@@ -66,13 +66,13 @@ class StopMatcher:
         self._held.append((text, hidden))
         self._num_held += len(text)
         self._num_read += len(text)
-        found = [match for finder in self._finders if (match := finder.feed(text, armed=armed))]
-        if found:
-            return self._end(min(found, key=lambda match: match.done))
+        matches = [match for finder in self._finders if (match := finder.feed(text, armed=armed))]
+        if matches:
+            return self._end(min(matches, key=lambda match: match.done))
         return self._take(self._num_held - max(finder.num_held for finder in self._finders))
 
     def skip(self, text: str) -> str:
-        """Add text in which, as before it, no match may begin; return what is certain."""
+        """Add text in which no match may begin or end; return the text that is certain."""
         shown = self.flush()
         if self._num_read:
             self._finders, self._num_read = self._new_finders(), 0
@@ -84,12 +84,12 @@ class StopMatcher:
         return [*strings, *map(PatternFinder, self._patterns)]
 
     def flush(self) -> str:
-        """End the text; return what was held back."""
+        """End the text; return the text that was held back."""
         return self._take(self._num_held)
 
-    def _end(self, found: Found) -> str:
-        shown = self._take(found.start - (self._num_read - self._num_held))
-        text = "".join(text for text, _ in self._held)[: found.stop - found.start]
+    def _end(self, first: Found) -> str:
+        shown = self._take(first.start - (self._num_read - self._num_held))
+        text = "".join(text for text, _ in self._held)[: first.stop - first.start]
         self.match = StopMatch(text, self._num_shown)
         self._held.clear()
         self._num_held = 0

@@ -1,4 +1,4 @@
-"""The text of one sample: tokens in, text out, and the reason it ends."""
+"""The text of one sample: tokens in, text out, and the finish reason."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from dataclasses import dataclass
 from gencli.errors import UsageError
 from gencli.text.automaton import check_strings
 from gencli.text.detok import TokenDecoder
-from gencli.text.loops import LoopDetector
 from gencli.text.patterns import check_pattern
 from gencli.text.stops import StopMatcher
 
-__all__ = ["Delta", "Finish", "StopRules", "TextStream"]
+__all__ = ["MAX_PERIOD", "Delta", "Finish", "LoopDetector", "StopRules", "TextStream"]
+
+MAX_PERIOD = 64  # tokens; a is_loop sentence is shorter
 
 
 @dataclass(frozen=True, slots=True)
 class StopRules:
-    """When a sample ends.
+    """The conditions that end a sample.
 
-    `strings` and `patterns` (regular expressions) are looked for in the output; a match counts if it
-    completes after the first `min_tokens` tokens. `include_stop` keeps what stopped in the text.
-    `ignore_eos` makes EOS ids ordinary. `loop` = N > 1 ends a sample whose last tokens are one pattern
-    of up to 64 tokens, N times in a row; 0 is off. Raises UsageError for rules that cannot hold.
+    `strings` and `patterns` (regular expressions) are searched in the output; a match counts if it completes
+    after the first `min_tokens` tokens. `include_stop` keeps the match in the text. `ignore_eos` treats EOS
+    ids as text. `loop` = N > 1 ends a sample whose last tokens are one sequence of up to 64 tokens, N times
+    in a row; 0 is off. Raises UsageError for an empty string, a wrong pattern, or loop 1 or below 0.
     """
 
     eos_ids: frozenset[int] = frozenset()
@@ -47,9 +48,9 @@ class StopRules:
 class Finish:
     """Why a sample ended: eos, stop, length, closed, grammar, loop, interrupted or error.
 
-    closed: a limit was reached in an open document, which was then completed. `matched` is the stop
-    string, the text a pattern matched, the stop or EOS id, or the limit; `offset` is the
-    number of characters of output before it.
+    closed: a limit was reached in an open document, which was then completed. `matched` is the stop string,
+    the text that a pattern matched, the stop or EOS id, or the limit. `offset` is the number of output
+    characters before it.
     """
 
     reason: str
@@ -59,14 +60,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text that became certain, and the finish if this is the last of it."""
+    """Text that became certain, and the finish if the sample ended."""
 
     text: str
     finish: Finish | None = None
 
 
 class TextStream:
-    """Turns the tokens of one sample into deltas; joined they are its final text."""
+    """Turns the tokens of one sample into deltas; their joined texts are the final text."""
 
     def __init__(self, decoder: TokenDecoder, rules: StopRules) -> None:
         self.finish: Finish | None = None
@@ -75,10 +76,10 @@ class TextStream:
         self._rules = rules
         self._matcher = StopMatcher(rules.strings, rules.patterns, rules.include_stop)
         self._loops = LoopDetector(rules.loop)
-        self._length = 0  # characters given out
+        self._length = 0  # released characters
 
     def fork(self) -> TextStream:
-        """An independent copy, which goes on from here."""
+        """Return an independent copy."""
         other = copy.copy(self)
         other._decoder, other._matcher = self._decoder.fork(), self._matcher.fork()
         other._loops = self._loops.fork()
@@ -87,11 +88,11 @@ class TextStream:
     def push(self, token_id: int, *, in_document: bool = False, grammar_end: bool = False) -> Delta:
         """Add a generated token.
 
-        Checked in this order: EOS, stop id, stop string or pattern, end of the grammar (`grammar_end`:
-        this token completed it), length, loop. `in_document` says that the token belongs to a document
-        a grammar has not finished, in which no stop string begins or ends.
+        Finish reasons are checked in this order: EOS, stop id, stop string or pattern, end of the grammar
+        (`grammar_end`: this token completed it), length, loop. `in_document`: the token belongs to a document
+        that its grammar has not finished; no stop string begins or ends in it.
         """
-        assert self.finish is None, "a token behind the end"
+        assert self.finish is None, "a token after the end"
         self.num_tokens += 1
         if reason := self._id_reason(token_id):
             return self._end_with_id(token_id, reason)
@@ -105,13 +106,13 @@ class TextStream:
         return self._emit(text + self._flush(), Finish(reason)) if reason else self._emit(text)
 
     def add(self, token_id: int) -> Delta:
-        """Add a token that nobody chose: nothing is looked for in it, and nothing ends."""
-        assert self.finish is None, "a token behind the end"
+        """Add a token that was not sampled: stop conditions are not checked."""
+        assert self.finish is None, "a token after the end"
         self.num_tokens += 1
         return self._emit(self._matcher.skip(self._decoder.push(token_id)))
 
     def close(self, reason: str) -> Delta:
-        """End the sample from outside (context full, time out, interrupt): give what was held."""
+        """End the sample from outside (context full, time out, interrupt); return the held text."""
         assert self.finish is None, "closed twice"
         return self._emit(self._flush(), Finish(reason))
 
@@ -131,12 +132,12 @@ class TextStream:
         return self._emit(text + shown, Finish(reason, token_id, self._length + len(text)))
 
     def _count_reason(self, token_id: int, grammar_end: bool) -> str:
-        looping = self._loops.push(token_id)
+        is_loop = self._loops.push(token_id)
         if grammar_end:
             return "grammar"
         if self.num_tokens >= self._rules.max_tokens:
             return "length"
-        return "loop" if looping else ""
+        return "loop" if is_loop else ""
 
     def _search(self, token_id: int, *, armed: bool) -> str:
         text = self._matcher.push(self._decoder.push(token_id), armed=armed)
@@ -145,10 +146,41 @@ class TextStream:
         return text
 
     def _flush(self) -> str:
-        # No match any more: the sample ends for another reason, and stops do not look at U+FFFD.
+        # The sample ends for another reason: stop strings are not searched in U+FFFD.
         return self._matcher.push(self._decoder.flush(), armed=False) + self._matcher.flush()
 
     def _emit(self, text: str, finish: Finish | None = None) -> Delta:
         self._length += len(text)
         self.finish = finish
         return Delta(text, finish)
+
+
+class LoopDetector:
+    """Detects that the last tokens are one sequence of 1..MAX_PERIOD tokens, `times` times in a row.
+
+    A token costs MAX_PERIOD comparisons. `times` = 0 switches the detector off.
+    """
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+        self._tokens: list[int] = []  # the last MAX_PERIOD, newest first
+        self._runs = [0] * MAX_PERIOD  # for each period, the last tokens that equal the token a period before
+
+    def fork(self) -> LoopDetector:
+        """Return an independent copy."""
+        other = copy.copy(self)
+        other._runs = self._runs.copy()
+        return other
+
+    def push(self, token_id: int) -> bool:
+        """Add a token; return whether it completes a loop."""
+        if not self._times:
+            return False
+        is_loop = False
+        for index, earlier in enumerate(self._tokens):
+            run = self._runs[index] + 1 if earlier == token_id else 0
+            self._runs[index] = run
+            # The first occurrence is not counted: it equals nothing before it.
+            is_loop = is_loop or run >= (index + 1) * (self._times - 1)
+        self._tokens = [token_id, *self._tokens[: MAX_PERIOD - 1]]
+        return is_loop

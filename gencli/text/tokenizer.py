@@ -1,4 +1,4 @@
-"""Tokenizers: text to ids and ids to text, for the models and for the tests' fake model."""
+"""Tokenizers: text to ids and ids to text, for Hugging Face models and for the fake model."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _RESERVED = {"conversation", "tokenize", "continue_final_message", "messages"}
 
 
 class Tokenizer(Protocol):
-    """What the engine and the command line need of a tokenizer.
+    """A tokenizer as the engine and the command line use it.
 
-    `vocab_size` counts the ids the tokenizer knows, added tokens included: ids from there on are the
-    unused tail of a model's logits. `special_ids` are those that are not text.
+    `vocab_size` counts the tokenizer's ids, added tokens included: higher ids are the unused tail of a
+    model's logits. `special_ids` are the ids that are not text.
     """
 
     @property
     def name(self) -> str:
-        """What it was loaded from."""
+        """The folder or name it was loaded from."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class Tokenizer(Protocol):
 
     @property
     def token_bytes(self) -> Sequence[bytes]:
-        """For each id what it adds in the middle of a text; b"" for a special token."""
+        """The bytes that each id adds in the middle of a text; b"" for a special token."""
         ...
 
     @property
@@ -65,24 +65,24 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """The ids of `text`; `special` adds what the tokenizer puts around a text, one BOS at most."""
+        """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS."""
         ...
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """The text of `ids`, spaces as they are; bytes that form no character become U+FFFD."""
+        """Return the text of `ids`, spaces as they are; bytes that form no character become U+FFFD."""
         ...
 
     def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> TokenDecoder:
-        """A new decoder for the text that follows the prompt."""
+        """Return a new decoder for the text that follows the prompt."""
         ...
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
-        """The prompt text of a conversation; encode it with special=False."""
+        """Return the prompt text of a conversation; encode it with special=False."""
         ...
 
 
-class ByteTokenizer:
-    """Ids 0-255 are bytes, 256 is <bos>, 257 is <eos>. It adds no BOS; its chat template is plain lines."""
+class ByteTokenizer(Tokenizer):
+    """Ids 0-255 are bytes, 256 is <bos>, 257 is <eos>. No BOS is added; the chat template is plain lines."""
 
     name = "bytes"
     vocab_size = 258
@@ -97,21 +97,19 @@ class ByteTokenizer:
         self._pieces = Pieces(PieceRules(byte_level=True), dict(names).get, self.special_ids)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """The UTF-8 bytes of `text`, with or without `special`."""
+        """Return the UTF-8 bytes of `text`, with or without `special`."""
         return list(text.encode())
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """The text of `ids`; bytes that form no character become U+FFFD."""
         return _decode(self.stream(skip_special=skip_special), ids)
 
     def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> TokenDecoder:
-        """A new decoder for the text that follows the prompt."""
         return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
-        """A line for each message, as in "user: hi", and a last one that begins the answer.
+        """Return a line for each message, as in "user: hi", and a last one that begins the answer.
 
-        `add_generation_prompt=False` leaves the last line out; other arguments mean nothing here.
+        `add_generation_prompt=False` leaves the last line out; other arguments are ignored.
         """
         lines = [f"{message['role']}: {message['content']}" for message in messages]
         begun = ["assistant:"] if kwargs.get("add_generation_prompt", True) else []
@@ -140,7 +138,7 @@ class HFTokenizer:
     ) -> HFTokenizer:
         """Load the tokenizer of a folder or of a model in the hub's cache.
 
-        Code that comes with a model runs only with `trust_remote_code`. Raises ModelError.
+        The model's own code runs only with `trust_remote_code`. Raises ModelError.
         """
         from transformers import AutoTokenizer
 
@@ -151,9 +149,9 @@ class HFTokenizer:
                 str(name), trust_remote_code=trust_remote_code, local_files_only=local_files_only
             )
             tokenizer = cls(hf, str(name))
-            # Without its files, transformers makes some tokenizers with a vocabulary of specials only.
+            # Without its files, transformers makes some tokenizers with special tokens only.
             is_empty = not set(tokenizer.encode("a b", special=False)) - tokenizer.special_ids
-        except BaseException as error:  # a dozen types, the back end's bare Exception among them
+        except BaseException as error:  # many types, and bare Exception of the back end
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             raise _load_error(name, error) from error
@@ -163,9 +161,9 @@ class HFTokenizer:
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
-        """For each id what it adds in the middle of a text; b"" for a special token."""
+        """The bytes that each id adds in the middle of a text; b"" for a special token."""
         ids = range(self.vocab_size)
-        add = self._pieces.__getitem__ if self._pieces else self._bytes_behind_a_letter
+        add = self._pieces.__getitem__ if self._pieces else self._bytes_after_a_letter
         return tuple(b"" if token_id in self.special_ids else add(token_id) for token_id in ids)
 
     @property
@@ -174,8 +172,8 @@ class HFTokenizer:
         return bool(self._hf.chat_template)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """The ids of `text`; `special` adds what the tokenizer puts around a text, one BOS at most."""
-        with self._blamed("a text"):
+        """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS."""
+        with self._panics_as_errors("a text"):
             ids = list(self._hf.encode(text, add_special_tokens=special, verbose=False))
         if special and self.bos_id is not None:
             while ids[:2] == [self.bos_id, self.bos_id]:
@@ -183,44 +181,44 @@ class HFTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """The text of `ids`, spaces as they are; bytes that form no character become U+FFFD.
+        """Return the text of `ids`, spaces as they are; bytes that form no character become U+FFFD.
 
         Unlike transformers, a complete character beside a broken `<0xNN>` run stays itself.
         """
         return _decode(self.stream(skip_special=skip_special), ids)
 
     def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> TokenDecoder:
-        """A new decoder for the text that follows the prompt."""
+        """Return a new decoder for the text that follows the prompt."""
         if self._pieces:
             return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
         hidden = self.special_ids if skip_special else frozenset[int]()
         return WindowDecoder(self._window_text, self._hf.convert_ids_to_tokens, hidden, prompt_ids)
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
-        """The prompt text of a conversation; encode it with special=False.
+        """Return the prompt text of a conversation; encode it with special=False.
 
-        It is rendered in jinja2's sandbox; that of a model which does not come with gencli, in a process
-        with bounded time and memory. `kwargs` are the template's own, and add_generation_prompt (true).
+        The template runs in jinja2's sandbox; unless the model is bundled with gencli, in a process with
+        bounded time and memory. `kwargs` are variables of the template, and add_generation_prompt (true).
         Raises ModelError for a template that is missing or fails.
         """
         if not self.has_chat_template:
             raise no_template(self.name)
         if reserved := _RESERVED & kwargs.keys():
-            raise UsageError(f"{', '.join(sorted(reserved))} cannot be an argument of a chat template")
+            raise UsageError(f"{', '.join(sorted(reserved))} cannot be an argument of a chat template.")
         kwargs.setdefault("add_generation_prompt", True)
         conversation = [dict(message) for message in messages]
         try:
             if self._is_bundled:
                 return str(self._hf.apply_chat_template(conversation, tokenize=False, **kwargs))
-            found = self._rendered(conversation, kwargs)
-        except Exception as error:  # of several templates none may fit
+            rendered = self._rendered(conversation, kwargs)
+        except Exception as error:  # a tokenizer may have several templates, none of which fits
             raise self._template_error(str(error) or type(error).__name__) from error
-        if found.error:
-            raise self._template_error(found.error)
-        return found.text
+        if rendered.error:
+            raise self._template_error(rendered.error)
+        return rendered.text
 
     def _rendered(self, conversation: list[dict[str, str]], kwargs: dict[str, Any]) -> Rendered:
-        """The template with the variables that transformers gives it."""
+        """Render the template with the variables that transformers gives it."""
         if not conversation:
             raise ValueError("there is no message")
         tokens = {name: str(token) for name, token in self._hf.special_tokens_map.items()}
@@ -231,16 +229,16 @@ class HFTokenizer:
     def _template_error(self, reason: str) -> ModelError:
         return ModelError(
             f"The chat template of {self.name} failed: {reason}",
-            hint="Templates may refuse roles or their order; a raw prompt needs none.",
+            hint="Templates may refuse roles or their order; a raw prompt needs no template.",
         )
 
     def _window_text(self, ids: list[int]) -> str:
-        with self._blamed("its own tokens"):
+        with self._panics_as_errors("its own tokens"):
             return str(self._hf.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     @contextmanager
-    def _blamed(self, what: str) -> Iterator[None]:
-        """ModelError where the library gives up: its patterns come with the model."""
+    def _panics_as_errors(self, what: str) -> Iterator[None]:
+        """Raise ModelError where the library panics: its patterns come with the model."""
         try:
             yield
         except BaseException as error:
@@ -248,13 +246,13 @@ class HFTokenizer:
                 raise
             raise ModelError(f"The tokenizer of {self.name} failed on {what}: {error}") from None
 
-    def _bytes_behind_a_letter(self, token_id: int) -> bytes:
+    def _bytes_after_a_letter(self, token_id: int) -> bytes:
         letter = self.encode("a", special=False)
         return self.stream(letter).push(token_id).encode()
 
 
 def _pieces(hf: Any, special_ids: frozenset[int]) -> Pieces | None:
-    """The pieces of a tokenizer whose decoder works token by token."""
+    """Return the pieces of a tokenizer whose decoder works token by token."""
     decoder = getattr(getattr(hf, "backend_tokenizer", None), "decoder", None)
     rules = read_rules(json.loads(decoder.__getstate__())) if decoder else None
     return Pieces(rules, hf.backend_tokenizer.id_to_token, special_ids) if rules else None
@@ -265,10 +263,10 @@ def _decode(decoder: TokenDecoder, ids: Sequence[int]) -> str:
 
 
 def no_template(name: str) -> ModelError:
-    """The error of a prompt that needs a chat template, for a tokenizer without one."""
+    """Return the error for a tokenizer without the chat template that a prompt needs."""
     return ModelError(
-        f"{name} has no chat template, so it does not know what a turn is",
-        hint="Give it a raw prompt or a raw chat, or put a chat_template.jinja into its folder.",
+        f"{name} has no chat template, so a conversation cannot be rendered.",
+        hint="Use a raw prompt or a raw chat, or put a chat_template.jinja into the model's folder.",
     )
 
 
@@ -276,5 +274,5 @@ def _load_error(name: str | Path, error: BaseException | None) -> ModelError:
     reason = str(error).strip().partition("\n")[0] if error else "it has no vocabulary"
     hint = "A model folder needs its tokenizer files: tokenizer.json, tokenizer_config.json."
     if "trust_remote_code" in str(error):
-        hint = "Its tokenizer is code that would run here; allow that with --trust-remote-code."
+        hint = "Its tokenizer has code of its own; allow it to run with --trust-remote-code."
     return ModelError(f"No tokenizer could be loaded from {name}: {reason}", hint=hint)

@@ -237,7 +237,7 @@ def test_a_template_is_a_text_or_a_file(tmp_path):
     assert read_template(str(path)).render({"x": 1}) == "Say 1"
     with pytest.raises(UsageError, match=r"has no \{\{ \}\} in it"):
         read_template(str(tmp_path / "none.j2"))
-    with pytest.raises(UsageError, match="--template, line 2: this is no Jinja template"):
+    with pytest.raises(UsageError, match="--template, line 2: this is not a Jinja template"):
         read_template("{{ x }}\n{% if %}")
     with pytest.raises(UsageError, match="both say what the prompt is"):
         RowOptions(template=read_template("{{ x }}"), prompt_column="y")

@@ -17,7 +17,7 @@ def test_help_lists_every_command(chat, scene):
     ("line", "said", "hint"),
     [
         ("/hepl", "/hepl", "/help"),
-        ("/undo 3", "takes nothing", ""),
+        ("/undo 3", "takes no argument", ""),
         ("/set", "needs a name", ""),
         ("/set top_q 1", "top_q", "top-p"),
         ("/set seed 1", "own command", "/seed"),
@@ -69,9 +69,9 @@ def test_show_names_values_and_origins(chat, scene):
 
 
 def test_undo_edit_regen_and_clear_change_the_turns(chat, scene):
-    said = [turn.said for turn in run_command("/undo", chat, scene).chat.conversation.turns]
+    said = [turn.user for turn in run_command("/undo", chat, scene).chat.conversation.turns]
     assert said == ["Hi"]
-    assert run_command("/edit Why?", chat, scene).chat.conversation.turns[-1].said == "Why?"
+    assert run_command("/edit Why?", chat, scene).chat.conversation.turns[-1].user == "Why?"
     again = run_command("/regen", chat, scene)
     assert again.chat.conversation.is_waiting
     assert "(seed, turn, 1)" in again.text

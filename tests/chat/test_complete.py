@@ -57,7 +57,7 @@ def test_history_shows_what_was_said(chat, scene):
     assert (lines[0], lines[-1]) == ("[system] Be kind.", "Well [interrupted]")
     assert (
         run_command("/history", chat.with_conversation(Conversation(1)), scene).text
-        == "Nothing has been said yet."
+        == "There is no turn yet."
     )
 
 

@@ -145,5 +145,5 @@ def test_default_takes_flag_and_set_away_and_says_what_acts_then(tried, scene, p
 
 
 def test_a_preset_for_several_samples_begins_no_chat(preset):
-    with pytest.raises(UsageError, match="one answer to a turn"):
+    with pytest.raises(UsageError, match="a turn of a chat has one answer"):
         open_chat({"preset": [preset("n: 2")]})

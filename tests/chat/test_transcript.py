@@ -42,9 +42,9 @@ def test_flags_and_set_stay_above_a_transcript_and_are_named(saved, scene):
         "min_p": (0.1, "/set"),
         "max_tokens": (30, f"transcript {saved}"),
     }
-    assert "Above its settings stays what flags or /set gave: top-p, top-k, min-p." in reply.text
-    assert "The seed of the command line no longer holds" in reply.text
-    assert "The system of the command line no longer holds" in reply.text
+    assert "Flags and /set override its settings: top-p, top-k, min-p." in reply.text
+    assert "The seed of the command line no longer applies" in reply.text
+    assert "The system of the command line no longer applies" in reply.text
     assert reply.chat.conversation.seed == 7
 
 
@@ -54,7 +54,7 @@ def test_a_transcript_is_above_the_environment_and_replaced_by_the_next_one(
     monkeypatch.setenv("GENCLI_MAX_TOKENS", "8")
     run_command(f"/save {tmp_path / 'other.json'}", open_chat({"min_p": "0.3"}), scene)
     first = run_command(f"/load {saved}", open_chat({}), scene)
-    assert (first.chat.settings["max_tokens"], "Above its settings" in first.text) == (30, False)
+    assert (first.chat.settings["max_tokens"], "override its settings" in first.text) == (30, False)
     second = run_command(f"/load {tmp_path / 'other.json'}", first.chat, scene).chat
     assert [second.settings[key] for key in ("max_tokens", "top_p", "min_p")] == [8, 1.0, 0.3]
 
@@ -93,7 +93,7 @@ def _document(settings):
     ("text", "said"),
     [
         ("x", "is not JSON"),
-        ("[]", "is no transcript"),
+        ("[]", "is not a transcript"),
         ('{"format": "gencli chat 1"}', "damaged"),
         (
             '{"format": "gencli chat 1", "model": "m", "seed": 1, "settings": {}, '
@@ -123,8 +123,8 @@ def test_another_model_is_said(chat, scene, tmp_path):
     run_command(f"/save {tmp_path / 'a.json'}", chat, scene)
     other = open_chat({"model": "other"})
     story = open_chat({"preset": ["story"]})
-    assert "were none; here: story" in run_command(f"/load {tmp_path / 'a.json'}", story, scene).text
-    assert "spoken with tiny" in run_command(f"/load {tmp_path / 'a.json'}", other, scene).text
+    assert "are none; here: story" in run_command(f"/load {tmp_path / 'a.json'}", story, scene).text
+    assert "The transcript's model is tiny" in run_command(f"/load {tmp_path / 'a.json'}", other, scene).text
 
 
 def test_the_schema_of_answers_is_kept_whatever_file_it_came_from(chat, scene, tmp_path):
@@ -138,7 +138,7 @@ def test_the_schema_of_answers_is_kept_whatever_file_it_came_from(chat, scene, t
     assert loaded.job.structure.plan.schema == schema
     assert loaded.typed == chat.typed
     reply = run_command(f"/load {tmp_path / 'a.json'}", open_chat({"regex": "a"}), scene)
-    assert (reply.chat.job.structure.kind, "gave: schema." in reply.text) == ("regex", True)
+    assert (reply.chat.job.structure.kind, "override its settings: schema." in reply.text) == ("regex", True)
     run_command(f"/save {tmp_path / 'b.json'}", loaded, scene)
     assert (tmp_path / "b.json").read_text() == (tmp_path / "a.json").read_text()
 

@@ -62,7 +62,7 @@ def hub(_server, tmp_path, monkeypatch):
     monkeypatch.setattr(
         constants, "HUGGINGFACE_CO_URL_TEMPLATE", _server.url + "/{repo_id}/resolve/{revision}/{filename}"
     )
-    monkeypatch.setattr("gencli.hub.failures._PAUSE", 0.01)
+    monkeypatch.setattr("gencli.hub.failures._DELAY", 0.01)
     close_session()
     yield _server
     close_session()

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from gencli.hub.cache import cached_models, find_snapshot, place_of
+from gencli.hub.cache import cached_models, find_snapshot, repository_folder
 from gencli.hub.names import HubName
 from tests.helpers.terminals import begin, until_closed
 from tests.hub.conftest import TOKEN
@@ -143,7 +143,11 @@ def test_a_process_that_is_killed_is_gone_on_with(gencli, hub, spawn):
     size = len(hub.repos["some/one"].files[WEIGHTS])
     hub.faults[WEIGHTS] = [Fault(slow=60.0)]
     process = spawn("models", "pull", "some/one", own=True)
-    part = place_of(NAME) / "blobs" / f"{sha256(hub.repos['some/one'].files[WEIGHTS]).hexdigest()}.incomplete"
+    part = (
+        repository_folder(NAME)
+        / "blobs"
+        / f"{sha256(hub.repos['some/one'].files[WEIGHTS]).hexdigest()}.incomplete"
+    )
     while not part.exists() or part.stat().st_size < size // 2:
         assert process.poll() is None
         time.sleep(0.05)
@@ -159,9 +163,9 @@ def test_a_process_that_is_killed_is_gone_on_with(gencli, hub, spawn):
 
 
 def test_two_that_fetch_at_once_are_kept_apart(gencli, hub):
-    from gencli.hub.cache import alone
+    from gencli.hub.cache import repository_lock
 
-    with alone(NAME):
+    with repository_lock(NAME):
         result = gencli("models", "pull", "some/one")
     assert (result.code, "some/one is being fetched by process" in result.err) == (2, True)
 
@@ -183,12 +187,12 @@ def test_rm_removes_what_is_whole_and_what_is_not(gencli, hub):
     gone = gencli("models", "rm", "some/one", "--yes")
     assert (gone.code, "freed" in gone.out) == (0, True)
     assert list(cached_models()) == []
-    place = place_of(NAME) / "blobs"
+    place = repository_folder(NAME) / "blobs"
     place.mkdir(parents=True)
     (place / f"{'0' * 64}.incomplete").write_bytes(b"x" * 5000)
     result = gencli("models", "rm", "some/one", "--yes", "--format", "json")
     assert result.json["freed_bytes"] == 5000
-    assert not place_of(NAME).exists()
+    assert not repository_folder(NAME).exists()
 
 
 def test_rm_of_a_revision_leaves_what_another_one_shares(gencli, hub):
@@ -211,7 +215,7 @@ def test_rm_of_a_revision_leaves_what_another_one_shares(gencli, hub):
         (("pull", "tiny"), 2, "comes with gencli"),
         (("rm", "tiny", "--yes"), 2, "comes with gencli"),
         (("rm", "no/where", "--yes"), 5, "is not in"),
-        (("pull", "no/where"), 5, "knows no model no/where"),
+        (("pull", "no/where"), 5, "There is no model no/where"),
         (("pull", "some/one@nothing"), 5, "no revision nothing"),
         (("list", "--yes"), 2, "--yes is not for gencli models list"),
         (("pull", "some/one", "--batch", "3"), 2, "--batch is not for gencli models pull"),

@@ -108,7 +108,7 @@ def spoilt(kind, database):
             connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
             return "later gencli"
         connection.execute("CREATE TABLE other (a)")
-        return "no log of gencli"
+        return "not a log of gencli"
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "garbage", "newer", "foreign"])
@@ -162,7 +162,7 @@ def test_chat_and_batch_say_that_the_log_keeps_runs(here, logged, gencli, databa
         (("lst",), "Did you mean 'list'?"),
         (("show",), "the number of one run"),
         (("show", "9"), "no run 9"),
-        (("show", "x"), "'x' is no run"),
+        (("show", "x"), "'x' is not a run"),
         (("show", "1", "--limit", "3"), "--limit is not for gencli log show"),
         (("search", "a", "b"), "one text"),
         (("list", "--limit", "0"), "--limit is 0"),

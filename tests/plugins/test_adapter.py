@@ -137,7 +137,7 @@ def test_it_sees_prompt_and_output_of_its_row(run, plugin):
 
 
 @pytest.mark.parametrize(("stage", "message"), [
-    ("climb", "start is not given, and has no default"),
+    ("climb", "start is required: it has no default"),
     ("climb:statr=3", "Did you mean 'start'?"),
 ])  # fmt: skip
 def test_a_wrong_argument_exits_with_2(run, plugin, stage, message):

@@ -21,7 +21,7 @@ BROKEN = {
     "foreign params": (ONLY.replace("Params = OnlyParams", "Params = dict"), "Only has as Params dict"),
     "bare params": (ONLY.replace("Params = OnlyParams", "Params = Params"), "Only has Params Params without"),
     "undeclared": (ONLY.replace(DECLARED, "-1"), "the field OnlyParams.id without a declaration"),
-    "bad default": (ONLY.replace("param(-1,", 'param("x",'), "a default in OnlyParams that it refuses"),
+    "bad default": (ONLY.replace("param(-1,", 'param("x",'), "a default in OnlyParams that is not valid"),
     "on by default": (ONLY.replace("ge=-1)", "ge=-1)\n    def is_off(self): return False"),
                       "is on with the defaults of OnlyParams"),
     "no apply": (ONLY.replace(APPLY, ""), r"Only has no apply. Expected: apply(self, logits, rows)"),

@@ -86,7 +86,7 @@ def test_a_class_that_is_only_imported_is_not_the_files_own(plugin):
 
 def test_the_same_plugin_twice_is_refused(plugin):
     path = plugin(ONLY)
-    with pytest.raises(PluginError, match="Two stages want the name 'only'"):
+    with pytest.raises(PluginError, match="Two stages have the name 'only'"):
         make_registry([str(path), f"{path}:Only"])
 
 

@@ -37,9 +37,9 @@ def test_one_that_is_not_named_is_said_to_be_idle(plugin, gencli):
     ("old", "new", "said"),
     [
         ('name = "same"', "", "has the name ''"),
-        ('"same"', '"ngram"', "a name that gencli has not taken"),
+        ('"same"', '"ngram"', "a name that gencli does not use"),
         ("def propose", "def suggest", "has no propose"),
-        ("def propose", "def __init__(self, size): pass\n\n    def propose", "made without arguments"),
+        ("def propose", "def __init__(self, size): pass\n\n    def propose", "a class without arguments"),
     ],
     ids=str,
 )
@@ -57,7 +57,7 @@ def test_an_attribute_of_an_old_name_is_refused(plugin):
 def test_two_of_one_name_are_refused(plugin, tmp_path):
     other = tmp_path / "other.py"
     other.write_text(DRAFTER)
-    with pytest.raises(PluginError, match="Two drafters want the name 'same'"):
+    with pytest.raises(PluginError, match="Two drafters have the name 'same'"):
         make_registry([str(plugin(DRAFTER)), str(other)])
 
 

@@ -1,12 +1,16 @@
 """Chains without an engine: the same draws, and the same texts in transformers' own loop."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from gencli import LLM
 from gencli.models.files.locate import find_local
-from processors import Chain, LogitsProcessor, derive, sample
+from processors import Chain, LogitsProcessor, Params, Phase, Processor, Registry, derive, param, sample
+from processors.catalog import BUILTIN
 from processors.errors import EmptySupport, UnknownStage
 from processors.reference import samplers
 from processors.rng import signed
@@ -80,6 +84,62 @@ def test_beams_that_change_places_are_followed(llm, model):
     fresh = [lambda ids, scores: made(llm, "repetition=1.3")(ids, scores)]
     assert torch.equal(found, model.generate(given, num_beams=3, max_new_tokens=12, logits_processor=fresh))
     assert kept.chain == Chain.parse("repetition=1.3")
+
+
+def counts(processor, *calls):
+    """The logits of id 0 after each call: the stage writes how often its row had id 7 so far."""
+    return [processor(torch.tensor(ids), torch.zeros(len(ids), 9))[:, 7].tolist() for ids in calls]
+
+
+@pytest.mark.parametrize(
+    ("calls", "last"),
+    [
+        ([[[1], [2]], [[1, 7], [2, 3]], [[1, 7, 7], [2, 3, 7]]], [-2, -1]),  # rows go on
+        ([[[1], [1]], [[1, 7], [1, 3]], [[1, 3, 4], [1, 7, 4]]], [0, -1]),  # rows change places
+        ([[[1], [1]], [[1, 7], [1, 3]], [[1, 7, 4], [1, 7, 7]]], [-1, -2]),  # a row is copied
+        ([[[1], [1]], [[1, 7], [1, 3]], [[1, 7, 7]]], [-2]),  # a row ends
+        ([[[1], [1]], [[1, 7], [1, 3]], [[1, 7, 2], [1, 3, 7], [1, 3, 5]]], [-1, -1, 0]),  # a row is added
+        ([[[1]], [[1, 7]], [[1, 7, 7]], [[1, 5]]], [0]),  # ids are taken back
+        ([[[1]], [[1, 7]], [[2, 7, 7]], [[2, 7, 7, 7]]], [-1]),  # a new generation
+    ],
+)
+def test_the_output_of_each_row_is_what_the_stages_see(calls, last):
+    processor = LogitsProcessor("frequency=1")
+    assert counts(processor, *calls)[-1] == last
+
+
+@dataclass(frozen=True, slots=True)
+class NotingParams(Params):
+    """Note what is committed."""
+
+    is_on: bool = param(False, "Whether the stage is on.")
+
+
+class Noting(Processor[NotingParams]):
+    name, phase, Params = "noting", Phase.CONSTRAIN, NotingParams
+    committed: ClassVar[list[tuple[int, ...]]] = []
+
+    def commit(self, slot, tokens):
+        self.committed.append(tuple(tokens))
+
+    def apply(self, logits, rows):
+        return logits
+
+
+def test_stages_are_advanced_by_the_new_ids_alone():
+    registry = Registry(BUILTIN)
+    registry.register(Noting)
+    processor = LogitsProcessor("noting=true", registry=registry)
+    counts(processor, [[1], [1]], [[1, 7], [1, 3]], [[1, 3, 4], [1, 7, 4]], [[1, 7, 4, 5], [1, 7, 4, 6]])
+    assert [ids for ids in Noting.committed if ids] == [(7,), (3,), (4,), (4,), (5,), (6,)]
+
+
+def test_a_tensor_that_is_changed_in_place_is_noticed():
+    processor, ids = LogitsProcessor("frequency=1"), torch.tensor([[1, 7], [1, 3]])
+    processor(ids[:, :1], torch.zeros(2, 9))
+    processor(ids, torch.zeros(2, 9))
+    ids[:] = ids.flip(0)
+    assert processor(torch.cat([ids, ids[:, :1]], 1), torch.zeros(2, 9))[:, 7].tolist() == [0, -1]
 
 
 def test_a_second_generation_begins_anew(llm, model):

@@ -1,16 +1,21 @@
 """The front door: a model that is loaded once, and texts as the command line would write them."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from mypy import api
 
-from gencli import LLM, Error, Finish, SamplingParams, Token
+from gencli import LLM, Error, Finish, GencliWarning, SamplingParams, Token
 from gencli.cli import app
 from gencli.errors import ConfigError, GenerationError, UsageError
-from processors.errors import UnknownStage
+from gencli.models.files.locate import find_local
+from processors.errors import ParamError, UnknownStage
 
 SCHEMA = {
     "type": "object",
@@ -138,9 +143,28 @@ def test_what_is_wrong_is_said_without_flags(fake, values, message):
     assert "--" not in str(caught.value)
 
 
-def test_an_unknown_stage_is_named(fake):
-    with pytest.raises(UnknownStage, match="nope"):
-        fake.generate("a", chain="nope=1")
+def test_an_unknown_stage_is_refused_with_the_nearest_name(fake):
+    with pytest.raises(UnknownStage, match="no stage 'tempratur'. Did you mean 'temperature'"):
+        fake.generate("a", SamplingParams(chain="tempratur=1"))
+
+
+OWN_STAGE = "examples/plugin_minimal/gencli_max_run.py:MaxRun"
+
+
+@pytest.mark.parametrize("values", [{"chain": "max_run=1"}, {"stages": {"max_run": 1}}])
+def test_stages_of_plug_ins_are_read_by_the_llm_that_has_them(values):
+    with LLM("fake", plugins=[OWN_STAGE]) as llm:
+        events = llm.stream("hi", SamplingParams(**values), seed=5, max_tokens=40)
+        ids = [token for event in events if isinstance(event, Token) for token in event.ids]
+        assert all(token != following for token, following in pairwise(ids))
+        with pytest.raises(UnknownStage, match="Did you mean 'max_run'"):
+            llm.generate("hi", chain="maxrun=1")
+
+
+def test_built_in_stages_of_a_chain_are_checked_at_once():
+    for values in ({"chain": "top_p=2"}, {"stages": {"top_p": 2}}, {"chain": "own=1", "top_p": 2}):
+        with pytest.raises((ParamError, UsageError), match="top_p"):
+            SamplingParams(**values)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +175,49 @@ def test_the_options_of_a_model_are_checked(options, message):
         LLM("fake", **options)
 
 
-def test_values_that_change_nothing_are_said(fake):
+def test_a_notice_is_kept_and_is_a_warning_once(fake):
+    with pytest.warns(GencliWarning, match="change nothing: top_p") as caught:
+        fake.generate("a", temperature=0, top_p=0.5, max_tokens=1)
     fake.generate("a", temperature=0, top_p=0.5, max_tokens=1)
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
     assert any("change nothing: top_p" in text for text in fake.notices)
+
+
+def test_a_stream_warns_too(fake):
+    with pytest.warns(GencliWarning, match="change nothing: top_k"):
+        list(fake.stream("a", temperature=0, top_k=5, max_tokens=1))
+
+
+def test_notices_about_the_model_reach_python(tmp_path):
+    folder = shutil.copytree(find_local("tiny"), tmp_path / "model")
+    config = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps({**config, "eos_token_id": [1, 99999]}))
+    with pytest.warns(GencliWarning, match="Token id 99999 is to end a text"):
+        llm = LLM(str(folder), dtype="bfloat16")
+    with llm, pytest.warns(GencliWarning, match='In bfloat16 .* With dtype="float32" it does not'):
+        llm.generate(["a", "b"], max_tokens=1)
+    assert len(llm.notices) == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ("hello", "messages has to be a list of objects"),
+        ([[]], "messages has to be a list of objects"),
+        ([{"role": "robot", "content": "x"}], "Message 1 has the role 'robot'"),
+        ([[{"role": "user", "content": "x"}, {"role": "user"}]], "Message 2 has no content that is a text."),
+        ([{"role": "user", "content": "x", "name": "y"}], "Message 1 has 'name'"),
+    ],
+)
+def test_messages_are_checked_as_those_of_a_batch_are(llm, messages, message):
+    with pytest.raises(UsageError, match=message):
+        llm.chat(messages)
+
+
+def test_text_parts_of_a_message_are_joined(llm):
+    parts = [{"type": "text", "text": "a brave "}, {"type": "text", "text": "fox"}]
+    out = llm.chat([{"role": "user", "content": parts}], max_tokens=1)
+    assert "a brave fox" in out.prompt
 
 
 def test_params_show_what_was_given():
@@ -166,3 +230,10 @@ def test_importing_gencli_imports_no_torch():
     code = "import gencli, sys; gencli.SamplingParams(top_p=0.5); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.slow
+def test_a_script_of_a_user_passes_the_strict_type_checker():
+    script = Path(__file__).with_name("typed_script.py")
+    output, errors, code = api.run(["--strict", str(script)])
+    assert code == 0, output + errors

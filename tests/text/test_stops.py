@@ -257,8 +257,8 @@ def test_what_a_character_is_compared_with_does_not_grow_with_the_text():
 
 
 def test_a_pattern_that_is_slow_in_all_its_searches_together_is_an_error(monkeypatch):
-    monkeypatch.setattr("gencli.text.patterns._PATIENCE", -1.0)
+    monkeypatch.setattr("gencli.text.patterns._MAX_SECONDS", -1.0)
     monkeypatch.setattr("gencli.text.patterns._PER_CHARACTER", 0.0)
     matcher = StopMatcher(patterns=[r"(.+)+\1{9}Z"])
-    with pytest.raises(GenerationError, match="s in all on 1 characters"):
+    with pytest.raises(GenerationError, match="s in total on 1 characters"):
         matcher.push("abc")

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from gencli.errors import UsageError
-from gencli.text.loops import MAX_PERIOD, LoopDetector
-from gencli.text.stream import Delta, Finish, StopRules, TextStream
+from gencli.text.stream import MAX_PERIOD, Delta, Finish, LoopDetector, StopRules, TextStream
 from gencli.text.tokenizer import ByteTokenizer
 
 BOS, EOS = 256, 257

@@ -63,7 +63,7 @@ def test_anything_else_is_the_concise_form(here):
         ("a.json", "", "line 1, column 1"),
         ("a.json", "\ufeff{}", "byte order mark"),
         ("a.json", '{"maximum": 1e999}', "too large for a double"),
-        ("a.yaml", "a: 1\na: 2\n", "a.yaml:2:1: The key 'a' stands here and in line 1"),
+        ("a.yaml", "a: 1\na: 2\n", "a.yaml:2:1: The key 'a' is here and in line 1"),
         ("a.yaml", "a: !!python/name:os.system\n", "not allowed"),
         ("a.yaml", "enum: [.nan]\n", "none that JSON has"),
         ("a.yaml", "properties: {1: {}}\n", "has to be a text"),
