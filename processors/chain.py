@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from processors.catalog import Phase
+from processors.catalog import Draw, Phase
 from processors.errors import ChainError
 from processors.params import Params
 from processors.registry import Registry, builtin_registry
@@ -76,16 +76,17 @@ class Chain:
         """Whether the chain asks for the most likely token (temperature 0)."""
         return any(name == "temperature" and getattr(p, "temperature", 1.0) == 0 for name, p in self.stages)
 
-    def resolved(self, *, greedy: bool = False, registry: Registry | None = None) -> Chain:
-        """Return the stages that run: without stages that are off and, for greedy decoding, without no-ops.
+    def resolved(self, draw: Draw = "gumbel", registry: Registry | None = None) -> tuple[Chain, Draw]:
+        """Return the stages that run and the draw that they run with.
 
-        Greedy decoding keeps the CONSTRAIN and ADJUST stages only, as HF and vLLM do.
+        Stages that are off are left out. A temperature of 0 makes any draw greedy. A greedy draw keeps the
+        CONSTRAIN and ADJUST stages only, as HF and vLLM do: the others cannot change the most likely token.
         """
         active = self.active()
-        if not (greedy or self.is_greedy):
-            return active
+        if draw != "greedy" and not self.is_greedy:
+            return active, draw
         phase = (registry or builtin_registry()).phase
-        return Chain(tuple(stage for stage in active.stages if phase(stage[0]) <= Phase.ADJUST))
+        return Chain(tuple(stage for stage in active.stages if phase(stage[0]) <= Phase.ADJUST)), "greedy"
 
     def __iter__(self) -> Iterator[Stage]:
         return iter(self.stages)

@@ -42,15 +42,14 @@ def sample(
     batch = logits if logits.dim() == 2 else logits[None]
     slots = range(len(batch))
     parsed = Chain.parse(chain, registry) if isinstance(chain, str) else chain
-    is_greedy = draw == "greedy" or parsed.is_greedy
-    parsed = parsed.resolved(greedy=is_greedy, registry=registry)
+    parsed, draw = parsed.resolved(draw, registry)
     device = batch.device
     history = History(device, slots=max(len(batch), 1), length=len(prompt) + len(output) + 1)
     pipeline, sampler = Pipeline(Env(batch.shape[1], device=device), registry), Sampler()
     for slot in slots:
         history.admit(slot, prompt, seed=signed(derive(seed, slot)))
         pipeline.admit(slot, parsed, Admission(tuple(prompt)))
-        sampler.admit(slot, "greedy" if is_greedy else draw)
+        sampler.admit(slot, draw)
     history.append(slots, [output] * len(batch))
     for slot in slots:
         pipeline.commit(slot, output)

@@ -56,7 +56,7 @@ class Job:
     @property
     def is_greedy(self) -> bool:
         """Whether the most likely token is taken, without a draw."""
-        return self.draw == "greedy" or self.assembly.chain.is_greedy
+        return self.resolved[1] == "greedy"
 
     @property
     def num_drawn(self) -> int:
@@ -86,7 +86,7 @@ class Job:
         """How tokens are chosen: beams, greedy, or the method of the draw."""
         if self.beams is not None:
             return "beams"
-        return "greedy" if self.is_greedy else self.draw
+        return self.resolved[1]
 
     def on(self, constraint: Constraint) -> Job:
         """The same job, held inside this grammar."""
@@ -97,7 +97,12 @@ class Job:
     @property
     def chain(self) -> Chain:
         """The stages that run."""
-        return self.assembly.chain.resolved(greedy=self.is_greedy, registry=self.registry)
+        return self.resolved[0]
+
+    @property
+    def resolved(self) -> tuple[Chain, Draw]:
+        """The stages that run, and the draw that they run with."""
+        return self.assembly.chain.resolved(self.draw, self.registry)
 
 
 def make_job(settings: Settings) -> Job:

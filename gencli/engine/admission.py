@@ -27,8 +27,7 @@ def effective(request: Request, *, known: int, width: int, registry: Registry) -
     """
     if request.beams is not None:
         request = replace(request, draw="greedy", jump="off", drafting=Drafting(NO_DRAFTER))
-    draw = "greedy" if request.chain.is_greedy else request.draw
-    chain = request.chain.resolved(greedy=draw == "greedy", registry=registry)
+    chain, draw = request.chain.resolved(request.draw, registry)
     chain = chain.with_stage("tail", registry, size=known) if known < width else chain
     return replace(request, draw=draw, chain=chain)
 

@@ -38,8 +38,9 @@ def test_an_override_keeps_the_place_and_an_addition_takes_its_own():
 def test_greedy_keeps_masks_and_adjustments_only():
     chain = Chain.parse("suppress=[3] | presence=0.5 | temperature=0 | min_p=0.1 | top_k=0")
     assert chain.is_greedy
-    assert str(chain.resolved()) == "suppress=[3] | presence=0.5"
-    assert str(Chain.parse("temperature=0.5 | top_k=0").resolved()) == "temperature=0.5"
+    resolved, draw = chain.resolved("multinomial")
+    assert (str(resolved), draw) == ("suppress=[3] | presence=0.5", "greedy")
+    assert Chain.parse("temperature=0.5 | top_k=0").resolved() == (Chain.parse("temperature=0.5"), "gumbel")
 
 
 @pytest.mark.parametrize(
