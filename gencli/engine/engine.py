@@ -127,10 +127,7 @@ class Engine:
     def run(self) -> Iterator[Event]:
         """Generate until all submitted requests have ended. Requests may be submitted between two events."""
         while self._scheduler.has_work:
-            if self._interrupted:
-                yield from self._best_of.select(self._endings.everything())
-            else:
-                yield from self.step()
+            yield from self._end_all() if self._interrupted else self.step()
         self._interrupted = False
 
     @property
@@ -150,6 +147,10 @@ class Engine:
             if self._scheduler.has_work:
                 events += [*self._scheduler.reading(), *self._step()]
             return [*self._best_of.select(events)]
+
+    def _end_all(self) -> list[Event]:
+        with self._changing:
+            return [*self._best_of.select(self._endings.everything())]
 
     def cancel(self, request_id: str) -> None:
         """End all samples of a request at the next step, with their texts so far (reason `interrupted`).

@@ -228,7 +228,7 @@ class Sequence:
         return Error(self.request.id, self.sample, type(error).__name__, str(error), text)
 
     def _finished(self, finish: Reason, now: float) -> Finish:
-        started = self.submitted if self.started is None else self.started
+        started = now if self.started is None else self.started
         first = now if self.first_token is None else self.first_token
         return Finish(
             request=self.request.id,

@@ -83,6 +83,14 @@ def test_time_in_the_queue_is_known():
     assert second.queue >= first.queue + first.prefill + first.decode > 0
 
 
+def test_a_request_that_never_runs_has_waited_all_its_time():
+    on = engine()
+    on.submit(request("a"))
+    (end,) = on.end_waiting()
+    assert end.timings.queue == end.timings.first_token > 0
+    assert (end.timings.prefill, end.timings.decode) == (0, 0)
+
+
 def test_a_text_that_was_cancelled_is_what_was_told_of_it():
     on = engine()
     on.submit(request("a", max_tokens=400, chain=CHAIN))
