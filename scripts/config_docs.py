@@ -92,7 +92,7 @@ STAGES = """\
 # Stages
 
 In the order in which they run if nothing else is asked for. This page is made by scripts/config_docs.py
-from processors/catalog.py; a test keeps it true. Default values are off. `--stage name:field=value` sets a
+from processors/catalog/; a test keeps it true. Default values are off. `--stage name:field=value` sets a
 field, as does `stages:` in a preset; the first field of a stage is its main value, `--stage name=value`.
 """
 

@@ -12,9 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from processors.kernels.parts import row_parts
-
-__all__ = ["best_values", "drop_below", "few_finite"]
+__all__ = ["CACHED", "best_values", "drop_below", "few_finite", "row_parts"]
 
 _BLOCK = 32  # ids per block; with smaller blocks the maxima take longer than they save
 _DENSE = 4  # if more than one block in 4 is relevant, every id is looked at
@@ -162,3 +160,18 @@ def _is_dense(row: Tensor, blocks: Tensor) -> bool:
 def _places(found: Tensor) -> tuple[Tensor, Tensor]:
     row, column = found.nonzero(as_tuple=True)
     return row, column
+
+
+CACHED = 1 << 19  # logits that fit a CPU's cache together with the results
+
+
+def row_parts(logits: Tensor, count: int | None = None) -> list[slice]:
+    """Return slices of the rows of logits [R, V], or of `count` rows, that fit the cache; one slice on a GPU.
+
+    A part has at least one row per thread.
+    """
+    count, width = len(logits) if count is None else count, logits.shape[1]
+    if logits.is_cuda or count * width <= CACHED:
+        return [slice(0, count)]
+    together = max(torch.get_num_threads(), CACHED // width)
+    return [slice(start, min(start + together, count)) for start in range(0, count, together)]

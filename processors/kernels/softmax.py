@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from processors.kernels.bitmask import has_triton
-from processors.kernels.parts import row_parts
+from processors.kernels.blocks import row_parts
 
 __all__ = ["softmax_parts", "token_probability", "token_probability_torch"]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from processors.base import Processor
 from processors.catalog import Phase, TemperatureParams
-from processors.kernels.parts import row_parts
+from processors.kernels.blocks import row_parts
 from processors.rows import Rows
 from processors.stages.tokens import HIGHEST, LOWEST
 

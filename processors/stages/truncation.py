@@ -14,8 +14,7 @@ from torch import Tensor
 
 from processors.base import Processor
 from processors.catalog import MinPParams, Phase, TopKParams, TopPParams
-from processors.kernels.blocks import best_values, drop_below
-from processors.kernels.parts import row_parts
+from processors.kernels.blocks import best_values, drop_below, row_parts
 from processors.rows import Rows
 from processors.stages.tokens import LOWEST
 

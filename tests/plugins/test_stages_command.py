@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 from processors.catalog import BUILTIN
-from processors.chain import parse_stage
-from processors.notes import NOTES
 from processors.testing import CHECKS
 from tests.plugins.conftest import HEAD, ONLY, PARAMS, STAGE
 
@@ -29,7 +27,8 @@ def test_list_has_phase_name_sentence_and_source(gencli, plugin):
 
 def test_list_is_in_the_order_in_which_stages_run(gencli):
     names = [line.split()[1] for line in gencli("stages", "list").out.splitlines()[1:]]
-    assert [name for name in names if name in NOTES] == [spec.name for spec in BUILTIN]
+    builtin = [spec.name for spec in BUILTIN]
+    assert [name for name in names if name in builtin] == builtin
 
 
 def test_a_broken_plugin_is_listed_with_its_error(gencli, plugin):
@@ -44,14 +43,6 @@ def test_show_has_all_there_is_to_know(gencli, spec):
     assert done.code == 0
     for word in ("Formula", "Reference", "Example", "Elsewhere", *spec.params.__dataclass_fields__):
         assert word in done.out
-
-
-def test_every_stage_has_a_note_and_its_example_is_one():
-    assert set(NOTES) == {spec.name for spec in BUILTIN}
-    for name, note in NOTES.items():
-        parsed, params = parse_stage(note.example)
-        assert parsed == name
-        assert not params.is_off()
 
 
 def test_show_of_a_plugin_has_its_fields_and_an_example(gencli, plugin):

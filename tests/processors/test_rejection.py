@@ -163,5 +163,5 @@ def test_draft_after_draft_as_for_large_steps_gives_the_same(seed, monkeypatch):
     proposals = (None, Proposal(own, drawn), Proposal(own, drawn, known))
     at_once = [stands(target, runs, proposal) for proposal in proposals]
     monkeypatch.setattr("processors.rejection._LARGE", 0)
-    monkeypatch.setattr("processors.kernels.parts.CACHED", 3 * 60)
+    monkeypatch.setattr("processors.kernels.blocks.CACHED", 3 * 60)
     assert [stands(target, runs, proposal) for proposal in proposals] == at_once

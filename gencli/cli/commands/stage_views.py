@@ -11,7 +11,6 @@ from gencli.cli.flags import with_flags
 from gencli.cli.terminal.tables import table
 from gencli.config.options.run import OPTIONS
 from gencli.plugins.listing import Listed, sentence
-from processors.notes import NOTES
 from processors.params import describe
 from processors.registry import Registry
 
@@ -53,7 +52,7 @@ def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
 
 
 def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
-    note = NOTES.get(name) if registry.is_builtin(name) else None
+    note = registry.spec(name).note
     if note is None:
         yield "Example", f"--stage {_example(registry, name)}"
         return

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from processors.kernels import parts
+from processors.kernels import blocks
 from processors.kernels.softmax import softmax_parts, token_probability
 
 INF = math.inf
@@ -59,7 +59,7 @@ assert token_probability_triton(logits, ids[:2]).isnan().tolist() == [True, Fals
 def test_parts_are_bit_for_bit_the_rows_of_the_whole(threads, monkeypatch):
     logits = torch.randn(9, 1000, generator=torch.Generator().manual_seed(1))
     whole, at = logits.softmax(-1), torch.tensor([8, 0, 3, 3, 5])
-    monkeypatch.setattr(parts, "CACHED", 2000)
+    monkeypatch.setattr(blocks, "CACHED", 2000)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     for rows, expected in ((None, whole), (at, whole[at])):
         found = [(part, softmax.clone()) for part, softmax in softmax_parts(logits, rows)]
