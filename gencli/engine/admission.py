@@ -41,20 +41,15 @@ def admission(request: Request, context: int) -> Admission:
 
 def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
     """The stop rules of the request's texts."""
-    stops = request.stops
     at_least = cast(MinTokensParams | None, request.chain.get("min_tokens"))
     ignore = cast(IgnoreEosParams | None, request.chain.get("ignore_eos"))
     return StopRules(
-        eos_ids=frozenset(eos_ids),
-        stop_ids=frozenset(stops.ids),
-        strings=stops.strings,
-        patterns=stops.patterns,
-        include_stop=stops.include,
+        request.stops,
+        frozenset(eos_ids),
         min_tokens=at_least.count if at_least else 0,
         # With finish_open the sequence enforces the limit, since closing tokens may go beyond it.
         max_tokens=sys.maxsize if request.finish_open else request.limits.max_tokens,
         ignore_eos=bool(ignore and ignore.enabled),
-        loop=stops.loop,
     )
 
 

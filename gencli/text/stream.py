@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gencli.core.request import Stops
 from gencli.errors import UsageError
 from gencli.text.automaton import check_strings
 from gencli.text.detok import TokenDecoder
@@ -18,30 +19,25 @@ MAX_PERIOD = 64  # tokens; a is_loop sentence is shorter
 
 @dataclass(frozen=True, slots=True)
 class StopRules:
-    """The conditions that end a sample.
+    """When a sample ends: the `stops` of its request, and what its chain and the model add to them.
 
-    `strings` and `patterns` (regular expressions) are searched in the output; a match counts if it completes
-    after the first `min_tokens` tokens. `include_stop` keeps the match in the text. `ignore_eos` treats EOS
-    ids as text. `loop` = N > 1 ends a sample whose last tokens are one sequence of up to 64 tokens, N times
-    in a row; 0 is off. Raises UsageError for an empty string, a wrong pattern, or loop 1 or below 0.
+    A stop string or pattern counts if it completes after the first `min_tokens` tokens. `ignore_eos` makes
+    EOS ids ordinary. A loop is one pattern of up to 64 tokens, `stops.loop` times in a row. Raises UsageError
+    for stops that cannot hold.
     """
 
+    stops: Stops = field(default_factory=Stops)
     eos_ids: frozenset[int] = frozenset()
-    stop_ids: frozenset[int] = frozenset()
-    strings: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
-    include_stop: bool = False
     min_tokens: int = 0
     max_tokens: int = 512
     ignore_eos: bool = False
-    loop: int = 0
 
     def __post_init__(self) -> None:
-        check_strings(self.strings)
-        for pattern in self.patterns:
+        check_strings(self.stops.strings)
+        for pattern in self.stops.patterns:
             check_pattern(pattern)
-        if self.loop < 0 or self.loop == 1:
-            raise UsageError(f"loop is {self.loop}, but has to be 0 (off) or at least 2 repetitions.")
+        if (loop := self.stops.loop) < 0 or loop == 1:
+            raise UsageError(f"loop is {loop}, but has to be 0 (off) or at least 2 repetitions.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +69,9 @@ class TextStream:
         self.finish: Finish | None = None
         self.num_tokens = 0
         self._decoder = decoder
-        self._rules = rules
-        self._matcher = StopMatcher(rules.strings, rules.patterns, rules.include_stop)
-        self._loops = LoopDetector(rules.loop)
+        self._rules, stops = rules, rules.stops
+        self._matcher = StopMatcher(stops.strings, stops.patterns, stops.include)
+        self._loops = LoopDetector(stops.loop)
         self._length = 0  # released characters
 
     def fork(self) -> TextStream:
@@ -119,11 +115,11 @@ class TextStream:
     def _id_reason(self, token_id: int) -> str:
         if token_id in self._rules.eos_ids and not self._rules.ignore_eos:
             return "eos"
-        return "stop" if token_id in self._rules.stop_ids else ""
+        return "stop" if token_id in self._rules.stops.ids else ""
 
     def _end_with_id(self, token_id: int, reason: str) -> Delta:
         shown = ""
-        if self._rules.include_stop and not (shown := self._decoder.hidden(token_id)):
+        if self._rules.stops.include and not (shown := self._decoder.hidden(token_id)):
             # Ordinary text: it may complete the character before it, so it goes through the decoder.
             text = self._matcher.flush()
             shown = self._decoder.push(token_id) + self._decoder.flush()

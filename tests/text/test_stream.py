@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from gencli.core.request import Stops
 from gencli.errors import UsageError
 from gencli.text.stream import MAX_PERIOD, Delta, Finish, LoopDetector, StopRules, TextStream
 from gencli.text.tokenizer import ByteTokenizer
@@ -14,14 +15,16 @@ BOS, EOS = 256, 257
 
 
 def start(**rules):
+    """A stream with these stops, and rules of StopRules."""
+    stops = Stops(**{key: rules.pop(key) for key in Stops.__dataclass_fields__ if key in rules})
     rules.setdefault("eos_ids", frozenset({EOS}))
-    return TextStream(ByteTokenizer().stream(), StopRules(**rules))
+    return TextStream(ByteTokenizer().stream(), StopRules(stops, **rules))
 
 
-def run(ids, **rules):
+def run(tokens, **rules):
     """Push tokens until the end; the joined text and the finish."""
     stream, text = start(**rules), ""
-    for token_id in ids:
+    for token_id in tokens:
         delta = stream.push(token_id)
         text += delta.text
         if delta.finish:
@@ -38,7 +41,7 @@ def test_eos_ends_without_text_and_names_its_id():
 
 
 def test_a_stop_id_ends_without_text_and_names_its_id_and_offset():
-    assert run(ids_of("hi!x"), stop_ids=frozenset({ord("!")})) == ("hi", Finish("stop", ord("!"), 2))
+    assert run(ids_of("hi!x"), ids=(ord("!"),)) == ("hi", Finish("stop", ord("!"), 2))
 
 
 @pytest.mark.parametrize(
@@ -46,19 +49,19 @@ def test_a_stop_id_ends_without_text_and_names_its_id_and_offset():
 )
 def test_include_stop_shows_the_token_that_ended(end, shown):
     """[64]"""
-    text, finish = run(ids_of("hi", end), stop_ids=frozenset({BOS, ord("!")}), include_stop=True)
+    text, finish = run(ids_of("hi", end), ids=(BOS, ord("!")), include=True)
     assert (text, finish.matched, finish.offset) == ("hi" + shown, end, 2)
 
 
 def test_an_included_stop_id_may_complete_a_character():
     head, tail = "é".encode()
-    assert run([head, tail], stop_ids=frozenset({tail}), include_stop=True) == ("é", Finish("stop", tail, 0))
+    assert run([head, tail], ids=(tail,), include=True) == ("é", Finish("stop", tail, 0))
 
 
 def test_eos_comes_before_a_stop_id_and_a_stop_id_before_a_stop_string():
     """[61]"""
-    assert run([EOS], stop_ids=frozenset({EOS}))[1].reason == "eos"
-    assert run(ids_of("a!"), stop_ids=frozenset({ord("!")}), strings=("!",))[1] == Finish("stop", 33, 1)
+    assert run([EOS], ids=(EOS,))[1].reason == "eos"
+    assert run(ids_of("a!"), ids=(ord("!"),), strings=("!",))[1] == Finish("stop", 33, 1)
 
 
 def test_a_stop_string_comes_before_the_grammar_and_the_length():
@@ -90,7 +93,7 @@ def test_a_pattern_reports_the_text_it_matched():
 
 
 def test_include_stop_keeps_the_stop_string_and_nothing_behind_it():
-    assert run(ids_of("one.two"), strings=(".",), include_stop=True) == ("one.", Finish("stop", ".", 3))
+    assert run(ids_of("one.two"), strings=(".",), include=True) == ("one.", Finish("stop", ".", 3))
 
 
 def test_min_tokens_suppresses_matches_that_complete_within_it():
@@ -126,7 +129,7 @@ def test_what_was_held_is_given_when_the_length_ends_it():
 
 @pytest.mark.parametrize("end", [EOS, 33])
 def test_what_was_held_is_given_when_an_id_ends_it(end):
-    text, finish = run(ids_of("a\n", 0xF0, end), strings=("\n\n",), stop_ids=frozenset({33}))
+    text, finish = run(ids_of("a\n", 0xF0, end), strings=("\n\n",), ids=(33,))
     assert (text, finish.offset) == ("a\n\ufffd", 3)
 
 
@@ -156,13 +159,13 @@ def test_joined_deltas_are_the_decoded_text_cut_at_the_first_stop():
 
 
 @pytest.mark.parametrize(
-    "rules",
+    "stops",
     [{"strings": ("",)}, {"patterns": ("(",)}, {"patterns": ("a*",)}, {"loop": 1}, {"loop": -1}],
     ids=["empty string", "invalid pattern", "empty match", "loop of one", "negative loop"],
 )
-def test_rules_that_cannot_hold_are_refused(rules):
+def test_stops_that_cannot_hold_are_refused(stops):
     with pytest.raises(UsageError):
-        StopRules(**rules)
+        StopRules(Stops(**stops))
 
 
 def is_loop(ids, times):
