@@ -27,7 +27,7 @@ from gencli.core.request import Limits, Request
 from gencli.models.fake import FakeRunner
 from gencli.runtime.models import ModelChoice, load
 from gencli.runtime.wiring import bare_engine
-from gencli.structured.audit.choose import choose
+from gencli.structured.choose import choose
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.constraint import Constraint

@@ -35,17 +35,17 @@ sys.path.insert(0, str(ROOT))
 from jsonschema import Draft202012Validator, ValidationError  # noqa: E402
 from jsonschema.validators import validator_for  # noqa: E402
 
-from gencli.config.structure import OutputSpec  # noqa: E402
 from gencli.core.events import Error, Finish  # noqa: E402
 from gencli.core.request import Limits, Request  # noqa: E402
 from gencli.errors import ConfigError, GencliError  # noqa: E402
+from gencli.json_reader import parse_json  # noqa: E402
 from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
-from gencli.structured.audit.choose import choose  # noqa: E402
+from gencli.structured.choose import choose  # noqa: E402
+from gencli.structured.output_spec import OutputSpec  # noqa: E402
 from gencli.structured.plan import Plan  # noqa: E402
-from gencli.structured.schema.document import parse  # noqa: E402
-from gencli.structured.verdict import OutputValidator  # noqa: E402
+from gencli.structured.validate.verdict import OutputValidator  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.constraint import Constraint  # noqa: E402
@@ -152,7 +152,7 @@ def outcome(event: Finish | Error, schema: Any) -> Outcome:
     """Return the exit code of this end, and whether another validator agrees."""
     if isinstance(event, Error):
         return Outcome("error", event.type)
-    structure = OutputSpec("json_schema", "", "", Plan((), schema=schema), read=parse)
+    structure = OutputSpec("json_schema", Plan((), schema=schema), read=parse_json)
     verdict = OutputValidator(structure)(event).verdict
     if event.document in ("open", "free"):
         return Outcome("cut")

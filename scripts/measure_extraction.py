@@ -23,11 +23,11 @@ from gencli.core.events import Finish  # noqa: E402
 from gencli.core.request import Request  # noqa: E402
 from gencli.engine.engine import Engine  # noqa: E402
 from gencli.errors import GencliError  # noqa: E402
+from gencli.json_reader import parse_json  # noqa: E402
 from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.models import ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
-from gencli.structured.audit.choose import choose  # noqa: E402
-from gencli.structured.schema.document import parse  # noqa: E402
+from gencli.structured.choose import choose  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.grammar.compile.compiler import GrammarCompiler  # noqa: E402
@@ -44,7 +44,7 @@ def schema_of(record: dict[str, Any]) -> dict[str, Any]:
 def is_right(text: str, wanted: Any) -> bool:
     """Whether the text is the expected value."""
     try:
-        return bool(parse(text) == wanted)
+        return bool(parse_json(text) == wanted)
     except GencliError:
         return False
 

@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gencli.structured.audit.choose import Candidate, candidate, choose  # noqa: E402
+from gencli.structured.choose import Candidate, candidate, choose  # noqa: E402
 from gencli.structured.plan import Variant  # noqa: E402
 from tests.structured.probes.acceptor import Refused, acceptor  # noqa: E402
 

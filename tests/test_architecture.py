@@ -70,7 +70,7 @@ def violations(rule, names=TREES):
 
 
 def of_package(package):
-    return [name for name in TREES if name.split(".")[0] == package]
+    return [name for name in TREES if f"{name}.".startswith(f"{package}.")]
 
 
 @cache
@@ -97,6 +97,15 @@ def test_imports_go_down_only():
 def test_no_module_imports_itself_in_a_round():
     graph = {name: {t for t in imports(name, typing_too=False) if t in TREES and t != name} for name in TREES}
     TopologicalSorter(graph).prepare()  # CycleError names the round
+
+
+def test_structured_output_is_a_library_without_settings():
+    above = ("gencli.batch", "gencli.cli", "gencli.config", "gencli.engine", "gencli.runtime")
+
+    def upward(name):
+        return [target for target in imports(name) if target.startswith(above)]
+
+    assert violations(upward, of_package("gencli.structured")) == {}
 
 
 def test_processors_needs_torch_and_the_standard_library_only():

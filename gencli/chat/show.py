@@ -8,10 +8,10 @@ from typing import Any
 from gencli.chat.conversation import Conversation
 from gencli.chat.state import Chat, changeable
 from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, Option, option
-from gencli.config.options.structure import KINDS
 from gencli.config.peers import meant_option
 from gencli.config.settings import Assigned
 from gencli.errors import UsageError
+from gencli.structured.output_spec import KINDS
 
 __all__ = ["Row", "about", "everything", "find_option", "history", "listed", "option_rows", "shown"]
 

@@ -13,9 +13,9 @@ from gencli.config.job import Job, make_job
 from gencli.config.layers import gather
 from gencli.config.options.run import OPTIONS, Option, option
 from gencli.config.options.search import SEARCH
-from gencli.config.options.structure import KINDS
 from gencli.config.settings import FLAG, Settings, resolve
 from gencli.errors import UsageError
+from gencli.structured.output_spec import KINDS
 
 __all__ = ["CHAT_OPTIONS", "FREE", "Chat", "changeable", "open_chat"]
 

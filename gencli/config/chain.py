@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
-from gencli.config.options.structure import KINDS
 from gencli.config.settings import Assigned, Layer, Settings
 from gencli.errors import UsageError
+from gencli.structured.output_spec import KINDS
 from processors.chain import Chain, parse_fields
 from processors.errors import ChainError, ParamError
 from processors.order import check_order, reorder, temperature_last

@@ -12,11 +12,12 @@ from gencli.config.conflicts import refuse_conflicts
 from gencli.config.guidance import wanted_guidance
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.settings import Settings
-from gencli.config.structure import OutputSpec, wanted
+from gencli.config.structure import build_output_spec
 from gencli.core.request import Beams, Drafting, Guidance, Limits, Request, Stops
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
-from gencli.structured.strict import plan_notices
+from gencli.structured.audit.notices import plan_notices
+from gencli.structured.output_spec import OutputSpec
 from gencli.templates.conversation import render_conversation
 from gencli.text.patterns import check_pattern
 from processors.catalog import Draw, Phase
@@ -108,7 +109,7 @@ class Job:
 def make_job(settings: Settings) -> Job:
     """The job that the settings describe. Raises UsageError, or ProcessorsError for a stage's values."""
     registry = settings.registry or make_registry(settings["plugin"])
-    structure = wanted(settings)
+    structure = build_output_spec(settings)
     assembly = assemble(settings, registry, grammar=_first_grammar(structure))
     refuse_conflicts(settings, assembly)
     for pattern in settings["stop_regex"]:

@@ -107,6 +107,6 @@ def _stage(name: str, values: Mapping[str, Any]) -> Any:
 
 
 def _schema_of(kind: Any) -> Any:
-    from gencli.structured.schema.models import model_of
+    from gencli.structured.read.models import model_of
 
     return model_of(kind).schema()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gencli.config.options.run import OPTIONS, option
-from gencli.config.options.structure import KINDS
+from gencli.structured.output_spec import KINDS
 from processors.registry import Registry
 
 __all__ = [

@@ -1,23 +1,20 @@
-"""What structure a run's settings ask for: one kind at most, read, checked and planned."""
+"""From the settings of a run to the specification of its outputs; a run has one kind of structure at most."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from gencli.config.options.option import Option
 from gencli.config.options.run import option
-from gencli.config.options.structure import DOCUMENTS, KINDS
 from gencli.config.settings import FLAG, Settings
-from gencli.core.request import Jump
 from gencli.errors import UsageError
+from gencli.structured.audit.notices import refuse_open
 from gencli.structured.deadline import Deadline
-from gencli.structured.plan import Plan
-from gencli.structured.planning import PlanRequest, make_plan
-from gencli.structured.strict import refuse_open
+from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec
+from gencli.structured.planning import PlanRequest, plan_output
 
-__all__ = ["OutputSpec", "wanted"]
+__all__ = ["build_output_spec"]
 
 _VALUES = (*DOCUMENTS, "tools")
 _SCHEMAS = ("json_schema", "pydantic")
@@ -42,40 +39,8 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 _NUM_SHOWN = 60  # characters of a source
 
 
-@dataclass(frozen=True, slots=True)
-class OutputSpec:
-    """What every output has to be, the plan that sees to it, and what is made of the text.
-
-    `kind` is the key of the option that asked for it, `source` what that said, in short. `read` gives the
-    value of a text; `tools` are told to the chat template. Up to the end of `after` the output is free.
-    `retries` more draws are made of what is not valid. `is_document` says that nothing in the output is free.
-    """
-
-    kind: str
-    source: str
-    origin: str
-    plan: Plan
-    read: Callable[[str], Any] | None = None
-    notice: str = ""
-    tools: tuple[Any, ...] = ()
-    after: str = ""
-    is_document: bool = False
-    has_formats: bool = False
-    retries: int = 0
-    is_partial: bool = False
-    finish_open: bool = False
-    jump: Jump = "auto"
-    is_parsed: bool = False
-    select: str | None = None
-
-    @property
-    def is_data(self) -> bool:
-        """Whether results are for programs: written one after the other, without labels."""
-        return self.is_parsed or self.select is not None
-
-
-def wanted(settings: Settings) -> OutputSpec | None:
-    """The structure, or None if the text is free.
+def build_output_spec(settings: Settings) -> OutputSpec | None:
+    """Return the specification that the settings give for outputs; None if the text is free.
 
     UsageError for options that do not stand together, ConfigError for a schema or grammar that is wrong.
     """
@@ -101,20 +66,14 @@ def wanted(settings: Settings) -> OutputSpec | None:
         pipes=settings.origin(kind) == FLAG,
         deadline=Deadline.after(settings["grammar_timeout"]),
     )
-    planned = make_plan(kind, settings[kind], asked, said=settings.name(kind))
+    spec = plan_output(kind, settings[kind], asked, name=settings.name(kind))
     if settings["schema_strict"]:
-        refuse_open(planned.plan, said=settings.name("schema_strict"))
-    return OutputSpec(
-        kind=kind,
+        refuse_open(spec.plan, name=settings.name("schema_strict"))
+    return replace(
+        spec,
         source=_short(option(kind), settings[kind]),
         origin=settings.where(kind),
-        plan=planned.plan,
-        read=planned.read,
-        notice=planned.notice,
-        tools=planned.tools,
         after=settings["constrain_after"] or "",
-        is_document=kind in DOCUMENTS or (kind == "tools" and settings["tool_choice"] != "auto"),
-        has_formats=settings["formats"],
         retries=settings["retries"],
         is_partial=settings["partial"],
         finish_open=settings["finish_open"],
@@ -160,12 +119,12 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
                 hint=f"A record has the document under parsed; leave {name(key)} out.",
             )
     if settings["select"] is not None:
-        from gencli.structured.schema.select import check_pointer
+        from gencli.structured.validate.select import check_pointer
 
         check_pointer(settings["select"])
 
 
 def _short(entry: Option, value: Any) -> str:
-    """What was asked for, in a few words."""
+    """Return the value of an option, cut to a line."""
     text = "" if entry.type is bool else " | ".join(value) if entry.many else " ".join(str(value).split())
     return text if len(text) <= _NUM_SHOWN else text[: _NUM_SHOWN - 3] + "..."

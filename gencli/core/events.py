@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gencli.structured.verdict import ValidationResult
+    from gencli.structured.validate.verdict import ValidationResult
     from processors.base import Document
 
 __all__ = ["Candidate", "Drafted", "Error", "Event", "Finish", "Reading", "Timings", "Token"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gencli.config.structure import OutputSpec
 from gencli.core.events import Error, Event, Finish, Reading, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.runtime.structure_cache import PerSpec
-from gencli.structured.verdict import OutputValidator
+from gencli.structured.output_spec import OutputSpec
+from gencli.structured.validate.verdict import OutputValidator
 from processors.rng import derive
 
 __all__ = ["RetryingEngine"]

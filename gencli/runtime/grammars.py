@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gencli.config.structure import OutputSpec
 from gencli.errors import ConfigError
 from gencli.models.files.vocabulary import end_ids
 from gencli.runtime.models import Loaded
+from gencli.structured.output_spec import OutputSpec
 from gencli.structured.plan import Plan, Variant
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gencli.config.job import Job
-from gencli.config.structure import OutputSpec
 from gencli.errors import ConfigError
 from gencli.runtime.grammars import Compiled, compile_plan
 from gencli.runtime.structure_cache import PerSpec
+from gencli.structured.output_spec import OutputSpec
 from processors.base import Compiler
 
 __all__ = ["Grammars"]

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from gencli.config.structure import OutputSpec
+from gencli.structured.output_spec import OutputSpec
 
 __all__ = ["PerSpec"]
 

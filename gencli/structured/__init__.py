@@ -1,1 +1,1 @@
-"""Structured output: from a schema or grammar to masks, and from the text to a checked document."""
+"""Structured output: from a schema or grammar to masks, and from a text to a validated value."""

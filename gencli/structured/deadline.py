@@ -1,4 +1,4 @@
-"""The time that everything before a run has together: reading and checking a schema, rewriting, compiling."""
+"""The time limit for everything before a run: reading, checking, rewriting and compiling a schema."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment of `time.monotonic`; `seconds` is the whole limit, which errors name."""
+    """A moment of `time.monotonic`; `seconds` is the whole limit, for errors."""
 
     seconds: float
     end: float
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """So many seconds from now."""
+        """Return the deadline in `seconds` seconds."""
         return cls(seconds, time.monotonic() + seconds)
 
     def part(self, share: float) -> Deadline:
-        """The end of this share of the time that is left."""
+        """Return an earlier deadline, after this share of the remaining time."""
         return Deadline(self.seconds, time.monotonic() + share * self.left)
 
     @property
     def left(self) -> float:
-        """Seconds from now."""
+        """Remaining seconds, at least 0."""
         return max(0.0, self.end - time.monotonic())
 
     def check(self) -> None:
-        """Raise OutOfTime when it is over."""
+        """Raise OutOfTime if the deadline has passed."""
         if time.monotonic() > self.end:
             raise OutOfTime(self.seconds)
 
     def watch(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, with a look at the clock before each."""
+        """Yield the items; check the deadline before each."""
         for item in items:
             self.check()
             yield item

@@ -1,14 +1,14 @@
-"""What is wrong with a schema, before a run, and with a document, after one."""
+"""Errors about schemas."""
 
 from __future__ import annotations
 
-from gencli.errors import ConfigError, GenerationError
+from gencli.errors import ConfigError
 
-__all__ = ["DocumentError", "OutOfTime", "SchemaError"]
+__all__ = ["GiveUp", "OutOfTime", "SchemaError"]
 
 
 class SchemaError(ConfigError):
-    """A schema that cannot be used; `pointer` is the JSON pointer of the place."""
+    """A schema that cannot be used; `pointer` is the JSON pointer of the fault."""
 
     def __init__(self, message: str, *, pointer: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -16,7 +16,7 @@ class SchemaError(ConfigError):
 
 
 class OutOfTime(ConfigError):
-    """Looking at a schema took longer than all that comes before a run may take."""
+    """A schema was not checked and planned within the time limit."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
@@ -25,11 +25,5 @@ class OutOfTime(ConfigError):
         )
 
 
-class DocumentError(GenerationError):
-    """A text that is no JSON document, and where; line and column count from 1."""
-
-    def __init__(self, message: str, line: int, column: int) -> None:
-        super().__init__(f"line {line}, column {column}: {message}")
-        self.text = message
-        self.line = line
-        self.column = column
+class GiveUp(Exception):
+    """A schema or pattern cannot be rewritten so that a mask enforces it."""

@@ -1,4 +1,4 @@
-"""Which values of options are files: read where a user gives them, refused where data does."""
+"""Values of options that name files. A user may name files, data may not."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _ALWAYS = ("structural_tag", "tools")
 
 
 def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
-    """The file that the value of an option of this key names; None where the value is the structure itself.
+    """Return the file that the value of an option names, or None if the value is the structure itself.
 
-    Tools and tags stand in files. A grammar without a colon or a newline is a file. A schema is one if its
-    name ends in .json, .yaml or .yml, or exists; not if it begins with {, or is true or false. Relative
-    names are those of files in `folder`.
+    Tools and structural tags are always files. A grammar without a colon or a newline is a file. A schema is
+    a file if its name ends in .json, .yaml or .yml, or exists, unless it begins with { or is true or false.
+    Relative names are relative to `folder`.
     """
     stripped = text.strip()
     path = folder / os.path.expanduser(stripped)
@@ -31,7 +31,7 @@ def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a file of this name; False for what cannot be a name."""
+    """Whether there is a file of this name; False for a text that cannot be a name."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # too long for a name, or no name

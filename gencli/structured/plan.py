@@ -1,26 +1,25 @@
-"""What is planned for a constraint: the forms it can run in, best first, and what each of them enforces."""
+"""Plans: the variants of a constraint, best first, and what each of them enforces."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from gencli.structured.finish import TextCheck
 from processors.constraint import Constraint
 
-__all__ = ["UNIQUE_NAMES", "Audit", "Enforcement", "Finding", "Plan", "Variant"]
+__all__ = ["UNIQUE_NAMES", "Audit", "Enforcement", "Finding", "Plan", "TextCheck", "Variant"]
 
 Enforcement = Literal["mask", "check", "unknown"]
-UNIQUE_NAMES = "unique names"  # what no keyword asks for, and JSON does
+UNIQUE_NAMES = "unique names"  # required by JSON, by no keyword
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One keyword at one place of a schema: enforced by the mask, by the final check, or not understood.
+    """One keyword of a schema: enforced by the mask, enforced by the final check, or unknown.
 
-    `pointer` is the JSON pointer of the keyword in the schema as it was given; `reason` says why it is not
-    the mask, or how the schema was rewritten so that it is.
+    `pointer` is the JSON pointer of the keyword in the schema as it was given. `reason` says why the mask
+    does not enforce it, or how it was rewritten so that the mask does.
     """
 
     pointer: str
@@ -31,37 +30,45 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What a back end makes of a schema, keyword by keyword."""
+    """The findings for one back end, keyword by keyword."""
 
     backend: str
     findings: tuple[Finding, ...] = ()
 
     @property
     def is_exact(self) -> bool:
-        """Whether the mask enforces all of it."""
+        """Whether the mask enforces every keyword."""
         return all(finding.verdict == "mask" for finding in self.findings)
 
     @property
     def open(self) -> tuple[Finding, ...]:
-        """What the mask leaves to the final check, or to nobody."""
+        """The keywords that the mask does not enforce."""
         return tuple(finding for finding in self.findings if finding.verdict != "mask")
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A form that the constraint can run in: the text for a back end, and what that enforces."""
+    """A constraint in the form for one back end, and what that enforces."""
 
     constraint: Constraint
     audit: Audit
 
 
+class TextCheck(Protocol):
+    """Decides whether a finished text is what the structure asks for."""
+
+    def faults(self, text: str) -> tuple[str, ...]:
+        """Return the faults of the text, one sentence each; () if it is valid."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The variants in the order in which they are tried, and why that order.
+    """The variants in the order in which they are tried, and the reason for the order.
 
-    `schema` is what finished documents are validated against; None if the text is no JSON document.
-    `check` is what other finished texts are validated with; None if the mask alone decides.
-    `seconds` are left to compile one of the variants.
+    `schema` is the schema that finished documents are validated against; None if the output is no JSON
+    document. `check` validates the finished text; None if the mask or `schema` suffices. `seconds` remain for
+    compiling.
     """
 
     variants: tuple[Variant, ...]

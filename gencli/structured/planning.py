@@ -1,34 +1,37 @@
-"""From what an option was given to a plan: files are read, schemas and grammars checked."""
+"""The planner: from a schema, grammar or other structure to the specification of an output."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from gencli.config.options.structure import DOCUMENTS
 from gencli.errors import ConfigError, UsageError
 from gencli.files import read_file
+from gencli.json_reader import parse_json
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.files import named_file
+from gencli.structured.output_spec import DOCUMENTS, OutputSpec
 from gencli.structured.plan import Plan
 
-__all__ = ["PlanRequest", "PlanResult", "make_plan"]
+if TYPE_CHECKING:
+    from gencli.structured.calls.embedded import Schemas
 
-_MAX_BYTES = 4 << 20  # of a file
+__all__ = ["PlanRequest", "plan_output"]
+
+_MAX_BYTES = 4 << 20  # size of a file
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What was asked for beside the structure itself.
+    """The options of a plan, apart from the structure itself.
 
     `extra` lets objects have properties that the schema does not name; with `any_order` properties come in
-    any order. `model` is the one whose form of tool calls is wanted, `tool_choice` is auto,
-    required or a tool's name.
-    `has_formats`: the final check looks at formats. `pipes`: a file may be a pipe, for a user names it.
-    All has to be done by `deadline`.
+    any order. `whitespace` is the largest number of white-space characters in one place. `model` is the model
+    whose form of tool calls is used; `tool_choice` is auto, required or a tool's name. `has_formats`: the
+    final check looks at formats. `pipes`: a file may be a pipe, because a user names it. Planning ends by
+    `deadline`.
     """
 
     backend: str = "auto"
@@ -42,122 +45,115 @@ class PlanRequest:
     deadline: Deadline = NEVER
 
 
-@dataclass(frozen=True, slots=True)
-class PlanResult:
-    """A plan, how the value of a finished text is read, a notice, and the tools to tell the model of."""
+def plan_output(kind: str, value: Any, request: PlanRequest | None = None, *, name: str = "") -> OutputSpec:
+    """Plan how outputs of one kind of structure (one of KINDS) are enforced and read.
 
-    plan: Plan
-    read: Callable[[str], Any] | None = None
-    notice: str = ""
-    tools: tuple[Any, ...] = ()
-
-
-def make_plan(kind: str, value: Any, asked: PlanRequest, *, said: str) -> PlanResult:
-    """The plan of one kind of structure. `said` names the option in errors.
-
-    ConfigError for a file, schema or grammar that is wrong, UsageError for a back end that cannot run it.
+    `value` is what an option of this kind takes: the structure itself, or the name of a file. `name` is the
+    name of the option in errors. ConfigError for a file, schema or grammar that is wrong, UsageError for a
+    back end that cannot run it.
     """
+    request = request or PlanRequest()
     if kind in DOCUMENTS:
-        planned = _document(kind, value, asked)
+        spec = _document(kind, value, request)
     else:
-        planned = _tools(value, asked) if kind == "tools" else PlanResult(_plain(kind, value, asked))
-        planned = replace(planned, plan=_on_backend(planned.plan, asked.backend, said))
-    return replace(planned, plan=replace(planned.plan, seconds=asked.deadline.left))
+        spec = _tools(value, request) if kind == "tools" else OutputSpec(kind, _plain(kind, value, request))
+        spec = replace(spec, plan=_on_backend(spec.plan, request.backend, name or kind))
+    return replace(
+        spec,
+        plan=replace(spec.plan, seconds=request.deadline.left),
+        is_document=kind in DOCUMENTS or (kind == "tools" and request.tool_choice != "auto"),
+        has_formats=request.has_formats,
+    )
 
 
-def _document(kind: str, value: Any, asked: PlanRequest) -> PlanResult:
-    from gencli.structured.schema.document import parse
-
+def _document(kind: str, value: Any, request: PlanRequest) -> OutputSpec:
     if kind == "json":
-        return PlanResult(_choose({"type": "object"}, asked), parse)
+        return OutputSpec(kind, _choose({"type": "object"}, request), read=parse_json)
     if kind == "pydantic":
-        from gencli.structured.schema.models import load_model
+        from gencli.structured.read.models import load_model
 
         model = load_model(value)
-        planned = _checked(model.schema(), asked)
-        return replace(planned, plan=replace(planned.plan, check=model))
-    from gencli.structured.schema.source import read_schema
+        spec = _checked(kind, model.schema(), request)
+        return replace(spec, plan=replace(spec.plan, check=model))
+    from gencli.structured.read.source import read_schema
 
-    return _checked(read_schema(value), asked)
-
-
-def _checked(schema: Any, asked: PlanRequest) -> PlanResult:
-    from gencli.structured.schema.check import check_schema
-    from gencli.structured.schema.document import parse
-
-    remarks = check_schema(schema, asked.deadline)
-    return PlanResult(_choose(schema, asked), parse, "\n".join(remarks))
+    return _checked(kind, read_schema(value), request)
 
 
-def _choose(schema: Any, asked: PlanRequest) -> Plan:
+def _checked(kind: str, schema: Any, request: PlanRequest) -> OutputSpec:
+    from gencli.structured.check.check import check_schema
+
+    notices = check_schema(schema, request.deadline)
+    return OutputSpec(kind, _choose(schema, request), read=parse_json, notice="\n".join(notices))
+
+
+def _choose(schema: Any, request: PlanRequest) -> Plan:
     from gencli.structured.audit.audit import without_formats
-    from gencli.structured.audit.choose import choose
+    from gencli.structured.choose import choose
 
     plan = choose(
         schema,
-        cast(Any, asked.backend),
-        whitespace=asked.whitespace,
-        extra=asked.extra,
-        any_order=asked.any_order,
-        deadline=asked.deadline,
+        cast(Any, request.backend),
+        whitespace=request.whitespace,
+        extra=request.extra,
+        any_order=request.any_order,
+        deadline=request.deadline,
     )
-    return plan if asked.has_formats else without_formats(plan)
+    return plan if request.has_formats else without_formats(plan)
 
 
-def _plain(kind: str, value: Any, asked: PlanRequest) -> Plan:
-    """Text that is checked as text."""
+def _plain(kind: str, value: Any, request: PlanRequest) -> Plan:
+    """Return the plan of a structure whose outputs are checked as text."""
+    if kind == "structural_tag":
+        from gencli.structured.calls.tags import plan_structural_tag
+
+        return plan_structural_tag(_text(kind, value, request), _schemas(request))
+    from gencli.structured.notations.plans import plan_choices, plan_grammar, plan_lark, plan_regex
+
     if kind == "choice":
-        from gencli.structured.notations.choices import plan_choices
-
         return plan_choices(value)
     if kind == "regex":
-        from gencli.structured.notations.regexes import plan_regex
-
         return plan_regex(value)
-    if kind == "structural_tag":
-        from gencli.structured.calls.embedded import Schemas
-        from gencli.structured.calls.tags import plan_structural_tag
-        from gencli.structured.schema.validate import Validator
-
-        schemas = Schemas(partial(_choose, asked=asked), Validator, asked.deadline)
-        return plan_structural_tag(_text(kind, value, asked), schemas)
-    from gencli.structured.notations.grammars import plan_grammar, plan_lark
-
-    return (plan_grammar if kind == "grammar" else plan_lark)(_text(kind, value, asked))
+    return (plan_grammar if kind == "grammar" else plan_lark)(_text(kind, value, request))
 
 
-def _tools(value: str, asked: PlanRequest) -> PlanResult:
-    from gencli.models.files.template import declared_template
+def _schemas(request: PlanRequest) -> Schemas:
     from gencli.structured.calls.embedded import Schemas
-    from gencli.structured.calls.tools import plan_tools
-    from gencli.structured.schema.document import parse
-    from gencli.structured.schema.validate import Validator
+    from gencli.structured.validate.validator import Validator
 
-    text = _text("tools", value, asked)
-    template, special = declared_template(asked.model)
-    schemas = Schemas(partial(_choose, asked=asked), Validator, asked.deadline)
-    found = plan_tools(text, schemas, template=template, choice=asked.tool_choice, special=special)
+    return Schemas(partial(_choose, request=request), Validator, request.deadline)
+
+
+def _tools(value: str, request: PlanRequest) -> OutputSpec:
+    from gencli.models.files.template import declared_template
+    from gencli.structured.calls.tools import plan_tools
+
+    text = _text("tools", value, request)
+    template, special = declared_template(request.model)
+    found = plan_tools(
+        text, _schemas(request), template=template, choice=request.tool_choice, special=special
+    )
 
     def calls(output: str) -> list[dict[str, Any]]:
         return [{"name": call.name, "arguments": call.arguments} for call in found.calls(output)]
 
-    return PlanResult(found.plan, calls, found.notice, tuple(parse(text)))
+    return OutputSpec("tools", found.plan, read=calls, notice=found.notice, tools=tuple(parse_json(text)))
 
 
-def _on_backend(plan: Plan, backend: str, said: str) -> Plan:
-    """Only what runs on the back end that was asked for."""
+def _on_backend(plan: Plan, backend: str, name: str) -> Plan:
+    """Return the plan with only the variants for the requested back end."""
     if backend == "auto":
         return plan
     kept = tuple(variant for variant in plan.variants if variant.constraint.backend == backend)
     if not kept:
-        raise UsageError(f"--grammar-backend {backend} does not run {said}. {plan.reason}")
+        raise UsageError(f"--grammar-backend {backend} does not run {name}. {plan.reason}")
     return replace(plan, variants=kept, reason=f"{backend} was asked for.")
 
 
-def _text(kind: str, given: str, asked: PlanRequest) -> str:
-    """The text of the file that was given, or the text that was given itself."""
+def _text(kind: str, given: str, request: PlanRequest) -> str:
+    """Return the text of the file that the value names, or the value itself."""
     path = named_file(kind, given)
-    return given if path is None else _read(path, pipes=asked.pipes)
+    return given if path is None else _read(path, pipes=request.pipes)
 
 
 def _read(path: Path, *, pipes: bool) -> str:

@@ -14,8 +14,8 @@ from typing import Literal
 
 from gencli.cli.app import main
 from gencli.config.options.run import OPTIONS, option
-from gencli.config.options.structure import KINDS
 from gencli.errors import GencliError
+from gencli.structured.output_spec import KINDS
 from tests.helpers.pairs import ELSEWHERE, ENDING, FEATURES, HIDING, IDLE, IDS, LOUD, NEUTRAL
 
 __all__ = ["KEYS", "OptionWalk", "Verdict", "command_line", "merged", "pair_setups", "run_line"]

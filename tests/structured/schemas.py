@@ -4,7 +4,7 @@ import json
 
 from gencli.structured.calls.embedded import Schemas
 from gencli.structured.plan import Audit, Finding, Plan, Variant
-from gencli.structured.schema.validate import Validator
+from gencli.structured.validate.validator import Validator
 from processors.constraint import Constraint
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from gencli.errors import ConfigError
 from gencli.runtime.grammars import compile_plan
-from gencli.structured.audit.choose import choose
+from gencli.structured.check.check import check_schema
+from gencli.structured.choose import choose
 from gencli.structured.deadline import Deadline
 from gencli.structured.errors import OutOfTime
-from gencli.structured.schema.check import check_schema
 from processors.errors import GrammarError
 
 OVER = Deadline(3.0, 0.0)

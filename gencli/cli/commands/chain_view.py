@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gencli.cli.terminal.tables import table
 from gencli.config.job import Job
-from gencli.config.structure import OutputSpec
 from gencli.json_text import to_json
+from gencli.structured.output_spec import OutputSpec
 
 __all__ = ["chain_rows", "chain_table"]
 

@@ -17,7 +17,6 @@ from gencli.cli.terminal.render import Sink, Stderr, say_error
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_requests
 from gencli.config.settings import Settings
-from gencli.config.structure import OutputSpec
 from gencli.core.events import Error
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
@@ -29,6 +28,7 @@ from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import Compiled, Compiling
 from gencli.runtime.models import Loaded, load
 from gencli.runtime.wiring import make_engine, model_choice
+from gencli.structured.output_spec import OutputSpec
 from gencli.text.tokenizer import Tokenizer, no_template
 from processors.errors import ProcessorsError
 

@@ -15,8 +15,8 @@ from gencli.cli.terminal.tables import table
 from gencli.config.options.option import Option
 from gencli.config.options.run import option
 from gencli.errors import UsageError
+from gencli.structured.audit.notices import meaning
 from gencli.structured.plan import Finding, Plan
-from gencli.structured.strict import meaning
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -56,10 +56,10 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     if len(schemas) != 1:
         raise UsageError("schema audit takes one schema.", hint="Put quotes around it.")
     from gencli.structured.audit.audit import audit_json, without_formats
-    from gencli.structured.audit.choose import choose
+    from gencli.structured.check.check import check_schema
+    from gencli.structured.choose import choose
     from gencli.structured.deadline import Deadline
-    from gencli.structured.schema.check import check_schema
-    from gencli.structured.schema.source import read_schema
+    from gencli.structured.read.source import read_schema
 
     deadline = Deadline.after(values["grammar_timeout"])
     schema = read_schema(schemas[0])

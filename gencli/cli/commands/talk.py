@@ -19,7 +19,6 @@ from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.render import Sink, Stderr, prompt, say, say_error
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_request, notices
-from gencli.config.structure import OutputSpec
 from gencli.core.events import Error, Finish, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError
@@ -29,8 +28,9 @@ from gencli.runtime.drafters import make_drafter
 from gencli.runtime.grammars import compile_plan, grammar_env, make_compiler
 from gencli.runtime.models import Loaded
 from gencli.runtime.wiring import make_engine, model_choice
-from gencli.structured.thinking import Pieces, ThinkingSplitter
-from gencli.structured.verdict import OutputValidator
+from gencli.structured.output_spec import OutputSpec
+from gencli.structured.validate.thinking import Pieces, ThinkingSplitter
+from gencli.structured.validate.verdict import OutputValidator
 from processors.errors import ProcessorsError
 
 __all__ = ["talk"]

@@ -13,9 +13,9 @@ from gencli.cli.terminal.render import Sink, Stderr
 from gencli.cli.terminal.thinking import LiveThinking, ThinkingSummary
 from gencli.cli.terminal.writers import BlockWriter, JsonWriter, LineWriter, RecordWriter, TextWriter, Writer
 from gencli.config.settings import Settings
-from gencli.config.structure import OutputSpec
 from gencli.models.watch import OnBytes
 from gencli.results.results import Results
+from gencli.structured.output_spec import OutputSpec
 
 __all__ = ["load_progress", "open_writers", "reading_line"]
 

@@ -6,7 +6,7 @@ from gencli.cli.report import thinking
 from gencli.cli.terminal.render import Stderr, prompt
 from gencli.core.events import Event, Reading, Token
 from gencli.results.results import Results
-from gencli.structured.thinking import ThinkingSplitter
+from gencli.structured.validate.thinking import ThinkingSplitter
 
 __all__ = ["LiveThinking", "ThinkingSummary"]
 

@@ -8,11 +8,7 @@ from gencli.config.options.option import MAX_SAMPLES, MAX_SECONDS, Option, Secti
 from processors.catalog import WHITESPACE_LIMIT
 from processors.params import Bounds
 
-__all__ = ["DOCUMENTS", "KINDS", "STRUCTURE"]
-
-# Keys of the options that say what an output has to be; a request has one of them at most.
-KINDS = ("json", "json_schema", "pydantic", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
-DOCUMENTS = ("json", "json_schema", "pydantic")  # the kinds whose outputs are JSON and nothing else
+__all__ = ["STRUCTURE"]
 
 _HERE: Section = "Structure"
 

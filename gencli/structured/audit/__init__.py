@@ -1,1 +1,1 @@
-"""What a mask enforces of a schema, by probes of the back ends, and which back end takes it."""
+"""Audit: which keywords of a schema the mask of a back end enforces."""

@@ -1,7 +1,7 @@
-"""What a back end makes of a schema, keyword by keyword, before anything is loaded.
+"""Grades of the keywords of a schema for a back end, and the findings that follow from them.
 
-The verdicts rest on probes of the installed back end (support.json), never on its documentation. A shape
-that no probe has shown to be exact is not called enforced.
+The grades come from probes of the installed back ends (support.json), never from their documentation. A
+keyword is called enforced only if a probe has shown its shape to be exact.
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ from typing import Any
 
 from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.audit.support import SUPPORT, Grade
+from gencli.structured.check.misspelled import likely_keywords
 from gencli.structured.deadline import NEVER, Deadline
-from gencli.structured.plan import Audit, Enforcement, Finding, Plan, Variant
-from gencli.structured.schema.misspelled import likely_keywords
+from gencli.structured.plan import UNIQUE_NAMES, Audit, Enforcement, Finding, Plan, Variant
+from gencli.structured.schema.groups import APPLICATORS, GROUPS, declared_types
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import walk
 
-__all__ = ["Graded", "audit", "audit_json", "finding", "graded", "without_formats"]
+__all__ = [
+    "Graded",
+    "audit",
+    "audit_json",
+    "duplicate_name_finding",
+    "finding",
+    "free_names",
+    "graded",
+    "without_formats",
+]
 
 _WORST: tuple[Grade, ...] = ("refused", "unknown", "loose", "tight", "exact")
 _VERDICTS: dict[Grade, tuple[Enforcement, str]] = {
@@ -30,9 +40,13 @@ _VERDICTS: dict[Grade, tuple[Enforcement, str]] = {
 }
 
 
+_ELSEWHERE = frozenset((*APPLICATORS, "enum", "const"))
+_NAMING = ("additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "type")
+
+
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """A keyword at its place in a schema, and the worst that was seen of its shapes."""
+    """A keyword at one place of a schema, with the worst grade of its shapes."""
 
     pointer: str
     keyword: str
@@ -41,7 +55,7 @@ class Graded:
 
 
 def graded(schema: Any, backend: str, deadline: Deadline = NEVER) -> Iterator[Graded]:
-    """Each keyword that can refuse a value. OutOfTime if that takes too long."""
+    """Yield each keyword that can refuse a value, with its grade. Raises OutOfTime."""
     support = SUPPORT[backend]
     for pointer, below in walk(schema):
         worst: dict[str, Graded] = {}
@@ -52,12 +66,12 @@ def graded(schema: Any, backend: str, deadline: Deadline = NEVER) -> Iterator[Gr
 
 
 def audit(schema: Any, backend: str) -> Audit:
-    """The schema as it stands: which keywords the mask of this back end enforces."""
+    """Audit a schema for a back end without rewriting it."""
     return Audit(backend, tuple(finding(one) for one in graded(schema, backend)))
 
 
 def finding(one: Graded) -> Finding:
-    """What is said of a graded keyword."""
+    """Return the finding for a graded keyword."""
     if one.shape.startswith("?"):
         what = "format" if one.keyword == "format" else "keyword"
         near = ", though nearly ".join(["", *likely_keywords(one.keyword)[:1]])
@@ -68,8 +82,43 @@ def finding(one: Graded) -> Finding:
     return Finding(one.pointer, one.keyword, verdict, reason + shape)
 
 
+def free_names(schema: Any) -> Iterator[tuple[str, str]]:
+    """Yield each object of a schema that may have property names of its own choice.
+
+    Each is a pair of the object's JSON pointer and the keyword that leaves the names free, or "".
+    """
+    for pointer, below in walk(schema):
+        if below is True or (isinstance(below, dict) and _is_free(below)):
+            named = below if isinstance(below, dict) else {}
+            yield (
+                pointer,
+                next((keyword for keyword in _NAMING if named.get(keyword, False) is not False), ""),
+            )
+
+
+def _is_free(schema: dict[str, Any]) -> bool:
+    """Whether a value of the schema may be, or contain, an object with property names of its own choice."""
+    types = declared_types(schema) or {"object", "array"}
+    if not schema.keys() & {"type", *GROUPS["object"], *GROUPS["array"]} and schema.keys() & _ELSEWHERE:
+        return False
+    if "array" in types and "items" not in schema and schema.get("maxItems", 1) > 0:
+        return True
+    if "object" not in types or schema.get("maxProperties", 2) < 2:
+        return False
+    rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
+    return bool(schema.get("patternProperties")) or rest is not False
+
+
+def duplicate_name_finding(pointer: str) -> Finding:
+    """Return the finding that an object with free property names may repeat a name."""
+    return Finding(pointer, UNIQUE_NAMES, "check", "the mask lets a name that is free come twice")
+
+
 def without_formats(plan: Plan) -> Plan:
-    """The plan where `format` is a remark to the final check: what no mask enforces of it nobody does."""
+    """Return the plan for a final check that ignores `format`.
+
+    A format that the mask does not enforce is then enforced by nothing.
+    """
     return replace(plan, variants=tuple(map(_unchecked, plan.variants)))
 
 
@@ -84,7 +133,7 @@ def _unchecked(variant: Variant) -> Variant:
 
 
 def audit_json(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON: the chosen back end, why, and the findings of each variant."""
+    """Return the plan as JSON: the chosen back end, the reason, and the findings of each variant."""
     return {
         "backend": plan.variants[0].audit.backend,
         "reason": plan.reason,

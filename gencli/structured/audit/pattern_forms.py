@@ -1,22 +1,35 @@
-"""What is special about a pattern, as far as back ends are known to differ in it."""
+"""Properties of a pattern on which back ends are known to differ."""
 
 from __future__ import annotations
 
 import re
 
-from gencli.structured.rewrite.anchors import escapes_needed, whole
-from gencli.structured.rewrite.regex import Anchor, Look, Node, RegexError, Repeat, Seq, parse_regex
+from gencli.structured.regex.ecma_reader import parse_regex, whole
+from gencli.structured.regex.tree import (
+    Anchor,
+    Chars,
+    Look,
+    Node,
+    RegexError,
+    Repeat,
+    Seq,
+    invert_ranges,
+    walk,
+)
 
 __all__ = ["pattern_forms"]
 
 
 def pattern_forms(text: str) -> list[str]:
-    """What is special about a pattern: it searches, needs escapes, looks around, is not regular."""
+    """Return the properties of a pattern as suffixes of shapes; [""] if it has none.
+
+    Examples: the pattern searches instead of matching, needs JSON escapes, has lookarounds, is not regular.
+    """
     try:
         node = parse_regex(text)
     except RegexError:
         return [":irregular"]
-    if _looks(node):
+    if _has(node, Look):
         return [":lookaround"]
     try:
         trees = whole(node)
@@ -25,7 +38,7 @@ def pattern_forms(text: str) -> list[str]:
     found = [] if _is_anchored(node) else [":search"]
     if any(map(_is_nested, trees)):
         found.append(":nested")
-    if any(escapes_needed(tree) for tree in trees):
+    if any(map(_needs_escapes, trees)):
         found.append(":escapes")
     if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text):
         found.append(":unicode")
@@ -36,17 +49,23 @@ def pattern_forms(text: str) -> list[str]:
     return found or [""]
 
 
-def _is_nested(node: Node, *, inside: bool = False) -> bool:
-    """Whether something repeated stands in something repeated."""
-    if isinstance(node, Repeat):
-        return inside or _is_nested(node.body, inside=True)
-    return any(_is_nested(item, inside=inside) for item in getattr(node, "items", ()))
+def _is_nested(node: Node) -> bool:
+    """Whether a repeated part contains a repeated part."""
+    return any(isinstance(each, Repeat) and _has(each.body, Repeat) for each in walk(node))
 
 
-def _looks(node: Node) -> bool:
-    if isinstance(node, Repeat):
-        return _looks(node.body)
-    return isinstance(node, Look) or any(_looks(item) for item in getattr(node, "items", ()))
+def _has(node: Node, kind: type) -> bool:
+    return any(isinstance(each, kind) for each in walk(node))
+
+
+def _needs_escapes(node: Node) -> bool:
+    """Whether a matching text may have characters that JSON writes with a backslash."""
+    return any(isinstance(each, Chars) and _has_escaped(each) for each in walk(node))
+
+
+def _has_escaped(chars: Chars) -> bool:
+    ranges = invert_ranges(chars.ranges) if chars.negated else chars.ranges
+    return any(low < 0x20 or low <= 0x22 <= high or low <= 0x5C <= high for low, high in ranges)
 
 
 def _is_anchored(node: Node) -> bool:

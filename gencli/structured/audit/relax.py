@@ -1,4 +1,4 @@
-"""What a back end makes no grammar of is left out of its schema: the final check stands behind it."""
+"""Removal of keywords that a back end refuses. The final check enforces them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.rewrite.node import ALSO, AT, Schema
 from gencli.structured.schema.pointers import child, descend, keys_of
 
-__all__ = ["Spelled", "above", "relax", "spell"]
+__all__ = ["Spelled", "above", "relax", "split_origins"]
 
-Spelled = tuple[Any, dict[str, frozenset[str]]]  # a plain schema, and the places that its keywords come from
+Spelled = tuple[Any, dict[str, frozenset[str]]]  # a plain schema, and origins by pointer
 
-# Where one of two keywords has to go, the first of these.
+# The order in which keywords are removed from one place.
 _ORDER = (
     *("unevaluatedProperties", "unevaluatedItems", "uniqueItems", "contains", "minContains", "maxContains"),
     *(
@@ -47,29 +47,29 @@ _TOGETHER = {
 }
 
 
-def spell(schema: Schema, pointer: str = "") -> Spelled:
-    """The schema without its memory, and the memory beside it, by pointer."""
+def split_origins(schema: Schema, pointer: str = "") -> Spelled:
+    """Return the plain schema without origins, and its origins by JSON pointer."""
     at: dict[str, frozenset[str]] = {}
-    return _spell(schema, pointer, at), at
+    return _split_origins(schema, pointer, at), at
 
 
-def _spell(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> Any:
+def _split_origins(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> Any:
     if isinstance(value, list):
-        return [_spell(item, child(pointer, index), at) for index, item in enumerate(value)]
+        return [_split_origins(item, child(pointer, index), at) for index, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
     for keyword, places in value.get(AT, {}).items():
         at[child(pointer, keyword)] = places
     kept = {key: below for key, below in value.items() if key not in (AT, ALSO)}
-    found = {key: _spell(below, child(pointer, key), at) for key, below in kept.items()}
+    found = {key: _split_origins(below, child(pointer, key), at) for key, below in kept.items()}
     if value.get(ALSO):
-        found["allOf"] = _spell(value[ALSO], child(pointer, "allOf"), at)
+        found["allOf"] = _split_origins(value[ALSO], child(pointer, "allOf"), at)
         at[child(pointer, "allOf")] = frozenset()
     return found
 
 
 def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, list[Graded], list[Graded]]:
-    """The schema without what the back end refuses, the grades of what is left, and what had to go."""
+    """Return the schema without refused keywords, the grades of the others, and the removed keywords."""
     gone: list[Graded] = []
     grades = list(graded(schema, backend, deadline))
     if refused := _refused(grades):
@@ -84,7 +84,7 @@ def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, l
 
 
 def _refused(grades: list[Graded]) -> list[Graded]:
-    """Of each place the one keyword that has to go first."""
+    """Return for each place the one keyword that is removed first."""
     found: dict[str, Graded] = {}
     for one in grades:
         if one.grade == "refused" or one.shape == "?format":
@@ -94,7 +94,7 @@ def _refused(grades: list[Graded]) -> list[Graded]:
 
 
 def above(pointer: str) -> Iterator[str]:
-    """The pointers of what a place stands in, the nearest first."""
+    """Yield the pointers of the places that contain a place, the nearest first."""
     while pointer:
         pointer = pointer.rpartition("/")[0]
         yield pointer

@@ -1,8 +1,8 @@
-"""The shape of each keyword of a schema: what the support table is asked about.
+"""Shapes of keywords: the keys of the support table.
 
-A shape is a keyword with all that is known to change what a back end makes of it: the types it stands
-beside, the form of its value, the keywords it interacts with. Only keywords that can refuse a value have
-shapes; titles, defaults and the like have none.
+A shape is a keyword with everything that is known to change how a back end treats it: the types beside it,
+the form of its value, the keywords that it interacts with. Only keywords that can refuse a value have shapes;
+titles and defaults have none.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
-from gencli.structured.audit.groups import ANNOTATIONS, APPLICATORS, GROUPS, declared_types
 from gencli.structured.audit.pattern_forms import pattern_forms
+from gencli.structured.check.misspelled import is_comment
+from gencli.structured.regex.ecma_search import MAX_SEARCHES, MAX_SECONDS, searches
 from gencli.structured.rewrite.strings import are_apart
 from gencli.structured.schema.formats import FORMATS
-from gencli.structured.schema.misspelled import is_comment
-from gencli.structured.schema.patterns import MAX_SEARCHES, MAX_SECONDS, searches
+from gencli.structured.schema.groups import ANNOTATIONS, APPLICATORS, GROUPS, declared_types
 from processors.grammar.backends.json_lark import MARK
 
 __all__ = ["is_of", "shapes_of"]
 
-_FEW_PATTERNS = 8  # that are compared with each other
+_FEW_PATTERNS = 8  # more are not compared with each other
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
 
 
 def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
-    """(keyword, shape) of what stands directly in a schema; a keyword may have several.
+    """Yield (keyword, shape) for the keywords directly in a schema; a keyword may have several shapes.
 
-    A shape that begins with "?" is of a keyword that JSON Schema does not have.
+    A shape that begins with "?" belongs to a keyword that JSON Schema does not have.
     """
     if not isinstance(schema, dict):
         return
@@ -69,7 +69,7 @@ def _grouped(schema: dict[str, Any], keyword: str) -> Iterator[str]:
 
 
 def _marked(schema: dict[str, Any], keyword: str) -> Iterator[str]:
-    """Of an object or an array that is written in Lark."""
+    """Yield the shapes of a keyword in an object or array that is written in Lark."""
     yield f"{keyword}:{schema[MARK]}"
     for other in GROUPS[_GROUP[keyword]]:
         if other != keyword and other in schema:
@@ -162,7 +162,7 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
 
 
 def _start_apart(patterns: Iterable[str]) -> bool:
-    """Whether no text can match two of the patterns, for they begin with different characters."""
+    """Whether no text can match two of the patterns because their first characters differ."""
     starts = [match[1] if (match := re.match(r"\^\\?([A-Za-z0-9_$/-])", text)) else "" for text in patterns]
     clear = all(starts) and not any("|" in text or re.match(r"\^\\?.[*?{]", text) for text in patterns)
     return (
@@ -173,7 +173,7 @@ def _start_apart(patterns: Iterable[str]) -> bool:
 
 
 def _may_match(patterns: Collection[str], names: Collection[str]) -> bool:
-    """Whether one of the patterns matches one of the names, or might, as far as it is looked for."""
+    """Whether a pattern matches, or may match, one of the names."""
     if len(patterns) * len(names) > MAX_SEARCHES:
         return True
     try:
@@ -250,7 +250,7 @@ def _is_closed(branch: Any) -> bool:
 
 
 def _branches(branches: list[Any]) -> str:
-    """How the branches of a oneOf are told from each other, as far as it shows at once."""
+    """Return how the branches of a oneOf can be told apart without a search."""
     shown = [declared_types(branch) if isinstance(branch, dict) else frozenset() for branch in branches]
     if all(shown) and all(not _overlap(a, b) for a, b in combinations(shown, 2)):
         return "types"
@@ -264,7 +264,7 @@ def _overlap(a: frozenset[str], b: frozenset[str]) -> bool:
 
 
 def _has_discriminator(branches: list[Any]) -> bool:
-    """Whether one property is required everywhere, with texts that no two branches share."""
+    """Whether all branches require one property with texts that no two branches share."""
     if not all(isinstance(branch, dict) and declared_types(branch) == {"object"} for branch in branches):
         return False
     for name in branches[0].get("required", ()) if branches else ():

@@ -1,4 +1,4 @@
-"""What the probed back ends make of each shape; written by scripts/probe_backends.py."""
+"""The support table: grades of shapes for each back end, written by scripts/probe_backends.py."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ Grade = Literal["exact", "loose", "tight", "refused", "unknown"]
 
 @dataclass(frozen=True)
 class Support:
-    """A back end as it was probed."""
+    """The grades of one back end, and its version."""
 
     version: str
     shapes: dict[str, Grade]
 
     def grade(self, shape: str) -> Grade:
-        """exact | loose (lets invalid values through) | tight (refuses valid ones) | refused | unknown."""
+        """Return the grade of a shape.
+
+        exact; loose: invalid values pass; tight: some valid values are refused; refused: the back end does
+        not compile the shape; unknown: the shape was not probed.
+        """
         if shape.startswith("?"):
             return "unknown"
         if shape in self.shapes:
@@ -31,7 +35,7 @@ class Support:
 
     @cached_property
     def _unknown(self) -> frozenset[str]:
-        """Keywords that it refuses in every form."""
+        """Keywords that the back end refuses in every form."""
         found: dict[str, set[str]] = {}
         for shape, grade in self.shapes.items():
             if "+" not in shape:
@@ -40,7 +44,7 @@ class Support:
 
 
 def keyword_of(shape: str) -> str:
-    """The first keyword of a shape."""
+    """Return the first keyword of a shape."""
     return re.split("[:+]", shape)[0]
 
 

@@ -1,4 +1,4 @@
-"""Schemas inside other grammars: what is chosen for them alone, put where they stand."""
+"""JSON schemas inside other grammars."""
 
 from __future__ import annotations
 
@@ -7,28 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from gencli.structured.check.check import check_schema
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.errors import SchemaError
 from gencli.structured.plan import Finding, Plan
-from gencli.structured.schema.check import check_schema
 
 __all__ = ["Embedded", "Schemas", "ValueCheck", "check_inside", "embed", "json_end"]
 
 
 class ValueCheck(Protocol):
-    """Decides whether a value is what a schema says, as Validator does."""
+    """Checks a value against a schema, as Validator does."""
 
     def faults(self, value: Any) -> tuple[str, ...]:
-        """What is wrong with the value; () if it is right."""
+        """Return the faults of the value; () if it is valid."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """What is known of JSON schemas: how to enforce one by itself, and how to check a value against it.
-
-    All of it has to be done by `deadline`.
-    """
+    """Functions that plan one JSON schema and that make its check; all planning ends by `deadline`."""
 
     choose: Callable[[Any], Plan]
     check: Callable[[Any], ValueCheck]
@@ -37,7 +34,7 @@ class Schemas:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A schema as one back end takes it, the most white space in one place, and what was found out."""
+    """A schema in the form for one back end, its whitespace limit, and its findings."""
 
     schema: Any
     whitespace: int
@@ -45,7 +42,10 @@ class Embedded:
 
 
 def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
-    """SchemaError, with the pointer in the whole, unless the schema at `pointer` can be used."""
+    """Raise SchemaError unless the schema at `pointer` can be used.
+
+    The error has the JSON pointer in the whole document.
+    """
     try:
         check_schema(schema, deadline)
     except SchemaError as error:
@@ -54,9 +54,10 @@ def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
 
 
 def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> Embedded | None:
-    """The schema as rewritten for a back end, its findings moved to `pointer`; None if there is none.
+    """Return the schema as rewritten for a back end, or None if the back end does not take it.
 
-    Inside a tag xgrammar writes no property and no item that a schema is silent on: a subset of it.
+    The findings are moved to `pointer`. Inside a tag xgrammar generates no property and no item that the
+    schema does not mention, which is a subset of the schema.
     """
     for variant in schemas.choose(schema).variants:
         constraint = variant.constraint
@@ -69,7 +70,7 @@ def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> Embedded
 
 
 def json_end(text: str, start: int) -> int:
-    """Where the JSON value that begins at `start` ends, as well as that can be told before it is checked."""
+    """Return the offset behind the JSON value at `start`; the end of the text if it is no JSON."""
     space = len(text) - start - len(text[start:].lstrip(" \t\r\n"))
     try:
         return json.JSONDecoder().raw_decode(text, start + space)[1]

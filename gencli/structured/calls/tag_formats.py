@@ -1,4 +1,4 @@
-"""The parts of a structural tag: which fields each has, and what a field may hold."""
+"""The formats of a structural tag: their fields, and the values that a field takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["FORMATS", "TOKEN_FORMATS", "Field", "check_format"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a field holds (a key of _WORDS), and whether it has to be there."""
+    """The kind of value that a field takes (a key of _WORDS), and whether the field is required."""
 
     kind: str
     is_required: bool = True
@@ -69,7 +69,10 @@ _WORDS = {
 
 
 def check_format(value: Any, pointer: str) -> Mapping[str, Field]:
-    """The fields of a format, without those below it. SchemaError, with a pointer, if they are not right."""
+    """Return the fields of a format, without those of formats inside it.
+
+    Raises SchemaError with a JSON pointer if a field is missing, unknown or has a wrong value.
+    """
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         raise SchemaError(f"{_WORDS['format'].capitalize()} is expected at {pointer}.", pointer=pointer)
     kind = value["type"]

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gencli.errors import ConfigError
+from gencli.json_reader import DocumentError, parse_json
 from gencli.structured.calls.embedded import Schemas, ValueCheck, check_inside, embed, json_end
 from gencli.structured.calls.tag_formats import Field, check_format
-from gencli.structured.errors import DocumentError, SchemaError
-from gencli.structured.notations.grammars import plan_grammar
-from gencli.structured.notations.regexes import plan_regex
-from gencli.structured.plan import Audit, Finding, Plan, Variant
-from gencli.structured.schema.document import parse
+from gencli.structured.errors import SchemaError
+from gencli.structured.notations.plans import plan_grammar, plan_regex
+from gencli.structured.plan import Audit, Finding, Plan, TextCheck, Variant
 from gencli.structured.schema.pointers import child
 from processors.constraint import Constraint
 
@@ -22,13 +21,12 @@ __all__ = ["TagCheck", "plan_structural_tag"]
 
 
 @dataclass(frozen=True, slots=True)
-class TagCheck:
-    """Checks the JSON between the ends of each tag, wherever one begins in the finished text."""
+class TagCheck(TextCheck):
+    """Checks the JSON of each tag that begins in the finished text."""
 
     tags: tuple[tuple[str, tuple[str, ...], ValueCheck], ...]
 
     def faults(self, text: str) -> tuple[str, ...]:
-        """See TextCheck."""
         return tuple(self._faults(text))
 
     def _faults(self, text: str) -> Iterator[str]:
@@ -46,13 +44,13 @@ class TagCheck:
 
 
 def plan_structural_tag(text: str, schemas: Schemas) -> Plan:
-    """How to enforce a structural tag. Its schemas, regexes and grammars are read and rewritten as elsewhere.
+    """Return the plan of a structural tag, with its schemas, regexes and grammars rewritten.
 
-    Only xgrammar has them. SchemaError with a JSON pointer: an unknown format or field, a field of another
-    type, a tag that no trigger or more than one begins, a format that names tokens.
+    Only xgrammar has structural tags. Raises SchemaError with a JSON pointer: an unknown format or field, a
+    field with a wrong value, a tag that not exactly one trigger begins, a format that names tokens.
     """
     try:
-        document = parse(text)
+        document = parse_json(text)
     except DocumentError as error:
         raise SchemaError(f"The structural tag is no JSON document: {error.message}") from None
     if not isinstance(document, dict) or document.get("type") != "structural_tag" or "format" not in document:
@@ -69,7 +67,7 @@ def plan_structural_tag(text: str, schemas: Schemas) -> Plan:
 
 @dataclass
 class _Builder:
-    """Writes a tag anew and notes what is in it on the way."""
+    """Writes a structural tag with rewritten parts; collects findings and tags."""
 
     schemas: Schemas
     findings: list[Finding] = field(default_factory=list)
@@ -130,13 +128,13 @@ class _Builder:
 
 def _faults(text: str, check: ValueCheck) -> tuple[str, ...]:
     try:
-        return check.faults(parse(text))
+        return check.faults(parse_json(text))
     except DocumentError as error:
         return (error.message,)
 
 
 def _check_sense(value: dict[str, Any], pointer: str) -> None:
-    """What fields have to be to one another."""
+    """Raise SchemaError for fields of a format that contradict each other."""
     if value["type"] == "repeat" and value["max"] != -1 and value["min"] > value["max"]:
         raise SchemaError(f"The minimum is above the maximum at {pointer}.", pointer=pointer)
     if value["type"] != "triggered_tags":

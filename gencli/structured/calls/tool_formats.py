@@ -1,20 +1,19 @@
-"""How models write tool calls, as far as their chat templates tell, and reading them back."""
+"""Formats of tool calls: detection from a chat template, and parsing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from gencli.json_reader import DocumentError, parse_json
 from gencli.structured.calls.embedded import json_end
-from gencli.structured.errors import DocumentError
-from gencli.structured.schema.document import parse
 
 __all__ = ["GENERIC", "Call", "ToolFormat", "detect_format", "parse_calls"]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call of an output."""
+    """A tool call of an output."""
 
     name: str
     arguments: Any
@@ -24,7 +23,8 @@ class Call:
 class ToolFormat:
     """A call is begin + name + middle + arguments + end; calls stand between opening and closing.
 
-    `json_at` is where in `begin` the JSON of a call begins. `trigger` is what free text turns into a call by.
+    `json_at` is the offset in `begin` where the JSON of a call begins. `trigger` is the text that turns free
+    text into a call.
     """
 
     name: str
@@ -64,7 +64,7 @@ _MISTRAL = ToolFormat(
     separator=", ",
 )
 
-# Marks in a chat template, most telling first, and whose format they are; a text names one not written here.
+# Marks in a chat template, most specific first; a text instead of a format names one that is not supported.
 _MARKS: tuple[tuple[tuple[str, ...], ToolFormat | str], ...] = (
     (("<tool_call>", "<function="), "Qwen3-Coder's XML"),
     (("<tool_call>", "<arg_key>"), "GLM's XML"),
@@ -82,9 +82,10 @@ _MARKS: tuple[tuple[tuple[str, ...], ToolFormat | str], ...] = (
 
 
 def detect_format(template: str | None, special: frozenset[str] = frozenset()) -> tuple[ToolFormat, str]:
-    """The format that a chat template asks for, and a notice if it is not the model's own.
+    """Return the format that a chat template uses, and a notice if it is GENERIC instead.
 
-    `special` are the texts of special tokens: they are no text, so a format cannot have them.
+    `special` are the texts of special tokens. An output of text has no special tokens, so a format that
+    contains one cannot be used.
     """
     for marks, found in _MARKS if template else ():
         if all(mark in (template or "") for mark in marks):
@@ -99,7 +100,7 @@ def detect_format(template: str | None, special: frozenset[str] = frozenset()) -
 
 
 def parse_calls(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-    """The calls in a finished output, in order, and what is wrong with it."""
+    """Return the calls of a finished output in order, and the faults of the output."""
     if form.opening:
         return _parse_list(text, form)
     calls, faults, at = [], [], 0
@@ -123,7 +124,7 @@ def _parse_list(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[st
     if not opening:
         return (), ()
     try:
-        values = parse(rest)
+        values = parse_json(rest)
     except DocumentError as error:
         return (), (f"The list of calls is no JSON: {error.message}",)
     found = (
@@ -135,7 +136,7 @@ def _parse_list(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[st
 
 def _read(text: str, form: ToolFormat) -> Call | str:
     try:
-        return _call(parse(text), form)
+        return _call(parse_json(text), form)
     except DocumentError as error:
         return f"A call is no JSON: {error.message}"
 

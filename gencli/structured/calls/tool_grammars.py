@@ -17,7 +17,7 @@ __all__ = ["Tool", "tool_variants"]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that may be called; `pointer` is where its parameters are in the list."""
+    """A function that may be called; `pointer` is the place of its parameters in the list of tools."""
 
     name: str
     parameters: dict[str, Any]
@@ -30,7 +30,7 @@ _Parts = tuple[tuple[Tool, Embedded], ...]
 def tool_variants(
     form: ToolFormat, tools: tuple[Tool, ...], choice: str, schemas: Schemas
 ) -> tuple[Variant, ...]:
-    """The forms that calls can be enforced in, the exact ones first, xgrammar's before llguidance's."""
+    """Return the variants of a plan for tool calls, those with fewer open keywords first."""
     variants = []
     for backend in ("xgrammar", "llguidance"):
         parts = _parts(tools, backend, schemas)
@@ -64,7 +64,7 @@ def _structural(form: ToolFormat, parts: _Parts, choice: str) -> dict[str, Any]:
             "content": {
                 "type": "json_schema",
                 "json_schema": part.schema,
-                "max_whitespace_cnt": max(1, part.whitespace),  # none is not to be had
+                "max_whitespace_cnt": max(1, part.whitespace),  # 0 is not possible
             },
             "end": form.end,
         }
@@ -93,7 +93,7 @@ def _structural(form: ToolFormat, parts: _Parts, choice: str) -> dict[str, Any]:
 
 def _lark(form: ToolFormat, parts: _Parts, choice: str) -> str:
     is_auto = choice == "auto"
-    # In free text the trigger is read by a lexeme of its own, which ends where the trigger does.
+    # In free text the trigger is a lexeme of its own, so the calls begin behind it.
     cut = len(form.trigger) if is_auto else 0
     lines = []
     for number, (tool, part) in enumerate(parts):
@@ -116,7 +116,7 @@ def _string(text: str) -> str:
 
 
 def _arguments(part: Embedded) -> str:
-    """A schema inside another grammar, with llguidance's options."""
+    """Return a schema as part of a Lark grammar, with llguidance's options."""
     if (lark := as_lark(part.schema, part.whitespace)) is not None:
         return f"%lark {{\n{lark}}}"
     schema = part.schema if isinstance(part.schema, dict) else {}

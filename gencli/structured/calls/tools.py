@@ -1,4 +1,4 @@
-"""`--tools`: calls of the given functions, in the model's own form where its chat template tells that."""
+"""`--tools`: calls of given functions, in the format of the model's chat template where that is known."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gencli.json_reader import DocumentError, parse_json
 from gencli.structured.calls.embedded import Schemas, ValueCheck, check_inside
 from gencli.structured.calls.tool_formats import GENERIC, Call, ToolFormat, detect_format, parse_calls
 from gencli.structured.calls.tool_grammars import Tool, tool_variants
 from gencli.structured.deadline import NEVER, Deadline
-from gencli.structured.errors import DocumentError, SchemaError
-from gencli.structured.plan import Plan
-from gencli.structured.schema.document import parse
+from gencli.structured.errors import SchemaError
+from gencli.structured.plan import Plan, TextCheck
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import refs_in, walk
-from gencli.structured.schema.select import compact
+from gencli.structured.validate.select import compact
 from processors.errors import nearest
 
 __all__ = ["ToolCheck", "ToolPlan", "plan_tools", "read_tools"]
@@ -26,15 +26,14 @@ _FIELDS = ("name", "description", "parameters", "strict")
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCheck:
-    """Reads the calls of a finished output and checks each against the parameters of its tool."""
+class ToolCheck(TextCheck):
+    """Parses the calls of a finished output and checks each against the parameters of its tool."""
 
     form: ToolFormat
     checks: dict[str, ValueCheck]
     is_required: bool
 
     def faults(self, text: str) -> tuple[str, ...]:
-        """See TextCheck."""
         calls, faults = parse_calls(text, self.form)
         return (*faults, *self._faults(calls))
 
@@ -53,14 +52,14 @@ class ToolCheck:
 
 @dataclass(frozen=True, slots=True)
 class ToolPlan:
-    """How to enforce tool calls, what form they have, and a notice if it is not the model's own."""
+    """The plan of tool calls, their format, and a notice if it is not the model's own format."""
 
     plan: Plan
     form: ToolFormat
     notice: str = ""
 
     def calls(self, text: str) -> tuple[Call, ...]:
-        """The calls in a finished output that the check has passed."""
+        """Return the calls of a finished output that the check has passed."""
         return parse_calls(text, self.form)[0]
 
 
@@ -72,10 +71,11 @@ def plan_tools(
     choice: str = "auto",
     special: frozenset[str] = frozenset(),
 ) -> ToolPlan:
-    """How to enforce calls of a JSON list of tools.
+    """Return the plan for calls of a JSON list of tools.
 
-    `choice`: auto (text or calls), required (calls), or the name of the tool to call once. `template` is the
-    chat template, `special` the texts of special tokens. SchemaError, with a JSON pointer, for a wrong list.
+    `choice`: auto (text or calls), required (calls), or the name of the tool that is called once. `template`
+    is the chat template, `special` the texts of special tokens. Raises SchemaError with a JSON pointer for a
+    wrong list.
     """
     tools = _chosen(read_tools(text, schemas.deadline), choice)
     form, notice = detect_format(template, special)
@@ -93,9 +93,9 @@ def plan_tools(
 
 
 def read_tools(text: str, deadline: Deadline = NEVER) -> tuple[Tool, ...]:
-    """The tools of a JSON list, as OpenAI's interfaces take it. SchemaError with a pointer if it is wrong."""
+    """Read the tools of a JSON list in OpenAI's format. Raises SchemaError with a JSON pointer."""
     try:
-        values = parse(text)
+        values = parse_json(text)
     except DocumentError as error:
         raise SchemaError(f"The list of tools is no JSON document: {error.message}") from None
     if not isinstance(values, list) or not values:
@@ -154,10 +154,10 @@ def _chosen(tools: tuple[Tool, ...], choice: str) -> tuple[Tool, ...]:
 
 
 def _union(tools: tuple[Tool, ...]) -> dict[str, Any]:
-    """The schema of one call as plain JSON."""
+    """Return the schema of one call as plain JSON."""
     calls = [_call_schema(tool) for tool in tools]
     schema = calls[0] if len(calls) == 1 else {"anyOf": calls}
-    # Not all back ends follow a reference through a list, so what refers to itself stands at the root.
+    # Not all back ends follow a reference through a list, so recursive parameters are moved to the root.
     moved = {tool.name: _moved(tool) for tool in tools if _refers(tool)}
     return {**schema, "$defs": moved} if moved else schema
 
@@ -177,8 +177,8 @@ def _refers(tool: Tool) -> bool:
 
 
 def _moved(tool: Tool) -> Any:
-    """The parameters with their references to themselves as they are below the root's definitions."""
-    copy = parse(compact(tool.parameters))
+    """Return the parameters with their references to themselves moved below the root's definitions."""
+    copy = parse_json(compact(tool.parameters))
     for _, part in walk(copy) if "$id" not in copy else ():
         ref = part.get("$ref") if isinstance(part, dict) else None
         if isinstance(ref, str) and (ref == "#" or ref.startswith("#/")):

@@ -1,1 +1,1 @@
-"""Regular expressions, grammars and lists of texts: read, checked, written for a back end."""
+"""Regular expressions, grammars and choices: read, checked and written for the back ends."""

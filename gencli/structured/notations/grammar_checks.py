@@ -1,4 +1,4 @@
-"""What is wrong with a grammar before any back end has seen it."""
+"""Checks of a grammar, before a back end reads it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,42 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.syntax import (
+from gencli.structured.regex.tree import (
+    Alt,
     Chars,
-    Choice,
     Node,
     Ref,
     Repeat,
-    Sequence,
+    Seq,
     Verbatim,
-    below,
     has_letters,
-    place,
+    parts,
+    walk,
 )
 from processors.errors import nearest
 
-__all__ = ["Rule", "check_rules", "find_recursion", "refuse_left_recursion"]
+__all__ = ["Rule", "check_rules", "find_recursion", "place", "refuse_left_recursion"]
 
 _Known = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a rule stands for, where it is, and its options as they were written."""
+    """The node of a rule, the offset of the rule in the grammar, and its options as they are written."""
 
     node: Node
     offset: int
     options: str = ""
 
 
+def place(text: str, offset: int) -> str:
+    """Return the line and column of an offset, counted from 1."""
+    line = text.count("\n", 0, offset) + 1
+    return f"line {line}, column {offset - text.rfind(chr(10), 0, offset)}"
+
+
 def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
-    """ConfigError for a missing or empty root, and a rule that does not exist or never comes to an end."""
+    """Raise ConfigError for a missing or empty root, an undefined rule, and a rule without a finite text."""
     if root not in rules:
         raise ConfigError(
             f"The grammar has no rule {root!r}, where it would begin.", hint=nearest(root, rules)
@@ -62,7 +68,7 @@ def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
 
 
 def refuse_left_recursion(text: str, rules: dict[str, Rule]) -> None:
-    """ConfigError if a rule begins with itself, at once or by way of others."""
+    """Raise ConfigError if a rule begins with itself, directly or through others."""
     empty = _closure(rules, _can_be_empty)
     graph = {name: set(_first_refs(rule.node, empty.__contains__)) for name, rule in rules.items()}
     try:
@@ -81,7 +87,7 @@ def _path(names: list[str]) -> str:
 
 
 def find_recursion(rules: dict[str, Rule]) -> bool:
-    """Whether any rule needs itself, anywhere."""
+    """Whether any rule contains itself, directly or through others."""
     try:
         TopologicalSorter({n: {ref.name for ref in _refs(rule.node)} for n, rule in rules.items()}).prepare()
     except CycleError:
@@ -90,14 +96,11 @@ def find_recursion(rules: dict[str, Rule]) -> bool:
 
 
 def _refs(node: Node) -> Iterator[Ref]:
-    if isinstance(node, Ref):
-        yield node
-    for part in below(node):
-        yield from _refs(part)
+    return (below for below in walk(node) if isinstance(below, Ref))
 
 
 def _closure(rules: dict[str, Rule], holds: Callable[[Node, _Known], bool]) -> set[str]:
-    """The names for which it holds, given the names for which it holds."""
+    """Return the names of the rules for which `holds` is true: the smallest fixed point."""
     users: dict[str, set[str]] = {name: set() for name in rules}
     for name, rule in rules.items():
         for ref in _refs(rule.node):
@@ -122,24 +125,24 @@ def _can_be_empty(node: Node, known: _Known) -> bool:
 
 
 def _matches(node: Node, known: _Known, *, with_letters: bool) -> bool:
-    """Whether some finite text matches: any, or the empty one."""
+    """Whether some finite text matches; without `with_letters` whether the empty text matches."""
     if isinstance(node, Ref):
         return known(node.name)
     if isinstance(node, Chars | Verbatim):
         return with_letters
-    below_it = (_matches(item, known, with_letters=with_letters) for item in below(node))
-    if isinstance(node, Choice):
+    below_it = (_matches(item, known, with_letters=with_letters) for item in parts(node))
+    if isinstance(node, Alt):
         return any(below_it)
     return (isinstance(node, Repeat) and node.least == 0) or all(below_it)
 
 
 def _first_refs(node: Node, empty: _Known) -> Iterator[str]:
-    """The rules that a text of this may begin with."""
+    """Yield the rules that a text of the node may begin with."""
     if isinstance(node, Ref):
         yield node.name
-    for item in below(node):
+    for item in parts(node):
         yield from _first_refs(item, empty)
-        if isinstance(node, Sequence) and not _can_be_empty(item, empty):
+        if isinstance(node, Seq) and not _can_be_empty(item, empty):
             return
 
 

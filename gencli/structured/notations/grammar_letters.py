@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.syntax import Chars, Node, complement, letters, unite
+from gencli.structured.regex.tree import Chars, Node, drop_surrogates, invert_ranges, join_ranges, literal
 
 __all__ = ["Letters", "read_class", "read_string"]
 
@@ -17,7 +17,7 @@ _HEX = "0123456789abcdefABCDEF"
 
 
 class Letters(Protocol):
-    """What reading letters needs of the reader of a grammar."""
+    """The part of a grammar reader that reading letters needs."""
 
     text: str
     at: int
@@ -30,7 +30,7 @@ class Letters(Protocol):
 
 
 def read_string(reader: Letters) -> Node:
-    """A string in double quotes."""
+    """Read a string in double quotes."""
     start, found = reader.at, ""
     reader.at += 1
     while not reader.text.startswith('"', reader.at):
@@ -38,11 +38,11 @@ def read_string(reader: Letters) -> Node:
             raise reader.fail("The string is not closed", start, r"A line break is written \n.")
         found += chr(_letter(reader, in_class=False))
     reader.at += 1
-    return letters(found)
+    return literal(found)
 
 
 def read_class(reader: Letters) -> Node:
-    """A class in brackets."""
+    """Read a class in brackets."""
     start = reader.at
     negated = reader.text.startswith("[^", start)
     reader.at += 2 if negated else 1
@@ -54,7 +54,8 @@ def read_class(reader: Letters) -> Node:
     reader.at += 1
     if negated and not ranges:
         reader.note("xgrammar", "[^]", start)
-    chars = complement(ranges) if negated else unite(ranges)
+    joined = join_ranges(ranges)
+    chars = drop_surrogates(invert_ranges(joined) if negated else joined)
     if not chars:
         raise reader.fail("No character matches this class", start)
     return Chars(chars)

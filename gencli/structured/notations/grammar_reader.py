@@ -1,9 +1,9 @@
-"""Grammars in GBNF (llama.cpp) or in xgrammar's EBNF, as parts.
+"""Reader of grammars in GBNF (llama.cpp) or in xgrammar's EBNF.
 
 The two notations share rules, strings, classes, groups and quantifiers. Only GBNF has `.` for any character,
-names that begin with a digit, and `"a"*?` stacked; only xgrammar has names with `_` or `.`, rule options,
-macros, lookaheads, `[^]` and escapes such as `\\f`. `\\x` takes two digits in GBNF, any number in xgrammar.
-The text decides which of the two it is; a text with something of both is refused.
+names that begin with a digit, and stacked quantifiers such as `"a"*?`. Only xgrammar has names with `_` or
+`.`, rule options, macros, lookaheads, `[^]` and escapes such as `\\f`. `\\x` takes two digits in GBNF, any
+number in xgrammar. The text decides which of the two it is; a text with features of both is refused.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.grammar_checks import Rule
+from gencli.structured.notations.grammar_checks import Rule, place
 from gencli.structured.notations.grammar_letters import read_class, read_string
-from gencli.structured.notations.syntax import (
-    ANY,
+from gencli.structured.regex.tree import (
     EMPTY,
-    Choice,
+    QUANTIFIERS,
+    TOP,
+    Chars,
     Node,
     Ref,
     Repeat,
-    Sequence,
     Verbatim,
-    place,
+    alt,
+    bounds_fault,
+    drop_surrogates,
+    seq,
 )
 
 __all__ = ["MOST_LETTERS", "Dialect", "Grammar", "read_grammar"]
@@ -33,7 +36,7 @@ Dialect = Literal["gbnf", "xgrammar"]
 MOST_LETTERS = 1 << 20
 _MOST_NESTED = 100
 _MOST_STACKED = 4
-_MOST_REPEATS = 100_000
+_ANY = Chars(drop_surrogates(((0, TOP),)))
 
 _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
@@ -51,14 +54,14 @@ _OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """The rules in their order, and whose notation they are in."""
+    """The rules in their order, and their dialect."""
 
     rules: dict[str, Rule]
     dialect: Dialect
 
 
 def read_grammar(text: str) -> Grammar:
-    """The rules of a text. ConfigError with line and column for what is no GBNF and no EBNF of xgrammar."""
+    """Read the rules of a text. Raises ConfigError with line and column."""
     if len(text) > MOST_LETTERS:
         raise ConfigError(f"The grammar has {len(text)} characters; at most {MOST_LETTERS} are read.")
     start = _SPACE.match(text)
@@ -71,7 +74,7 @@ def read_grammar(text: str) -> Grammar:
     rules = reader.rules()
     dialect = reader.dialect()
     if dialect == "xgrammar" and reader.ambiguous_hex:
-        # Read again: xgrammar takes all hexadecimal digits after \x.
+        # Read again, as xgrammar takes all hexadecimal digits after \x.
         rules = _Reader(text, hex_digits=8).rules()
     return Grammar(rules, dialect)
 
@@ -86,7 +89,7 @@ class _Reader:
     ambiguous_hex: bool = False
 
     def dialect(self) -> Dialect:
-        """What only one of the two notations has decides."""
+        """Return the dialect; GBNF if the text has no feature of only one of them."""
         if len(self.seen) == 2:
             (one, first), (other, second) = self.seen["gbnf"], self.seen["xgrammar"]
             raise ConfigError(
@@ -96,7 +99,7 @@ class _Reader:
         return next(iter(self.seen), "gbnf")
 
     def rules(self) -> dict[str, Rule]:
-        """All rules."""
+        """Read all rules."""
         rules: dict[str, Rule] = {}
         self._skip()
         while self.at < len(self.text):
@@ -115,12 +118,12 @@ class _Reader:
         return rules
 
     def fail(self, what: str, offset: int | None = None, hint: str = "") -> ConfigError:
-        """An error with its place."""
+        """Return an error with line and column."""
         where = place(self.text, self.at if offset is None else offset)
         return ConfigError(f"{what}, at {where} of the grammar.", hint=hint)
 
     def note(self, dialect: Dialect, what: str, offset: int) -> None:
-        """Something that only one of the notations has."""
+        """Record a feature that only one of the dialects has."""
         self.seen.setdefault(dialect, (what, offset))
 
     def _note_name(self, name: str, offset: int) -> None:
@@ -156,7 +159,7 @@ class _Reader:
             self.at += 1
             items.append(self._sequence())
         self.depth -= 1
-        return items[0] if len(items) == 1 else Choice(tuple(items))
+        return alt(items)
 
     def _sequence(self) -> Node:
         items: list[Node] = []
@@ -164,7 +167,7 @@ class _Reader:
         while self.at < len(self.text) and self.text[self.at] not in "|)" and not self._rule_begins():
             items.append(self._repeated(self._element()))
             self._skip()
-        return items[0] if len(items) == 1 else Sequence(tuple(items))
+        return seq(items)
 
     def _rule_begins(self) -> bool:
         return _HEAD.match(self.text, self.at) is not None
@@ -186,7 +189,7 @@ class _Reader:
         if letter == ".":
             self.at += 1
             self.note("gbnf", "a dot for any character", start)
-            return ANY
+            return _ANY
         name = _NAME.match(self.text, start)
         if not name:
             raise self.fail(f"{letter!r} is not understood")
@@ -233,22 +236,19 @@ class _Reader:
         return item if not isinstance(item, Repeat) or item.most != 0 else EMPTY
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         found = re.compile(r"[ \t]*(?=[*+?{])").match(self.text, self.at)
         if not found:
             return None
         start = self.at = found.end()
-        if self.text[start] in simple:
+        if self.text[start] in QUANTIFIERS:
             self.at += 1
-            return simple[self.text[start]]
+            return QUANTIFIERS[self.text[start]]
         count = _COUNT.match(self.text, start)
         if not count:
             raise self.fail("A count is expected: {2}, {2,} or {2,4}")
         least = int(count[1])
         most = int(count[3]) if count[3] else None if count[2] else least
-        if max(least, most or 0) > _MOST_REPEATS:
-            raise self.fail(f"{count[0]} repeats more than {_MOST_REPEATS} times")
-        if most is not None and least > most:
-            raise self.fail(f"{count[0]} has a minimum above its maximum")
+        if fault := bounds_fault(count[0], least, most):
+            raise self.fail(fault)
         self.at = count.end()
         return least, most

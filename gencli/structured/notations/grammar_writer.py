@@ -1,4 +1,4 @@
-"""Grammars written for the back ends: xgrammar's EBNF, and llguidance's Lark."""
+"""Writers of grammars: xgrammar's EBNF and llguidance's Lark."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gencli.structured.notations.grammar_checks import Rule, find_recursion
-from gencli.structured.notations.regexes import class_text, count_text
-from gencli.structured.notations.syntax import Chars, Choice, Node, Ref, Repeat, Sequence, code_point
+from gencli.structured.regex.printer import ESCAPED, class_text, code_point, count_text
+from gencli.structured.regex.tree import Alt, Chars, Node, Ref, Repeat, Seq
 
 __all__ = ["ebnf_text", "lark_text"]
 
 
 def ebnf_text(rules: dict[str, Rule], root: str) -> str:
-    """The rules in xgrammar's notation, where a name is no digit and no `true`: all but the root get `r-`."""
+    """Return the rules in xgrammar's notation.
+
+    All names except the root get the prefix `r-`, because a name may be neither a digit nor `true`.
+    """
     names = {given: given if given == root else f"r-{given}" for given in rules}
     write = _Writer(names, _ebnf_class, _ebnf_string).write
     return "".join(f"{names[given]} ::= {write(rule.node)}\n" for given, rule in rules.items())
 
 
 def lark_text(rules: dict[str, Rule], root: str) -> str:
-    """The rules in llguidance's notation.
+    """Return the rules in llguidance's notation.
 
-    Its lexer takes the longest match of a terminal and does not come back for less. So a grammar that never
-    recurs becomes one terminal; in others each character is a terminal by itself.
+    Its lexer takes the longest match of a terminal and never a shorter one. So a grammar without recursion
+    becomes one terminal; in others each character is a terminal.
     """
     prefix = "rule_" if find_recursion(rules) else "RULE_"
     names = {given: f"{prefix}{number}" for number, given in enumerate(rules)}
@@ -39,19 +42,19 @@ class _Writer:
     string: Callable[[str], str]
 
     def write(self, node: Node) -> str:
-        """A node; the caller puts it in brackets where that matters."""
+        """Return a node as text; the caller adds brackets where they are needed."""
         if isinstance(node, Chars):
             return self.chars(node)
         if isinstance(node, Ref):
             return self.names[node.name]
-        if isinstance(node, Choice):
+        if isinstance(node, Alt):
             return " | ".join(map(self.write, node.items))
-        if isinstance(node, Sequence):
+        if isinstance(node, Seq):
             return " ".join(self._items(node)) or '""'
         assert isinstance(node, Repeat)
-        return f"({self.write(node.item)}){count_text(node)}"
+        return f"({self.write(node.body)}){count_text(node, ESCAPED)}"
 
-    def _items(self, node: Sequence) -> Iterator[str]:
+    def _items(self, node: Seq) -> Iterator[str]:
         run = ""
         for item in node.items:
             if isinstance(item, Chars) and item.ranges[0][0] == item.ranges[-1][1]:
@@ -60,13 +63,13 @@ class _Writer:
             if run:
                 yield self.string(run)
             run = ""
-            yield f"({self.write(item)})" if isinstance(item, Choice) else self.write(item)
+            yield f"({self.write(item)})" if isinstance(item, Alt) else self.write(item)
         if run:
             yield self.string(run)
 
 
 def _ebnf_class(chars: Chars) -> str:
-    text = class_text(chars)
+    text = class_text(chars, code_point)
     return text if text.startswith("[") else f"[{text}]"
 
 
@@ -75,7 +78,7 @@ def _ebnf_string(text: str) -> str:
 
 
 def _lark_class(chars: Chars) -> str:
-    return f"/{class_text(chars)}/"
+    return f"/{class_text(chars, code_point)}/"
 
 
 def _lark_string(text: str) -> str:

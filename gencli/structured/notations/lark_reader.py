@@ -1,4 +1,4 @@
-"""llguidance's Lark notation: its structure, so that mistakes are found before the back end runs."""
+"""Reader of llguidance's Lark notation, which finds mistakes before the back end runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.grammar_checks import Rule
-from gencli.structured.notations.syntax import EMPTY, Choice, Node, Ref, Repeat, Sequence, Verbatim, place
+from gencli.structured.notations.grammar_checks import Rule, place
+from gencli.structured.regex.tree import EMPTY, Alt, Node, Ref, Repeat, Seq, Verbatim
 
 __all__ = ["read_lark"]
 
@@ -58,7 +58,7 @@ class _Token:
 
 
 def read_lark(text: str) -> dict[str, Rule]:
-    """The rules and terminals of a grammar. ConfigError names what llguidance does not have, and where."""
+    """Read the rules and terminals. Raises ConfigError with line and column for features llguidance lacks."""
     if len(text) > _MOST_LETTERS:
         raise ConfigError(f"The grammar has {len(text)} characters; at most {_MOST_LETTERS} are read.")
     return _Reader(text, _tokens(text)).rules()
@@ -194,10 +194,10 @@ class _Reader:
         while self._accept("|") or self._continues():
             items.append(self._sequence())
         self.depth -= 1
-        return Choice(tuple(items))
+        return Alt(tuple(items))
 
     def _continues(self) -> bool:
-        """Whether the next line goes on with another alternative."""
+        """Whether the next line continues with another alternative."""
         if self.next.kind == "newline" and self.tokens[self.at + 1].text == "|":
             self.at += 2
             return True
@@ -210,7 +210,7 @@ class _Reader:
                 self._take()
             elif not self._accept("&", "~"):
                 items.append(self._repeated(self._element()))
-        return Sequence(tuple(items))
+        return Seq(tuple(items))
 
     def _element(self) -> Node:
         token = self._take()

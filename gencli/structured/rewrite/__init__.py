@@ -1,1 +1,1 @@
-"""Equal schemas that a back end gets right, where it gets the one that was written wrong."""
+"""Rewriting: equal schemas in keywords that a back end enforces."""

@@ -1,4 +1,4 @@
-"""A schema as flat schemas of which one has to hold: allOf merged, anyOf spread, not and if spelled out."""
+"""A schema as flat schemas of which one has to hold: allOf merged, anyOf spread, not and if written out."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from gencli.structured.audit.groups import APPLICATORS
-from gencli.structured.rewrite.meet import is_empty, meet
-from gencli.structured.rewrite.modern import modern
+from gencli.structured.errors import GiveUp
+from gencli.structured.rewrite.intersect import intersect_flat, is_empty
+from gencli.structured.rewrite.modernize import modernize
 from gencli.structured.rewrite.negate import negate
-from gencli.structured.rewrite.node import AT, Flat, GiveUp, Schema, Scope, key_of, origins, without
+from gencli.structured.rewrite.node import AT, Flat, Schema, Scope, key_of, origins, without
+from gencli.structured.schema.groups import APPLICATORS
 
 __all__ = ["alternatives", "distinct"]
 
 
 class _TooMany(GiveUp):
-    """More flat schemas than one schema may become, whatever becomes of each."""
+    """One schema would become too many flat schemas."""
 
 
-_LIMIT = 48  # flat schemas that one schema may become
+_LIMIT = 48  # flat schemas of one schema
 _DEPENDENT = ("dependentRequired", "dependentSchemas")
 _HARD = ("not", "if", "oneOf", *_DEPENDENT, "$dynamicRef", "$recursiveRef")
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
@@ -29,15 +30,16 @@ _APART = frozenset((*APPLICATORS, *_DEPENDENT, *_UNEVALUATED))
 def alternatives(
     schema: Schema, scope: Scope, *, strict: bool = False, path: tuple[str, ...] = ()
 ) -> list[Flat]:
-    """The flat schemas; none if nothing satisfies it.
+    """Return the flat schemas of which one has to hold; none if no value satisfies the schema.
 
-    What cannot be said is left to the final check, and noted in the scope; with `strict`, or where it
-    would grow too large, GiveUp. A reference that stands alone stays one: {"$ref": pointer}.
+    Keywords that a mask cannot enforce are left to the final check and noted in the scope. With `strict`, or
+    if the result would be too large, GiveUp is raised instead. A reference without other keywords stays
+    {"$ref": pointer}.
     """
     if isinstance(schema, bool):
         return [{AT: {}}] if schema else []
     scope.spend()
-    node = modern(schema, scope)
+    node = modernize(schema, scope)
     asserting = [key for key in node if key != AT]
     if asserting == ["$ref"] and not strict:
         return [node]
@@ -50,7 +52,7 @@ def alternatives(
             own = without(node, *_APART)
             parts.append([own])
             if is_empty(own):
-                scope.never.update(place for places in own[AT].values() for place in places)
+                scope.unsatisfiable.update(place for places in own[AT].values() for place in places)
                 return []
         elif keyword in _APART - set(_UNEVALUATED) - {"then", "else"}:
             parts.extend(spread.keyword(node, keyword))
@@ -58,7 +60,7 @@ def alternatives(
 
 
 class _Spread:
-    """The keywords that hold schemas for the same value, one method each."""
+    """The keywords whose subschemas apply to the same value, one method each."""
 
     def __init__(self, scope: Scope, strict: bool, path: tuple[str, ...]) -> None:
         self.scope = scope
@@ -79,7 +81,7 @@ class _Spread:
         except GiveUp as error:
             if self.strict or keyword not in _HARD:
                 raise
-            if keyword != "oneOf":  # whose branches stand as those of anyOf
+            if keyword != "oneOf":  # the branches of oneOf are enforced as those of anyOf
                 both = ("if", "then", "else") if keyword == "if" else (keyword,)
                 places += [place for key in both for place in origins(_schemas(node.get(key)))]
             self.scope.leave(places, f"{error} cannot be said in a mask")
@@ -112,7 +114,7 @@ class _Spread:
         raise GiveUp(keyword)
 
     def _approximation(self, node: Flat, keyword: str) -> list[list[Flat]]:
-        """What is at least known where a keyword is left to the final check."""
+        """Return what is enforced of a keyword that is left to the final check."""
         if keyword != "oneOf":
             return []
         return [distinct([flat for branch in node["oneOf"] for flat in self.below(branch)])]
@@ -130,7 +132,7 @@ class _Spread:
         )
 
     def product(self, parts: list[list[Flat]]) -> list[Flat]:
-        """One flat schema of each part at once."""
+        """Return the flat schemas that hold if one of each part holds."""
         found: list[Flat] = [{AT: {}}]
         for part in self.paired(parts):
             if len(found) * len(part) > _LIMIT * 4:
@@ -142,7 +144,7 @@ class _Spread:
         return found
 
     def paired(self, parts: list[list[Flat]]) -> Iterator[list[Flat]]:
-        """The parts, with single flat schemas met two by two: one by one takes quadratic time."""
+        """Yield the parts; single flat schemas are merged pairwise, since one by one takes quadratic time."""
         for is_single, group in groupby(parts, key=lambda part: len(part) == 1):
             run = list(group)
             while is_single and len(run) > 1:
@@ -152,7 +154,7 @@ class _Spread:
             yield from run
 
     def meets(self, a: Flat, b: Flat) -> list[Flat]:
-        """Both at once: references are followed where something stands beside them."""
+        """Return the intersection of two flat schemas; references beside other keywords are followed."""
         self.scope.spend()
         if len(a) == 1 or len(b) == 1:
             return [b if len(a) == 1 else a]
@@ -163,15 +165,15 @@ class _Spread:
             firsts = self.target(a["$ref"]) if "$ref" in a else [a]
             seconds = self.target(b["$ref"]) if "$ref" in b else [b]
             return [flat for first in firsts for second in seconds for flat in self.meets(first, second)]
-        met = meet(a, b)
+        met = intersect_flat(a, b)
         if met is None or self._has_no_value(met):
             for one in (a, b):
-                self.scope.never.update(place for places in one[AT].values() for place in places)
+                self.scope.unsatisfiable.update(place for places in one[AT].values() for place in places)
             return []
         return [met]
 
     def _has_no_value(self, flat: Flat) -> bool:
-        """Whether a property that has to be there can have no value."""
+        """Whether a required property can have no value."""
         if len(self.path) > 8 or flat.get("type") != ["object"]:
             return False
         below = [
@@ -190,7 +192,7 @@ class _Spread:
             return False
 
     def one_of(self, branches: list[Schema]) -> list[Flat]:
-        """The branches, each without what another allows too."""
+        """Return the branches, each without the values that another branch allows."""
         if len(branches) > _LIMIT:
             raise _TooMany("too many branches")
         exact = [self.below(branch, strict=True) for branch in branches]
@@ -210,13 +212,13 @@ class _Spread:
         return distinct([*holds, *self.product([self.negation(test), self.below(other)])])
 
     def dependent(self, name: str, wanted: dict[str, Any], node: Flat) -> list[Flat]:
-        """Either the property is not there, or what depends on it holds."""
+        """Return the cases that the property is absent, or that what depends on it holds."""
         places = frozenset(place for key in _DEPENDENT for place in node[AT].get(key, ()))
         absent: Flat = {"properties": {name: False}, AT: {"properties": places}}
         return [absent, *self.below({AT: {}, **wanted})]
 
     def unevaluated(self, node: Flat, flats: list[Flat]) -> list[Flat]:
-        """unevaluatedProperties and unevaluatedItems, where it is known what was evaluated."""
+        """Add unevaluatedProperties and unevaluatedItems where the evaluated parts are known."""
         for keyword, plain in zip(_UNEVALUATED, ("additionalProperties", "items"), strict=True):
             if keyword not in node:
                 continue
@@ -239,12 +241,12 @@ class _Spread:
 
 
 def _schemas(value: Any) -> Any:
-    """What a keyword holds, a map of schemas as their list."""
+    """Return the value of a keyword, with a map of schemas as a list."""
     return list(value.values()) if isinstance(value, dict) and AT not in value else value
 
 
 def distinct(flats: list[Flat]) -> list[Flat]:
-    """Each flat schema once; their places are joined."""
+    """Return each flat schema once, with the origins of all its copies."""
     if len(flats) < 2:
         return flats
     found: dict[str, Flat] = {}

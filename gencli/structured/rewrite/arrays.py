@@ -1,4 +1,4 @@
-"""Arrays in the words that a back end gets right."""
+"""Rewriting of array keywords."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from itertools import permutations
 from math import inf, perm
 from typing import Any
 
-from gencli.structured.rewrite.meet import both, identity
+from gencli.structured.rewrite.intersect import intersect, json_key
 from gencli.structured.rewrite.node import AT, Flat, Scope, origins, put, without
 from processors.grammar.backends.bag import MAX_COUNT, MAX_ONCE
 from processors.grammar.backends.json_lark import MARK
 
-__all__ = ["rewrite_array", "unique"]
+__all__ = ["rewrite_array", "rewrite_unique"]
 
-_PLACES = 8  # where the item that `contains` asks for may be
-_LISTED = 500  # arrays of values that differ, listed in all orders
+_PLACES = 8  # of the item of `contains`
+_LISTED = 500  # arrays of distinct values, in all orders
 
 
 def rewrite_array(flat: Flat, scope: Scope) -> list[Flat]:
-    """Flat schemas of which one has to hold."""
+    """Return flat schemas of which one has to hold."""
     bounded = _bounded(flat)
     if bounded.get("minItems", 0) > bounded.get("maxItems", inf):
         return []
@@ -26,7 +26,7 @@ def rewrite_array(flat: Flat, scope: Scope) -> list[Flat]:
 
 
 def _bounded(flat: Flat) -> Flat:
-    """An item that can have no value is a bound of their number."""
+    """Bound the number of items where an item can have no value."""
     heads = flat.get("prefixItems", [])
     kept = heads.index(False) if False in heads else len(heads)
     is_end = kept < len(heads) or flat.get("items") is False
@@ -37,8 +37,8 @@ def _bounded(flat: Flat) -> Flat:
     return put(flat, "prefixItems", heads[:kept]) if kept < len(heads) else flat
 
 
-def unique(flat: Flat, scope: Scope) -> Flat:
-    """uniqueItems of an array whose items are rewritten, where their values are listed."""
+def rewrite_unique(flat: Flat, scope: Scope) -> Flat:
+    """Rewrite uniqueItems if the items have listed values."""
     if not flat.get("uniqueItems"):
         return flat
     places = flat[AT].get("uniqueItems", frozenset())
@@ -52,7 +52,7 @@ def unique(flat: Flat, scope: Scope) -> Flat:
         or {"prefixItems", "contains"} & flat.keys()
     ):
         return flat
-    values = list({identity(value): value for value in reversed(_values(items))}.values())[::-1]
+    values = list({json_key(value): value for value in reversed(_values(items))}.values())[::-1]
     least, most = flat.get("minItems", 0), min(len(values), flat.get("maxItems", len(values)))
     if not values or least > most:
         return flat
@@ -68,14 +68,14 @@ def unique(flat: Flat, scope: Scope) -> Flat:
 
 
 def _values(items: Flat) -> list[Any]:
-    """The values that items may have; none if they are not listed."""
+    """Return the values that items may have; [] if they are not listed."""
     if items.keys() == {"type", AT} and items["type"] in ("boolean", "null"):
         return [True, False] if items["type"] == "boolean" else [None]
     return list(items["enum"]) if items.keys() == {"enum", AT} else []
 
 
 def _contains(flat: Flat, scope: Scope) -> list[Flat]:
-    """One flat schema for each place where the item may be."""
+    """Return one flat schema for each place that the item of `contains` may have."""
     if "contains" not in flat or "maxContains" in flat:
         return [flat]
     if (counted := _wanted(flat, scope)) is not None:
@@ -95,7 +95,7 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
     found = []
     for index in range(most):
         here = [*heads[: index + 1], *[rest] * (index + 1 - len(heads))]
-        here[index] = both(here[index], wanted)
+        here[index] = intersect(here[index], wanted)
         branch = put(
             bare, "prefixItems", [*here, *heads[index + 1 :]], (*places, *flat[AT].get("prefixItems", ()))
         )
@@ -104,7 +104,7 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
 
 
 def _wanted(flat: Flat, scope: Scope) -> Flat | None:
-    """For llguidance a rule that counts them."""
+    """Return the array with a counting rule for llguidance; None if that is not possible."""
     count, bound = flat.get("minContains", 1), max(flat.get("minItems", 0), flat.get("maxItems", 0))
     is_known = flat.keys() <= {
         "type",
@@ -123,5 +123,5 @@ def _wanted(flat: Flat, scope: Scope) -> Flat | None:
         (place for key in ("contains", "minContains") for place in flat[AT].get(key, ())),
         "rewritten: a rule for what came so far",
     )
-    wanted = both(flat.get("items", True), flat["contains"])
+    wanted = intersect(flat.get("items", True), flat["contains"])
     return {**put(flat, "contains", wanted, flat[AT].get("items", ())), MARK: "counted"}

@@ -1,18 +1,18 @@
 """Formats as patterns, where the grammar of the format is regular and short.
 
 Sources: RFC 6901 (JSON pointer), the draft of relative JSON pointers, RFC 3986 (URI reference), RFC 6531
-(mail addresses, of which only what surely is one), RFC 791 and 4291 (IP addresses), RFC 3339 (dates and
-times, without leap seconds), RFC 1123 (host names, without those that Punycode claims).
+(mail addresses, a safe subset), RFC 791 and 4291 (IP addresses), RFC 3339 (dates and times, without leap
+seconds), RFC 1123 (host names, without those that Punycode claims).
 """
 
 from __future__ import annotations
 
-# No repetition stands in a repetition where it can be helped: xgrammar 0.2.8 reads some of those wrongly.
+# Nested repetitions are avoided where possible: xgrammar 0.2.8 reads some of them wrongly.
 __all__ = ["HOST_LENGTH", "LENGTHS", "PATTERNS"]
 
 HOST_LENGTH = 253
-# What a text has at most that a format lets go on for ever: RFC 5321 for mail, for addresses of the web what
-# browsers and servers take, so that none that is copied is cut; a duration with nine digits in each place.
+# Maximum lengths of texts in formats without one: RFC 5321 for mail; for web addresses the limit that
+# browsers and servers have, so that no real one is cut; a duration with nine digits in each place.
 LENGTHS = {
     **dict.fromkeys(("email", "idn-email"), 254),
     **dict.fromkeys(("uri", "uri-reference", "json-pointer", "relative-json-pointer"), 2_048),
@@ -38,7 +38,7 @@ _HOUR = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _TIME = rf"{_HOUR}:[0-5][0-9](?:\.[0-9]{{1,9}}|)(?:Z|[+\-]{_HOUR})"  # nanoseconds
 _L, _M = "[A-Za-z0-9]", r"[A-Za-z0-9\-]"
 _LABEL = f"(?:{_L}|{_L}{_L}|{_L}{_M}{_L}|{_L}{_M}{_M}{_L}|{_L}{_M}(?:{_L}{_M}|-{_L}){_M}{{0,58}}{_L})"
-# Of host names beyond ASCII those with short parts in Latin letters, which surely are ones.
+# Of host names beyond ASCII only those with short parts in Latin letters, which are certainly valid.
 _WORD = f"(?:{_LABEL}|[a-z0-9ß-öø-ÿ]{{1,16}})"
 _LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u00a1-\ud7ff\-]"
 
@@ -48,7 +48,7 @@ _LAST = f"(?:{_H}:{_H}|{_IPV4})"  # the last 32 bits
 
 
 def _ipv6() -> str:
-    """The nine forms of RFC 3986: eight groups, or fewer around one ::."""
+    """Return the nine forms of RFC 3986: eight groups, or fewer around one ::."""
     forms = [f"(?:{_H}:){{6}}{_LAST}", f"::(?:{_H}:){{5}}{_LAST}"]
     for most in range(7):
         before = f"(?:{_H}(?::{_H}){{0,{most}}})?" if most else f"(?:{_H})?"

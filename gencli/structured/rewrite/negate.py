@@ -1,18 +1,22 @@
-"""What a flat schema refuses, as flat schemas of which one has to hold."""
+"""Complements of flat schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gencli.structured.rewrite.node import ALSO, AT, FRACTION, Flat, GiveUp, origins
-from gencli.structured.rewrite.words import others, unlike
+from gencli.structured.errors import GiveUp
+from gencli.structured.regex.words import complement, texts_without
+from gencli.structured.rewrite.node import ALSO, AT, FRACTION, Flat, origins
 
 __all__ = ["negate"]
 
 
 def negate(flat: Flat) -> list[Flat]:
-    """GiveUp if JSON Schema has no words for it that a mask can follow."""
+    """Return flat schemas of which one holds for each value that the given one refuses.
+
+    Raises GiveUp if JSON Schema cannot express the complement in keywords that a mask enforces.
+    """
     if ALSO in flat:
         raise GiveUp("the complement of two patterns")
     found: list[Flat] = []
@@ -59,7 +63,7 @@ def _enum(values: list[Any], flat: Flat) -> Iterator[Flat]:
     if len(flags) == 1:
         yield {"enum": flags}
     if texts:
-        yield {"type": ["string"], "pattern": others(texts)}
+        yield {"type": ["string"], "pattern": texts_without(texts)}
     for low, high in zip([None, *numbers], [*numbers, None], strict=True):
         if numbers:
             yield {
@@ -95,7 +99,7 @@ def _count(kind: str, opposite: str, step: int) -> Callable[[Any, Flat], Iterato
 
 
 def _pattern(text: str, flat: Flat) -> Iterator[Flat]:
-    yield {"type": ["string"], "pattern": unlike(text)}
+    yield {"type": ["string"], "pattern": complement(text)}
 
 
 def _required(names: list[str], flat: Flat) -> Iterator[Flat]:

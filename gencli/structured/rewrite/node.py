@@ -1,4 +1,4 @@
-"""Schemas on their way through the rewrites: plain dictionaries that remember where each keyword stood."""
+"""Schemas during rewriting: plain dictionaries that keep the origins of each keyword."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gencli.structured.audit.groups import APPLICATORS, GROUPS
 from gencli.structured.deadline import NEVER, Deadline
+from gencli.structured.errors import GiveUp
 from gencli.structured.schema.drafts import draft_of
 from gencli.structured.schema.formats import FORMATS
+from gencli.structured.schema.groups import APPLICATORS, GROUPS, LISTED, MAPPED, SINGLE
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import References
 
@@ -19,7 +20,6 @@ __all__ = [
     "AT",
     "FRACTION",
     "Flat",
-    "GiveUp",
     "Schema",
     "Scope",
     "key_of",
@@ -31,81 +31,75 @@ __all__ = [
 ]
 
 Schema = dict[str, Any] | bool
-Flat = dict[str, Any]  # a schema without anyOf and the like: all of it holds at once
+Flat = dict[str, Any]  # a schema without applicators for the same value, such as anyOf
 
-AT = "\0at"  # {keyword: frozenset of the JSON pointers that it comes from}
-ALSO = "\0also"  # flats with one pattern or format each, which have to hold too
-FRACTION = "fraction"  # a type for numbers that are not whole, on the way only
+AT = "\0at"  # the key of the origins: {keyword: frozenset of JSON pointers}
+ALSO = "\0also"  # further flat schemas with one pattern or format each, which also have to hold
+FRACTION = "fraction"  # an internal type: numbers that are not whole
 _KNOWN = frozenset(
     ("type", "enum", "const", *APPLICATORS, *(key for keys in GROUPS.values() for key in keys))
 )
-_ONE = frozenset(
-    "additionalItems additionalProperties contains else if items not propertyNames then unevaluatedItems"
-    " unevaluatedProperties".split()
-)
-_LIST = frozenset("allOf anyOf items oneOf prefixItems".split())
-_MAP = frozenset("dependencies dependentSchemas patternProperties properties".split())
 _DEPTH = 60
 _OLD = ("draft-03", "draft-04", "draft-06", "draft-07")
 
 
-class GiveUp(Exception):
-    """A rewrite cannot say this in other words."""
-
-
 @dataclass(slots=True)
 class Scope:
-    """What one rewriting of a schema has found out so far."""
+    """The context of one rewriting, and what it has found so far."""
 
     root: Any
     backend: str
     extra: bool
     references: References
     notes: dict[str, str] = field(default_factory=dict)  # pointer -> how it was rewritten
-    never: set[str] = field(default_factory=set)  # pointers of what nothing satisfies
+    unsatisfiable: set[str] = field(default_factory=set)  # pointers of parts that no value satisfies
     left: dict[str, str] = field(default_factory=dict)  # pointer -> why it is left to the final check
-    tight: dict[str, str] = field(default_factory=dict)  # pointer -> what is valid, but not generated
-    endless: set[str] = field(default_factory=set)  # pointers of formats that may go on for ever
+    tight: dict[str, str] = field(default_factory=dict)  # pointer -> which valid values are not generated
+    unbounded: set[str] = field(default_factory=set)  # pointers of formats without a maximum length
     any_order: bool = False
     deadline: Deadline = NEVER
-    budget: int = 100_000  # nodes that may yet be made
-    seen: set[str] = field(default_factory=set)  # pointers of the keywords that something leads to
-    orders: int = 2_000  # orders of properties that may yet be spelled out
-    marked: dict[str, Schema] = field(default_factory=dict)  # pointer -> what a reference to it leads to
+    budget: int = 100_000  # nodes that may still be made
+    reachable: set[str] = field(default_factory=set)  # pointers of reachable keywords
+    orders: int = 2_000  # orders of properties that may still be written out
+    marked: dict[str, Schema] = field(default_factory=dict)  # pointer -> the schema with origins
 
     def note(self, pointers: Iterable[str], text: str) -> None:
+        """Record how the keywords at these pointers were rewritten."""
         for pointer in pointers:
             self.notes.setdefault(pointer, text)
 
     def leave(self, pointers: Iterable[str], text: str) -> None:
-        for pointer in list(pointers) or [""]:  # a keyword that a rewrite made has no place of its own
+        """Record why the keywords at these pointers are left to the final check."""
+        for pointer in list(pointers) or [""]:  # a keyword that a rewrite made has no origin
             self.left.setdefault(pointer, text)
 
     def narrow(self, pointers: Iterable[str], text: str) -> None:
+        """Record which valid values are not generated because of the keywords at these pointers."""
         for pointer in pointers:
             self.tight.setdefault(pointer, text)
 
     def spend(self, count: int = 1) -> None:
+        """Count nodes that are made. Raises GiveUp if there are too many, and OutOfTime."""
         self.deadline.check()
         self.budget -= count
         if self.budget < 0:
             raise GiveUp("the schema becomes too large")
 
     def target(self, pointer: str) -> Schema:
-        """The schema that a reference leads to."""
+        """Return the schema that a reference leads to."""
         if pointer not in self.marked:
             self.marked[pointer] = mark(self.references.at(pointer), pointer, self)
         return self.marked[pointer]
 
     @property
     def is_old(self) -> bool:
-        """Whether the draft ignores what stands beside a $ref."""
+        """Whether the draft ignores keywords beside a $ref."""
         draft = self.root.get("$schema") if isinstance(self.root, dict) else None
         return isinstance(draft, str) and any(name in draft for name in _OLD)
 
 
 def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
-    """A copy that remembers its places, without annotations and unknown keywords; $ref is a pointer."""
+    """Return a copy with origins, without annotations and unknown keywords; each $ref is a JSON pointer."""
     if isinstance(schema, bool):
         return schema
     if depth > _DEPTH:
@@ -125,16 +119,16 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
         scope.leave([child(pointer, "contains")], "not a keyword of this draft")
     places = {key: "$dynamicRef" if key == "$ref" and "$dynamicRef" in given else key for key in kept}
     node: Flat = {AT: {key: frozenset([child(pointer, place)]) for key, place in places.items()}}
-    scope.seen.update(child(pointer, place) for place in places.values())
+    scope.reachable.update(child(pointer, place) for place in places.values())
     for keyword in kept:
         value, place = schema[keyword], child(pointer, keyword)
         if keyword == "$ref":
             value = scope.references.resolve(value, pointer)[0]
-        elif keyword in _ONE and isinstance(value, dict | bool):
+        elif keyword in SINGLE and isinstance(value, dict | bool):
             value = mark(value, place, scope, depth + 1)
-        elif keyword in _LIST and isinstance(value, list):
+        elif keyword in LISTED and isinstance(value, list):
             value = [mark(item, child(place, index), scope, depth + 1) for index, item in enumerate(value)]
-        elif keyword in _MAP:
+        elif keyword in MAPPED:
             value = {
                 name: below if isinstance(below, list) else mark(below, child(place, name), scope, depth + 1)
                 for name, below in value.items()
@@ -144,7 +138,7 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
 
 
 def _followed(schema: dict[str, Any], scope: Scope) -> dict[str, Any]:
-    """A dynamic reference is a plain one where its name stands once."""
+    """Return the schema with a dynamic reference as a plain one, if its anchor stands only once."""
     name = str(schema.get("$dynamicRef", "")).removeprefix("#")
     if not name.isidentifier() or "$ref" in schema or sum(_anchors(scope.root, name)) > 1:
         return schema
@@ -160,19 +154,19 @@ def _anchors(value: Any, name: str) -> Iterator[int]:
 
 
 def put(node: Flat, keyword: str, value: Any, places: Iterable[str] = ()) -> Flat:
-    """A copy with another value for a keyword, and more places that it comes from."""
+    """Return a copy with another value for a keyword, and more origins of it."""
     at = node.get(AT, {})
     return {**node, keyword: value, AT: {**at, keyword: at.get(keyword, frozenset()) | frozenset(places)}}
 
 
 def without(node: Flat, *keywords: str) -> Flat:
-    """A copy that lacks some keywords."""
+    """Return a copy without some keywords."""
     at = {key: places for key, places in node.get(AT, {}).items() if key not in keywords}
     return {**{key: value for key, value in node.items() if key not in keywords}, AT: at}
 
 
 def origins(value: Any) -> frozenset[str]:
-    """All places that a schema and those below it come from."""
+    """Return the origins of a schema and of all schemas below it."""
     return frozenset(_origins(value))
 
 
@@ -190,7 +184,7 @@ def _origins(value: Any) -> Iterator[str]:
 
 
 def plain(value: Any) -> Any:
-    """The schema without its memory."""
+    """Return the schema without its origins."""
     if isinstance(value, dict):
         found = {key: plain(below) for key, below in value.items() if key not in (AT, ALSO)}
         return {**found, "allOf": plain(value[ALSO])} if value.get(ALSO) else found
@@ -198,5 +192,5 @@ def plain(value: Any) -> Any:
 
 
 def key_of(value: Any) -> str:
-    """A text that two schemas share if they say the same in the same words."""
+    """Return a text that two schemas share if they are equal apart from origins."""
     return json.dumps(plain(value), sort_keys=True)

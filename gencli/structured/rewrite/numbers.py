@@ -1,4 +1,4 @@
-"""Bounds and multiples in the words that a back end gets right."""
+"""Rewriting of number keywords."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
 def rewrite_number(flat: Flat, scope: Scope) -> Flat:
-    """The flat schema with its number keywords rewritten."""
+    """Return the flat schema with its number keywords rewritten."""
     kinds = flat.get("type")
     step = flat.get("multipleOf")
     if kinds == ["number"] and step is not None and step == int(step):
@@ -26,7 +26,7 @@ def rewrite_number(flat: Flat, scope: Scope) -> Flat:
 
 
 def _readable(flat: Flat, scope: Scope) -> Flat:
-    """Bounds that the back end can read: of 18 digits in place of more than 64 bits, or none."""
+    """Replace bounds beyond 64 bits by bounds of 18 digits, or remove them."""
     for keyword, side in (("minimum", -1), ("maximum", 1)):
         bound = flat.get(keyword)
         if bound is None or _can_read(bound, scope.backend):
@@ -42,13 +42,13 @@ def _readable(flat: Flat, scope: Scope) -> Flat:
 
 
 def _can_read(bound: int, backend: str) -> bool:
-    if backend == "llguidance":  # which reads them as floats
+    if backend == "llguidance":  # reads bounds as floats
         return abs(bound) < _WORD - 1
     return -_WORD <= bound < _WORD
 
 
 def _whole_bounds(flat: Flat) -> Flat:
-    """Inclusive whole bounds."""
+    """Return the schema with inclusive whole bounds."""
     for keyword, plain, side in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
         values = [flat[key] for key in (keyword, plain) if key in flat]
         if not values:

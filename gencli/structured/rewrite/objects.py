@@ -1,33 +1,41 @@
-"""Objects in the words that a back end gets right."""
+"""Rewriting of object keywords: property names, required and additional properties, their number."""
 
 from __future__ import annotations
 
+import re
+from functools import reduce
 from itertools import combinations
 from typing import Any
 
-from gencli.structured.rewrite.meet import both, check_names, matches
-from gencli.structured.rewrite.names import named, patterned
-from gencli.structured.rewrite.node import AT, Flat, Schema, Scope, put, without
-from gencli.structured.rewrite.orders import marked
+from gencli.structured.audit.shapes import shapes_of
+from gencli.structured.audit.support import SUPPORT, Grade
+from gencli.structured.errors import GiveUp
+from gencli.structured.regex.tree import RegexError
+from gencli.structured.regex.words import texts_without
+from gencli.structured.rewrite.intersect import check_names, intersect, matches
+from gencli.structured.rewrite.marks import mark_any_order
+from gencli.structured.rewrite.node import AT, Flat, Schema, Scope, origins, put, without
+from gencli.structured.rewrite.strings import single_pattern
 from processors.grammar.backends.json_lark import MARK
 
-__all__ = ["rewrite_object", "without_dead"]
+__all__ = ["drop_dead_properties", "rewrite_object"]
 
-_BRANCHES = 40  # flat schemas that a number of properties may become
+_BRANCHES = 40  # flat schemas for minProperties and maxProperties
+_PATTERNS = 4  # of one object that are made disjoint
 
 
 def rewrite_object(flat: Flat, scope: Scope) -> list[Flat]:
-    """Flat schemas of which one has to hold; none if nothing satisfies it."""
+    """Return flat schemas of which one has to hold; none if no value satisfies the schema."""
     check_names(flat, [*flat.get("properties", ()), *flat.get("required", ())])
-    declared = _declared(patterned(named(flat, scope), scope), scope)
+    declared = _declared(_patterned(_named(flat, scope), scope), scope)
     if declared is None:
         return []
-    closed = marked(_closed(declared, scope), scope)
+    closed = mark_any_order(_closed(declared, scope), scope)
     return [closed] if MARK in closed else _counted(closed, scope)
 
 
 def _declared(flat: Flat, scope: Scope) -> Flat | None:
-    """Every required property is declared; None if one of them can have no value."""
+    """Declare every required property; None if one of them can have no value."""
     properties = dict(flat.get("properties", {}))
     for name in flat.get("required", ()):
         if name not in properties:
@@ -36,7 +44,7 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
             ]
             below: Schema = True if matching else flat.get("additionalProperties", True)
             for one in matching:
-                below = both(below, one)
+                below = intersect(below, one)
             properties[name] = below
         if properties[name] is False:
             return None
@@ -46,20 +54,20 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
 
 
 def _closed(flat: Flat, scope: Scope) -> Flat:
-    """No additional properties, where the schema is silent about them [50]."""
+    """Forbid additional properties where the schema does not mention them [50]."""
     properties = flat.get("properties", {})
     declared = [name for name, below in properties.items() if below is not False]
     is_silent = "additionalProperties" not in flat
     if is_silent and not scope.extra and declared and len(declared) >= flat.get("minProperties", 0):
         flat = {**flat, "additionalProperties": False}
         scope.note(flat[AT].get("properties", ()), "rewritten: additional properties are not generated")
-    return without_dead(flat) or flat
+    return drop_dead_properties(flat) or flat
 
 
-def without_dead(flat: Flat) -> Flat | None:
-    """Without properties that can have no value, where their names are allowed nowhere else.
+def drop_dead_properties(flat: Flat) -> Flat | None:
+    """Remove properties that can have no value, if no pattern matches their names.
 
-    None if one of them is required.
+    Returns None if one of them is required.
     """
     properties = flat.get("properties", {})
     dead = [name for name, below in properties.items() if below is False]
@@ -80,7 +88,7 @@ def without_dead(flat: Flat) -> Flat | None:
 
 
 def _counted(flat: Flat, scope: Scope) -> list[Flat]:
-    """minProperties and maxProperties of a closed object, as its sets of properties where they are few."""
+    """Rewrite minProperties and maxProperties of a closed object as sets of properties, if few."""
     keys = [key for key in ("minProperties", "maxProperties") if key in flat]
     required = dict.fromkeys(flat.get("required", []))
     optional = [name for name in flat.get("properties", {}) if name not in required]
@@ -101,8 +109,8 @@ def _counted(flat: Flat, scope: Scope) -> list[Flat]:
 
 
 def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], list[str]]] | None:
-    """(has to be there, may not be there) of each branch; None if there are too many."""
-    if least == 1 and most >= len(optional):  # the first one that is there tells the branches apart
+    """Return (required, forbidden) names of each branch; None if there are too many branches."""
+    if least == 1 and most >= len(optional):  # the first present property tells the branches apart
         branches = [([name], optional[:index]) for index, name in enumerate(optional)]
         return branches if len(branches) <= _BRANCHES else None
     if least <= 0 and most == 1:
@@ -124,3 +132,101 @@ def _only(flat: Flat, must: list[str], never: list[str], places: Any) -> Flat:
     flat = put(flat, "properties", properties, places)
     required = [*flat.get("required", []), *must]
     return put(flat, "required", required, places) if required else flat
+
+
+def _named(flat: Flat, scope: Scope) -> Flat:
+    """Rewrite propertyNames as patternProperties and additionalProperties: false."""
+    names = flat.get("propertyNames")
+    if names is None or "patternProperties" in flat:
+        return flat
+    places = flat[AT].get("propertyNames", frozenset())
+    if names is False:
+        scope.note(places, "rewritten: no property at all")
+        return put(without(flat, "propertyNames"), "maxProperties", 0, places)
+    try:
+        pattern = _name_pattern(names)
+    except GiveUp as error:
+        scope.leave((*places, *origins(names)), f"{error} cannot be said in a mask")
+        return without(flat, "propertyNames")
+    scope.note(places, "rewritten: patternProperties")
+    flat = without(flat, "propertyNames")
+    if pattern is None:
+        return flat
+    inner = places | origins(names)
+    rest = flat.get("additionalProperties", True)
+    properties = {
+        name: below if matches(pattern, name) else False for name, below in flat.get("properties", {}).items()
+    }
+    flat = put(flat, "properties", properties, places) if properties else flat
+    more = (*inner, *flat[AT].get("additionalProperties", ()))
+    if rest is not False:
+        flat = put(flat, "patternProperties", {pattern: rest}, more)
+    return put(flat, "additionalProperties", False, more)
+
+
+def _name_pattern(names: Schema) -> str | None:
+    """Return the names that a schema allows as one pattern; None if it allows all."""
+    if isinstance(names, bool):
+        return None
+    keys = names.keys() - {AT, "type"}
+    if not keys:
+        return None
+    if keys <= {"minLength", "maxLength"}:
+        return f"^(?:.|\\n){{{names.get('minLength', 0)},{names.get('maxLength', '')}}}$"
+    if keys == {"pattern"}:
+        return str(names["pattern"])
+    values = [names["const"]] if keys == {"const"} else names["enum"] if keys == {"enum"} else None
+    if values is not None:
+        return f"^(?:{'|'.join(re.escape(value) for value in values if isinstance(value, str))})$"
+    if (
+        keys == {"not"}
+        and isinstance(names["not"], dict)
+        and names["not"].keys() <= {AT, "enum", "const", "type"}
+    ):
+        return texts_without(names["not"].get("enum", [names["not"].get("const")]))
+    raise GiveUp("such propertyNames")
+
+
+def _patterned(flat: Flat, scope: Scope) -> Flat:
+    """Rewrite patternProperties to patterns that the back end reads correctly and that are pairwise disjoint.
+
+    Where that is not possible the patterns stay, and are left to the final check.
+    """
+    patterns: dict[str, Schema] = flat.get("patternProperties", {})
+    if not patterns or set(grades := _grades(flat, scope)) <= {"exact"}:
+        return flat
+    places = flat[AT].get("patternProperties", frozenset())
+    properties = dict(flat.get("properties", {}))
+    found: dict[str, Schema] = {}
+    try:
+        if len(patterns) > _PATTERNS:
+            raise GiveUp(f"more than {_PATTERNS} patterns of names")
+        check_names(flat, properties)
+        for name, below in properties.items():
+            for pattern, rest in patterns.items():
+                properties[name] = below = intersect(below, rest) if matches(pattern, name) else below
+        for count in range(1, len(patterns) + 1):
+            for chosen in combinations(patterns, count):
+                names = [name for name in properties if all(matches(one, name) for one in chosen)]
+                text = single_pattern(chosen, [one for one in patterns if one not in chosen], names)
+                if text is not None:
+                    found[text] = reduce(intersect, (patterns[one] for one in chosen))
+    except (GiveUp, RegexError) as error:
+        if not set(grades) <= {"exact", "tight"}:
+            scope.leave(places, f"the names cannot be said in a mask: {error}")
+        return flat
+    scope.note(
+        places, "rewritten: patterns that exclude each other, in the form that the back end reads right"
+    )
+    flat = put(flat, "properties", properties, places) if properties else flat
+    return put(flat, "patternProperties", found) if found else without(flat, "patternProperties")
+
+
+def _grades(flat: Flat, scope: Scope) -> list[Grade]:
+    """Return the back end's grades of the patterns, and of names that several patterns match."""
+    shapes = [
+        shape for keyword, shape in shapes_of(flat) if keyword == "patternProperties" and "+" not in shape
+    ]
+    return [
+        SUPPORT[scope.backend].grade(shape) for shape in shapes if not shape.endswith((":open", ":false"))
+    ]

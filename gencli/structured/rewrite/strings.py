@@ -1,4 +1,4 @@
-"""Lengths, patterns and formats in the words that a back end gets right."""
+"""Rewriting of string keywords: lengths, patterns, formats."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from itertools import combinations
 
 from gencli.structured.audit.pattern_forms import pattern_forms
 from gencli.structured.audit.support import SUPPORT
-from gencli.structured.rewrite.anchors import show, whole
-from gencli.structured.rewrite.automaton import between, literal
+from gencli.structured.errors import GiveUp
+from gencli.structured.regex.automaton import between
+from gencli.structured.regex.ecma_reader import parse_regex, whole
+from gencli.structured.regex.printer import show
+from gencli.structured.regex.tree import Anchor, Look, Node, RegexError, Seq, literal
+from gencli.structured.regex.words import texts_not_beginning
 from gencli.structured.rewrite.formats import HOST_LENGTH, LENGTHS, PATTERNS
-from gencli.structured.rewrite.node import ALSO, AT, Flat, GiveUp, Scope, put, without
-from gencli.structured.rewrite.regex import Anchor, Look, Node, RegexError, Seq, parse_regex
-from gencli.structured.rewrite.words import refusal
+from gencli.structured.rewrite.node import ALSO, AT, Flat, Scope, put, without
 from gencli.structured.schema.formats import FORMATS
 
 __all__ = ["are_apart", "is_exact", "rewrite_string", "safe_patterns", "single_pattern"]
@@ -23,7 +25,7 @@ _PLAIN = r'[^"\\\x00-\x1f\x7f]'  # characters that JSON writes as they are
 
 
 def rewrite_string(flat: Flat, scope: Scope) -> Flat:
-    """The flat schema with its string keywords rewritten."""
+    """Return the flat schema with its string keywords rewritten."""
     flat = _ending(flat, scope)
     singles = [without(flat, ALSO), *flat.get(ALSO, ())]
     rewritten = [_pattern(_format(single, scope), scope) for single in singles]
@@ -36,13 +38,13 @@ def rewrite_string(flat: Flat, scope: Scope) -> Flat:
 
 
 def _ending(flat: Flat, scope: Scope) -> Flat:
-    """With a length, where only a format says what a text is: a format alone may go on for ever."""
+    """Add a maximum length to a format without one, since its texts could be endless."""
     most = LENGTHS.get(flat.get("format", ""))
     if most is None or flat.keys() & {"maxLength", "pattern", ALSO} or flat.get("minLength", 0) > most:
         return flat
     places = flat[AT].get("format", frozenset())
-    if scope.backend == "xgrammar":  # which knows no length beside a format
-        scope.endless.update(places)
+    if scope.backend == "xgrammar":  # it ignores a length beside a format
+        scope.unbounded.update(places)
         return flat
     scope.note(places, f"rewritten: at most {most:,} characters")
     return put(flat, "maxLength", most, places)
@@ -60,7 +62,7 @@ def _format(flat: Flat, scope: Scope) -> Flat:
         return flat
     places = flat[AT].get("format", frozenset())
     if name == "hostname":
-        if scope.backend == "xgrammar":  # which knows no length beside a pattern
+        if scope.backend == "xgrammar":  # it ignores a length beside a pattern
             return flat
         flat = put(flat, "maxLength", min(flat.get("maxLength", HOST_LENGTH), HOST_LENGTH), places)
     scope.note(places, "rewritten: a pattern")
@@ -88,7 +90,7 @@ def _pattern(flat: Flat, scope: Scope) -> Flat:
 
 
 def _safe(text: str, scope: Scope) -> list[str]:
-    """As safe_patterns; xgrammar holds a text to one pattern only."""
+    """Return anchored patterns as `safe_patterns`, or a single one, as xgrammar takes only one."""
     if scope.backend == "xgrammar":
         with suppress(GiveUp):
             if (found := single_pattern([text])) is not None:
@@ -97,20 +99,20 @@ def _safe(text: str, scope: Scope) -> list[str]:
 
 
 def is_exact(pattern: str, scope: Scope) -> bool:
-    """Whether the back end reads it right."""
+    """Whether the back end reads the pattern correctly."""
     return all(_grade(f"pattern{form}", scope) == "exact" for form in pattern_forms(pattern))
 
 
 def safe_patterns(text: str) -> list[str]:
-    """Anchored patterns that each have to match; negative lookaheads at the start become complements."""
+    """Return anchored patterns that all have to match; lookaheads (?!...) at the start are complemented."""
     wanted, refused = _parts(text)
-    return [*(f"^(?:{show(tree)})$" for tree in wanted), *map(refusal, refused)]
+    return [*(f"^(?:{show(tree)})$" for tree in wanted), *map(texts_not_beginning, refused)]
 
 
 def single_pattern(texts: Iterable[str], but: Iterable[str] = (), words: Iterable[str] = ()) -> str | None:
-    """One anchored pattern of what all of `texts` match, none of `but`, and is none of the words.
+    """Return one anchored pattern: all of `texts` match, none of `but` matches, and it is none of `words`.
 
-    None if nothing is left; GiveUp or RegexError if that cannot be said.
+    Returns None if no text is left. Raises GiveUp or RegexError if there is no such pattern.
     """
     wanted: list[Node] = []
     refused: list[Node] = []
@@ -131,7 +133,7 @@ def single_pattern(texts: Iterable[str], but: Iterable[str] = (), words: Iterabl
 
 @lru_cache(maxsize=1024)
 def are_apart(texts: tuple[str, ...]) -> bool:
-    """Whether it is sure that no text matches two of the patterns."""
+    """Whether certainly no text matches two of the patterns."""
     try:
         return all(single_pattern(pair) is None for pair in combinations(texts, 2))
     except (GiveUp, RegexError):
@@ -139,7 +141,7 @@ def are_apart(texts: tuple[str, ...]) -> bool:
 
 
 def _parts(text: str) -> tuple[list[Node], list[Node]]:
-    """Trees that have to match the whole text each, and those that no beginning of it may match."""
+    """Return trees that have to match the whole text, and trees that may not match at its beginning."""
     node = parse_regex(text)
     items = list(node.items) if isinstance(node, Seq) else [node]
     refused: list[Node] = []
@@ -154,7 +156,7 @@ def _parts(text: str) -> tuple[list[Node], list[Node]]:
 
 
 def _length(flat: Flat, scope: Scope) -> Flat:
-    """xgrammar counts raw control characters, and knows no length beside a pattern."""
+    """Rewrite lengths as a pattern of unescaped characters: xgrammar would also count control characters."""
     keys = [key for key in ("minLength", "maxLength") if key in flat]
     if not keys or "pattern" in flat or "format" in flat:
         return flat

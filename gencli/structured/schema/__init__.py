@@ -1,1 +1,1 @@
-"""Schemas: where they come from, what is refused of them, and the check of a finished document."""
+"""JSON Schema: drafts, keywords, references, JSON pointers, formats."""

@@ -1,4 +1,4 @@
-"""The drafts of JSON Schema: which one a schema is written in, and what keywords it has."""
+"""The drafts of JSON Schema and their keywords."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["DRAFTS", "Draft", "draft_of"]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One draft: its name, the URI that `$schema` has, and its class in jsonschema."""
+    """A draft: its name, the URI in `$schema`, and its class in jsonschema."""
 
     name: str
     uri: str
     class_name: str
 
     def validator(self) -> Any:
-        """jsonschema's class."""
+        """Return jsonschema's class."""
         import jsonschema
 
         return getattr(jsonschema, self.class_name)
 
     def described(self) -> dict[str, str]:
-        """The keywords of the meta-schema, each with the URI of what that says of its value."""
+        """Return the keywords of the meta-schema, each with the URI of the schema of its value."""
         return _described(self)
 
     def judged(self) -> frozenset[str]:
-        """The keywords that the final check acts on; all others are remarks, those of other drafts too."""
+        """Return the keywords that the final check enforces; all others are annotations in this draft."""
         return _judged(self)
 
 
@@ -45,7 +45,7 @@ DRAFTS = (
 
 
 def draft_of(schema: Any) -> Draft:
-    """The draft that a schema declares; the newest if it declares none. SchemaError for any other."""
+    """Return the draft that a schema declares; the newest if it declares none. SchemaError for any other."""
     uri = schema.get("$schema", DRAFTS[0].uri) if isinstance(schema, dict) else DRAFTS[0].uri
     for draft in DRAFTS:
         if isinstance(uri, str) and _plain(uri) == _plain(draft.uri):

@@ -1,4 +1,4 @@
-"""What the formats of JSON Schema ask of a string. A format that is not here is not checked."""
+"""The formats of JSON Schema as tests of a string. Other formats are not checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import date
 
-from gencli.structured.schema.patterns import check_pattern
+from gencli.structured.regex.ecma_search import check_pattern
 from gencli.structured.schema.pointers import keys_of
 
 __all__ = ["FORMATS"]
@@ -20,7 +20,7 @@ _LABEL = r"(?:(?!..--)|(?=xn--))[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*|\"[ !#-~]+\"")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
-# What RFC 3987 allows beyond ASCII: all planes without their last two characters; private ones in a query.
+# RFC 3987 beyond ASCII: all planes without their last two characters; private ones in a query.
 _BEYOND = "\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef" + "".join(
     f"{chr(plane << 16 | (0x1000 if plane == 14 else 0))}-{chr(plane << 16 | 0xFFFD)}"
     for plane in range(1, 15)
@@ -29,7 +29,7 @@ _PRIVATE = "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
 
 
 def _uris(more: str = "", private: str = "") -> re.Pattern[str]:
-    """RFC 3986, with more letters where that has letters."""
+    """Return the grammar of RFC 3986, with more letters where letters are allowed."""
     name = rf"[A-Za-z0-9._~!$&'()*+,;={more}-]|%[0-9A-Fa-f]{{2}}"
     sign = rf"[:@/]|{name}"
     host = rf"(?:\[(?P<ipv6>[^\]]*)\]|(?:{name})*)(?::[0-9]*)?(?=[/?#]|$)"
@@ -131,7 +131,7 @@ def _regex(text: str) -> bool:
     return True
 
 
-# Each may raise ValueError for no.
+# A test may raise ValueError instead of returning False.
 FORMATS: dict[str, Callable[[str], bool]] = {
     "date": _date,
     "date-time": _date_time,

@@ -11,12 +11,12 @@ _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 
 def child(pointer: str, *keys: str | int) -> str:
-    """The pointer of a place below another."""
+    """Return the pointer of a place below another."""
     return pointer + "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 def keys_of(pointer: str) -> tuple[str, ...]:
-    """The keys on the way. ValueError for a text that is no pointer."""
+    """Return the keys of a pointer. Raises ValueError for a text that is no pointer."""
     if not pointer:
         return ()
     if not pointer.startswith("/"):
@@ -28,7 +28,7 @@ def keys_of(pointer: str) -> tuple[str, ...]:
 
 
 def descend(value: Any, key: str) -> Any:
-    """The value one key further down. KeyError if there is none."""
+    """Return the value at a key. Raises KeyError if there is none."""
     if isinstance(value, dict):
         return value[key]
     if isinstance(value, list) and _INDEX.fullmatch(key) and int(key) < len(value):
@@ -37,5 +37,5 @@ def descend(value: Any, key: str) -> Any:
 
 
 def shown(pointer: str) -> str:
-    """The pointer as a message names it."""
+    """Return the pointer as messages name it."""
     return pointer or "the root"

@@ -1,6 +1,6 @@
-"""The subschemas of a schema, and where its references lead. Nothing is ever fetched.
+"""Subschemas and references of a schema. Nothing is fetched.
 
-Knows drafts 4 to 2020-12 at once: a keyword that holds schemas in any of them is followed.
+Keywords with subschemas of all drafts from 4 to 2020-12 are followed at once.
 """
 
 from __future__ import annotations
@@ -13,26 +13,23 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.errors import SchemaError
+from gencli.structured.schema.groups import LISTED, MAPPED, SINGLE
 from gencli.structured.schema.pointers import child, descend, keys_of
 
 __all__ = ["References", "find_cycle", "find_loop", "longest_chain", "refs_in", "resolve", "walk"]
 
 _REFS = ("$ref", "$dynamicRef", "$recursiveRef")
-_ONE = frozenset(
-    "additionalItems additionalProperties contains contentSchema else if items not propertyNames then"
-    " unevaluatedItems unevaluatedProperties".split()
-)
-_LIST = frozenset("allOf anyOf items oneOf prefixItems".split())
-_MAP = frozenset("$defs definitions dependencies dependentSchemas patternProperties properties".split())
-# These look at the same value as the schema they stand in.
+_ONE = SINGLE | {"contentSchema"}
+_MAP = MAPPED | {"$defs", "definitions"}
+# Their subschemas apply to the same value as the schema that contains them.
 _IN_PLACE = frozenset("allOf anyOf dependencies dependentSchemas else if not oneOf then".split())
 
 
 def walk(schema: Any) -> Iterator[tuple[str, Any]]:
-    """Each subschema with its JSON pointer, the schema itself first, in the order of the text.
+    """Yield each subschema with its JSON pointer, the schema itself first, in the order of the text.
 
-    At the end come those that stand where only a reference makes them schemas, as in OpenAPI's
-    #/components. References that lead nowhere are passed over.
+    Schemas that only a reference makes schemas, as in OpenAPI's #/components, come last. Broken references
+    are ignored.
     """
     references = References(schema)
     refs: deque[tuple[str, str]] = deque()
@@ -52,18 +49,18 @@ def walk(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 def refs_in(schema: Any) -> list[tuple[str, str]]:
-    """(keyword, reference) of each reference that stands directly in a schema."""
+    """Return (keyword, reference) of each reference directly in a schema."""
     found = [(keyword, schema.get(keyword)) for keyword in _REFS] if isinstance(schema, dict) else []
     return [(keyword, ref) for keyword, ref in found if isinstance(ref, str)]
 
 
 def _below(schema: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """(keyword, pointer from here, subschema) for the subschemas directly below."""
+    """Yield (keyword, relative JSON pointer, subschema) for the subschemas directly below."""
     for keyword, value in schema.items():
         found: list[tuple[str, Any]] = []
         if keyword in _ONE and not isinstance(value, list):
             found = [(child("", keyword), value)]
-        elif keyword in _LIST and isinstance(value, list):
+        elif keyword in LISTED and isinstance(value, list):
             found = [(child("", keyword, index), item) for index, item in enumerate(value)]
         elif keyword in _MAP and isinstance(value, dict):
             found = [(child("", keyword, key), item) for key, item in value.items()]
@@ -71,16 +68,16 @@ def _below(schema: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def resolve(root: Any, ref: str, base_pointer: str = "") -> tuple[str, Any]:
-    """Pointer and schema that `ref`, standing in the subschema at `base_pointer`, leads to.
+    """Return the pointer and the schema that `ref` leads to from the subschema at `base_pointer`.
 
-    A $dynamicRef or $recursiveRef leads to where it would without a dynamic scope. SchemaError if the
-    reference is remote or leads nowhere. For many references of one schema, keep one `References`.
+    A $dynamicRef or $recursiveRef is resolved without a dynamic scope. Raises SchemaError if the reference is
+    remote or broken. For many references of one schema, keep one `References`.
     """
     return References(root).resolve(ref, base_pointer)
 
 
 class References:
-    """The named places of a schema: its $id, $anchor and $dynamicAnchor."""
+    """The named places of a schema: $id, $anchor and $dynamicAnchor."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -89,7 +86,7 @@ class References:
         self._named: dict[str, str] | None = None
 
     def resolve(self, ref: str, base_pointer: str = "") -> tuple[str, Any]:
-        """As `resolve`."""
+        """Return the pointer and the schema that `ref` leads to from `base_pointer`. Raises SchemaError."""
         pointer, base = self._resource(base_pointer)
         uri, fragment = urldefrag(ref)
         if uri:
@@ -106,7 +103,7 @@ class References:
         return self._schema(self._places()[named], ref, base_pointer)
 
     def at(self, pointer: str) -> Any:
-        """The value at a pointer. KeyError if there is none, ValueError if it is no pointer."""
+        """Return the value at a pointer. Raises KeyError if there is none, ValueError if it is no pointer."""
         here = self._root
         for key in keys_of(pointer):
             here = descend(here, key)
@@ -128,7 +125,7 @@ class References:
         return SchemaError(f"{pointer}: the reference {ref!r} {what}.", pointer=pointer, hint=hint)
 
     def _resource(self, pointer: str) -> tuple[str, str]:
-        """The pointer and URI of the resource that a place belongs to: the nearest $id above it."""
+        """Return the pointer and URI of the resource of a place: the nearest $id above it."""
         here, at, found, base = self._root, "", "", ""
         for key in (None, *keys_of(pointer)):
             if key is not None:
@@ -147,7 +144,7 @@ class References:
         return self._named
 
     def _names(self) -> Iterator[tuple[str, str]]:
-        """(URI, pointer) of each named place."""
+        """Yield (URI, pointer) of each named place."""
         stack = [("", "", self._root)]
         while stack:
             pointer, base, here = stack.pop()
@@ -165,16 +162,16 @@ class References:
 
 
 def find_cycle(root: Any, deadline: Deadline = NEVER) -> str | None:
-    """The pointer of a schema that comes back to itself without going into the value, if there is one."""
+    """Return the pointer of a schema that refers to itself for the same value; None if there is none."""
     references = References(root)
     starts = (pointer for pointer, _ in walk(root))
     return find_loop(starts, lambda pointer: deadline.watch(_same_value(references, pointer)))
 
 
 def longest_chain(root: Any, deadline: Deadline = NEVER) -> tuple[int, str]:
-    """The most schemas that look at one value, each through the one before, and the pointer of the first.
+    """Return the length of the longest chain of schemas for one value, and the pointer of its first schema.
 
-    Of a schema in which `find_cycle` finds none.
+    The schema has no cycle that `find_cycle` finds.
     """
     references, depths = References(root), dict[str, int]()
     for start, _ in walk(root):
@@ -196,10 +193,10 @@ def longest_chain(root: Any, deadline: Deadline = NEVER) -> tuple[int, str]:
 
 
 def find_loop(starts: Iterable[str], next_of: Callable[[str], Iterable[str]]) -> str | None:
-    """The first pointer from which `next_of` leads back to it, among those that are reached from `starts`."""
+    """Return the first pointer that `next_of` leads back to, of those reached from `starts`, or None."""
     done: set[str] = set()
     for start in starts:
-        path: set[str] = set()  # from `start` down to where the search is
+        path: set[str] = set()  # from `start` to the current place
         stack = [(start, False)]
         while stack:
             pointer, is_left = stack.pop()
@@ -216,7 +213,7 @@ def find_loop(starts: Iterable[str], next_of: Callable[[str], Iterable[str]]) ->
 
 
 def _same_value(references: References, pointer: str) -> list[str]:
-    """The pointers of the schemas that look at the same value as this one."""
+    """Return the pointers of the schemas that apply to the same value as this one."""
     schema = references.at(pointer)
     if not isinstance(schema, dict):
         return []

@@ -13,7 +13,7 @@ from gencli.batch.formats import jsonarray as arrays
 from gencli.batch.formats import text as texts
 from gencli.batch.formats.base import MAX_BYTES, Lines, RecordFault, Unfit
 from gencli.batch.formats.jsonarray import read_array
-from gencli.batch.formats.jsonl import MAX_DEPTH
+from gencli.batch.formats.jsonl import LIMITS
 from gencli.batch.records import Failure
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -63,21 +63,39 @@ def test_tables_are_read_back(name, delimiter, rows):
 
 
 FAULTS = {
-    "no JSON": (b'{"prompt": "a"', "This is not JSON: Expecting ',' delimiter at column 15."),
+    "no JSON": (
+        b'{"prompt": "a"',
+        "This is not JSON: the end of the text stands where a comma or } has to follow, at column 15.",
+    ),
     "a list": (b"[1]", "A record is a JSON object, but this is a list."),
     "a text": (b'"hello"', "A record is a JSON object, but this is a text."),
     "null": (b"null", "A record is a JSON object, but this is null."),
     "a bad byte": (b'{"prompt": "\xff"}', "This is not UTF-8 text: byte 0xff at offset 12 of the line."),
-    "half a character": (rb'{"prompt": "\ud83d"}', r"An escape \ud800-\udfff is half a character."),
-    "NaN": (b'{"seed": NaN}', "This is not JSON: NaN is no JSON value."),
-    "too large a number": (b'{"seed": 1e999}', "This is not JSON: the number 1e999 is too large."),
-    "endless digits": (b'{"seed": ' + b"1" * 5000 + b"}", "This is not JSON: Exceeds the limit"),
-    "a key twice": (b'{"n": 1, "n": 2}', "This is not JSON: the key 'n' stands there twice."),
+    "half a character": (
+        rb'{"prompt": "\ud83d"}',
+        r"This is not JSON: the string '\ud83d' has half a surrogate pair, at column 12.",
+    ),
+    "NaN": (b'{"seed": NaN}', "This is not JSON: 'NaN' is no JSON value, at column 10."),
+    "too large a number": (
+        b'{"seed": 1e999}',
+        "This is not JSON: the number '1e999' is too large for a double, at column 10.",
+    ),
+    "endless digits": (
+        b'{"seed": ' + b"1" * 5000 + b"}",
+        f"This is not JSON: the number '{'1' * 39}…' has more than 4300 digits when written out",
+    ),
+    "a key twice": (
+        b'{"n": 1, "n": 2}',
+        "This is not JSON: the key 'n' stands twice in one object, at column 10.",
+    ),
     "deep nesting": (
         b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
-        "The values are nested more than 100 deep.",
+        "This is not JSON: lists and objects are nested more than 100 deep, at column 106.",
     ),
-    "two values": (b'{"n": 1} {"n": 2}', "This is not JSON: Extra data at column 10."),
+    "two values": (
+        b'{"n": 1} {"n": 2}',
+        "This is not JSON: '{' stands behind the end of the document, at column 10.",
+    ),
     "too long": (b'{"prompt": "' + b"x" * MAX_BYTES + b'"}', "The record is longer than 16 MiB"),
 }
 
@@ -104,16 +122,16 @@ def test_a_faulty_element_is_a_failure_and_those_after_it_are_read(fault):
     [
         (b'[{"a": 1}', "The array has no end; the file may be cut off here."),
         (b'[{"a": "', "The array has no end; the file may be cut off here."),
-        (b'[{"a": 1},]', "This is not JSON: Expecting value at column 1."),
+        (b'[{"a": 1},]', "This is not JSON: the document ends where a value has to follow, at column 1."),
         (b'[{"a": 1}] [', "There is text behind the end of the array."),
-        (b'[{"a": 1 "b"}]', "This is not JSON: Expecting ',' delimiter at column 9."),
+        (b'[{"a": 1 "b"}]', "This is not JSON: '\"' stands where a comma or } has to follow, at column 9."),
     ],
 )
 def test_a_broken_array_says_what_is_wrong_at_its_end(data, message):
     assert shown(read("json", data))[-1] == message
 
 
-@pytest.mark.parametrize(("depth", "is_fine"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
+@pytest.mark.parametrize(("depth", "is_fine"), [(LIMITS.max_depth, True), (LIMITS.max_depth + 1, False)])
 def test_values_are_nested_up_to_a_limit(depth, is_fine):
     inner = b"[" * (depth - 1) + b"]" * (depth - 1)
     ((_, found),) = read("jsonl", b'{"a": ' + inner + b', "b": "[[[{"}')

@@ -5,10 +5,9 @@ import random
 
 import pytest
 
-from gencli.structured.audit.audit import audit, audit_json, without_formats
-from gencli.structured.audit.choose import candidate, choose
-from gencli.structured.audit.names import UNIQUE_NAMES
+from gencli.structured.audit.audit import UNIQUE_NAMES, audit, audit_json, without_formats
 from gencli.structured.audit.shapes import shapes_of
+from gencli.structured.choose import candidate, choose
 from gencli.structured.errors import SchemaError
 from gencli.structured.schema.refs import walk
 from scripts.measure_schemas import BACKENDS, cases, claim, is_wrong, observed

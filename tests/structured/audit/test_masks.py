@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gencli.structured.audit.choose import candidate
+from gencli.structured.choose import candidate
 from processors.base import Env
 from processors.grammar.backends.base import load_backend
 from processors.testing import ToyVocabulary

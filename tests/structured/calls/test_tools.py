@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 
-from gencli.structured.audit.choose import choose
 from gencli.structured.calls.embedded import Schemas
 from gencli.structured.calls.tool_formats import Call, detect_format
 from gencli.structured.calls.tools import plan_tools, read_tools
+from gencli.structured.choose import choose
 from gencli.structured.errors import SchemaError
-from gencli.structured.schema.validate import Validator
+from gencli.structured.validate.validator import Validator
 from tests.structured.backends import all_accept
 from tests.structured.schemas import SCHEMAS
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.choices import plan_choices
+from gencli.structured.notations.plans import plan_choices
 
 
 def test_choices_are_a_list_for_the_plain_back_end():

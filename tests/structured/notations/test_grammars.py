@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.grammars import plan_grammar
+from gencli.structured.notations.plans import plan_grammar
 from processors.constraint import Constraint
 from tests.structured.backends import accepts, all_accept
 

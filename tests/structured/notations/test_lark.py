@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.grammars import plan_lark
+from gencli.structured.notations.plans import plan_lark
 from tests.structured.backends import accepts
 
 

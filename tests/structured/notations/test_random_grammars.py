@@ -7,8 +7,7 @@ import pytest
 import regex
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.grammars import plan_grammar
-from gencli.structured.notations.regexes import plan_regex
+from gencli.structured.notations.plans import plan_grammar, plan_regex
 from tests.structured.backends import all_accept
 
 ATOMS = ["a", "b", "[ab]", "[^a]", ".", "(?s:.)", r"\w", r"\W", "é", "(?i:a)", r"[^\w]", r"\s"]

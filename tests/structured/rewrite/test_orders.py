@@ -6,8 +6,8 @@ from itertools import permutations
 
 import pytest
 
-from gencli.structured.audit.choose import candidate, choose
-from gencli.structured.rewrite.orders import MAX_BRANCHED
+from gencli.structured.choose import candidate, choose
+from gencli.structured.rewrite.marks import MAX_BRANCHED
 from tests.structured.probes.acceptor import acceptor
 
 BACKENDS = ["xgrammar", "llguidance"]

@@ -2,10 +2,10 @@
 
 import pytest
 
+from gencli.structured.check.check import check_schema
 from gencli.structured.errors import SchemaError
-from gencli.structured.schema.check import check_schema
 from gencli.structured.schema.refs import find_cycle, resolve, walk
-from gencli.structured.schema.validate import Validator
+from gencli.structured.validate.validator import Validator
 
 HOLDERS = {
     "items": {},

@@ -1,0 +1,1 @@
+"""Faults of a schema, found before a model is loaded."""

@@ -1,0 +1,1 @@
+"""Readers of schemas: files, JSON texts, the concise form, Python models."""

@@ -1,0 +1,194 @@
+"""The nodes of regular expressions and grammars, for all notations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+__all__ = [
+    "EMPTY",
+    "MOST_REPEATS",
+    "QUANTIFIERS",
+    "TOP",
+    "Alt",
+    "Anchor",
+    "Chars",
+    "Look",
+    "Node",
+    "Ranges",
+    "Ref",
+    "RegexError",
+    "Repeat",
+    "Seq",
+    "Verbatim",
+    "alt",
+    "bounds_fault",
+    "drop_surrogates",
+    "has_letters",
+    "invert_ranges",
+    "join_ranges",
+    "literal",
+    "parts",
+    "seq",
+    "single",
+    "walk",
+]
+
+Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included
+
+TOP = 0x10FFFF
+MOST_REPEATS = 100_000  # in a counted repeat of an output's regex or grammar
+QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_SURROGATES = (0xD800, 0xDFFF)
+
+
+class RegexError(ValueError):
+    """A pattern that is wrong, or that the reader's dialect does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character of `ranges`; with `negated` any character outside `ranges` and `but`.
+
+    `but` holds classes in the notation of Rust's regex, such as \\p{L}.
+    """
+
+    ranges: Ranges
+    negated: bool = False
+    but: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seq:
+    """The items one after the other; the empty text if there are none."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alt:
+    """One of the items."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """At least `least` times, at most `most` times (None: no limit)."""
+
+    body: Node
+    least: int
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """An anchor as it is written, such as ^; `offset` is its position in the pattern."""
+
+    kind: str
+    offset: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A lookaround; `kind` is the text that opens it, such as ?=."""
+
+    kind: str
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A rule of a grammar by its name; `offset` is the position of the name in the grammar."""
+
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """Text that only the back end reads."""
+
+    text: str
+
+
+Node = Chars | Seq | Alt | Repeat | Anchor | Look | Ref | Verbatim
+EMPTY = Seq(())
+
+
+def single(code: int) -> Chars:
+    """Return the node of one code point."""
+    return Chars(((code, code),))
+
+
+def literal(text: str) -> Seq:
+    """Return the node of one text."""
+    return Seq(tuple(single(ord(char)) for char in text))
+
+
+def seq(items: Sequence[Node]) -> Node:
+    """Return the items one after the other; a single item stays as it is."""
+    return items[0] if len(items) == 1 else Seq(tuple(items))
+
+
+def alt(items: Sequence[Node]) -> Node:
+    """Return one of the items; a single item stays as it is."""
+    return items[0] if len(items) == 1 else Alt(tuple(items))
+
+
+def bounds_fault(count: str, least: int, most: int | None) -> str:
+    """Return the reason why the bounds of a counted repeat cannot be used; empty if they can."""
+    if max(least, most or 0) > MOST_REPEATS:
+        return f"{count} repeats more than {MOST_REPEATS} times"
+    return f"{count} has a minimum above its maximum" if most is not None and least > most else ""
+
+
+def parts(node: Node) -> tuple[Node, ...]:
+    """Return the nodes directly below a node."""
+    if isinstance(node, Seq | Alt):
+        return node.items
+    return (node.body,) if isinstance(node, Repeat | Look) else ()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield the node and all nodes below it, from left to right."""
+    stack = [node]
+    while stack:
+        yield (here := stack.pop())
+        stack.extend(reversed(parts(here)))
+
+
+def has_letters(node: Node, known: Callable[[str], bool] = lambda name: False) -> bool:
+    """Whether a node matches some text that is not empty; `known` answers for a rule by its name."""
+    if isinstance(node, Ref):
+        return known(node.name)
+    if isinstance(node, Repeat) and node.most == 0:
+        return False
+    return isinstance(node, Chars | Verbatim) or any(has_letters(part, known) for part in parts(node))
+
+
+def join_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Return the same code points in ascending ranges that neither overlap nor touch."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return tuple(joined)
+
+
+def invert_ranges(ranges: Ranges) -> Ranges:
+    """Return all other code points; `ranges` are as `join_ranges` returns them."""
+    starts = [0, *(high + 1 for _, high in ranges)]
+    ends = [*(low - 1 for low, _ in ranges), TOP]
+    return tuple((low, high) for low, high in zip(starts, ends, strict=True) if low <= high)
+
+
+def drop_surrogates(ranges: Ranges) -> Ranges:
+    """Return the same code points without surrogates."""
+    first, last = _SURROGATES
+    halves = [
+        half for low, high in ranges for half in ((low, min(high, first - 1)), (max(low, last + 1), high))
+    ]
+    return join_ranges(half for half in halves if half[0] <= half[1])

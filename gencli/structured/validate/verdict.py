@@ -1,0 +1,95 @@
+"""Validation of finished texts against the specification of the output, whatever the mask did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gencli.core.events import Finish
+from gencli.errors import GencliError
+from gencli.structured.output_spec import DOCUMENTS, OutputSpec
+from gencli.structured.validate.select import compact, select
+from gencli.structured.validate.thinking import split_thinking
+
+__all__ = ["OutputValidator", "ValidationResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationResult:
+    """The faults of a text (() if it is valid), its value if it is JSON, and the text to write.
+
+    `thinking` is the text before the result; None if no marker was requested. `attempts` counts the draws.
+    """
+
+    faults: tuple[str, ...] = ()
+    value: Any = None
+    written: str = ""
+    thinking: str | None = None
+    attempts: int = 1
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the text is valid."""
+        return not self.faults
+
+
+class OutputValidator:
+    """Validates the texts of a run; without a specification it only reports an unfinished grammar."""
+
+    def __init__(self, spec: OutputSpec | None) -> None:
+        self._spec = spec
+        self._faults = _value_check(spec)
+
+    def __call__(self, finish: Finish) -> Finish:
+        """Return the end of a sample with its verdict; unchanged if there is nothing to validate."""
+        if finish.document is None and self._spec is None:
+            return finish
+        after = self._spec.after if self._spec else ""
+        pieces = split_thinking(finish.text, after) if after else None
+        text = pieces.rest if pieces else finish.text
+        fault = _cut(finish, self._spec)
+        verdict = ValidationResult((fault,), written=text) if fault else self.validate(text)
+        verdict = replace(verdict, thinking=pieces.thinking if pieces else None)
+        return replace(finish, text=text, verdict=verdict)
+
+    def validate(self, text: str) -> ValidationResult:
+        """Validate a complete text, without the part up to `after`."""
+        spec = self._spec
+        if spec is None:
+            return ValidationResult(written=text)
+        try:
+            value = spec.read(text) if spec.read else None
+            faults = self._faults(value)
+            if not faults and spec.plan.check is not None:
+                faults = spec.plan.check.faults(text)
+            return ValidationResult(faults, value, text if faults else _written(value, text, spec))
+        except GencliError as error:
+            return ValidationResult((error.message,), written=text)
+
+
+def _value_check(spec: OutputSpec | None) -> Callable[[Any], tuple[str, ...]]:
+    if spec is None or spec.kind not in DOCUMENTS:
+        return lambda value: ()
+    from gencli.structured.validate.validator import Validator
+
+    return Validator(spec.plan.schema, spec.has_formats).faults
+
+
+def _written(value: Any, text: str, spec: OutputSpec) -> str:
+    if spec.select is not None:
+        return select(value, spec.select)
+    return compact(value) if spec.is_parsed else text
+
+
+def _cut(finish: Finish, spec: OutputSpec | None) -> str:
+    """Return why the text ends before the grammar does; empty if it does not."""
+    if finish.document not in (None, "open", "free"):
+        return ""
+    place = "before it was complete"
+    if spec and spec.after and finish.document != "open":
+        place = f"before {spec.after!r}, behind which the result begins"
+    if finish.reason != "length":
+        return f"it ended {place} ({finish.reason})"
+    flag = {"max_tokens": "--max-tokens", "max_time": "--max-time"}.get(str(finish.matched))
+    return f"{flag} cut it {place}; raise it" if flag else f"the context ended {place}; shorten the prompt"

@@ -1,0 +1,261 @@
+"""A schema that cannot be used is refused before a run, with the place and the reason."""
+
+import pytest
+
+from gencli.json_reader import DOCUMENT
+from gencli.structured.check.check import MAX_BYTES, MAX_PATTERNS, MAX_SUBSCHEMAS, check_schema
+from gencli.structured.check.misspelled import likely_keywords, misspelled
+from gencli.structured.errors import SchemaError
+from gencli.structured.schema.drafts import DRAFTS
+
+DRAFT = {draft.name: draft.uri for draft in DRAFTS}
+OBJECT = {"type": "object"}
+REFUSED = [
+    ({"type": "strin"}, "/type", "no type; there are array"),
+    ({"type": []}, "/type", "no type"),
+    ({"minLength": -1}, "/minLength", "below the minimum 0"),
+    ({"required": True}, "/required", 'not of type "array"'),
+    ({"properties": {"a": {"items": 5}}}, "/properties/a/items", "not of type"),
+    ({"items": [{}]}, "/items", "not of type"),
+    ({"multipleOf": 0}, "/multipleOf", "not above 0"),
+    ({"$schema": DRAFT["4"], "exclusiveMinimum": True}, "/exclusiveMinimum", "without minimum"),
+    ({"$schema": DRAFT["4"], "exclusiveMinimum": 5}, "/exclusiveMinimum", 'not of type "boolean"'),
+    ({"$schema": "http://json-schema.org/draft-03/schema#"}, "/$schema", "no draft that is known"),
+    (
+        {"$schema": DRAFT["7"], "definitions": {"a": {"$schema": DRAFT["2019-09"]}}},
+        "/definitions/a/$schema",
+        "a newer draft",
+    ),
+    ({"$defs": {"a": {"$schema": "http://example.com/draft"}}}, "/$defs/a/$schema", "no draft that is known"),
+    ({"requierd": ["a"]}, "/requierd", "'required' is"),
+    ({"properties": {"a": {"minlength": 3}}}, "/properties/a/minlength", "'minLength' is"),
+    ({"ref": "#"}, "/ref", "'$ref' is"),
+    ({"tpye": "object"}, "/tpye", "'type' is"),
+    ({"enums": []}, "/enums", "'enum' is"),
+    ({"pattern": "("}, "/pattern", "no regular expression"),
+    ({"patternProperties": {"[": {}}}, "/patternProperties/[", "no regular expression"),
+    ({"pattern": "a{1,1000000000}"}, "/pattern", "repeats"),
+    ({"items": {"$ref": "http://example.com/a.json"}}, "/items/$ref", "nothing is fetched"),
+    ({"$ref": "#/$defs/a"}, "/$ref", "leads nowhere"),
+    ({"$dynamicRef": "#a"}, "/$dynamicRef", "no $anchor"),
+    ({"allOf": [{"$ref": "#"}]}, "", "come back to it"),
+    (False, "", "nothing satisfies"),
+    ({"not": {}}, "", "nothing satisfies"),
+    ({"enum": []}, "/enum", "empty"),
+    ({"enum": [1, 2], "const": True}, "/const", "not in enum"),
+    ({"type": "string", "enum": [1, 2]}, "/enum", "types"),
+    ({"type": "string", "const": 1}, "/const", "types"),
+    ({"allOf": [{"type": "string"}, {"type": "object"}]}, "/allOf", "types"),
+    ({"type": "string", "$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}}, "/$ref", "types"),
+    ({"allOf": [{}, False]}, "/allOf", "false"),
+    ({"anyOf": [{"enum": []}, {"type": "string", "const": 1}]}, "/anyOf", "none of the alternatives"),
+    ({"minLength": 4, "maxLength": 3}, "/minLength", "above maxLength"),
+    ({"minItems": 4, "maxItems": 3}, "/minItems", "above maxItems"),
+    ({"minContains": 4, "maxContains": 3}, "/minContains", "above maxContains"),
+    ({"minProperties": 4, "maxProperties": 3}, "/minProperties", "above maxProperties"),
+    ({"minimum": 4, "maximum": 3}, "/minimum", "no number"),
+    ({"minimum": 3, "exclusiveMaximum": 3}, "/minimum", "no number"),
+    ({"$schema": DRAFT["4"], "minimum": 3, "maximum": 3, "exclusiveMaximum": True}, "/minimum", "no number"),
+    ({"type": "integer", "exclusiveMinimum": 1, "maximum": 1.5}, "/exclusiveMinimum", "no whole number"),
+    ({"minimum": 0.11, "maximum": 0.19, "multipleOf": 0.1}, "/minimum", "no multiple"),
+    ({"required": ["a"], "properties": {"a": False}}, "/required", "false"),
+    ({"required": ["a"], "additionalProperties": False}, "/required", "none of the properties"),
+    ({"required": ["a", "b"], "maxProperties": 1}, "/required", "maxProperties is 1"),
+    (
+        {"minProperties": 2, "properties": {"a": {}}, "additionalProperties": False},
+        "/minProperties",
+        "only 1",
+    ),
+    ({"prefixItems": [{}], "items": False, "minItems": 2}, "/minItems", "only 1"),
+    ({"$schema": DRAFT["7"], "items": [{}], "additionalItems": False, "minItems": 2}, "/minItems", "only 1"),
+    ({"minItems": 1, "items": {"enum": []}}, "/items/enum", "empty"),
+    (
+        {"required": ["a"], "properties": {"a": {"anyOf": [False, {"enum": []}]}}},
+        "/properties/a/anyOf",
+        "none of the alternatives",
+    ),
+    ({"minItems": 1, "prefixItems": [{"type": "string", "const": 1}]}, "/prefixItems/0/const", "types"),
+    ({"contains": {"minLength": 2, "maxLength": 1}}, "/contains/minLength", "above"),
+    ({"$ref": "#/$defs/a", "$defs": {"a": {"enum": []}}}, "/$defs/a/enum", "empty"),
+    ({**OBJECT, "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "", "never end"),
+    ({"type": "array", "minItems": 1, "items": {"$ref": "#"}}, "", "never end"),
+]
+
+
+@pytest.mark.parametrize(("schema", "pointer", "part"), REFUSED, ids=[str(case[0])[:60] for case in REFUSED])
+def test_a_schema_is_refused_at_its_place(schema, pointer, part):
+    with pytest.raises(SchemaError) as caught:
+        check_schema(schema)
+    assert caught.value.pointer == pointer
+    assert part in caught.value.message
+    assert (pointer or "the root") in caught.value.message
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        {},
+        {"properties": {"a": False, "b": {"not": {}}}, "items": False, "additionalProperties": False},
+        {"anyOf": [{"enum": []}, {"type": "string"}]},
+        {"not": {"enum": []}, "if": {"minimum": 2, "maximum": 1}, "then": False},
+        {"type": "string", "minItems": 2, "maxItems": 1},
+        {"requierd": [], "additonalProperties": True, "minlength": 0, "maxlength": "3", "uniqueitems": False},
+        {"x-requierd": 1, "note": "", "example": 1, "nullable": True, "markdownDescription": ""},
+        {"enum": ["requierd"], "properties": {"requierd": {}}, "default": {"tpye": 1}},
+        {"required": ["ab"], "patternProperties": {"^a": {}}, "additionalProperties": False},
+        {**OBJECT, "properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}}, "required": ["a"]},
+        {"type": "array", "items": {"$ref": "#"}},
+        {
+            "$schema": DRAFT["7"],
+            "$ref": "#/definitions/a",
+            "type": "array",
+            "definitions": {"a": {"type": "null"}},
+        },
+        {"$schema": DRAFT["7"], "minContains": "a", "maxContains": 0, "prefixItems": 5},
+        {"$schema": DRAFT["4"], "const": 1, "enum": [2]},
+        {"$schema": "https://json-schema.org/draft-07/schema", "items": [{}]},
+        {"type": "integer", "multipleOf": 0.5, "minimum": 1, "maximum": 1},
+        {"type": ["integer", "string"], "enum": ["a", 1.0]},
+        {"$ref": "#/components/a", "components": {"a": {"type": "object"}}},
+        {"$id": "https://example.org/x", "$ref": "https://example.org/x#/$defs/a", "$defs": {"a": {}}},
+    ],
+    ids=str,
+)
+def test_a_schema_that_can_be_used_passes(schema):
+    check_schema(schema)
+
+
+@pytest.mark.parametrize("draft", DRAFTS, ids=lambda draft: draft.name)
+def test_the_drafts_own_pages_pass(draft):
+    meta = draft.validator().META_SCHEMA
+    if "allOf" not in meta:  # the newer ones refer to their vocabularies, which are other files
+        check_schema(meta)
+
+
+def test_the_first_faults_are_told_together():
+    with pytest.raises(SchemaError) as caught:
+        check_schema({"properties": {f"p{n}": {"type": "x"} for n in range(9)}})
+    assert caught.value.message.count("no type") == 5
+    assert caught.value.message.endswith("There is more.")
+
+
+def test_size_and_depth_have_limits_that_are_named():
+    schema = {}
+    for _ in range(DOCUMENT.max_depth + 1):
+        schema = {"items": schema}
+    with pytest.raises(SchemaError, match=f"more than {DOCUMENT.max_depth} deep"):
+        check_schema(schema)
+    with pytest.raises(SchemaError, match=f"the limit is {MAX_BYTES}"):
+        check_schema({"description": "x" * MAX_BYTES})
+    check_schema(schema["items"])
+
+
+@pytest.mark.parametrize(
+    ("schema", "limit"),
+    [
+        ({"allOf": [{}] * MAX_SUBSCHEMAS}, MAX_SUBSCHEMAS),
+        ({"patternProperties": {f"a{n}": {} for n in range(3000)}}, MAX_PATTERNS),
+    ],
+    ids=["schemas", "patterns"],
+)
+def test_numbers_have_limits_that_are_named(schema, limit):
+    with pytest.raises(SchemaError, match=str(limit)):
+        check_schema(schema)
+
+
+def test_a_long_enum_of_objects_is_checked_quickly():
+    check_schema({"$schema": DRAFT["4"], "enum": [{"a": n} for n in range(20_000)]})
+
+
+@pytest.mark.parametrize("schema", [5, "a", [], None])
+def test_a_schema_is_an_object_or_a_switch(schema):
+    with pytest.raises(SchemaError, match="an object, true or false"):
+        check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("word", "keyword"),
+    [
+        ("propertys", "properties"),
+        ("patternPropertys", "patternProperties"),
+        ("Properties", "properties"),
+        ("propertie", "properties"),
+        ("enumm", "enum"),
+        ("requierd", "required"),
+        ("ref", "$ref"),
+        ("minLenght", "minLength"),
+        ("maxLength", None),
+        ("annotations", None),
+        ("x" * 10_000, None),
+    ],
+)
+def test_a_word_is_likely_the_keyword_that_it_nearly_is(word, keyword):
+    assert likely_keywords(word)[:1] == ((keyword,) if keyword else ())
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "keyword"),
+    [
+        ("additonalProperties", False, "additionalProperties"),
+        ("maxlength", 3, "maxLength"),
+        ("onOf", [{"type": "null"}], "oneOf"),
+        ("requierd", ["a"], "required"),
+        ("exclusiveminimum", 0, "exclusiveMinimum"),
+        ("maxlength", "3", None),
+        ("requierd", [], None),
+        ("additonalProperties", True, None),
+        ("additonalProperties", {}, None),
+        ("uniqueitems", False, None),
+        ("readonly", True, None),
+        ("decription", "a name", None),
+        ("$default", 1, None),
+        ("$deprecated", True, None),
+        ("Id", "a", None),
+        ("definition", {"a": {}}, None),
+        ("_format", "date", None),
+        ("_comment", 1, None),
+        ("_uniqueItems", True, None),
+    ],
+)
+def test_a_misspelled_keyword_is_one_that_would_change_what_is_accepted(word, value, keyword):
+    assert misspelled(word, value, DRAFTS[0]) == keyword
+
+
+def test_a_keyword_that_a_draft_does_not_have_is_not_misspelled_in_it():
+    assert misspelled("dependentrequired", {"a": ["b"]}, DRAFTS[0]) == "dependentRequired"
+    assert misspelled("dependentrequired", {"a": ["b"]}, DRAFTS[-1]) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointers"),
+    [
+        ({}, []),
+        ({"properties": {"a": {}, "b": {"type": "object", "enum": ["x"]}}}, ["/properties/b/enum"]),
+        ({"properties": {"a": {"minimum": 2, "maximum": 1}}, "required": ["b"]}, ["/properties/a/minimum"]),
+        ({"items": {"enum": []}}, ["/items/enum"]),
+        ({"prefixItems": [{}, {"enum": []}], "minItems": 1}, ["/prefixItems/1/enum"]),
+        ({"additionalProperties": {"type": "string", "const": 1}}, ["/additionalProperties/const"]),
+        ({"patternProperties": {"^a": {"enum": []}}}, ["/patternProperties/^a/enum"]),
+        (
+            {"anyOf": [{}, {"required": ["a"], "properties": {"a": {"enum": []}}}]},
+            ["/anyOf/1/properties/a/enum"],
+        ),
+        (
+            {
+                "items": {"$ref": "#/$defs/n"},
+                "$defs": {"n": {**OBJECT, "required": ["n"], "properties": {"n": {"$ref": "#/$defs/n"}}}},
+            },
+            ["/$defs/n"],
+        ),
+        ({"$defs": {"a": {"$schema": DRAFT["7"]}}}, ["/$defs/a/$schema"]),
+        ({"$defs": {"a": {"$schema": DRAFT["2020-12"]}}}, ["/$defs/a/$schema"]),
+        ({"$schema": DRAFT["7"], "$defs": {"a": {"$schema": DRAFT["7"]}}}, ["/$defs/a/$schema"]),
+        ({"$schema": DRAFT["7"], "$defs": {"a": {}}}, []),
+    ],
+)
+def test_an_optional_part_that_nothing_satisfies_and_a_draft_inside_are_remarks(schema, pointers):
+    remarks = check_schema(schema)
+    assert len(remarks) == bool(pointers)
+    assert all(f"{pointer}: " in remarks[0] for pointer in pointers)

@@ -1,0 +1,182 @@
+"""`--regex`: both back ends and the final check mean the same, and the rest is refused by name."""
+
+import random
+import re
+
+import pytest
+import regex
+
+from gencli.errors import ConfigError
+from gencli.structured.notations.plans import RegexCheck, plan_regex
+from gencli.structured.regex.output_reader import MOST_LETTERS, MOST_NESTED
+from gencli.structured.regex.tree import MOST_REPEATS
+from tests.structured.backends import accepts, all_accept
+
+LETTERS = 'abcxkABKS019 _-.*/\\^$]{}":\t\n\u00a0éÉß٣漢\u017f\u212a😀'
+PATTERNS = r"""\d{4}-\d\d
+^ab$
+^a|b$
+(^a|b)c
+\Aa\Z
+(?i)straße
+(?i:k)x
+a(?i:b(?-i:c))
+.+
+(?s).+
+(?s:.)\.
+[^a-c]+
+[\s\S]*b
+\w+\s?\W
+[\d\s]
+[^\W\d]
+[]a]
+[\]\-\\^]+
+[[:alpha:]_]+
+\p{Lu}\p{L}*
+\P{L}
+\N{DIGIT ONE}
+a*?b{2,}?
+a??b
+x{,2}a
+x{2}
+x{1,}
+a{0}b
+(a|)b
+(?P<n>a)(?<m>b)
+a(?#why)b
+((a|b)*c){1,3}
+(ab|abc)c
+(a|b)?$
+\x41\u00e9\U0001F600
+{"a": \d}
+\.\*\\\/\-
+é|漢""".split("\n")
+
+
+def texts(pattern):
+    draw = random.Random(pattern)
+    letters = LETTERS + "".join(filter(str.isprintable, pattern))
+    yield from ("", *letters, "2019-01", "straße", "STRAßE", 'a{"a": 1}', '{"a": 1}', "acbc", "abbb", "Aé😀")
+    yield from (".*\\/-", "aBc", "aab", "abcc", "xxa", "bbc", "漢", "ab", "aBC", "ac", "xx", "kx")
+    yield from ("".join(draw.choices(letters, k=draw.randint(2, 4))) for _ in range(300))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_back_ends_and_check_accept_the_texts_of_the_pattern(pattern):
+    plan = plan_regex(pattern)
+    ascii_only = 0 if re.search(r"\\[pP]|\(\?i|\[:", pattern) else regex.ASCII  # a flag for properties, too
+    compiled = regex.compile(pattern, ascii_only)
+    backends = all_accept(plan)
+    assert all(variant.audit.is_exact for variant in plan.variants)
+    accepted = 0
+    for text in texts(pattern):
+        expected = compiled.fullmatch(text) is not None
+        assert (not plan.check.faults(text)) == expected, repr(text)
+        assert [accept(text) for accept in backends] == [expected, expected], repr(text)
+        accepted += expected
+    assert accepted
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "wrong"),
+    [
+        (".", "\n", "xgrammar"),
+        (r"\w", "é", "llguidance"),
+        (r"\d", "٣", "llguidance"),
+        (r"\s", "\u00a0", "llguidance"),
+        ("[a&&b]", "a", "llguidance"),
+        ("a^b", "ab", "xgrammar"),
+    ],
+)
+def test_why_patterns_are_written_out(pattern, text, wrong):
+    kind = plan_regex("a").variants[wrong == "llguidance"].constraint
+    given = type(kind)("regex", pattern, wrong)
+    matches = regex.fullmatch(pattern, text, regex.ASCII) is not None
+    assert accepts(given)(text) != matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what", "column"),
+    [
+        ("a(?=b)", "a lookahead", 2),
+        ("a(?!b)", "a negative lookahead", 2),
+        ("(?<=a)b", "a lookbehind", 1),
+        ("(?<!a)b", "a negative lookbehind", 1),
+        (r"(a)\1", "a backreference", 4),
+        (r"(?P<n>a)(?P=n)", "a backreference", 9),
+        (r"\k<n>", "a backreference", 1),
+        (r"\bab", "a word boundary", 1),
+        ("a++", "a possessive quantifier", 2),
+        ("a?+", "a possessive quantifier", 2),
+        ("(?>a)", "an atomic group", 1),
+        ("(?x)a", "the inline flag", 1),
+        ("(?m)^a", "the inline flag", 1),
+        ("(?R)", "recursion", 1),
+        ("(?1)", "a call of a group", 1),
+        ("(?(1)a)", "a conditional", 1),
+        ("(?|a|b)", "a branch reset", 1),
+        ("(*FAIL)", "a control verb", 1),
+        ("[a--b]", "a set operation", 3),
+        (r"(?i)[\W]", "a negated shorthand in a class without case", 6),
+        ("[a[b]]", "a set within a set", 3),
+        (r"\X", "a grapheme", 1),
+        ("a^b", "an anchor", 2),
+        ("a$b", "an anchor", 2),
+        ("(a$)*", "an anchor", 3),
+        ("^*a", "An anchor (^) cannot be repeated", 2),
+        ("a(?i)b", "Inline flags stand in the middle", 2),
+        ("(a", "The group is not closed", 1),
+        ("a)", "no group that ')' could close", 2),
+        ("[a", "The class is not closed", 1),
+        ("a**", "One quantifier follows another", 2),
+        ("*a", "There is nothing that '*' could repeat", 1),
+        ("a{3,2}", "a minimum above its maximum", 2),
+        (f"a{{{MOST_REPEATS + 1}}}", f"more than {MOST_REPEATS} times", 2),
+        ("a{e<=1}", "A brace that is no counted repeat", 2),
+        (r"\q", r"\q is not understood", 1),
+        (r"[\q]", "bad escape", 1),
+        (r"\p{Foo}", "unknown property", 1),
+        (r"\p{Cs}", r"No character matches \p{Cs}", 1),
+        ("a\\", "A backslash ends the pattern", 2),
+        ("a\udc80", "not valid UTF-8", 2),
+        ("(" * (MOST_NESTED + 1), f"More than {MOST_NESTED} groups", MOST_NESTED + 1),
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_by_name_and_column(pattern, what, column):
+    with pytest.raises(ConfigError) as failure:
+        plan_regex(pattern)
+    assert what in failure.value.message
+    assert f"at column {column} of" in failure.value.message
+
+
+@pytest.mark.parametrize("pattern", ["", "()", "^$", "a{0}"])
+def test_a_regex_of_nothing_is_refused(pattern):
+    with pytest.raises(ConfigError, match="nothing but the empty text"):
+        plan_regex(pattern)
+
+
+def test_a_regex_has_a_limited_size():
+    with pytest.raises(ConfigError, match=f"at most {MOST_LETTERS}"):
+        plan_regex("a" * (MOST_LETTERS + 1))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "right", "wrong"),
+    [
+        (r"(?i)é\W", "É\u212a", "Ék"),
+        (r"[\w\p{Greek}]+", "aλ", "é"),
+        (r"(?i)[a-z]", "\u212a", "é"),
+        (r"\p{L}\d", "é3", "é٣"),
+        ("(?-s:.)", "\r", "\n"),
+    ],
+)
+def test_shorthands_are_ascii_and_properties_are_unicode(pattern, right, wrong):
+    plan = plan_regex(pattern)
+    assert [accept(right) for accept in all_accept(plan)] == [True, True]
+    assert [accept(wrong) for accept in all_accept(plan)] == [False, False]
+    assert plan.check.faults(right) == ()
+    assert plan.check.faults(wrong)
+
+
+def test_a_check_says_what_does_not_match():
+    assert RegexCheck("[ab]+", "[ab]+").faults("abc") == ("The text does not match the regex '[ab]+'.",)

@@ -1,0 +1,128 @@
+"""xgrammar where it is exact, else llguidance where that is, else the one that enforces more."""
+
+import json
+
+import pytest
+
+from gencli.structured.choose import choose
+from gencli.structured.errors import SchemaError
+
+INT = {"type": "integer"}
+EXACT_IN_BOTH = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+EXACT_IN_LLGUIDANCE = {"type": "string", "maxLength": 5}
+EXACT_IN_NONE = {"type": "array", "items": {"type": "string", "maxLength": 5}, "uniqueItems": True}
+
+
+def order(plan):
+    return [variant.constraint.backend for variant in plan.variants]
+
+
+@pytest.mark.parametrize(
+    ("schema", "first", "reason"),
+    [
+        (EXACT_IN_BOTH, "xgrammar", "xgrammar enforces all of this schema."),
+        (EXACT_IN_LLGUIDANCE, "llguidance", "llguidance enforces all of this schema, xgrammar does not: "),
+        (
+            EXACT_IN_NONE,
+            "llguidance",
+            "No back end enforces all of this schema, llguidance more of it: uniqueItems at ",
+        ),
+    ],
+)
+def test_the_choice_and_its_reason(schema, first, reason):
+    plan = choose(schema)
+    assert order(plan)[0] == first
+    assert set(order(plan)) == {"xgrammar", "llguidance"}
+    assert plan.reason.startswith(reason)
+    assert plan.schema == schema
+
+
+def test_a_back_end_that_was_asked_for_is_the_only_one():
+    assert order(choose(EXACT_IN_LLGUIDANCE, "xgrammar")) == ["xgrammar"]
+
+
+def test_the_constraint_carries_the_cap_on_white_space():
+    assert {variant.constraint.whitespace for variant in choose(EXACT_IN_BOTH, whitespace=2).variants} == {2}
+
+
+def test_without_rewriting_the_schema_goes_as_it_stands():
+    plan = choose(EXACT_IN_BOTH, rewrite=False)
+    assert json.loads(plan.variants[0].constraint.text) == EXACT_IN_BOTH
+    unique = choose(EXACT_IN_NONE, "llguidance", rewrite=False).variants[0]
+    assert "uniqueItems" not in json.loads(unique.constraint.text)  # it makes no grammar of it
+    assert [one.pointer for one in unique.audit.open] == ["/uniqueItems"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "minimum": 3, "maximum": 2},
+        {"allOf": [{"type": "string"}, {"type": "integer"}]},
+        {"type": "object", "properties": {"a": False}, "required": ["a"]},
+        {"enum": [1, 2], "minimum": 3},
+    ],
+)
+def test_what_nothing_satisfies_is_refused(schema):
+    with pytest.raises(SchemaError, match="Nothing satisfies"):
+        choose(schema)
+
+
+def test_a_reference_out_of_the_schema_is_refused():
+    with pytest.raises(SchemaError, match="nothing is fetched"):
+        choose({"$ref": "https://example.com/schema.json"})
+
+
+def test_a_deep_schema_is_left_as_it_is():
+    schema = {"type": "integer"}
+    for _ in range(100):
+        schema = {"type": "array", "items": schema}
+    plan = choose(schema, "llguidance")
+    assert json.loads(plan.variants[0].constraint.text) == schema
+
+
+def test_what_cannot_be_rewritten_spoils_nothing_around_it():
+    pairs = [{"anyOf": [{"required": [f"a{index}"]}, {"required": [f"b{index}"]}]} for index in range(12)]
+    schema = {
+        "type": "object",
+        "properties": {"x": {"not": {"type": "null"}}, "y": {"type": "object", "allOf": pairs}},
+    }
+    found = json.loads(choose(schema, "llguidance").variants[0].constraint.text)
+    assert "not" not in found["properties"]["x"]
+    assert found["properties"]["y"]["allOf"] == pairs
+
+
+@pytest.mark.parametrize(
+    ("schema", "left"),
+    [
+        ({"type": "integer", "title": "a", "x-a": 1, "X-b": 2, "default": 3, "markdownDescription": ""}, []),
+        ({"type": "integer", "colour": 3}, ["/colour"]),
+        ({"type": "integer", "nullable": True}, ["/nullable"]),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "contains": {"type": "null"}}, ["/contains"]),
+    ],
+)
+def test_what_is_no_keyword_of_the_draft_is_not_understood_but_remarks_are(schema, left):
+    plan = choose(schema, "llguidance")
+    assert [one.pointer for one in plan.variants[0].audit.open if one.verdict == "unknown"] == left
+    assert ("that is understood" in choose(schema).reason) is (bool(left) and "$schema" not in schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "places"),
+    [
+        ({"type": "object"}, [""]),
+        (
+            {"properties": {"a": {"type": "object", "additionalProperties": INT}}, "type": "object"},
+            ["/properties/a"],
+        ),
+        ({"type": "object", "patternProperties": {"^a": INT}, "additionalProperties": False}, [""]),
+        ({"type": "array"}, [""]),
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, []),
+        ({"type": "array", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"enum": [{}]}}}, []),
+        ({"type": "object", "additionalProperties": INT, "maxProperties": 1}, []),
+    ],
+)
+def test_a_name_that_may_come_twice_is_left_to_the_final_check(schema, places):
+    plan = choose(schema)
+    left = [one.pointer for one in plan.variants[0].audit.open if one.keyword == "unique names"]
+    assert left == places
+    assert ("but for free names that come twice" in plan.reason) is bool(places)

@@ -1,0 +1,203 @@
+"""The final check says what is wrong and where, as the drafts mean it, and ends in time."""
+
+from decimal import Decimal
+
+import pytest
+
+from gencli.json_reader import DOCUMENT, parse_json
+from gencli.structured.schema.drafts import DRAFTS
+from gencli.structured.schema.formats import FORMATS
+from gencli.structured.validate.validator import MAX_FAULTS, Validator
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2},
+        "age": {"type": "integer"},
+        "a/b": {"enum": [1, "x"]},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def test_a_valid_value_has_no_faults():
+    assert Validator(PERSON).faults({"name": "Ada", "age": 36, "a/b": 1.0}) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "faults"),
+    [
+        (5, ['the root: 5 is not of type "object"']),
+        ({}, ["the root: 'name', 'age' are missing"]),
+        ({"name": "A", "age": 1}, ['/name: "A" has fewer than 2 characters']),
+        ({"name": "Ada", "age": 1.5}, ['/age: 1.5 is not of type "integer"']),
+        ({"name": "Ada", "age": True}, ['/age: true is not of type "integer"']),
+        ({"name": "Ada", "age": 1, "a/b": True}, ['/a~1b: true is none of [1,"x"]']),
+        ({"name": "Ada", "age": 1, "z": [1]}, ["/z: [1] stands where nothing is allowed"]),
+    ],
+)
+def test_a_fault_has_its_place_and_its_reason(value, faults):
+    assert list(Validator(PERSON).faults(value)) == faults
+
+
+def test_of_alternatives_the_nearest_is_explained():
+    schema = {
+        "anyOf": [{"type": "null"}, {"properties": {"k": {"const": 1}}, "required": ["k"], "type": "object"}]
+    }
+    (fault,) = Validator(schema).faults({"k": 2})
+    assert (
+        fault == 'the root: {"k":2} fits none of the 2 alternatives of anyOf; of the nearest, /k: 2 is not 1'
+    )
+
+
+def test_faults_are_few_and_short():
+    faults = Validator({"items": {"enum": list(range(10_000))}}).faults(["x" * 1000] * 50)
+    assert len(faults) == MAX_FAULTS
+    assert all(len(fault) < 200 for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "is_valid"),
+    [
+        ({"multipleOf": 0.1}, 0.3, True),
+        ({"multipleOf": 0.1}, 0.35, False),
+        ({"multipleOf": 0.01}, 19.99, True),
+        ({"multipleOf": 3}, Decimal("1e400"), False),
+        ({"type": "integer"}, 1.0, True),
+        ({"type": "integer"}, Decimal("1e400"), True),
+        ({"type": "integer"}, Decimal("1.00000000000000000001"), False),
+        ({"type": "number"}, Decimal("1e400"), True),
+        ({"maximum": 1e300}, Decimal("1e400"), False),
+        ({"enum": [[1, {"a": 0}]]}, [1.0, {"a": 0}], True),
+        ({"enum": [[1]]}, [True], False),
+        ({"uniqueItems": True}, [1, True, "1", [1], [True], {"a": 1}], True),
+        ({"uniqueItems": True}, [{"a": 1, "b": 2}, {"b": 2, "a": 1.0}], False),
+        ({"pattern": r"^\d$"}, "٣", False),
+        ({"pattern": "^a$"}, "a\n", False),
+        ({"pattern": "b"}, "abc", True),
+        ({"maxLength": 1}, "😀", True),
+        ({"patternProperties": {r"^\w$": False}}, {"é": 1}, True),
+        ({"patternProperties": {"^a": {}}, "additionalProperties": False}, {"ab": 1}, True),
+        ({"patternProperties": {"^a": {}}, "additionalProperties": False}, {"b": 1}, False),
+    ],
+)
+def test_values_are_judged_as_json_means_them(schema, value, is_valid):
+    assert (Validator(schema).faults(value) == ()) is is_valid
+
+
+UNEVALUATED = {
+    "type": "object",
+    "properties": {"a": {}},
+    "allOf": [{"patternProperties": {"^b": {}}}, {"$ref": "#/$defs/c"}],
+    "anyOf": [{"properties": {"d": {"type": "integer"}}, "required": ["d"]}, True],
+    "if": {"required": ["e"], "properties": {"e": {}}},
+    "then": {"properties": {"f": {}}},
+    "dependentSchemas": {"a": {"properties": {"g": {}}}},
+    "unevaluatedProperties": False,
+    "$defs": {"c": {"properties": {"c": {}}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "is_valid"),
+    [
+        ({"a": 1, "bx": 1, "c": 1}, True),
+        ({"d": 1}, True),
+        ({"d": "x"}, False),
+        ({"e": 1, "f": 1}, True),
+        ({"f": 1}, False),
+        ({"a": 1, "g": 1}, True),
+        ({"g": 1}, False),
+    ],
+)
+def test_unevaluated_properties_are_those_no_part_has_judged(value, is_valid):
+    assert (Validator(UNEVALUATED).faults(value) == ()) is is_valid
+
+
+@pytest.mark.parametrize("draft", DRAFTS, ids=lambda draft: draft.name)
+def test_recursion_stays_with_our_rules_in_every_draft(draft):
+    schema = {"$schema": draft.uri, "additionalProperties": {"$ref": "#"}, "pattern": "^a$"}
+    assert Validator(schema).faults({"x": {"y": "a"}}) == ()
+    assert Validator(schema).faults({"x": {"y": "a\n"}}) == ('/x/y: "a\\n" does not match the pattern "^a$"',)
+
+
+def test_old_drafts_keep_their_meaning():
+    four = {"$schema": DRAFTS[-1].uri, "minimum": 1, "exclusiveMinimum": True}
+    assert Validator(four).faults(1) == ("the root: 1 is not above 1",)
+    seven = {"$schema": DRAFTS[2].uri, "items": [{"type": "null"}], "additionalItems": False}
+    assert Validator(seven).faults([None, 1]) == ("/1: 1 stands where nothing is allowed",)
+
+
+def test_a_pattern_without_end_is_a_fault_in_time():
+    (fault,) = Validator({"pattern": "^(a|aa)+$"}, max_seconds=0.1).faults("a" * 5000 + "!")
+    assert "more than 0.1 s" in fault
+
+
+def test_alternatives_without_end_are_a_fault_in_time():
+    schema = {"items": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, "type": "array"}
+    (fault,) = Validator(schema, max_seconds=0.1).faults(parse_json("[" * 60 + "1" + "]" * 60))
+    assert "more than 0.1 s" in fault
+
+
+def test_what_is_too_deep_to_check_is_a_fault():
+    schema = {"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"anyOf": [{"items": {"$ref": "#"}}]}}}
+    (fault,) = Validator(schema).faults(parse_json("[" * DOCUMENT.max_depth + "1" + "]" * DOCUMENT.max_depth))
+    assert "too deep" in fault
+
+
+def test_the_schema_itself_is_left_alone():
+    schema = {"$schema": DRAFTS[0].uri, "properties": {"a": False}}
+    Validator(schema)
+    assert schema == {"$schema": DRAFTS[0].uri, "properties": {"a": False}}
+
+
+FORMAT_CASES = {
+    "date": (["2024-02-29"], ["2023-02-29", "2024-2-29", "2024-02-29T"]),
+    "date-time": (
+        ["2024-02-29T10:00:00Z", "1990-12-31t15:59:60.123-08:00"],
+        ["2024-02-29 10:00:00Z", "2024-02-29"],
+    ),
+    "duration": (["P1Y2M3DT4H5M6S", "P3W", "PT0S"], ["P", "PT", "P1YT", "P1D2H", "1D"]),
+    "email": (
+        ["a.b+c@example.org", '"a b"@x', "a@[127.0.0.1]"],
+        ["a", "a@", "@b", "a..b@c", "a b@c", "a@-b"],
+    ),
+    "hostname": (["example.org", "a", "xn--nxasmq6b"], ["-a", "a_b", "a..b", "", "a" * 64]),
+    "idn-email": (
+        ["é.ü@bücher.de", "a@b.de", '"é b"@x', "é@[127.0.0.1]"],
+        ["a", "@b.de", "é@", "é..b@c", "é b@c", "é@-b", "é@b_c", "é@[b]"],
+    ),
+    "idn-hostname": (
+        ["example.org", "bücher.de", "xn--bcher-kva.de", "例え.jp"],
+        ["-a", "a_b", "a..b", "", "a.", "xn--a", "〮a", "a" * 64, "ü" * 64],
+    ),
+    "iri": (
+        ["http://é@ü.b/ö?x#é", "urn:é", "http://a?\ue000"],
+        ["/é", "é:a", "http://a é", "http://a/\ue000"],
+    ),
+    "iri-reference": (["/é", "", "#ü", "//é/b"], ["a\\b", "1:2", "a\x80", "\ufffe"]),
+    "ipv4": (["127.0.0.1"], ["127.0.0.01", "256.0.0.1", "1.2.3"]),
+    "ipv6": (["::1", "::ffff:1.2.3.4"], ["1::2::3", "::1%eth0", "1.2.3.4"]),
+    "json-pointer": (["", "/a/~0~1"], ["a", "/~2"]),
+    "regex": (["^(a|b)$"], ["(", r"\Z"]),
+    "relative-json-pointer": (["0", "1/a", "2#"], ["-1", "01", "/a"]),
+    "time": (["23:59:60Z", "10:00:00.5+01:00"], ["24:00:00Z", "10:00:60Z", "10:00:00"]),
+    "uri": (["https://u@[::1]:80/a?b#c", "urn:a:b"], ["/a", "http://a b", "http://[x]/", "a:/%zz", "//a"]),
+    "uri-reference": (["/a", "", "#x", "//a/b"], ["a\\b", "1:2", "/ä"]),
+    "uri-template": (
+        ["", "/a/{b}", "{+a,b:3}{/c*}{?d.e}", "é%20", "it's"],
+        ["{", "}", "{}", "{a", "{a b}", "a b", "%2", "{a:0}", "{-a}", "<", "a\\"],
+    ),
+    "uuid": (["2eb8aa08-aa98-11ea-b4aa-73b441d16380"], ["2eb8aa08aa9811eab4aa73b441d16380", "x"]),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_is_checked_by_choice(name):
+    good, bad = FORMAT_CASES[name]
+    schema = {"format": name}
+    assert [text for text in good if Validator(schema, formats=True).faults(text)] == []
+    assert [text for text in bad if not Validator(schema, formats=True).faults(text)] == []
+    assert Validator(schema).faults(bad[0]) == ()
+    assert Validator(schema, formats=True).faults(5) == ()

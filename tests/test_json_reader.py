@@ -1,0 +1,135 @@
+"""A document is read as RFC 8259 writes it; whatever else readers let pass is refused with its place."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gencli.json_reader import DOCUMENT, DocumentError, JsonLimits, parse_json
+from gencli.structured.validate.select import compact
+
+REFUSED = [
+    ("", 1, 1, "ends where a value"),
+    (" \n ", 2, 2, "ends where a value"),
+    ("\ufeff{}", 1, 1, "byte order mark"),
+    ("{} {}", 1, 4, "behind the end"),
+    ("[1] // done", 1, 5, "behind the end"),
+    ('{"a": 1,\n "a": 2}', 2, 2, "twice"),
+    ('{"a": {"b": 1, "\\u0062": 2}}', 1, 16, "twice"),
+    ("[NaN]", 1, 2, "no JSON value"),
+    ("Infinity", 1, 1, "no JSON value"),
+    ("[-Infinity]", 1, 2, "no JSON number"),
+    ("True", 1, 1, "no JSON value"),
+    ("nullx", 1, 1, "no JSON value"),
+    ("'a'", 1, 1, "no JSON value"),
+    ("\x0c1", 1, 1, "no JSON value"),
+    ("\xa01", 1, 1, "no JSON value"),
+    ("[01]", 1, 2, "no JSON number"),
+    ("[1.]", 1, 2, "no JSON number"),
+    ("[-]", 1, 2, "no JSON number"),
+    ("[+1]", 1, 2, "no JSON value"),
+    ("[.5]", 1, 2, "no JSON value"),
+    ("[1e5.5]", 1, 2, "no JSON number"),
+    ("[١]", 1, 2, "no JSON value"),
+    ("[1١]", 1, 2, "no JSON number"),
+    ("0x10", 1, 1, "no JSON number"),
+    ("[1,]", 1, 4, "no JSON value"),
+    ("[1 2]", 1, 4, "comma or \\]"),
+    ("[1", 1, 3, "end of the text"),
+    ('{"a":1,}', 1, 8, "key in double quotes"),
+    ("{a:1}", 1, 2, "key in double quotes"),
+    ('{"a" 1}', 1, 6, "colon"),
+    ('{"a":1]', 1, 7, "comma or }"),
+    ("]", 1, 1, "no JSON value"),
+    ('"a', 1, 1, "within the string"),
+    ('"a\tb"', 1, 3, "control character"),
+    ('"a\nb"', 1, 3, "control character"),
+    ('"a\\x"', 1, 3, "no escape"),
+    ('"\\u12g4"', 1, 2, "no escape"),
+    ('"\\', 1, 2, "no escape"),
+    ('["\\ud800"]', 1, 2, "surrogate"),
+    ('["\\ude00\\ud83d"]', 1, 2, "surrogate"),
+    ('["\ud800"]', 1, 2, "surrogate"),
+    ('{"\\udfff": 1}', 1, 2, "surrogate"),
+    ("1" * 1001, 1, 1, "digits"),
+    ("[1e2000]", 1, 2, "digits"),
+    ("[1e-99999999999999999999]", 1, 2, "digits"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "part"), REFUSED, ids=[repr(case[0])[:24] for case in REFUSED]
+)
+def test_a_text_that_is_no_document_is_refused_at_its_place(text, line, column, part):
+    with pytest.raises(DocumentError, match=part) as caught:
+        parse_json(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+    assert caught.value.exit_code == 6
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_depth_has_a_limit_that_is_named(opening):
+    closing = "]" if opening == "[" else "}"
+    assert parse_json(opening * DOCUMENT.max_depth + "1" + closing * DOCUMENT.max_depth)
+    with pytest.raises(DocumentError, match=f"more than {DOCUMENT.max_depth} deep"):
+        parse_json(opening * 1_000_000)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=("Cs",))),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON, st.booleans(), st.sampled_from([None, 1, "\t"]))
+def test_what_json_writes_is_read_as_json_reads_it(value, ascii_only, indent):
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert repr(parse_json(text)) == repr(json.loads(text))
+
+
+@given(JSON)
+def test_compact_text_reads_back_as_the_same_value(value):
+    assert repr(parse_json(compact(value))) == repr(value)
+
+
+@given(st.text(alphabet='{}[]:,"\\ \n\t01.-+eEtrufalsn\x00\ud800', max_size=12))
+def test_whatever_is_accepted_is_read_as_json_reads_it(text):
+    try:
+        value = parse_json(text)
+    except DocumentError:
+        return
+    assert compact(value) == compact(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "printed"),
+    [
+        ("12345678901234567890123", int, "12345678901234567890123"),
+        ("-0", int, "0"),
+        ("1.10", float, "1.1"),
+        ("1E2", float, "100.0"),
+        ("-0.0", float, "-0.0"),
+        ("0.1000000000000000055", Decimal, "0.1000000000000000055"),
+        ("1e400", Decimal, "1E+400"),
+        ("1e-400", Decimal, "1E-400"),
+    ],
+)
+def test_numbers_keep_their_value(text, kind, printed):
+    assert type(parse_json(text)) is kind
+    assert compact(parse_json(text)) == printed
+    assert Decimal(printed) == Decimal(text)
+
+
+def test_doubles_are_the_nearest_floats():
+    assert parse_json("3.14159265358979323846", JsonLimits(has_decimals=False)) == 3.141592653589793
+    with pytest.raises(DocumentError, match="too large for a double"):
+        parse_json("1e400", JsonLimits(has_decimals=False))
