@@ -8,8 +8,8 @@ from gencli.batch.prepare import Batch
 from gencli.batch.preview import Need, Preview, look, need_of
 from gencli.cli.flags import with_flags
 from gencli.cli.terminal.render import Sink
-from gencli.cli.terminal.tables import size, table
-from gencli.seconds import clock
+from gencli.cli.terminal.tables import table
+from gencli.units import clock, size
 
 __all__ = ["preview"]
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import torch
 
-from gencli.cli.report import RunInfo, errors, stats, summary
-from gencli.cli.terminal.display import load_progress, open_writers
+from gencli.cli.terminal.display import open_writers
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, Stderr, say_error
+from gencli.cli.terminal.render import Sink, say_error
+from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_requests
 from gencli.config.settings import Settings
@@ -21,24 +20,19 @@ from gencli.core.events import Error
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError
-from gencli.models.files.identity import ModelIdentity, identify_model
-from gencli.models.files.vocabulary import OnTokenizer, idle_ends
+from gencli.results.record import RunInfo
 from gencli.results.results import Results
+from gencli.results.summary import errors, stats, summary
 from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import Compiled, Compiling
-from gencli.runtime.models import Loaded, load
-from gencli.runtime.wiring import make_engine, model_choice
+from gencli.runtime.models import Loaded
+from gencli.runtime.wiring import load_model, make_engine, model_identity
 from gencli.structured.output_spec import OutputSpec
-from gencli.text.tokenizer import Tokenizer, no_template
 from processors.errors import ProcessorsError
 
-__all__ = ["Beside", "generate", "load_model", "model_identity"]
+__all__ = ["Beside", "generate"]
 
 Beside = Callable[[Results, RunInfo], Writer]
-_COMPANY = (
-    "In {dtype} a text may depend on what is computed beside it: other samples, the batch size, drafts, and "
-    "where a batch was cut. With --dtype float32 it does not."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,48 +120,6 @@ def _say_notices(engine: Engine, voice: Stderr, num_said: int = 0) -> int:
     for text in engine.notices[num_said:]:
         voice.notice(text)
     return len(engine.notices)
-
-
-def load_model(
-    settings: Settings,
-    voice: Stderr,
-    *,
-    companions: bool,
-    has_company: bool,
-    is_chat: bool = False,
-    on_tokenizer: OnTokenizer | None = None,
-) -> tuple[Loaded, float]:
-    """The model, with lanes for companions or without, and how long it took.
-
-    `has_company` says that texts are computed beside others, or beside drafts: there is a notice where that
-    may change them. `on_tokenizer` is called before the weights are read, and a model without the chat
-    template that `is_chat` asks for is refused (ModelError).
-    """
-
-    def begin(tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
-        if is_chat and not tokenizer.has_chat_template:
-            raise no_template(tokenizer.name)
-        if on_tokenizer is not None:
-            on_tokenizer(tokenizer, width, eos_ids)
-
-    if settings["threads"] is not None:
-        torch.set_num_threads(settings["threads"])
-    choice = replace(model_choice(settings), companions=companions)
-    start = time.monotonic()
-    with load_progress(choice.name, voice) as on_bytes:
-        loaded = load(choice, on_bytes=on_bytes, on_tokenizer=begin)
-    spec = loaded.runner.spec
-    for notice in (*spec.notices, *idle_ends(spec.eos_ids, loaded.tokenizer, spec.vocab_size)):
-        voice.notice(notice)
-    if has_company and not spec.is_batch_invariant:
-        voice.notice(_COMPANY.format(dtype=str(spec.dtype).removeprefix("torch.")))
-    return loaded, time.monotonic() - start
-
-
-def model_identity(settings: Settings, voice: Stderr) -> ModelIdentity | None:
-    """Revision and hash of the model; None for `fake`. Hashing is shown where it takes long."""
-    with load_progress(settings["model"], voice, "Hashing") as on_bytes:
-        return identify_model(settings["model"], on_bytes)
 
 
 def _submit(
