@@ -10,7 +10,7 @@ from pathlib import Path
 from gencli.batch.capacity import plan_rows
 from gencli.batch.generate import End, generate_rows
 from gencli.batch.journal import Journal
-from gencli.batch.outputs.columns import TextTarget
+from gencli.batch.outputs.base import TextTarget
 from gencli.batch.places import Places
 from gencli.batch.prepare import Batch
 from gencli.batch.progress import Progress

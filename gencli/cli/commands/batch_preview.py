@@ -34,7 +34,7 @@ def _lines(found: Preview, need: Need | None, batch: Batch) -> Iterator[tuple[st
     yield "prompts", f"{found.prompt_tokens:,} tokens, {mean:.1f} on average, {found.shortest} at least"
     yield "outputs", f"{found.samples:,} texts of {found.output_tokens:,} tokens at most"
     yield "longest", f"{found.longest:,} tokens, prompt and output"
-    yield "output", f"{batch.output.path or 'stdout'}, {batch.output.format}"
+    yield "output", f"{batch.output.path or 'stdout'}, {batch.output.format.name}"
     if need is None:
         return
     kv = need.capacity.kv_bytes
