@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from gencli.core.step import StepPlan
-from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
 from gencli.models.files.card import CONTEXT_KEYS
 from gencli.models.kv.calls import logits_width, num_ids
 from gencli.models.kv.lengths import LaneLengths
+from gencli.models.lane_runner import LaneRunner
 from gencli.models.longrope import rope_switches
 from gencli.models.spread import ONE_DEVICE, Spread
 from gencli.models.watch import OnBytes
@@ -24,7 +20,7 @@ __all__ = ["UNLIMITED", "HFRunner", "context_of"]
 UNLIMITED = 2**31 - 1
 
 
-class HFRunner:
+class HFRunner(LaneRunner):
     """A loaded model with its KV lanes. Build one with `load`, or from a model already in memory."""
 
     def __init__(
@@ -41,20 +37,21 @@ class HFRunner:
         model.eval()
         self._model = model
         context = context_of(model.config)
-        self._lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=num_ids(model))
-        self._lanes, lane_notices = choose_lanes(model, self._lengths)
-        self._spec = ModelSpec(
+        lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=num_ids(model))
+        lanes, lane_notices = choose_lanes(model, lengths)
+        spec = ModelSpec(
             name=name,
             vocab_size=logits_width(model),
             context=context,
             device=model.device,
             dtype=model.dtype,
             eos_ids=_eos_ids(model),
-            can_rollback=self._lanes.can_rollback,
+            can_rollback=lanes.can_rollback,
             dtype_reason=dtype_reason,
             notices=notices + lane_notices,
             rope_switches=rope_switches(model.config.get_text_config(decoder=True)),
         )
+        super().__init__(spec, lanes, lengths)
 
     @classmethod
     def load(
@@ -97,57 +94,6 @@ class HFRunner:
         from gencli.models.first_layers import first_layers
 
         return HFRunner(first_layers(self._model, count), name=self._spec.name, max_lanes=max_lanes)
-
-    @property
-    def spec(self) -> ModelSpec:
-        """Properties of the loaded model."""
-        return self._spec
-
-    def forward(self, plan: StepPlan) -> Tensor:
-        """Feed every lane of the plan; return the wanted logits [plan.num_rows, V] in feed order.
-
-        After an exception the lanes of the plan must be released before they are fed again.
-        """
-        self._lengths.check(plan)
-        with torch.inference_mode():
-            logits = self._lanes.forward(plan.feeds)
-        self._lengths.advance(plan)
-        # An inference tensor refuses in-place edits outside inference mode; a copy does not.
-        return logits if torch.is_inference_mode_enabled() else logits.clone()
-
-    def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane. Raises ModelError if it gets shorter and the model cannot roll back."""
-        self._lengths.check_truncate(lane, length)
-        if length == self._lengths[lane]:
-            return
-        if not self._lanes.can_rollback:
-            raise ModelError(
-                f"{self._spec.name} cannot forget tokens it has read: its layers keep a running state",
-                hint="Run it without drafts",
-            )
-        with torch.inference_mode():
-            self._lanes.truncate(lane, length)
-        self._lengths.truncate(lane, length)
-
-    def fork(self, source: int, target: int) -> None:
-        """Copy lane `source` to lane `target`."""
-        self._lengths.check_fork(source, target)
-        with torch.inference_mode():
-            self._lanes.release(target)
-            self._lanes.fork(source, target)
-        self._lengths.fork(source, target)
-
-    def release(self, lane: int) -> None:
-        """Empty the lane."""
-        with torch.inference_mode():
-            self._lanes.release(lane)
-        self._lengths.release(lane)
-
-    def free_cache(self) -> None:
-        """Free the memory of the lanes; all of them must be empty."""
-        self._lanes.free_cache()
-        if self._spec.device.type == "cuda":
-            torch.cuda.empty_cache()
 
 
 def context_of(config: Any) -> int:

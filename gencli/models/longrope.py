@@ -22,7 +22,7 @@ from gencli.models.kv.lengths import LaneLengths
 from processors.upload import upload
 
 if TYPE_CHECKING:
-    from gencli.models.kv.choose import Lanes
+    from gencli.models.lane_runner import Lanes
 
 __all__ = ["LongRopeLanes", "factors_of", "rope_switches", "taking_factors", "use_lane_factors"]
 

@@ -14,7 +14,7 @@ from gencli.models.kv.lengths import LaneLengths
 from processors.upload import upload
 
 if TYPE_CHECKING:
-    from gencli.models.kv.choose import Lanes
+    from gencli.models.lane_runner import Lanes
 
 __all__ = ["LENGTH", "NUM_LANES", "SelfCheck", "fault_of"]
 

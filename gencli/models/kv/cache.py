@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import replace
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 from transformers import cache_utils
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from gencli.core.step import Feed
-from gencli.models.kv.lengths import STEP, LaneLengths
+from gencli.models.kv.buffers import LaneBuffer, LaneRows, LaneStore
+from gencli.models.kv.lengths import LaneLengths
 from gencli.models.kv.padded import ForwardBatch
 
-__all__ = ["LaneBuffer", "LaneCache", "LaneLayer", "LaneRows", "can_crop", "fits_lanes"]
+__all__ = ["LaneCache", "LaneLayer", "can_crop", "fits_lanes"]
 
 # Layers without a cache; older releases of transformers have no such class.
 _EMPTY: tuple[type, ...] = (cache_utils.DummyLayer,) if hasattr(cache_utils, "DummyLayer") else ()
@@ -40,60 +37,6 @@ def _has_only(config: Any, *kinds: type) -> bool:
     return all(type(layer) in kinds for layer in layers)
 
 
-class LaneBuffer:
-    """Keys or values of one layer, [rows, heads, capacity, head_dim], grown on demand.
-
-    The attention mask hides entries beyond a lane's length. They must be finite, because 0 * inf is NaN.
-    """
-
-    def __init__(self, rows: LaneRows) -> None:
-        self._rows = rows
-        self._data = torch.empty(0, 0, 0, 0)
-
-    def write(self, batch: ForwardBatch, states: Tensor) -> Tensor:
-        """Store `states` [B, H, Q, D] of the batch; return the contents of its lanes, [B, H, K, D]."""
-        data = self._data
-        num_rows, length = batch.room
-        if data.shape[0] < num_rows or data.shape[2] < length:
-            data = self._grow(num_rows, length, states)
-        if batch.target is None:  # adjacent lanes of equal length: one slice
-            held = data[batch.lanes, :, : batch.kv_length]
-            held[:, :, batch.start :] = states
-            return held
-        fed = states.transpose(1, 2)  # [B, Q, H, D]
-        data.transpose(1, 2)[batch.target] = fed.flatten(0, 1) if batch.source is None else fed[batch.source]
-        return data[batch.lanes, :, : batch.kv_length]
-
-    def fork(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` tokens of one row to another."""
-        data = self._grow(target + 1, length, self._data) if target >= self._data.shape[0] else self._data
-        data[target, :, :length] = data[source, :, :length]
-
-    def wipe(self, row: int, length: int) -> None:
-        """Zero the first `length` tokens of the row, so that no data reaches the next request."""
-        if row < self._data.shape[0]:
-            self._data[row, :, :length] = 0
-
-    def free_cache(self) -> None:
-        """Free the buffer; all of its lanes must be empty."""
-        self._data = torch.empty(0, 0, 0, 0)
-
-    def _grow(self, num_rows: int, length: int, like: Tensor) -> Tensor:
-        """Grow to `num_rows` rows of `length` tokens, and copy the tokens held.
-
-        The number of rows doubles at least; the capacity is a multiple of STEP tokens.
-        """
-        old_rows, _, capacity, _ = self._data.shape
-        if num_rows > old_rows:
-            num_rows = min(max(num_rows, 2 * old_rows), len(self._rows))
-        capacity = max(-(-length // STEP) * STEP, capacity)
-        data = like.new_zeros(max(num_rows, old_rows), like.shape[1], capacity, like.shape[3])
-        for row, held in self._rows.held():
-            data[row, :, :held] = self._data[row, :, :held]
-        self._data = data
-        return data
-
-
 class LaneLayer:
     """One layer of the cache. A sliding-window layer keeps every token; the model's mask hides old ones."""
 
@@ -109,26 +52,14 @@ class LaneCache(Cache):  # type: ignore[misc]
     """The `past_key_values` of a model call: reads and writes the lanes of `batch`, given as buffer rows."""
 
     def __init__(self, config: Any, lengths: LaneLengths) -> None:
-        self._rows = LaneRows(lengths)
+        self.store = LaneStore(lengths)
         layers = [
-            layer if isinstance(layer, _EMPTY) else LaneLayer(self._rows, is_sliding=layer.is_sliding)
+            layer if isinstance(layer, _EMPTY) else LaneLayer(self.store.rows, is_sliding=layer.is_sliding)
             for layer in DynamicCache(config=config).layers
         ]
         super().__init__(layers=layers)
-        self._buffers = [buffer for layer in layers for buffer in getattr(layer, "buffers", ())]
-        self._lengths = lengths
-        self._written = [0] * len(lengths)  # maximum number of tokens written to each row since it was wiped
+        self.store.buffers = [buffer for layer in layers for buffer in getattr(layer, "buffers", ())]
         self.batch: ForwardBatch | None = None
-
-    def seat(self, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
-        """Return the feeds with each lane replaced by its buffer row.
-
-        Record how many tokens each row may hold, rejected drafts and failed passes included.
-        """
-        seated = tuple(replace(feed, lane=self._rows.take(feed.lane)) for feed in feeds)
-        for feed in seated:
-            self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
-        return seated
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -155,60 +86,3 @@ class LaneCache(Cache):  # type: ignore[misc]
         """Return the input of the lane masks: the common start position, or all positions [B, Q]."""
         batch = cast(ForwardBatch, self.batch)
         return batch.positions if batch.start is None else batch.start
-
-    def fork(self, source: int, target: int) -> None:
-        """Copy one lane to another; no-op for an empty source."""
-        if length := self._lengths[source]:
-            start, end = self._rows.take(source), self._rows.take(target)
-            self._written[end] = length
-            for buffer in self._buffers:
-                buffer.fork(start, end, length)
-
-    def wipe(self, lane: int) -> None:
-        """Zero everything written to the lane, and free its row."""
-        row = self._rows.find(lane)
-        if row is None:
-            return
-        for buffer in self._buffers:
-            buffer.wipe(row, self._written[row])
-        self._written[row] = 0
-        self._rows.free(lane)
-
-    def free_cache(self) -> None:
-        """Free all buffers; every lane must be empty."""
-        for buffer in self._buffers:
-            buffer.free_cache()
-
-
-class LaneRows:
-    """Assign a lane the lowest free row at its first write, and free the row when the lane is emptied.
-
-    A guided sequence and its unconditional sequence, whose lanes are `max_batch` apart, so get adjacent rows.
-    """
-
-    def __init__(self, lengths: LaneLengths) -> None:
-        self._lengths = lengths
-        self._rows: dict[int, int] = {}  # by lane
-        self._free = list(range(len(lengths)))
-
-    def __len__(self) -> int:
-        """Return the maximum number of rows."""
-        return len(self._lengths)
-
-    def find(self, lane: int) -> int | None:
-        """Return the row of the lane; None without one."""
-        return self._rows.get(lane)
-
-    def take(self, lane: int) -> int:
-        """Return the row of the lane, after assigning one if needed."""
-        if lane not in self._rows:
-            self._rows[lane] = heapq.heappop(self._free)
-        return self._rows[lane]
-
-    def free(self, lane: int) -> None:
-        """Free the row of the lane, which must have one."""
-        heapq.heappush(self._free, self._rows.pop(lane))
-
-    def held(self) -> list[tuple[int, int]]:
-        """Return (row, tokens) of every lane that is not empty and has a row."""
-        return [(self._rows[lane], length) for lane, length in self._lengths.held() if lane in self._rows]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from gencli.core.step import Feed
 from gencli.errors import ModelError
 from gencli.models.kv.cache import can_crop, fits_lanes
 from gencli.models.kv.calls import LogitsCall, num_ids
@@ -18,41 +16,16 @@ from gencli.models.kv.lengths import LaneLengths
 from gencli.models.kv.masks import use_lane_masks
 from gencli.models.kv.per_request import OwnCacheLanes
 from gencli.models.kv.shared import SlotLanes
+from gencli.models.lane_runner import Lanes
 from gencli.models.longrope import LongRopeLanes, rope_switches, use_lane_factors
 from gencli.models.selfcheck import LENGTH, NUM_LANES, SelfCheck, fault_of
 
-__all__ = ["Lanes", "choose_lanes"]
+__all__ = ["choose_lanes"]
 
 
 _MISLABELLED = {"gpt_neox", "gpt_neox_japanese"}  # decoders with is_decoder=False in their configuration
 _STATE_IN_MODULES = {"recurrent_gemma"}  # the state is in the layers, not in a cache
 _COUNTS_POSITIONS = {"llama4_text"}  # attention scales by positions counted from the longest lane
-
-
-class Lanes(Protocol):
-    """KV lanes of one model, as HFRunner uses them. The runner checks and counts lane lengths."""
-
-    can_rollback: bool
-
-    def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
-        """Feed the lanes; return the wanted logits [R, V] in feed order."""
-        ...
-
-    def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to `length` tokens, fewer than it holds."""
-        ...
-
-    def fork(self, source: int, target: int) -> None:
-        """Copy one lane to an empty one."""
-        ...
-
-    def release(self, lane: int) -> None:
-        """Empty the lane."""
-        ...
-
-    def free_cache(self) -> None:
-        """Free the memory of the lanes; all of them must be empty."""
-        ...
 
 
 _Way = Callable[[LaneLengths], Lanes]

@@ -49,7 +49,7 @@ class SlotLanes:
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
         """Feed the lanes; return the wanted logits [R, V] in feed order."""
-        feeds = self._cache.seat(feeds)
+        feeds = self._cache.store.seat(feeds)
         groups = split_feeds(feeds, pad_budget=self._pass_budget)
         room = room_for(feeds)
         batches = [self._make_batch(group, room) for group in groups]
@@ -65,15 +65,15 @@ class SlotLanes:
 
     def fork(self, source: int, target: int) -> None:
         """Copy the keys and values of one lane to another."""
-        self._cache.fork(source, target)
+        self._cache.store.fork(source, target)
 
     def release(self, lane: int) -> None:
         """Zero the lane and free its row."""
-        self._cache.wipe(lane)
+        self._cache.store.wipe(lane)
 
     def free_cache(self) -> None:
         """Free the buffers; they grow again on demand."""
-        self._cache.free_cache()
+        self._cache.store.free_cache()
 
     def _make_batch(self, group: tuple[Feed, ...], room: tuple[int, int]) -> ForwardBatch:
         if self._is_flat and not is_rectangle(group):

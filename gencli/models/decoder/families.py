@@ -1,0 +1,353 @@
+"""Read config.json into a DecoderSpec, one function for each family.
+
+A configuration is refused (Unsupported) if it has a key that no rule here knows, because the key may change
+what the model computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gencli.models.decoder.spec import (
+    Activation,
+    DecoderSpec,
+    ExpertSpec,
+    RopeSpec,
+    TensorNames,
+    Unsupported,
+)
+
+__all__ = ["FAMILIES", "read_spec"]
+
+# Keys without effect on logits: names, training, generation defaults, and how transformers runs the model.
+_IGNORED = frozenset(
+    """
+    _name_or_path architectures attention_dropout attn_implementation bos_token_id
+    chunk_size_feed_forward cache_implementation dtype embd_pdrop eos_token_id hidden_dropout id2label
+    initializer_range is_decoder
+    is_encoder_decoder label2id model_type output_attentions
+    output_hidden_states output_router_logits pad_token_id pretraining_tp problem_type resid_pdrop
+    return_dict router_aux_loss_coef router_jitter_noise task_specific_params torch_dtype
+    transformers_version unk_token_id unsloth_fixed unsloth_version use_cache use_return_dict
+    """.split()
+)
+_COMMON = frozenset(
+    """
+    vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads
+    head_dim max_position_embeddings original_max_position_embeddings rms_norm_eps hidden_act
+    hidden_activation rope_theta rope_scaling rope_parameters partial_rotary_factor layer_types
+    sliding_window sliding_window_pattern use_sliding_window tie_word_embeddings attention_bias mlp_bias
+    """.split()
+)
+_ACTIVATIONS: dict[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+}
+_ROPES = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": ("original_max_position_embeddings",),
+    "longrope": ("long_factor", "short_factor", "original_max_position_embeddings"),
+}
+_ROPE_KEYS = frozenset(
+    """
+    rope_type type rope_theta factor low_freq_factor high_freq_factor original_max_position_embeddings
+    long_factor short_factor attention_factor beta_fast beta_slow mscale mscale_all_dim truncate
+    partial_rotary_factor
+    """.split()
+)
+
+
+def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
+    """Return the decoder of a configuration. Raises Unsupported with the reason if it is none of ours."""
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise Unsupported(f"models of type {family} are none of its families")
+    if "quantization_config" in config:
+        raise Unsupported("the weights are quantized by another program")
+    read, more = FAMILIES[str(family)]
+    unknown = sorted(config.keys() - _IGNORED - _COMMON - set(more))
+    unknown = [key for key in unknown if config[key] is not None]
+    if unknown:
+        raise Unsupported(f"the configuration has {unknown[0]!r}, which the decoder does not know")
+    try:
+        return read(config)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise Unsupported(f"the configuration cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _base(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
+    """Return the decoder of a Llama-like configuration, with the changes of its family."""
+    num_layers, num_heads = int(config["num_hidden_layers"]), int(config["num_attention_heads"])
+    hidden = int(config["hidden_size"])
+    head_dim = int(config.get("head_dim") or hidden // num_heads)
+    activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
+    if activation not in _ACTIVATIONS:
+        raise Unsupported(f"the activation {activation!r} is not one of the decoder")
+    changes.setdefault("ropes", (_rope(config, _rope_values(config), head_dim),))
+    changes.setdefault("layer_ropes", (0,) * num_layers)
+    changes.setdefault("windows", (None,) * num_layers)
+    changes.setdefault("scale", head_dim**-0.5)
+    values: dict[str, Any] = {
+        "family": str(config["model_type"]),
+        "vocab_size": int(config["vocab_size"]),
+        "hidden": hidden,
+        "inner": int(config["intermediate_size"]),
+        "num_layers": num_layers,
+        "num_heads": num_heads,
+        "num_kv_heads": int(config.get("num_key_value_heads") or num_heads),
+        "head_dim": head_dim,
+        "context": int(config["max_position_embeddings"]),
+        "norm_eps": float(config["rms_norm_eps"]),
+        "activation": _ACTIVATIONS[activation],
+        "has_qkv_bias": bool(config.get("attention_bias")),
+        "has_out_bias": bool(config.get("attention_bias")),
+        "has_mlp_bias": bool(config.get("mlp_bias")),
+        "is_tied": bool(config.get("tie_word_embeddings", False)),
+    }
+    return DecoderSpec(**{**values, **changes})
+
+
+def _rope_values(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the rotary parameters of a configuration: today's rope_parameters, or the older rope_scaling."""
+    values = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(values, Mapping):
+        raise Unsupported("its rotary parameters are no object")
+    return values
+
+
+def _rope(
+    config: Mapping[str, Any], values: Mapping[str, Any], head_dim: int, theta: float | None = None
+) -> RopeSpec:
+    kind = str(values.get("rope_type") or values.get("type") or "default")
+    if kind == "su":  # the first name of long rope
+        kind = "longrope"
+    if kind not in _ROPES or (strange := sorted(values.keys() - _ROPE_KEYS)):
+        what = kind if kind not in _ROPES else strange[0]
+        raise Unsupported(f"the rotary embedding has {what!r}, which the decoder does not know")
+    context = int(config["max_position_embeddings"])
+    known = dict(values)
+    if kind in ("llama3", "yarn", "longrope"):
+        outer = config.get("original_max_position_embeddings")
+        known["original_max_position_embeddings"] = int(
+            outer or values.get("original_max_position_embeddings") or context
+        )
+    if missing := [key for key in _ROPES[kind] if known.get(key) is None]:
+        raise Unsupported(f"the rotary embedding {kind} lacks {missing[0]}")
+    share = values.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    base = theta or values.get("rope_theta") or config.get("rope_theta") or 10000.0
+    return RopeSpec(kind, float(base), int(head_dim * share), context, known)
+
+
+def _windows(config: Mapping[str, Any], types: list[str] | None = None) -> tuple[int | None, ...]:
+    """Return the window of each layer, by its type."""
+    types = types or config.get("layer_types")
+    if types is None:
+        types = ["full_attention"] * int(config["num_hidden_layers"])
+    if other := set(types) - {"full_attention", "sliding_attention"}:
+        raise Unsupported(f"layers of type {min(other)} are not among the decoder's")
+    return tuple(int(config["sliding_window"]) if one == "sliding_attention" else None for one in types)
+
+
+def _llama(config: Mapping[str, Any]) -> DecoderSpec:
+    return _base(config)
+
+
+def _mistral(config: Mapping[str, Any]) -> DecoderSpec:
+    window = config.get("sliding_window", 4096)  # the default of transformers
+    return _base(config, windows=(window,) * int(config["num_hidden_layers"]))
+
+
+def _qwen2(config: Mapping[str, Any]) -> DecoderSpec:
+    return _base(config, windows=_qwen_windows(config), has_qkv_bias=True)
+
+
+def _qwen3(config: Mapping[str, Any]) -> DecoderSpec:
+    return _base(config, windows=_qwen_windows(config), qk_norm="head")
+
+
+def _qwen_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
+    count = int(config["num_hidden_layers"])
+    if not config.get("use_sliding_window") or not config.get("sliding_window"):
+        return (None,) * count
+    first = int(config.get("max_window_layers", 28))
+    types = ["sliding_attention" if layer >= first else "full_attention" for layer in range(count)]
+    return _windows(config, config.get("layer_types") or types)
+
+
+def _qwen3_moe(config: Mapping[str, Any]) -> DecoderSpec:
+    count = int(config["num_hidden_layers"])
+    dense, every = config.get("mlp_only_layers") or [], int(config.get("decoder_sparse_step", 1))
+    window = config.get("sliding_window") if config.get("use_sliding_window") else None
+    return _base(
+        config,
+        windows=(window,) * count,
+        qk_norm="head",
+        experts=ExpertSpec(
+            int(config.get("num_experts") or config["num_local_experts"]),
+            int(config["num_experts_per_tok"]),
+            int(config["moe_intermediate_size"]),
+            bool(config.get("norm_topk_prob", False)),
+        ),
+        expert_layers=frozenset(
+            layer for layer in range(count) if layer not in dense and (layer + 1) % every == 0
+        ),
+    )
+
+
+def _mixtral(config: Mapping[str, Any]) -> DecoderSpec:
+    count = int(config["num_hidden_layers"])
+    return _base(
+        config,
+        windows=(config.get("sliding_window"),) * count,
+        experts=ExpertSpec(
+            int(config["num_local_experts"]),
+            int(config["num_experts_per_tok"]),
+            int(config["intermediate_size"]),
+            is_normalized=True,
+        ),
+        expert_layers=frozenset(range(count)),
+        names=TensorNames(
+            router="block_sparse_moe.gate", experts="block_sparse_moe.experts", expert=("w1", "w3", "w2")
+        ),
+    )
+
+
+_GEMMA_NORMS = TensorNames(
+    attention_post_norm="post_attention_layernorm",
+    mlp_norm="pre_feedforward_layernorm",
+    mlp_post_norm="post_feedforward_layernorm",
+)
+
+
+def _gemma(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
+    hidden = int(config["hidden_size"])
+    if config.get("use_bidirectional_attention"):
+        raise Unsupported("its attention looks ahead")
+    return _base(
+        {"tie_word_embeddings": True, **config, "hidden_act": None, "hidden_activation": _gemma_act(config)},
+        norm_offset=1.0,
+        embedding_scale=hidden**0.5,
+        **changes,
+    )
+
+
+def _gemma_act(config: Mapping[str, Any]) -> str:
+    act = config.get("hidden_activation") or config.get("hidden_act") or "gelu_pytorch_tanh"
+    return "gelu_pytorch_tanh" if act == "gelu" else str(act)  # gemma's first files name the wrong one
+
+
+def _gemma2(config: Mapping[str, Any]) -> DecoderSpec:
+    types = config.get("layer_types") or [
+        "full_attention" if layer % 2 else "sliding_attention"
+        for layer in range(int(config["num_hidden_layers"]))
+    ]
+    return _gemma(
+        config,
+        windows=_windows(config, types),
+        scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
+        score_cap=config.get("attn_logit_softcapping", 50.0),
+        logit_cap=config.get("final_logit_softcapping", 30.0),
+        names=_GEMMA_NORMS,
+    )
+
+
+def _gemma3(config: Mapping[str, Any]) -> DecoderSpec:
+    every = int(config.get("sliding_window_pattern") or 6)
+    types = config.get("layer_types") or [
+        "sliding_attention" if (layer + 1) % every else "full_attention"
+        for layer in range(int(config["num_hidden_layers"]))
+    ]
+    head_dim, values = int(config.get("head_dim", 256)), config.get("rope_parameters") or {}
+    far = values.get("full_attention") or config.get("rope_scaling") or {}
+    near = values.get("sliding_attention") or {}
+    theta = far.get("rope_theta") or config.get("rope_theta") or 1_000_000.0
+    local = near.get("rope_theta") or config.get("rope_local_base_freq") or 10_000.0
+    return _gemma(
+        {"head_dim": head_dim, **config},
+        windows=_windows(config, types),
+        ropes=(_rope(config, far, head_dim, theta), _rope(config, near, head_dim, local)),
+        layer_ropes=tuple(int(one == "sliding_attention") for one in types),
+        scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
+        score_cap=config.get("attn_logit_softcapping"),
+        logit_cap=config.get("final_logit_softcapping"),
+        qk_norm="head",
+        names=_GEMMA_NORMS,
+    )
+
+
+def _phi3(config: Mapping[str, Any]) -> DecoderSpec:
+    return _base(
+        config,
+        windows=(config.get("sliding_window"),) * int(config["num_hidden_layers"]),
+        names=TensorNames(qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",)),
+    )
+
+
+def _olmo2(config: Mapping[str, Any]) -> DecoderSpec:
+    return _base(
+        config,
+        qk_norm="whole",
+        names=TensorNames(
+            attention_norm=None,
+            attention_post_norm="post_attention_layernorm",
+            mlp_norm=None,
+            mlp_post_norm="post_feedforward_layernorm",
+        ),
+    )
+
+
+def _granite(config: Mapping[str, Any]) -> DecoderSpec:
+    return _base(
+        config,
+        scale=float(config.get("attention_multiplier", 1.0)),
+        embedding_scale=float(config.get("embedding_multiplier", 1.0)),
+        residual_scale=float(config.get("residual_multiplier", 1.0)),
+        logit_divisor=float(config.get("logits_scaling", 1.0)),
+    )
+
+
+def _smollm3(config: Mapping[str, Any]) -> DecoderSpec:
+    count, every = int(config["num_hidden_layers"]), int(config.get("no_rope_layer_interval", 4))
+    marks = config.get("no_rope_layers") or [int((layer + 1) % every != 0) for layer in range(count)]
+    return _base(
+        {"tie_word_embeddings": True, "rope_theta": 2_000_000.0, **config},
+        layer_ropes=tuple(0 if mark else None for mark in marks),
+        windows=_windows(config),
+    )
+
+
+_GEMMA_KEYS = ("query_pre_attn_scalar", "use_bidirectional_attention")
+_CAP_KEYS = ("attn_logit_softcapping", "final_logit_softcapping")
+FAMILIES: Mapping[str, tuple[Callable[[Mapping[str, Any]], DecoderSpec], tuple[str, ...]]] = {
+    "llama": (_llama, ()),
+    "mistral": (_mistral, ()),
+    "qwen2": (_qwen2, ("max_window_layers",)),
+    "qwen3": (_qwen3, ("max_window_layers",)),
+    "qwen3_moe": (
+        _qwen3_moe,
+        (
+            *("num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size"),
+            *("norm_topk_prob", "decoder_sparse_step", "mlp_only_layers"),
+        ),
+    ),
+    "mixtral": (_mixtral, ("num_local_experts", "num_experts_per_tok")),
+    "gemma": (_gemma, ("use_bidirectional_attention",)),
+    "gemma2": (_gemma2, (*_GEMMA_KEYS, *_CAP_KEYS)),
+    "gemma3_text": (
+        _gemma3,
+        (*_GEMMA_KEYS, *_CAP_KEYS, "rope_local_base_freq", "_sliding_window_pattern"),
+    ),
+    "phi3": (_phi3, ()),
+    "olmo2": (_olmo2, ()),
+    "granite": (
+        _granite,
+        ("attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"),
+    ),
+    "smollm3": (_smollm3, ("no_rope_layers", "no_rope_layer_interval")),
+}

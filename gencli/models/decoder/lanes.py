@@ -1,0 +1,96 @@
+"""KV lanes of a decoder: all feeds of a step are one row of tokens, in one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gencli.core.step import Feed
+from gencli.models.decoder.attention import AttentionPlan
+from gencli.models.decoder.decoder import Decoder
+from gencli.models.decoder.layers import Pass
+from gencli.models.kv.buffers import LaneBuffer, LaneStore
+from gencli.models.kv.lengths import LaneLengths
+from gencli.models.kv.padded import cells_of, room_for
+from gencli.models.longrope import factors_of
+from processors.upload import upload
+
+__all__ = ["DecoderLanes"]
+
+
+class DecoderLanes:
+    """Lanes that share one buffer per layer, with keys and values side by side."""
+
+    can_rollback = True
+
+    def __init__(self, decoder: Decoder, lengths: LaneLengths) -> None:
+        self._decoder = decoder
+        self._store = LaneStore(lengths)
+        self._buffers = [LaneBuffer(self._store.rows) for _ in decoder.layers]
+        self._store.buffers = self._buffers
+        spec = decoder.spec
+        self._like = torch.empty(
+            1, 2 * spec.num_kv_heads, 0, spec.head_dim, dtype=decoder.dtype, device=decoder.device
+        )
+
+    def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
+        """Feed the lanes; return the wanted logits [R, V] in feed order."""
+        feeds = self._store.seat(feeds)
+        num_rows, length = room_for(feeds)
+        cells = cells_of(feeds)
+        rows, positions = zip(*cells, strict=True)
+        ids = [token for feed in feeds for token in feed.tokens]
+        packed = upload([ids, positions, rows], self._decoder.device)
+        wanted = _wanted(feeds)
+        if not wanted:
+            wanted_rows: Tensor | None = packed.new_empty(0)
+        else:
+            wanted_rows = None if len(wanted) == len(ids) else upload(wanted, self._decoder.device)
+        step = Pass(
+            AttentionPlan(feeds, self._decoder.dtype, self._decoder.device),
+            self._ropes(feeds, packed[1], length),
+            (packed[2], packed[1]),
+            (feeds[0].lane, feeds[0].start, length) if len(feeds) == 1 else None,
+        )
+
+        def buffer(layer: int) -> Tensor:
+            return self._buffers[layer].reserve(num_rows, length, like=self._like)
+
+        return self._decoder(packed[0], step, buffer, wanted_rows)
+
+    def truncate(self, lane: int, length: int) -> None:
+        """No-op: tokens beyond a lane's length are not read."""
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the keys and values of one lane to another."""
+        self._store.fork(source, target)
+
+    def release(self, lane: int) -> None:
+        """Zero the lane and free its row."""
+        self._store.wipe(lane)
+
+    def free_cache(self) -> None:
+        """Free the buffers; they grow again on demand."""
+        self._store.free_cache()
+
+    def _ropes(
+        self, feeds: Sequence[Feed], positions: Tensor, length: int
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Return cosines and sines of the fed tokens, for each rope of the decoder."""
+        factors = None
+        if switches := self._decoder.spec.rope_switches:
+            numbers = [factors_of(feed, switches) for feed in feeds for _ in feed.tokens]
+            factors = upload(numbers, positions.device)
+        return tuple(table.rows(positions, factors, length) for table in self._decoder.tables)
+
+
+def _wanted(feeds: Sequence[Feed]) -> list[int]:
+    """Return the indices of the tokens with wanted logits."""
+    wanted: list[int] = []
+    end = 0
+    for feed in feeds:
+        end += len(feed.tokens)
+        wanted += range(end - feed.num_logits, end)
+    return wanted

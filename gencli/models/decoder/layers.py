@@ -1,0 +1,244 @@
+"""Layers of the decoder: attention, feed-forward block, mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, rms_norm, silu
+
+from gencli.models.decoder.attention import AttentionPlan, attend
+from gencli.models.decoder.products import Product, make_product
+from gencli.models.decoder.rope import rotate
+from gencli.models.decoder.spec import Activation, DecoderSpec
+from gencli.models.decoder.weights import WeightReader
+
+__all__ = ["Layer", "Norm", "Pass", "read_layer", "read_norm"]
+
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": lambda given: gelu(given, approximate="tanh"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """RMS norm over the last dimension: x / sqrt(mean(x^2) + eps) * weight."""
+
+    weight: Tensor
+    eps: float
+
+    def __call__(self, given: Tensor) -> Tensor:
+        """Return the normalized values."""
+        return rms_norm(given, self.weight.shape, self.weight, self.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What all layers of a pass share: N tokens, and where their keys and values go.
+
+    `cells` are the (row, position) indices [N] of the KV buffers; `span` is the (row, first, end) of a pass
+    with one feed. `ropes` are cosines and sines for each rope of the spec.
+    """
+
+    plan: AttentionPlan
+    ropes: tuple[tuple[Tensor, Tensor], ...]
+    cells: tuple[Tensor, Tensor]
+    span: tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Self-attention of one layer. `qkv` gives queries, keys and values of all heads in one product."""
+
+    spec: DecoderSpec
+    index: int
+    qkv: Product
+    out: Product
+    query_norm: Norm | None
+    key_norm: Norm | None
+
+    def __call__(self, states: Tensor, buffer: Tensor, step: Pass) -> Tensor:
+        """Return [N, H] for `states` [N, H]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
+        spec = self.spec
+        heads, kv_heads = spec.num_heads, spec.num_kv_heads
+        made = self.qkv(states).view(len(states), heads + 2 * kv_heads, spec.head_dim)
+        if self.query_norm is not None and self.key_norm is not None:
+            self._normalize(made, self.query_norm, self.key_norm)
+        rope = spec.layer_ropes[self.index]
+        if rope is not None:
+            rotate(made[:, : heads + kv_heads], *step.ropes[rope])
+        held = made[:, heads:]
+        if step.span is not None:
+            row, first, end = step.span
+            buffer[row, :, first:end] = held.transpose(0, 1)
+        else:
+            buffer.transpose(1, 2)[step.cells] = held
+        mixed = attend(
+            step.plan,
+            made[:, :heads],
+            buffer[:, :kv_heads],
+            buffer[:, kv_heads:],
+            window=spec.windows[self.index],
+            scale=spec.scale,
+            cap=spec.score_cap,
+        )
+        return self.out(mixed)
+
+    def _normalize(self, made: Tensor, query_norm: Norm, key_norm: Norm) -> None:
+        heads = self.spec.num_heads
+        for part, norm in (
+            (made[:, :heads], query_norm),
+            (made[:, heads : heads + self.spec.num_kv_heads], key_norm),
+        ):
+            part.copy_(norm(part if self.spec.qk_norm == "head" else part.flatten(1)).view_as(part))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mlp:
+    """Gated feed-forward block: down(act(gate(x)) * up(x)). `gate_up` is one product for both."""
+
+    gate_up: Product
+    down: Product
+    act: Callable[[Tensor], Tensor]
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return [N, H] for `states` [N, H]."""
+        gate, up = self.gate_up(states).chunk(2, -1)
+        return self.down(self.act(gate) * up)
+
+
+@dataclass(frozen=True, slots=True)
+class _Experts:
+    """Mixture of experts: the best `used` of them for each token, weighted by the router's softmax."""
+
+    router: Tensor
+    experts: tuple[_Mlp, ...]
+    used: int
+    is_normalized: bool
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return [N, H] for `states` [N, H]."""
+        shares = torch.nn.functional.linear(states, self.router).softmax(-1, dtype=torch.float32)
+        weights, chosen = shares.topk(self.used, -1)
+        if self.is_normalized:
+            weights = weights / weights.sum(-1, keepdim=True)
+        weights = weights.to(states.dtype)
+        mixed = torch.zeros_like(states)
+        for number in sorted({*chosen.flatten().tolist()}):
+            tokens, places = (chosen == number).nonzero(as_tuple=True)
+            made = self.experts[number](states[tokens]) * weights[tokens, places, None]
+            mixed.index_add_(0, tokens, made)
+        return mixed
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer: attention and feed-forward block, each with a norm before or after it, or both."""
+
+    attention: _Attention
+    mlp: _Mlp | _Experts
+    norms: tuple[Norm | None, Norm | None, Norm | None, Norm | None]
+    residual_scale: float
+
+    def __call__(self, states: Tensor, buffer: Tensor, step: Pass) -> Tensor:
+        """Return the states [N, H] after this layer."""
+        before, after, mlp_before, mlp_after = self.norms
+        mixed = self.attention(states if before is None else before(states), buffer, step)
+        states = self._add(states, mixed if after is None else after(mixed))
+        made = self.mlp(states if mlp_before is None else mlp_before(states))
+        return self._add(states, made if mlp_after is None else mlp_after(made))
+
+    def _add(self, states: Tensor, more: Tensor) -> Tensor:
+        return states + (more if self.residual_scale == 1.0 else more * self.residual_scale)
+
+
+def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) -> Norm:
+    """Return the norm stored as `name`.weight."""
+    weight = reader.read(f"{name}.weight", (width,))
+    return Norm(weight + spec.norm_offset if spec.norm_offset else weight, spec.norm_eps)
+
+
+def read_layer(spec: DecoderSpec, reader: WeightReader, index: int) -> Layer:
+    """Return a layer with its weights."""
+    prefix = f"model.layers.{index}."
+    names = spec.names
+
+    def norm(name: str | None) -> Norm | None:
+        return None if name is None else read_norm(spec, reader, prefix + name, spec.hidden)
+
+    mlp: _Mlp | _Experts
+    if index in spec.expert_layers:
+        mlp = _read_experts(spec, reader, prefix)
+    else:
+        gate_up = [prefix + name for name in names.gate_up]
+        mlp = _read_mlp(spec, reader, gate_up, f"{prefix}mlp.down_proj", spec.inner)
+    return Layer(
+        _read_attention(spec, reader, index, prefix),
+        mlp,
+        (
+            norm(names.attention_norm),
+            norm(names.attention_post_norm),
+            norm(names.mlp_norm),
+            norm(names.mlp_post_norm),
+        ),
+        spec.residual_scale,
+    )
+
+
+def _read_attention(spec: DecoderSpec, reader: WeightReader, index: int, prefix: str) -> _Attention:
+    heads, kv_heads, width = spec.num_heads, spec.num_kv_heads, spec.head_dim
+    sizes = (heads * width, kv_heads * width) if spec.qk_norm == "whole" else (width, width)
+    norms: list[Norm | None] = [None, None]
+    if spec.qk_norm is not None:
+        norms = [
+            read_norm(spec, reader, f"{prefix}self_attn.{name}_norm", size)
+            for name, size in zip("qk", sizes, strict=True)
+        ]
+    return _Attention(
+        spec,
+        index,
+        _product(
+            reader,
+            [prefix + name for name in spec.names.qkv],
+            ((heads + 2 * kv_heads) * width, spec.hidden),
+            has_bias=spec.has_qkv_bias,
+        ),
+        _product(
+            reader,
+            [f"{prefix}self_attn.o_proj"],
+            (spec.hidden, heads * width),
+            has_bias=spec.has_out_bias,
+        ),
+        norms[0],
+        norms[1],
+    )
+
+
+def _read_mlp(spec: DecoderSpec, reader: WeightReader, gate_up: list[str], down: str, width: int) -> _Mlp:
+    return _Mlp(
+        _product(reader, gate_up, (2 * width, spec.hidden), has_bias=spec.has_mlp_bias),
+        _product(reader, [down], (spec.hidden, width), has_bias=spec.has_mlp_bias),
+        _ACTIVATIONS[spec.activation],
+    )
+
+
+def _read_experts(spec: DecoderSpec, reader: WeightReader, prefix: str) -> _Experts:
+    experts, names = spec.experts, spec.names
+    assert experts is not None
+    gate, up, down = names.expert
+    made = []
+    for number in range(experts.count):
+        own = f"{prefix}{names.experts}.{number}."
+        made.append(_read_mlp(spec, reader, [own + gate, own + up], own + down, experts.width))
+    router = reader.read(f"{prefix}{names.router}.weight", (experts.count, spec.hidden))
+    return _Experts(router, tuple(made), experts.used, experts.is_normalized)
+
+
+def _product(reader: WeightReader, names: list[str], shape: tuple[int, int], *, has_bias: bool) -> Product:
+    weight = reader.joined([f"{name}.weight" for name in names], shape)
+    bias = reader.joined([f"{name}.bias" for name in names], shape[:1]) if has_bias else None
+    return make_product(weight, bias)

@@ -1,0 +1,110 @@
+"""Description of a decoder: the sizes and the parts in which the families differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["Activation", "DecoderSpec", "ExpertSpec", "RopeSpec", "TensorNames", "Unsupported"]
+
+Activation = Literal["silu", "gelu", "gelu_tanh"]
+
+
+class Unsupported(Exception):
+    """A configuration asks for something that this decoder does not have; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """Rotary position embedding of the first `width` values of a head.
+
+    `kind` is default, linear, llama3, yarn or longrope; `values` are the parameters of that kind under the
+    names of config.json. `context` is the maximum context in tokens.
+    """
+
+    kind: str
+    theta: float
+    width: int
+    context: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def switches(self) -> tuple[int, ...]:
+        """The text lengths in tokens beyond which other frequencies apply (long rope)."""
+        return (self.values["original_max_position_embeddings"],) if self.kind == "longrope" else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSpec:
+    """Mixture of experts: `used` of `count` experts compute each token.
+
+    With `is_normalized` their weights add up to 1.
+    """
+
+    count: int
+    used: int
+    width: int
+    is_normalized: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TensorNames:
+    """Names in the checkpoint that differ between families, within a layer."""
+
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    attention_norm: str | None = "input_layernorm"
+    attention_post_norm: str | None = None
+    mlp_norm: str | None = "post_attention_layernorm"
+    mlp_post_norm: str | None = None
+    router: str = "mlp.gate"
+    experts: str = "mlp.experts"
+    expert: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSpec:
+    """A decoder. V is `vocab_size`, H `hidden`, D `head_dim`.
+
+    Each layer has an index into `ropes` (None: no positions) and a window in tokens (None: all).
+    `expert_layers` have a mixture of experts in place of the feed-forward block of `inner` width.
+    `qk_norm` normalizes queries and keys, by head or over the whole projection. The weights of norms are
+    stored less `norm_offset`. Scores are multiplied by `scale` and, like logits, pass through
+    cap * tanh(x / cap) where a cap is given.
+    """
+
+    family: str
+    vocab_size: int
+    hidden: int
+    inner: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    context: int
+    norm_eps: float
+    ropes: tuple[RopeSpec, ...]
+    layer_ropes: tuple[int | None, ...]
+    windows: tuple[int | None, ...]
+    scale: float
+    activation: Activation = "silu"
+    norm_offset: float = 0.0
+    qk_norm: Literal["head", "whole"] | None = None
+    has_qkv_bias: bool = False
+    has_out_bias: bool = False
+    has_mlp_bias: bool = False
+    score_cap: float | None = None
+    logit_cap: float | None = None
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_divisor: float = 1.0
+    is_tied: bool = False
+    experts: ExpertSpec | None = None
+    expert_layers: frozenset[int] = frozenset()
+    names: TensorNames = TensorNames()
+
+    @property
+    def rope_switches(self) -> tuple[int, ...]:
+        """The text lengths beyond which a long-rope decoder uses other frequencies."""
+        return tuple(sorted({length for rope in self.ropes for length in rope.switches}))

@@ -1,0 +1,100 @@
+"""Read the tensors of a checkpoint one by one, straight from its safetensors files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gencli.errors import ModelError
+from gencli.models.watch import OnBytes
+
+__all__ = ["WeightReader", "open_weights"]
+
+
+class WeightReader:
+    """Tensors by name, each converted to `dtype` on `device`, and its bytes counted.
+
+    Reading maps the file into memory. A converted or joined tensor is new memory, and one that needs neither
+    is the mapped file itself.
+    """
+
+    def __init__(
+        self, files: dict[str, Any], dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None
+    ) -> None:
+        self._files, self._dtype, self._device = files, dtype, device
+        self._on_bytes, self._done = on_bytes, 0
+        self._total = sum(self._bytes(name) for name in files) if on_bytes else 0
+        self.unread = set(files)
+        if on_bytes:
+            on_bytes(0, self._total)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def read(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Return a tensor. Raises ModelError if it is absent or has another shape."""
+        return self.joined([name], shape)
+
+    def joined(self, names: Sequence[str], shape: Sequence[int]) -> Tensor:
+        """Return tensors joined along their first dimension, [sum of first dimensions, ...]."""
+        shapes = [self._shape(name) for name in names]
+        whole = (sum(one[0] for one in shapes), *shapes[0][1:])
+        if whole != tuple(shape) or any(one[1:] != shapes[0][1:] for one in shapes):
+            raise ModelError(
+                f"The weights {', '.join(names)} have the shape {list(whole)}; config.json asks for "
+                f"{list(shape)}."
+            )
+        if len(names) == 1:
+            made: Tensor = self._files[names[0]].get_tensor(names[0]).to(self._device, self._dtype)
+            self._count(names[0])
+            return made
+        joined, start = torch.empty(whole, dtype=self._dtype, device=self._device), 0
+        for name, one in zip(names, shapes, strict=True):
+            joined[start : start + one[0]] = self._files[name].get_tensor(name)
+            start += one[0]
+            self._count(name)
+        return joined
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name not in self._files:
+            raise ModelError(
+                f"The checkpoint lacks the weights {name}.",
+                hint="Is it the checkpoint of a base model, an adapter, or an interrupted download?",
+            )
+        return tuple(self._files[name].get_slice(name).get_shape())
+
+    def _bytes(self, name: str) -> int:
+        part = self._files[name].get_slice(name)
+        return torch.Size(part.get_shape()).numel() * _SIZES.get(part.get_dtype(), 2)
+
+    def _count(self, name: str) -> None:
+        self.unread.discard(name)
+        if self._on_bytes:
+            self._done += self._bytes(name)
+            self._on_bytes(self._done, self._total)
+
+
+_SIZES = {"F64": 8, "F32": 4, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "I8": 1, "U8": 1}
+
+
+@contextmanager
+def open_weights(
+    files: Sequence[Path], dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
+) -> Iterator[WeightReader]:
+    """Open the files of a checkpoint for reading. Raises ModelError for a damaged file."""
+    from safetensors import SafetensorError, safe_open
+
+    with ExitStack() as stack:
+        named: dict[str, Any] = {}
+        for file in files:
+            try:
+                opened = stack.enter_context(safe_open(file, framework="pt"))
+            except (SafetensorError, OSError) as error:
+                raise ModelError(f"{file} is damaged: {error}", hint="Download it again.") from None
+            named.update(dict.fromkeys(opened.keys(), opened))
+        yield WeightReader(named, dtype, device, on_bytes)

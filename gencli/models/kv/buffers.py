@@ -1,0 +1,153 @@
+"""Buffers of keys and values: one row of a buffer per KV lane, grown on demand."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gencli.core.step import Feed
+from gencli.models.kv.lengths import STEP, LaneLengths
+from gencli.models.kv.padded import ForwardBatch
+
+__all__ = ["LaneBuffer", "LaneRows", "LaneStore"]
+
+
+class LaneBuffer:
+    """Keys or values of one layer, [rows, heads, capacity, head_dim], grown on demand.
+
+    The attention mask hides entries beyond a lane's length. They must be finite, because 0 * inf is NaN.
+    """
+
+    def __init__(self, rows: LaneRows) -> None:
+        self._rows = rows
+        self._data = torch.empty(0, 0, 0, 0)
+
+    def reserve(self, num_rows: int, length: int, *, like: Tensor) -> Tensor:
+        """Return the buffer after growing it to hold `length` tokens in `num_rows` rows.
+
+        A new buffer has the heads, the head_dim, the dtype and the device of `like` [B, H, Q, D].
+        """
+        if self._data.shape[0] < num_rows or self._data.shape[2] < length:
+            self._grow(num_rows, length, like)
+        return self._data
+
+    def write(self, batch: ForwardBatch, states: Tensor) -> Tensor:
+        """Store `states` [B, H, Q, D] of the batch; return the contents of its lanes, [B, H, K, D]."""
+        data = self.reserve(*batch.room, like=states)
+        if batch.target is None:  # adjacent lanes of equal length: one slice
+            held = data[batch.lanes, :, : batch.kv_length]
+            held[:, :, batch.start :] = states
+            return held
+        fed = states.transpose(1, 2)  # [B, Q, H, D]
+        data.transpose(1, 2)[batch.target] = fed.flatten(0, 1) if batch.source is None else fed[batch.source]
+        return data[batch.lanes, :, : batch.kv_length]
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` tokens of one row to another."""
+        data = self._grow(target + 1, length, self._data) if target >= self._data.shape[0] else self._data
+        data[target, :, :length] = data[source, :, :length]
+
+    def wipe(self, row: int, length: int) -> None:
+        """Zero the first `length` tokens of the row, so that no data reaches the next request."""
+        if row < self._data.shape[0]:
+            self._data[row, :, :length] = 0
+
+    def free_cache(self) -> None:
+        """Free the buffer; all of its lanes must be empty."""
+        self._data = torch.empty(0, 0, 0, 0)
+
+    def _grow(self, num_rows: int, length: int, like: Tensor) -> Tensor:
+        """Grow to `num_rows` rows of `length` tokens, and copy the tokens held.
+
+        The number of rows doubles at least; the capacity is a multiple of STEP tokens.
+        """
+        old_rows, _, capacity, _ = self._data.shape
+        if num_rows > old_rows:
+            num_rows = min(max(num_rows, 2 * old_rows), len(self._rows))
+        capacity = max(-(-length // STEP) * STEP, capacity)
+        data = like.new_zeros(max(num_rows, old_rows), like.shape[1], capacity, like.shape[3])
+        for row, held in self._rows.held():
+            data[row, :, :held] = self._data[row, :, :held]
+        self._data = data
+        return data
+
+
+class LaneStore:
+    """The rows of all lanes, and the buffers that hold them."""
+
+    def __init__(self, lengths: LaneLengths) -> None:
+        self.rows = LaneRows(lengths)
+        self.buffers: Sequence[LaneBuffer] = ()
+        self._lengths = lengths
+        self._written = [0] * len(lengths)  # maximum number of tokens written to each row since it was wiped
+
+    def seat(self, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
+        """Return the feeds with each lane replaced by its buffer row.
+
+        Record how many tokens each row may hold, rejected drafts and failed passes included.
+        """
+        seated = tuple(replace(feed, lane=self.rows.take(feed.lane)) for feed in feeds)
+        for feed in seated:
+            self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
+        return seated
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy one lane to another; no-op for an empty source."""
+        if length := self._lengths[source]:
+            start, end = self.rows.take(source), self.rows.take(target)
+            self._written[end] = length
+            for buffer in self.buffers:
+                buffer.fork(start, end, length)
+
+    def wipe(self, lane: int) -> None:
+        """Zero everything written to the lane, and free its row."""
+        row = self.rows.find(lane)
+        if row is None:
+            return
+        for buffer in self.buffers:
+            buffer.wipe(row, self._written[row])
+        self._written[row] = 0
+        self.rows.free(lane)
+
+    def free_cache(self) -> None:
+        """Free all buffers; every lane must be empty."""
+        for buffer in self.buffers:
+            buffer.free_cache()
+
+
+class LaneRows:
+    """Assign a lane the lowest free row at its first write, and free the row when the lane is emptied.
+
+    A guided sequence and its unconditional sequence, whose lanes are `max_batch` apart, so get adjacent rows.
+    """
+
+    def __init__(self, lengths: LaneLengths) -> None:
+        self._lengths = lengths
+        self._rows: dict[int, int] = {}  # by lane
+        self._free = list(range(len(lengths)))
+
+    def __len__(self) -> int:
+        """Return the maximum number of rows."""
+        return len(self._lengths)
+
+    def find(self, lane: int) -> int | None:
+        """Return the row of the lane; None without one."""
+        return self._rows.get(lane)
+
+    def take(self, lane: int) -> int:
+        """Return the row of the lane, after assigning one if needed."""
+        if lane not in self._rows:
+            self._rows[lane] = heapq.heappop(self._free)
+        return self._rows[lane]
+
+    def free(self, lane: int) -> None:
+        """Free the row of the lane, which must have one."""
+        heapq.heappush(self._free, self._rows.pop(lane))
+
+    def held(self) -> list[tuple[int, int]]:
+        """Return (row, tokens) of every lane that is not empty and has a row."""
+        return [(self._rows[lane], length) for lane, length in self._lengths.held() if lane in self._rows]
