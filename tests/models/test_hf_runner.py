@@ -151,7 +151,7 @@ def test_models_that_cannot_be_continued_are_refused(config: Any, message: str) 
 
 def rows_held(runner: HFRunner) -> int:
     """Rows of the largest buffer of keys or values."""
-    return max(buffer._data.shape[0] for buffer in runner._lanes._cache._buffers)
+    return max(buffer._data.shape[0] for buffer in runner._lanes._cache.store.buffers)
 
 
 def test_buffers_have_rows_for_lanes_that_hold_something_whatever_their_numbers() -> None:

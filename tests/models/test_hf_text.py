@@ -11,9 +11,20 @@ import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
+from gencli.models.decoder.decoder import Decoder
+from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.hf import HFRunner
 from tests.models.loops import Job, after_rollback, decode, decode_with_drafts
-from tests.models.tiny_models import CONFIGS, NO_ROLLBACK, PROMPTS, build, continued
+from tests.models.native import native_decoder
+from tests.models.tiny_models import (
+    CONFIGS,
+    NATIVE_CONFIGS,
+    NO_ROLLBACK,
+    PROMPTS,
+    build,
+    build_native,
+    continued,
+)
 
 COUNT = 64
 OWN_CACHE = {"mamba", "rwkv", "falcon_h1", "bamba", "gptj"}
@@ -26,7 +37,11 @@ class Case:
     prompts: list[list[int]]
     texts: list[list[int]]
 
-    def runner(self) -> HFRunner:
+    decoder: Decoder | None = None
+
+    def runner(self) -> HFRunner | DecoderRunner:
+        if self.decoder is not None:
+            return DecoderRunner(self.decoder, max_lanes=8)
         return HFRunner(self.model, name=self.kind, max_lanes=8)
 
     def jobs(self, lanes: list[int] | None = None, *, every: int = 0) -> list[Job]:
@@ -36,11 +51,15 @@ class Case:
         ]
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(scope="module", params=[*CONFIGS, *(f"native-{kind}" for kind in NATIVE_CONFIGS)])
 def case(request: pytest.FixtureRequest) -> Case:
     """A model, four prompts, and generate()'s greedy texts."""
-    model = build(request.param)
-    return Case(request.param, model, PROMPTS, continued(model, COUNT))
+    kind = request.param.removeprefix("native-")
+    if kind == request.param:
+        model = build(kind)
+        return Case(kind, model, PROMPTS, continued(model, COUNT))
+    model = build_native(kind)
+    return Case(kind, model, PROMPTS, continued(model, COUNT), native_decoder(model))
 
 
 def test_the_texts_are_varied_enough_to_mean_something(case: Case) -> None:
@@ -49,6 +68,10 @@ def test_the_texts_are_varied_enough_to_mean_something(case: Case) -> None:
 
 def test_the_way_lanes_are_run_is_the_expected_one(case: Case) -> None:
     spec = case.runner().spec
+    if case.decoder is not None:
+        assert spec.can_rollback
+        assert spec.notices == ()
+        return
     assert bool(spec.notices) == (case.kind in OWN_CACHE)
     assert spec.can_rollback == (case.kind not in NO_ROLLBACK)
 
@@ -86,7 +109,7 @@ def test_lanes_join_while_others_decode(case: Case) -> None:
 
 
 def test_growing_buffers_keep_what_lanes_hold(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gencli.models.kv.cache.STEP", 4)
+    monkeypatch.setattr("gencli.models.kv.buffers.STEP", 4)
     assert decode(case.runner(), case.jobs([6, 0, 4, 2], every=5), count=COUNT) == case.texts
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
+from gencli.models.decoder.decoder import Decoder
+from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.hf import HFRunner
 from gencli.models.kv.per_request import OwnCacheLanes
 from tests.models.fresh import FreshRunner
 from tests.models.loops import Job, decode, decode_with_drafts
+from tests.models.native import native_decoder
 from tests.models.tiny_models import LONG_ROPE, SWITCH, VOCAB, long_rope
 
 COUNT = 12
@@ -20,9 +24,26 @@ _NOISE = torch.Generator().manual_seed(7)
 PROMPTS = [torch.randint(0, VOCAB, (length,), generator=_NOISE).tolist() for length in LENGTHS]
 
 
-@pytest.fixture(scope="module", params=LONG_ROPE)
-def model(request: pytest.FixtureRequest) -> Any:
-    return long_rope(request.param)
+@dataclass(frozen=True)
+class Case:
+    model: Any
+    decoder: Decoder | None = None
+
+    def runner(self, max_lanes: int = len(PROMPTS)) -> HFRunner | DecoderRunner:
+        if self.decoder is not None:
+            return DecoderRunner(self.decoder, max_lanes=max_lanes)
+        return HFRunner(self.model, max_lanes=max_lanes)
+
+
+@pytest.fixture(scope="module", params=[*LONG_ROPE, "native-phi3", "native-llama"])
+def case(request: pytest.FixtureRequest) -> Case:
+    model = long_rope(request.param.removeprefix("native-"))
+    return Case(model, native_decoder(model) if request.param.startswith("native-") else None)
+
+
+@pytest.fixture(scope="module")
+def model(case: Case) -> Any:
+    return case.model
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +68,8 @@ def test_fresh_passes_are_what_generate_does(model: Any, texts: list[list[int]])
 
 
 @pytest.mark.parametrize("chunk", [5, 16, 10**6])
-def test_chunks_and_neighbours_change_nothing(model: Any, texts: list[list[int]], chunk: int) -> None:
-    runner = HFRunner(model, max_lanes=len(PROMPTS))
+def test_chunks_and_neighbours_change_nothing(case: Case, texts: list[list[int]], chunk: int) -> None:
+    runner = case.runner()
     assert decode(runner, jobs(), count=COUNT, chunk=chunk) == texts
     alone = [decode(runner, [Job(0, list(prompt))], count=COUNT, chunk=chunk)[0] for prompt in PROMPTS]
     assert alone == texts
@@ -56,9 +77,9 @@ def test_chunks_and_neighbours_change_nothing(model: Any, texts: list[list[int]]
 
 @pytest.mark.parametrize("num_drafts", [1, 4])
 def test_drafts_that_reach_over_the_switch_change_nothing(
-    model: Any, texts: list[list[int]], num_drafts: int
+    case: Case, texts: list[list[int]], num_drafts: int
 ) -> None:
-    runner = HFRunner(model, max_lanes=len(PROMPTS))
+    runner = case.runner()
     assert decode_with_drafts(runner, jobs(), texts, num_drafts=num_drafts) == texts
 
 
@@ -73,9 +94,9 @@ def test_lanes_with_caches_of_their_own_do_as_well(model: Any, texts: list[list[
 
 @pytest.mark.parametrize(("held", "kept"), [(64, 20), (40, 20), (64, SWITCH), (64, SWITCH + 2)])
 def test_what_is_forked_and_shortened_may_have_been_read_with_other_factors(
-    model: Any, held: int, kept: int
+    case: Case, held: int, kept: int
 ) -> None:
-    runner, fresh = HFRunner(model, max_lanes=3), FreshRunner(model)
+    runner, fresh = case.runner(3), FreshRunner(case.model)
     rows = []
     for one in (runner, fresh):
         one.forward(StepPlan((Feed(0, 0, tuple(PROMPTS[5][:held]), 0),)))

@@ -124,6 +124,41 @@ CONFIGS: dict[str, Callable[[], Any]] = {
 }
 
 
+_LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 32}
+_LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
+# Models of gencli's own decoder: each family, each kind of rotary embedding, biases and tied weights.
+NATIVE_CONFIGS: dict[str, Callable[[], Any]] = {
+    **{kind: CONFIGS[kind] for kind in ("llama", "mistral", "qwen3", "gemma2", "gemma3", "qwen3_moe")},
+    "llama3": lambda: hf.LlamaConfig(**base(head_dim=16), rope_parameters=_LLAMA3),
+    "yarn": lambda: hf.Qwen3Config(**base(head_dim=16), rope_parameters=_YARN),
+    "linear": lambda: hf.LlamaConfig(
+        **base(), rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
+    ),
+    "biased": lambda: hf.LlamaConfig(
+        **base(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    ),
+    "qwen2": lambda: hf.Qwen2Config(
+        **base(sliding_window=WINDOW), use_sliding_window=True, max_window_layers=1
+    ),
+    "gemma": lambda: hf.GemmaConfig(**base(head_dim=8)),
+    "phi3": lambda: hf.Phi3Config(
+        **base(),
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+    ),
+    "olmo2": lambda: hf.Olmo2Config(**base()),
+    "granite": lambda: hf.GraniteConfig(
+        **base(),
+        embedding_multiplier=6.0,
+        residual_multiplier=0.5,
+        attention_multiplier=0.2,
+        logits_scaling=4.0,
+    ),
+    "smollm3": lambda: hf.SmolLM3Config(**base(), no_rope_layers=[1, 0]),
+    "mixtral": lambda: hf.MixtralConfig(**base(), num_local_experts=4, num_experts_per_tok=2),
+}
+
+
 # Seeds whose greedy text is varied; the tests check that it is.
 SEEDS = {"qwen3": 2, "rwkv": 1, "gemma3": 6, "gpt_neox": 4, "opt": 7, "qwen3_moe": 3, "gptj": 7}
 
@@ -147,6 +182,7 @@ def long_rope(kind: str, switch: int = SWITCH) -> Any:
     """A model whose rotary factors are others in texts longer than `switch`."""
     rope: dict[str, Any] = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4}
     rope |= {"long_factor": [4.0] * 4, "original_max_position_embeddings": switch}
+    rope["partial_rotary_factor"] = 1.0
     if kind == "phimoe":
         rope |= {"short_mscale": 1.1, "long_mscale": 1.3}
         config = hf.PhimoeConfig(**base(num_local_experts=4, num_experts_per_tok=2))
@@ -155,6 +191,18 @@ def long_rope(kind: str, switch: int = SWITCH) -> Any:
     config.rope_parameters, config.original_max_position_embeddings = rope, switch
     torch.manual_seed(0)
     return hf.AutoModelForCausalLM.from_config(config).eval()
+
+
+def build_native(kind: str) -> Any:
+    """A model of NATIVE_CONFIGS, whose biases and norms are no plain zeros and ones."""
+    torch.manual_seed(SEEDS.get(kind, 0))
+    model = hf.AutoModelForCausalLM.from_config(NATIVE_CONFIGS[kind]()).eval()
+    for name, weight in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(weight, std=0.3)
+        elif "norm" in name:
+            weight.data += 0.2 * torch.randn_like(weight)
+    return model
 
 
 def continued(model: Any, count: int) -> list[list[int]]:

@@ -89,7 +89,8 @@ def _base(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
     activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
     if activation not in _ACTIVATIONS:
         raise Unsupported(f"the activation {activation!r} is not one of the decoder")
-    changes.setdefault("ropes", (_rope(config, _rope_values(config), head_dim),))
+    if "ropes" not in changes:
+        changes["ropes"] = (_rope(config, _rope_values(config), head_dim),)
     changes.setdefault("layer_ropes", (0,) * num_layers)
     changes.setdefault("windows", (None,) * num_layers)
     changes.setdefault("scale", head_dim**-0.5)

@@ -6,7 +6,7 @@ import transformers as hf
 from torch import Tensor
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.kv import cache as module
+from gencli.models.kv import buffers as module
 from gencli.models.kv.cache import LaneCache, can_crop, fits_lanes
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.kv.padded import make_padded_batch, room_for
@@ -28,7 +28,7 @@ class Lanes:
     def feed(self, *feeds: tuple[int, int]) -> tuple[list[Tensor], list[Tensor]]:
         """Feed (lane, number of tokens); the keys [B, H, Q, D] of each layer, and what the layer reads."""
         plan = StepPlan(tuple(Feed(lane, self.lengths[lane], (1,) * count) for lane, count in feeds))
-        seated = self.cache.seat(plan.feeds)
+        seated = self.cache.store.seat(plan.feeds)
         batch = make_padded_batch(seated, CPU, room=room_for(seated))
         self.cache.batch = batch
         shape = (len(feeds), HEADS, batch.ids.shape[1], SIZE)
@@ -68,7 +68,7 @@ def test_buffers_that_grow_keep_what_lanes_hold(step: int, monkeypatch: pytest.M
 def test_a_fork_has_the_tokens_of_its_source_and_goes_on_alone() -> None:
     lanes = Lanes()
     first, _ = lanes.feed((0, 3))
-    lanes.cache.fork(0, 2)
+    lanes.cache.store.fork(0, 2)
     lanes.lengths.fork(0, 2)
     lanes.feed((0, 1))
     second, read = lanes.feed((2, 1))
@@ -78,7 +78,7 @@ def test_a_fork_has_the_tokens_of_its_source_and_goes_on_alone() -> None:
 def test_a_lane_that_is_released_leaves_nothing_to_the_next() -> None:
     lanes = Lanes()
     lanes.feed((0, 5))
-    lanes.cache.wipe(0)
+    lanes.cache.store.wipe(0)
     lanes.lengths.release(0)
     lanes.feed((1, 1))  # the row that lane 0 had
     buffers = [buffer for layer in lanes.cache.layers for buffer in layer.buffers]

@@ -1,0 +1,96 @@
+"""A configuration that the decoder does not know in full is refused with the reason."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+
+from gencli.errors import ModelError
+from gencli.models.decoder.decoder import read_decoder
+from gencli.models.decoder.families import FAMILIES, read_spec
+from gencli.models.decoder.spec import Unsupported
+from tests.models.tiny_models import NATIVE_CONFIGS, base, build
+
+CPU = torch.device("cpu")
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return {**json.loads(hf.LlamaConfig(**base()).to_json_string(use_diff=False)), **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model_type": "mamba"}, "models of type mamba are none of its families"),
+        ({"new_gate": 3}, "'new_gate', which the decoder does not know"),
+        ({"quantization_config": {}}, "quantized by another program"),
+        ({"hidden_act": "relu2"}, "the activation 'relu2'"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic', which the decoder"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "llama3 lacks low_freq_factor"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "turns": 1}}, "'turns', which the decoder"),
+        ({"hidden_size": None}, "cannot be read"),
+        ({"model_type": "gemma", "use_bidirectional_attention": True}, "looks ahead"),
+        ({"model_type": "smollm3", "layer_types": ["chunked_attention"] * 2}, "layers of type chunked"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        read_spec(config(**changes))
+
+
+def test_keys_without_a_value_and_of_training_are_no_obstacle() -> None:
+    assert read_spec(config(new_gate=None, torch_dtype="bfloat16", attention_dropout=0.5)).num_layers == 2
+
+
+def test_the_tests_run_every_family() -> None:
+    assert {make().model_type for make in NATIVE_CONFIGS.values()} == set(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("older", "same"),
+    [
+        ({"rope_theta": 5e5}, {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
+        (
+            {"rope_theta": 3e4, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": 3e4, "factor": 2.0}},
+        ),
+    ],
+)
+def test_older_rotary_keys_mean_the_same(older: dict[str, Any], same: dict[str, Any]) -> None:
+    bare = config()
+    del bare["rope_parameters"]
+    old, new = read_spec({**bare, **older}).ropes[0], read_spec({**bare, **same}).ropes[0]
+    assert (old.kind, old.theta, old.width) == (new.kind, new.theta, new.width)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hidden_size": 64}, r"config.json asks for \[120, 64\]"),
+        ({"num_hidden_layers": 3}, "lacks the weights model.layers.2"),
+    ],
+)
+def test_weights_that_do_not_fit_the_configuration_are_refused(
+    tmp_path: Any, changes: dict[str, Any], reason: str
+) -> None:
+    build("llama").save_pretrained(tmp_path)
+    spec = read_spec({**json.loads((tmp_path / "config.json").read_text()), "head_dim": 8, **changes})
+    with pytest.raises(ModelError, match=reason):
+        read_decoder(spec, [tmp_path / "model.safetensors"], dtype=torch.float32, device=CPU)
+
+
+def test_bytes_are_counted_while_weights_are_read(tmp_path: Any) -> None:
+    build("llama").save_pretrained(tmp_path)
+    spec, seen = read_spec(json.loads((tmp_path / "config.json").read_text())), []
+    read_decoder(
+        spec,
+        [tmp_path / "model.safetensors"],
+        dtype=torch.float32,
+        device=CPU,
+        on_bytes=lambda done, total: seen.append((done, total)),
+    )
+    assert seen[0][0] == 0
+    assert seen[-1][0] == seen[-1][1] == sum(weight.nbytes for weight in build("llama").parameters())
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)

@@ -1,0 +1,23 @@
+"""The decoder of a transformers model in memory: saved to a folder, and read back without transformers."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gencli.models.decoder.decoder import Decoder, read_decoder
+from gencli.models.decoder.families import read_spec
+
+
+def native_decoder(model: Any) -> Decoder:
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, max_shard_size="50kB")
+        spec = read_spec(json.loads(Path(folder, "config.json").read_text()))
+        files = sorted(Path(folder).glob("*.safetensors"))
+        decoder, unused = read_decoder(spec, files, dtype=model.dtype, device=torch.device("cpu"))
+    assert unused == []
+    return decoder
