@@ -1,4 +1,4 @@
-"""Results as text: the JSON record, the summary, the table of the chain. Nothing here prints."""
+"""Results as text: JSON records, the summary, the lines of --stats. Nothing here prints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["RunInfo", "errors", "record", "stats", "summary", "thinking"]
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What the records of a run have in common."""
+    """What all records of a run share."""
 
     model: str
     chain: Chain
@@ -36,15 +36,15 @@ class RunInfo:
 
     @property
     def drafter(self) -> str:
-        """The name of what was to draft; "" for nothing."""
+        """The drafter's name; "" without drafts."""
         name = self.job.drafting.drafter
         return "" if name == NO_DRAFTER else name
 
 
 def record(row: Row, info: RunInfo) -> dict[str, Any]:
-    """A prompt's result as docs/run-output.schema.json describes it.
+    """Return a prompt's result as docs/run-output.schema.json describes it.
 
-    With -n above 1 `text` becomes `texts`, and what belongs to a sample becomes a list beside it.
+    With -n above 1 `text` becomes `texts`, and every value of a sample becomes a list with one item each.
     """
     samples = [_sample(row, sample, info) for sample in range(len(row.outcomes)) if row.outcomes[sample]]
     of_sample: dict[str, Any] = {key: [sample[key] for sample in samples] for key in samples[0]}
@@ -105,7 +105,7 @@ def _grammar(info: RunInfo) -> dict[str, Any] | None:
 
 
 def _stages(info: RunInfo) -> list[dict[str, dict[str, Any]]]:
-    """The chain; a grammar that an option gave is named by that option, for its text may be long."""
+    """Return the chain without the text of a grammar that an option gave; it may be long."""
     stages = info.chain.to_list()
     if info.job.structure is not None:
         for stage in stages:
@@ -127,7 +127,7 @@ def _timings(finishes: list[Finish]) -> dict[str, float | None] | None:
 
 
 def summary(results: Results, info: RunInfo) -> Iterator[str]:
-    """The lines that follow a run on stderr."""
+    """Yield the lines that stderr gets after a run."""
     finishes = results.finishes
     if finishes:
         parts = [_count(sum(finish.completion_tokens for finish in finishes), "token")]
@@ -136,7 +136,7 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
         parts += [_reasons(results), f"seed {info.job.seed}"]
         prompts = f"{len(results.rows)} prompts: " if len(results.rows) > 1 else ""
         yield prompts + ", ".join(parts)
-    # What has no result because it was cut has its own line.
+    # A text that is not valid because it was cut has an error line of its own.
     limits = {finish.matched for finish in finishes if finish.reason == "length" and not failure(finish)}
     if "max_tokens" in limits:
         yield f"Cut at --max-tokens {info.job.limits.max_tokens}; raise it for more."
@@ -144,14 +144,14 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
         yield f"Cut at --max-time {info.job.limits.max_time:g} s; raise it for more."
     if "context" in limits:
         yield "Cut at the end of the model's context; a shorter prompt leaves more room."
-    yield from _about_samples(results)
-    yield from _about_structure(results, info)
+    yield from _sample_notices(results)
+    yield from _structure_lines(results, info)
     if info.drafter:
         yield from map(with_flags, draft_lines(finishes, info.drafter))
 
 
-def _about_samples(results: Results) -> Iterator[str]:
-    """Samples that were asked for to differ, and do not."""
+def _sample_notices(results: Results) -> Iterator[str]:
+    """Yield a notice if all samples of a prompt are the same text."""
     several = [row for row in results.rows if len(row.finishes) > 1]
     equal = [row for row in several if len({finish.text for finish in row.finishes}) == 1]
     if equal:
@@ -159,21 +159,21 @@ def _about_samples(results: Results) -> Iterator[str]:
         yield f"Notice: All {len(equal[0].finishes)} samples are the same text{of}."
 
 
-def _about_structure(results: Results, info: RunInfo) -> Iterator[str]:
-    """What a grammar did to other options, and how many draws a result took."""
+def _structure_lines(results: Results, info: RunInfo) -> Iterator[str]:
+    """Yield the attempts that valid results took, and options that a grammar overrode."""
     for finish in results.finishes:
         which = _which(finish.request, finish.sample, results)
         verdict = finish.verdict
         if verdict and verdict.is_valid and verdict.attempts > 1:
             yield f"{which}Valid after {verdict.attempts} attempts."
-    longer = Counter(stage for finish in results.finishes if (stage := _asks_for_more(finish, info.chain)))
+    longer = Counter(stage for finish in results.finishes if (stage := _unmet_length(finish, info.chain)))
     for stage, count in longer.items():
         texts = "it" if len(results.finishes) == 1 else f"{count} of {len(results.finishes)} texts"
         yield f"Notice: The grammar allows nothing more, so {stage} did not make {texts} longer."
 
 
-def _asks_for_more(finish: Finish, chain: Chain) -> str:
-    """The stage that wanted a longer text than the grammar has."""
+def _unmet_length(finish: Finish, chain: Chain) -> str:
+    """Return the stage that asked for a longer text than the grammar allows; "" for none."""
     if finish.reason != "grammar":
         return ""
     at_least, ignore = (cast(Any, chain.get(name)) for name in ("min_tokens", "ignore_eos"))
@@ -183,7 +183,7 @@ def _asks_for_more(finish: Finish, chain: Chain) -> str:
 
 
 def thinking(results: Results) -> Iterator[str]:
-    """What stood before the results."""
+    """Yield the thinking before each result."""
     for finish in results.finishes:
         if finish.verdict and finish.verdict.thinking:
             which = _which(finish.request, finish.sample, results)
@@ -191,13 +191,13 @@ def thinking(results: Results) -> Iterator[str]:
 
 
 def errors(results: Results) -> Iterator[str]:
-    """A message for each sample without a result."""
+    """Yield a message for each sample without a result."""
     for failed in results.failures:
         yield f"{_which(failed.request, failed.sample, results)}{failed.message}"
 
 
 def _which(request: str, sample: int, results: Results) -> str:
-    """Which of several prompts and samples, as the beginning of a sentence."""
+    """Return the prefix that names one of several prompts and samples, as "prompt 2, sample 1: "."""
     rows = f"prompt {request}" if len(results.rows) > 1 else ""
     samples = f"sample {sample + 1}" if len(results.row(request).outcomes) > 1 else ""
     which = ", ".join(part for part in (rows, samples) if part)
@@ -214,14 +214,14 @@ def _reasons(results: Results) -> str:
         reasons = Counter("error" if isinstance(one, Error) else one.reason for one in outcomes)
         return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     finish = results.finishes[0]
-    is_said = finish.reason == "stop" and finish.matched is not None
-    return f"stop at {json.dumps(finish.matched, ensure_ascii=False)}" if is_said else finish.reason
+    has_match = finish.reason == "stop" and finish.matched is not None
+    return f"stop at {json.dumps(finish.matched, ensure_ascii=False)}" if has_match else finish.reason
 
 
 def stats(
     results: Results, info: RunInfo, spec: ModelSpec, *, load_seconds: float, threads: int
 ) -> Iterator[str]:
-    """What --stats adds."""
+    """Yield the lines of --stats: model, device, load, grammar, prefill and decode times."""
     dtype = str(spec.dtype).removeprefix("torch.")
     reason = f" ({spec.dtype_reason})" if spec.dtype_reason else ""
     yield f"model: {spec.name}, context {spec.context}, vocabulary {spec.vocab_size}"

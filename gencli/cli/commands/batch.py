@@ -1,4 +1,4 @@
-"""`gencli batch`: many rows from files to files, none lost."""
+"""`gencli batch`: check the command line, then generate a text for each row of files."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ safe in OUTPUT.journal; a run that was cut short goes on with --resume:
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Run the batch; the exit code."""
+    """Run the batch and return the exit code."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.commands.run
     if (code := followed(given)) is not None:
         return code

@@ -1,4 +1,4 @@
-"""The part of `gencli run` that needs torch: load, submit, follow the events, sum up."""
+"""The part of `gencli run` that needs torch: load the model, run the engine, write events and summary."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from processors.errors import ProcessorsError
 
 __all__ = ["Beside", "generate", "load_model", "model_identity"]
 
-Beside = Callable[[Results, RunInfo], Writer]
-_COMPANY = (
+Beside = Callable[[Results, RunInfo], Writer]  # makes a further writer of a run
+_BATCH_NOTICE = (
     "In {dtype} a text may depend on what is computed beside it: other samples, the batch size, drafts, and "
     "where a batch was cut. With --dtype float32 it does not."
 )
@@ -43,7 +43,7 @@ _COMPANY = (
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """All that a run needs: the model, an engine on it, and the job with the grammar that compiled."""
+    """The model, its engine, and the job with the grammar that compiled. `load_seconds` is the load time."""
 
     job: Job
     loaded: Loaded
@@ -62,14 +62,18 @@ def generate(
     handler: Interrupts,
     beside: Sequence[Beside] = (),
 ) -> int:
-    """Run the job; the exit code. `beside` make what else takes the events, after the result is written."""
+    """Run the job and return the exit code.
+
+    `beside` makes further writers, which get each event after the writer of the result. Raises the error of
+    the last prompt if the engine accepts none.
+    """
     with ExitStack() as stack:
         ready = _prepare(job, len(prompts), settings, voice, stack)
         engine, job = ready.engine, ready.job
         attempts = RetryingEngine(engine)
         requests = list(make_requests(job, prompts, ready.loaded.tokenizer))
         refused = _submit(attempts, requests, job.structure)
-        num_said = _say_notices(engine, voice)
+        num_notices = _say_notices(engine, voice)
         is_partial = job.structure is None or job.structure.is_partial
         results = Results(prompts, job.n, is_partial=is_partial)
         identity = None if settings["format"] == "text" else model_identity(settings, voice)
@@ -84,13 +88,13 @@ def generate(
                 writer.add(event)
         for writer in writers:
             writer.close()
-    _say_notices(engine, voice, num_said)
+    _say_notices(engine, voice, num_notices)
     _sum_up(results, info, ready, settings, voice)
     return results.exit_code
 
 
 def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> _Ready:
-    """Load the model and, beside that, compile the grammar."""
+    """Load the model and compile the grammar meanwhile."""
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
     loaded, seconds = load_model(
@@ -121,9 +125,9 @@ def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, 
             voice.say(line)
 
 
-def _say_notices(engine: Engine, voice: Stderr, num_said: int = 0) -> int:
-    """Say what the engine has to say beyond what was said; how much that is by now."""
-    for text in engine.notices[num_said:]:
+def _say_notices(engine: Engine, voice: Stderr, start: int = 0) -> int:
+    """Print the engine's notices from the given index on. Return their number."""
+    for text in engine.notices[start:]:
         voice.notice(text)
     return len(engine.notices)
 
@@ -137,11 +141,12 @@ def load_model(
     is_chat: bool = False,
     on_tokenizer: OnTokenizer | None = None,
 ) -> tuple[Loaded, float]:
-    """The model, with lanes for companions or without, and how long it took.
+    """Load the model of the settings and return it with the seconds that took.
 
-    `has_company` says that texts are computed beside others, or beside drafts: there is a notice where that
-    may change them. `on_tokenizer` is called before the weights are read, and a model without the chat
-    template that `is_chat` asks for is refused (ModelError).
+    `companions` reserves lanes for unconditional sequences. `has_company` says that texts share batches with
+    other texts or with drafts: a notice says if that may change them in the model's dtype. `on_tokenizer` is
+    called before the weights are read. Raises ModelError if `is_chat` needs a chat template that the model
+    lacks.
     """
 
     def begin(tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
@@ -160,12 +165,12 @@ def load_model(
     for notice in (*spec.notices, *idle_ends(spec.eos_ids, loaded.tokenizer, spec.vocab_size)):
         voice.notice(notice)
     if has_company and not spec.is_batch_invariant:
-        voice.notice(_COMPANY.format(dtype=str(spec.dtype).removeprefix("torch.")))
+        voice.notice(_BATCH_NOTICE.format(dtype=str(spec.dtype).removeprefix("torch.")))
     return loaded, time.monotonic() - start
 
 
 def model_identity(settings: Settings, voice: Stderr) -> ModelIdentity | None:
-    """Revision and hash of the model; None for `fake`. Hashing is shown where it takes long."""
+    """Return the revision and hash of the model, None for `fake`. Shows a progress bar meanwhile."""
     with load_progress(settings["model"], voice, "Hashing") as on_bytes:
         return identify_model(settings["model"], on_bytes)
 
@@ -173,7 +178,10 @@ def model_identity(settings: Settings, voice: Stderr) -> ModelIdentity | None:
 def _submit(
     attempts: RetryingEngine, requests: Sequence[Request], structure: OutputSpec | None
 ) -> list[Error]:
-    """Hand over the requests. One that does not fit fails alone; if none fits, its error is the run's."""
+    """Submit the requests and return the events of those that were refused.
+
+    Raises the error of the last request if all are refused.
+    """
     refused: list[list[Error]] = []
     for request in requests:
         try:

@@ -1,4 +1,4 @@
-"""`gencli log`: the runs that were kept; listed, searched, shown, made again, removed."""
+"""`gencli log`: list, search, show, rerun and remove logged runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from processors.params import Bounds
 
 __all__ = ["PAGE", "command", "run"]
 
-# The options of each word, beside --debug.
+# Keys of the options of each subcommand, besides --debug.
 _OF_WORD: dict[str, tuple[str, ...]] = {
     "list": ("limit", "format"),
     "search": ("limit", "format"),
@@ -52,19 +52,22 @@ _MOST_SHOWN = 2000  # characters of a text on a terminal
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Do what the first word says; the exit code."""
+    """Run the subcommand that the first argument names and return the exit code.
+
+    Raises UsageError for an unknown subcommand, and for arguments and options that it does not take.
+    """
     values = values_of(PAGE, given)
     word, names = word_of("gencli log", _OF_WORD, arguments, given)
     if word == "clear":
         return _clear(names, values)
     if len(names) != (0 if word == "list" else 1):
-        wanted = {"list": "nothing more", "search": "one text"}.get(word, "the number of one run, or last")
-        raise UsageError(f"log {word} takes {wanted}.", hint="Put a text of several words between quotes.")
+        argument = {"list": "nothing more", "search": "one text"}.get(word, "the number of one run, or last")
+        raise UsageError(f"log {word} takes {argument}.", hint="Put a text of several words between quotes.")
     if word in ("list", "search"):
         return _list("".join(names), values)
     number, entry = read_run(names[0])
@@ -79,24 +82,24 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     return 0
 
 
-def _list(wanted: str, values: Mapping[str, Any]) -> int:
+def _list(text: str, values: Mapping[str, Any]) -> int:
     sink, limit, form = Sink(), values["limit"], values["format"]
     count = 0
 
-    def found() -> Iterator[dict[str, Any]]:
+    def rows() -> Iterator[dict[str, Any]]:
         nonlocal count
-        for row in list_runs(wanted, limit + 1):
+        for row in list_runs(text, limit + 1):
             count += 1
             if count <= limit:
                 yield row
 
-    for part in map(_line, found()) if form == "text" else array_parts(found(), form):
+    for part in map(_line, rows()) if form == "text" else array_parts(rows(), form):
         sink.write(part)
     if count > limit:
         say_notice(f"There are more runs than {limit}; --limit shows more.")
     elif not count:
-        what = "No run holds that text." if wanted else "The log is empty; gencli run --log keeps a run."
-        say_notice(what)
+        empty = "The log is empty; gencli run --log keeps a run."
+        say_notice("No run holds that text." if text else empty)
     return 0
 
 
@@ -148,7 +151,7 @@ def _text(number: int, entry: Entry, is_terminal: bool) -> str:
 
 
 def _cut(text: str, is_terminal: bool) -> str:
-    """A text as it is, or on a terminal the beginning of a long one."""
+    """Return the text, on a terminal only the beginning of a long one."""
     rest = len(text) - _MOST_SHOWN
     if rest <= 0 or not is_terminal:
         return text
@@ -156,7 +159,7 @@ def _cut(text: str, is_terminal: bool) -> str:
 
 
 def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
-    """Make a run again; what is not as it was is said."""
+    """Run an entry again with its settings and seed; notices name changes of version and weights."""
     settings = settings_of(entry, {key: values[key] for key in CODE})
     refuse_changed(entry)
     from gencli.cli.commands.run import carry_out

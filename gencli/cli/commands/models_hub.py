@@ -1,4 +1,4 @@
-"""`gencli models pull`, `rm` and `alias`: models of the hub get here and go, and get names of your own."""
+"""`gencli models pull`, `rm` and `alias`: fetch and remove models of the hub, and name models."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gencli.hub.cache import Cached, disk_bytes, hub_cache
 from gencli.hub.names import HubName, read_hub_name
 from gencli.models.files.locate import BUNDLED, add_alias, alias_file, full_name, read_aliases, remove_alias
 
-__all__ = ["Shown", "alias", "cache_line", "partial_json", "partial_line", "pull", "remove"]
+__all__ = ["Output", "alias", "cache_line", "partial_json", "partial_line", "pull", "remove"]
 
-Shown = tuple[Any, str]  # as JSON, and as text
+Output = tuple[Any, str]  # the result of a subcommand as JSON values, and as text
 
 
-def pull(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
-    """Fetch a model, or what is new of it."""
+def pull(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+    """Fetch a model, or its missing and changed files. Raises ModelError if the network is not allowed."""
     name = _hub_name(names, "pull")
     if environment_layer(os.environ).values.get("offline"):
         raise ModelError(
@@ -39,8 +39,11 @@ def pull(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
     return record, f"{folder}\n"
 
 
-def remove(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
-    """Remove a model, or one revision of it, from the hub's cache."""
+def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+    """Remove a model, or one revision of it, from the hub's cache.
+
+    Asks first without --yes. Raises UsageError for a no, and without a terminal.
+    """
     from gencli.hub.removal import plan_removal
 
     name = _hub_name(names, "rm")
@@ -59,23 +62,23 @@ def remove(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
     }, f"Removed {name}: {size(removal.freed)} freed.\n"
 
 
-def alias(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
-    """List the aliases, show or forget one, or make one."""
+def alias(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+    """List the aliases, or show, remove or add one. Raises UsageError for an unknown alias."""
     match names, values["remove"]:
         case ([], False):
-            found = read_aliases()
-            text = "".join(f"{name}: {target}\n" for name, target in found.items())
-            return found, text or f"There are no aliases; {alias_file()} would keep them.\n"
+            aliases = read_aliases()
+            text = "".join(f"{name}: {target}\n" for name, target in aliases.items())
+            return aliases, text or f"There are no aliases; {alias_file()} would keep them.\n"
         case ([name], True):
             target = remove_alias(name)
             return {name: target}, f"{name} is {target} no longer.\n"
         case ([name], False):
-            found = read_aliases()
-            if name not in found:
+            aliases = read_aliases()
+            if name not in aliases:
                 raise UsageError(
                     f"There is no alias {name!r}.", hint="gencli models alias NAME TARGET makes one."
                 )
-            return {name: found[name]}, f"{name}: {found[name]}\n"
+            return {name: aliases[name]}, f"{name}: {aliases[name]}\n"
         case ([name, target], False):
             target = add_alias(name, target, BUNDLED)
             return {name: target}, f"{name} is {target} from now on.\n"
@@ -83,22 +86,22 @@ def alias(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
 
 
 def partial_line(found: Cached) -> str:
-    """What a model that is here only in part lacks."""
+    """Return a line about a partial download: what it lacks, or how much of it is here."""
     if found.folder is None:
-        what = f"{size(disk_bytes(found.place))} so far"
+        state = f"{size(disk_bytes(found.place))} so far"
     else:
-        what = f"lacks {_some(found.missing)}"
-    return f"{found.name}: partial, {what}; gencli models pull {found.name} goes on\n"
+        state = f"lacks {_some(found.missing)}"
+    return f"{found.name}: partial, {state}; gencli models pull {found.name} goes on\n"
 
 
 def partial_json(found: Cached) -> dict[str, Any]:
-    """The same for programs."""
+    """Return a partial download as JSON values."""
     head = {"name": found.name, "source": "hub", "partial": True, "missing": list(found.missing)}
     return {**head, "unfinished_bytes": found.unfinished, "disk_bytes": disk_bytes(found.place)}
 
 
 def cache_line(count: int) -> str:
-    """Where the hub's cache is, and its room."""
+    """Return a line with the path of the hub's cache, its number of models, and used and free bytes."""
     cache = hub_cache()
     if not cache.is_dir():
         return f"The hub's cache is {cache}; it is empty.\n"

@@ -8,7 +8,7 @@ __all__ = ["size", "table"]
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell, two spaces between them."""
+    """Return rows as lines, with columns as wide as their widest cell and two spaces between them."""
     lines = [tuple(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
@@ -16,7 +16,7 @@ def table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes in the unit that suits them."""
+    """Return a number of bytes in its unit, as in 1.5 GiB; "?" for None."""
     if count is None:
         return "?"
     value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
