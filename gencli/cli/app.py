@@ -24,17 +24,17 @@ __all__ = ["COMMANDS", "EXIT_CODES", "HELP", "main", "make_app"]
 COMMANDS = {
     "run": "Generate text from a prompt.",
     "batch": "Generate a text for each row of files.",
-    "chat": "Talk with a model, turn by turn.",
-    "log": "List, show and run again what --log kept.",
+    "chat": "Talk with a model in turns.",
+    "log": "List, show and rerun the runs that --log stored.",
     "man": "Show the manual pages, or write them.",
-    "models": "List the models on this machine, show one.",
-    "schema": "Say what is enforced of a JSON schema, and how.",
+    "models": "List, show, fetch, remove and name models.",
+    "schema": "Show which keywords of a JSON schema are enforced.",
     "tokenize": "Show the tokens of a text.",
-    "doctor": "Look at this installation and machine.",
+    "doctor": "Check this installation and machine.",
     "completion": "Print the shell's completion script.",
     "stages": "List, show and check the stages of the chain.",
     "config": "Show, check, compare and write presets.",
-    "bench": "Measure what parts of gencli cost here.",
+    "bench": "Measure the cost of parts of gencli.",
 }
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())
@@ -155,11 +155,11 @@ def make_app(names: Iterable[str]) -> typer.Typer:
     app.callback(help="Generate text with a local language model.")(lambda: None)
     for name in names:
         module = import_module(f"gencli.cli.commands.{name}")
-        made = module.command()
-        if isinstance(made, typer.Typer):  # a command with commands of its own
-            app.add_typer(made, name=name, help=COMMANDS[name])
+        command = module.command()
+        if isinstance(command, typer.Typer):  # a group with subcommands
+            app.add_typer(command, name=name, help=COMMANDS[name])
         else:
-            app.command(name, help=COMMANDS[name], add_help_option=False)(made)
+            app.command(name, help=COMMANDS[name], add_help_option=False)(command)
     return app
 
 

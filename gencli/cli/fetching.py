@@ -61,19 +61,19 @@ def _require_permission(name: str, hub: HubName, settings: Settings, voice: Stde
     folder = find_snapshot(hub)
     lacks = ", ".join(missing_files(folder, with_code=settings["trust_remote_code"])) if folder else ""
     label = name if name == str(hub) else f"{name} ({hub})"
-    what = f"{label} is here only in part: it lacks {lacks}" if lacks else f"{label} is not on this machine"
+    state = f"{label} is here only in part: it lacks {lacks}" if lacks else f"{label} is not on this machine"
     pull = f"gencli models pull {hub}"
     if "/" not in name and not settings["download"] and near_names(name):
         raise absent(name)  # probably a misspelt local name; the hub is not asked
     if settings["offline"]:
-        raise ModelError(f"{what}, and {settings.name('offline')} is given.", hint=f"{pull} fetches it.")
-    refuse_offline(what)
+        raise ModelError(f"{state}, and {settings.name('offline')} is given.", hint=f"{pull} fetches it.")
+    refuse_offline(state)
     if settings["tp"] is not None:  # each process of --tp would fetch it
-        raise ModelError(f"{what}.", hint=f"With --tp it has to be here before: {pull}")
+        raise ModelError(f"{state}.", hint=f"With --tp it has to be here before: {pull}")
     if settings["download"]:
         return
     if not voice.has_reader:
-        raise ModelError(f"{what}.", hint=f"--download fetches it; so does {pull}")
+        raise ModelError(f"{state}.", hint=f"--download fetches it; so does {pull}")
 
 
 def refuse_offline(what: str) -> None:
@@ -113,7 +113,8 @@ def _ask(name: HubName, plan: FetchPlan) -> None:
     answer = confirm(f"Fetch {decimal(plan.todo)}?")
     if answer is None:
         raise ModelError(
-            f"{name} takes {decimal(plan.todo)}, and nobody can be asked.", hint="--download fetches it."
+            f"{name} takes {decimal(plan.todo)}, and stdin is no terminal to confirm it.",
+            hint="--download fetches it.",
         )
     if not answer:
         raise ModelError(f"{name} is not fetched.", hint="A smaller or quantized model takes less.")

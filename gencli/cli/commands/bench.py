@@ -58,7 +58,7 @@ _Slots = Annotated[
 _TheirSlots = Annotated[
     int,
     typer.Option(
-        "--their-batch", min=1, max=_MOST, metavar="N", help="The same for the ways of transformers."
+        "--their-batch", min=1, max=_MOST, metavar="N", help="Samples that transformers runs at once."
     ),
 ]
 _Repeats = Annotated[int, typer.Option("--repeats", min=1, max=_MOST, metavar="N", help="Rounds.")]

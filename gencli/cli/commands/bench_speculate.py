@@ -29,8 +29,8 @@ __all__ = ["speculate"]
 _HEAD = ("rows", "drafts", "plain tok/s", "tok/s", "tokens a forward", "accepted", "drafting", "verifying",
          "expected", "measured")  # fmt: skip
 _STORIES = ("Once upon a time", "Mood: happy\nStory:", "One day a girl found a box.", "Dear Mia,")
-_Model = Annotated[str, typer.Option("--model", metavar="MODEL", help="The model whose text it is.")]
-_Draft = Annotated[str, typer.Option("--draft", metavar="NAME", help="What drafts, as in gencli run.")]
+_Model = Annotated[str, typer.Option("--model", metavar="MODEL", help="The target model.")]
+_Draft = Annotated[str, typer.Option("--draft", metavar="NAME", help="The drafter, as in gencli run.")]
 _Drafts = Annotated[
     str, typer.Option("--draft-tokens", metavar="LIST", help="Numbers of drafts: 0..8, or 1,2,4.")
 ]

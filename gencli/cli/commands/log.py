@@ -34,9 +34,9 @@ Usage: gencli log list [OPTIONS]
        gencli log rerun N|last [OPTIONS]
        gencli log clear [N]... [OPTIONS]
 
-The runs that gencli run --log kept: list them, the last one first, or those
-whose prompts or texts hold a text; show one; make one again, with its own
-settings and seed and thus the same text; remove some, or all.
+The runs that gencli run --log stored: list them, the last one first; search
+their prompts and texts; show one; rerun one with its own settings and seed, which
+gives the same text; remove some, or all.
 """,
     (
         Option(("--limit",), int, "At most this many runs.", "Output", 20, Bounds(ge=1, le=MAX_ROWS)),

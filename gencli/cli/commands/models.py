@@ -98,13 +98,15 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 def _list(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     """Return all models, partial downloads and aliases."""
-    found, cached = list(_all(names)), list(cached_models())
+    complete, cached = list(_all(names)), list(cached_models())
     partial = [one for one in cached if one.is_partial]
-    rows = [_row_json(one) for one in found]
+    rows = [_row_json(one) for one in complete]
     rows += [partial_json(one) for one in partial]
     rows += [{"name": name, "source": "alias", "target": target} for name, target in read_aliases().items()]
     aliases = "".join(f"{name}: alias of {target}\n" for name, target in read_aliases().items())
-    text = _table(found) + "".join(partial_line(one) for one in partial) + aliases + cache_line(len(cached))
+    text = (
+        _table(complete) + "".join(partial_line(one) for one in partial) + aliases + cache_line(len(cached))
+    )
     return rows, text
 
 

@@ -54,7 +54,7 @@ def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
             if answer is None:
                 raise UsageError(f"{name} takes {size(removal.freed)}.", hint="--yes removes it.")
             if not answer:
-                raise UsageError(f"{name} stays.")
+                raise UsageError(f"{name} is not removed.")
         removal.execute()
     return {
         "name": str(name),
@@ -68,10 +68,10 @@ def alias(names: Sequence[str], values: Mapping[str, Any]) -> Output:
         case ([], False):
             aliases = read_aliases()
             text = "".join(f"{name}: {target}\n" for name, target in aliases.items())
-            return aliases, text or f"There are no aliases; {alias_file()} would keep them.\n"
+            return aliases, text or f"There are no aliases; their file is {alias_file()}.\n"
         case ([name], True):
             target = remove_alias(name)
-            return {name: target}, f"{name} is {target} no longer.\n"
+            return {name: target}, f"The alias {name} of {target} is removed.\n"
         case ([name], False):
             aliases = read_aliases()
             if name not in aliases:
@@ -81,7 +81,7 @@ def alias(names: Sequence[str], values: Mapping[str, Any]) -> Output:
             return {name: aliases[name]}, f"{name}: {aliases[name]}\n"
         case ([name, target], False):
             target = add_alias(name, target, BUNDLED)
-            return {name: target}, f"{name} is {target} from now on.\n"
+            return {name: target}, f"{name} is now an alias of {target}.\n"
     raise UsageError("models alias takes a name and what it stands for; --remove takes a name alone.")
 
 

@@ -36,9 +36,9 @@ _Target = Annotated[
 def command() -> typer.Typer:
     """Return the typer group of the commands."""
     app = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
-    app.command("list", help="All stages in default order; a plugin that is broken, with its error.")(_list)
-    app.command("show", help="Fields, formula, reference and kin of a stage.")(_show)
-    app.command("check", help="Put a stage of your own through the contract kit, without a model.")(_check)
+    app.command("list", help="All stages in default order; broken plugins with their errors.")(_list)
+    app.command("show", help="Fields, formula, reference and example of a stage.")(_show)
+    app.command("check", help="Run the contract checks on a stage of your own, without a model.")(_check)
     return app
 
 

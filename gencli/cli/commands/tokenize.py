@@ -36,7 +36,7 @@ a user's message in the model's chat template.
         replace(option("chat"), help="Put the text into the model's chat template."),
         option("system"),
         option("show_prompt"),
-        Option(("--decode",), str, "Ids whose text is wanted, as in 12,7,300.", "Prompt", (), many=True,
+        Option(("--decode",), str, "Decode these ids, as in 12,7,300.", "Prompt", (), many=True,
                read=read_ids, metavar="IDS"),
         Option(("--special/--no-special",), bool, "Put the tokenizer's own tokens around the text, as a run "
                "does (the default), or not.", "Prompt", True),

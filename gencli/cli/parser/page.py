@@ -32,9 +32,9 @@ RUN = Page(
     """\
 Usage: gencli run [OPTIONS] [PROMPT]...
 
-Generate text from a prompt. Several prompts give several texts. What comes
-through a pipe is the prompt, or stands behind the one that is given, or where
-that says {stdin}; the prompt - is the pipe's text alone:
+Generate text from a prompt. Several prompts give several texts. Piped text is
+the prompt if none is given; otherwise it is appended to the prompt, or replaces
+{stdin} in it. The prompt - is the piped text alone:
     cat notes.txt | gencli run "Summarise this:"
 """,
     OPTIONS,
