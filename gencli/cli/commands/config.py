@@ -48,7 +48,7 @@ file that --output names. A preset in it keeps its description and what it
 extends; a seed is written if one was given.
 """
 _NEW_DEFAULTS = """\
-# What every run of gencli begins with, a preset like any other; presets, variables and flags win over it.
+# Your defaults, a preset that every run begins with. Presets, variables and flags take precedence over it.
 # model: Qwen/Qwen3-0.6B
 # temperature: 0.8
 # extends: creative

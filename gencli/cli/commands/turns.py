@@ -100,9 +100,8 @@ class _DisplayMappings(dict[str, str]):
         return super().__contains__(char) or self[str(char)] != char
 
     def __missing__(self, char: str) -> str:
-        return escape_controls(
-            char, before=_EMOJI
-        )  # keeps a joiner, which comes without the character before it
+        # The character before a joiner is not known here; an emoji keeps the joiner.
+        return escape_controls(char, before=_EMOJI)
 
 
 def _completer(offer: Offer) -> Completer:

@@ -62,9 +62,8 @@ class LiveWriter:
         begun = sorted({**running, **self._held})
         missing = sum(len(row.texts) for row in self._results.rows) - self._blocks.num_written
         if missing > room or missing > len(begun):
-            begun = sorted(begun, key=lambda at: at in self._held)[
-                : max(0, room - 1)
-            ]  # running texts before finished ones
+            # Running texts have precedence over finished ones.
+            begun = sorted(begun, key=lambda at: at in self._held)[: max(0, room - 1)]
         texts = [self._line(*(running.get(at) or self._held[at])) for at in begun]
         rest = missing - len(begun)
         return [*texts, *([Text(f"{rest} more")] if rest else [])][:room]
