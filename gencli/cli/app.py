@@ -85,7 +85,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
     elif first == "--version":
         Sink().write(f"gencli {__version__}\n")
     elif first in COMMANDS:
-        _require_folder()
+        _require_working_directory()
         return _run(_click_command(first), arguments)
     else:
         raise _unknown(first)
@@ -105,7 +105,7 @@ def _complete(arguments: Sequence[str]) -> int:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
 
 
-def _require_folder() -> None:
+def _require_working_directory() -> None:
     """Raise UsageError if the working directory was deleted: imports and relative paths would fail in it."""
     try:
         os.getcwd()

@@ -25,7 +25,7 @@ from processors.registry import Registry
 if TYPE_CHECKING:
     from gencli.hub.fetch import FetchPlan
 
-__all__ = ["fetch_models", "fetch_shown", "is_lacking", "refuse_offline"]
+__all__ = ["fetch_models", "fetch_with_progress", "is_incomplete", "refuse_offline"]
 
 _LARGE = 10 * 10**9  # bytes; a larger download needs a yes
 
@@ -41,16 +41,16 @@ def fetch_models(settings: Settings, registry: Registry | None, voice: Stderr) -
     for name in dict.fromkeys(named_models(settings, registry).values()):
         target = full_name(name)
         hub = None if target in BUNDLED or Path(target).is_dir() else read_hub_name(target)
-        if hub is None or not is_lacking(hub, with_code=with_code):
+        if hub is None or not is_incomplete(hub, with_code=with_code):
             continue
         _require_permission(name, hub, settings, voice)
         with interrupts(), quiet_libraries(is_on=not settings["debug"]):
-            fetch_shown(hub, voice, with_code=with_code, is_asked=settings["download"])
+            fetch_with_progress(hub, voice, with_code=with_code, is_asked=settings["download"])
         fetched = True
     return fetched
 
 
-def is_lacking(name: HubName, *, with_code: bool) -> bool:
+def is_incomplete(name: HubName, *, with_code: bool) -> bool:
     """Return whether files of a model are missing in the hub's cache."""
     folder = find_snapshot(name)
     return folder is None or bool(missing_files(folder, with_code=with_code))
@@ -82,7 +82,7 @@ def refuse_offline(what: str) -> None:
         raise ModelError(f"{what}, and {variable} allows no network.", hint="Unset it for this command.")
 
 
-def fetch_shown(name: HubName, voice: Stderr, *, with_code: bool, is_asked: bool) -> Path:
+def fetch_with_progress(name: HubName, voice: Stderr, *, with_code: bool, is_asked: bool) -> Path:
     """Fetch a model, show the progress, and return its folder.
 
     `is_asked` means that the user asked for this model, so a large one needs no question. Raises ModelError

@@ -15,10 +15,10 @@ from gencli.config.layers import gather
 from gencli.config.options.run import OPTIONS
 from gencli.models.spread import rank
 
-__all__ = ["followed"]
+__all__ = ["follow_leader"]
 
 
-def followed(given: Mapping[str, Any]) -> int | None:
+def follow_leader(given: Mapping[str, Any]) -> int | None:
     """Run as a follower of --tp until the leader ends and return the exit code 0.
 
     Return None at once in the process of rank 0, and without --tp. The leader reads the input, writes the

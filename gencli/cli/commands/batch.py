@@ -9,7 +9,7 @@ from typing import Any
 
 from gencli.batch.options import BATCH_OPTIONS
 from gencli.batch.plan import make_plan
-from gencli.cli.follower import followed
+from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import interrupts
@@ -39,7 +39,7 @@ def command() -> Callable[..., int]:
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the batch and return the exit code."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.commands.run
-    if (code := followed(given)) is not None:
+    if (code := follow_leader(given)) is not None:
         return code
     plan = make_plan(tuple(arguments), given, os.environ)
     with (

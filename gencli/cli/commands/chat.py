@@ -8,7 +8,7 @@ from typing import Any
 
 from gencli.chat.state import CHAT_OPTIONS, open_chat
 from gencli.cli.fetching import fetch_models
-from gencli.cli.follower import followed
+from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import interrupts
@@ -38,7 +38,7 @@ def command() -> Callable[..., int]:
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Read and answer turns until the input ends. Return the exit code."""
-    if (code := followed(given)) is not None:
+    if (code := follow_leader(given)) is not None:
         return code
     chat = open_chat(given)
     voice = Stderr(is_quiet=chat.settings["quiet"])

@@ -18,10 +18,10 @@ from processors.registry import Registry
 from processors.testing import CHECKS, Check, Subject, run_check, shrink
 from processors.testing.checks import returns_logits
 
-__all__ = ["checked"]
+__all__ = ["check_report"]
 
 
-def checked(registry: PluginRegistry, target: str, values: Iterable[str]) -> tuple[str, bool]:
+def check_report(registry: PluginRegistry, target: str, values: Iterable[str]) -> tuple[str, bool]:
     """Return the report of a stage's checks, and whether all passed.
 
     `target` is a plug-in or a stage's name. `values` are stages as in "name:key=value" to check instead of

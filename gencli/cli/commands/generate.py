@@ -89,7 +89,7 @@ def generate(
         for writer in writers:
             writer.close()
     _say_notices(engine, voice, num_notices)
-    _sum_up(results, info, ready, settings, voice)
+    _print_summary(results, info, ready, settings, voice)
     return results.exit_code
 
 
@@ -114,7 +114,7 @@ def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stac
     return _Ready(job, loaded, seconds, engine, compiled)
 
 
-def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Stderr) -> None:
+def _print_summary(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Stderr) -> None:
     for error in errors(results):
         say_error(error)
     for line in summary(results, info):

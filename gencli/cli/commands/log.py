@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import Page, values_of, word_of
+from gencli.cli.parser.page import Page, read_subcommand, values_of
 from gencli.cli.terminal.records import FORMAT, array_parts, record_text
 from gencli.cli.terminal.render import Sink, Stderr, confirm, say, say_notice
 from gencli.config.options.option import MAX_ROWS, Option
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     Raises UsageError for an unknown subcommand, and for arguments and options that it does not take.
     """
     values = values_of(PAGE, given)
-    word, names = word_of("gencli log", _OF_WORD, arguments, given)
+    word, names = read_subcommand("gencli log", _OF_WORD, arguments, given)
     if word == "clear":
         return _clear(names, values)
     if len(names) != (0 if word == "list" else 1):

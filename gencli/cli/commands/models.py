@@ -10,7 +10,7 @@ from typing import Any
 from gencli.cli.commands.models_hub import Output, alias, cache_line, partial_json, partial_line, pull, remove
 from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import Page, values_of, word_of
+from gencli.cli.parser.page import Page, read_subcommand, values_of
 from gencli.cli.terminal.records import FORMAT, record_text
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.tables import size, table
@@ -89,7 +89,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     Raises UsageError for an unknown subcommand, and for arguments and options that it does not take.
     """
     values = values_of(PAGE, given)
-    word, names = word_of("gencli models", _OF_WORD, arguments, given)
+    word, names = read_subcommand("gencli models", _OF_WORD, arguments, given)
     functions = {"list": _list, "show": _show, "pull": pull, "rm": remove, "alias": alias}
     record, text = functions[word](names, values)
     Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))

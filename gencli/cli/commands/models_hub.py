@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gencli.cli.fetching import fetch_shown, refuse_offline
+from gencli.cli.fetching import fetch_with_progress, refuse_offline
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.render import Stderr, confirm
@@ -32,7 +32,7 @@ def pull(names: Sequence[str], values: Mapping[str, Any]) -> Output:
         )
     refuse_offline(f"{name} cannot be fetched")
     with interrupts(), quiet_libraries(is_on=not values["debug"]):
-        folder = fetch_shown(
+        folder = fetch_with_progress(
             name, Stderr(is_quiet=False), with_code=values["trust_remote_code"], is_asked=True
         )
     record = {"name": str(name), "folder": str(folder), "revision": folder.name}

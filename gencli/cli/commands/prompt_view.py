@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gencli.cli.terminal.records import record_text
 from gencli.cli.terminal.render import Sink
-from gencli.cli.terminal.writers import headed
+from gencli.cli.terminal.writers import block_label
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
@@ -33,5 +33,5 @@ def show_prompts(
         blocks = [text if text.endswith("\n") else f"{text}\n" for text in rendered]
         if blocks[1:]:
             numbered = enumerate(zip(prompts, blocks, strict=True), start=1)
-            blocks = [f"{headed(str(number), prompt)}\n{block}" for number, (prompt, block) in numbered]
+            blocks = [f"{block_label(str(number), prompt)}\n{block}" for number, (prompt, block) in numbered]
         sink.write("\n".join(blocks))

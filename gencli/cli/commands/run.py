@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.cli.commands.chain_view import chain_rows, chain_table
 from gencli.cli.fetching import fetch_models
-from gencli.cli.follower import followed
+from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.prompts import Prompts, read_prompts
 from gencli.cli.terminal.interrupts import interrupts
@@ -36,7 +36,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the command with the given flags and return the exit code."""
     # Read when torch is imported. On shared cores, threads that spin while they wait slow a run down a lot.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if (code := followed(given)) is not None:
+    if (code := follow_leader(given)) is not None:
         return code
     settings = gather(given, os.environ)
     job = make_job(settings)

@@ -58,9 +58,9 @@ def _show(name: _Name, plugins: Plugins = None) -> int:
 
 
 def _check(target: _Target, values: _Values = None) -> int:
-    from gencli.cli.commands.check_view import checked
+    from gencli.cli.commands.check_view import check_report
 
     with quiet_libraries():
-        text, is_sound = checked(PluginRegistry(), target, values or ())
+        text, is_sound = check_report(PluginRegistry(), target, values or ())
     Sink().write(text)
     return 0 if is_sound else 4

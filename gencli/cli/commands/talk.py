@@ -47,8 +47,8 @@ def talk(chat: Chat, *, voice: Stderr, handler: Interrupts) -> int:
     )
     with ExitStack() as stack:
         sink = stack.enter_context(Sink())
-        shown = [reading_line(sink, stack)] if voice.has_drawing else []
-        talker = _Talker(chat, loaded, sink=sink, shown=shown, voice=voice, handler=handler)
+        progress = [reading_line(sink, stack)] if voice.has_drawing else []
+        talker = _Talker(chat, loaded, sink=sink, progress_writers=progress, voice=voice, handler=handler)
         reader = open_reader(talker.offer)
         if reader.is_live:
             voice.say(f"{chat.settings['model']}, seed {chat.conversation.seed}. /help lists the commands.")
@@ -64,11 +64,11 @@ class _Talker:
         loaded: Loaded,
         *,
         sink: Sink,
-        shown: Sequence[Writer],
+        progress_writers: Sequence[Writer],
         voice: Stderr,
         handler: Interrupts,
     ) -> None:
-        self._chat, self._loaded, self._shown = chat, loaded, shown
+        self._chat, self._loaded, self._progress_writers = chat, loaded, progress_writers
         self._sink, self._voice, self._handler = sink, voice, handler
         self._compiler = make_compiler(grammar_env(loaded), chat.settings["grammar_timeout"])
         # Drafter and amateur models are loaded once and outlive a replaced engine.
@@ -99,7 +99,7 @@ class _Talker:
                 break
             self._draft = ""
             try:
-                reason = self._take(line)
+                reason = self._handle_line(line)
             except (GencliError, ProcessorsError) as error:
                 if not reader.is_live:
                     raise
@@ -109,7 +109,7 @@ class _Talker:
                 return 130
         return 0 if reader.is_live or self._is_valid else 6
 
-    def _take(self, line: str) -> str:
+    def _handle_line(self, line: str) -> str:
         """Run a command or answer a turn. Return the finish reason of the answer, "" without one."""
         if not line.strip():
             return ""
@@ -127,7 +127,7 @@ class _Talker:
         else:
             chat = chat.with_conversation(chat.conversation.asked(line.removeprefix("/")))
         if chat.conversation.is_waiting:
-            chat, end = self._answered(chat)
+            chat, end = self._answer_turn(chat)
             if text := same_again(self._chat.conversation, chat.conversation):
                 self._voice.say(text)
             self._chat = chat
@@ -135,9 +135,9 @@ class _Talker:
         self._chat = chat
         return ""
 
-    def _answered(self, chat: Chat) -> tuple[Chat, Finish]:
+    def _answer_turn(self, chat: Chat) -> tuple[Chat, Finish]:
         """Answer the last turn, writing text as it is generated. Return the next chat and the finish."""
-        job, spec = self._constrained(chat.job), self._loaded.runner.spec
+        job, spec = self._with_grammar(chat.job), self._loaded.runner.spec
         ids = prompt_ids(
             chat.conversation,
             self._loaded.tokenizer,
@@ -151,7 +151,7 @@ class _Talker:
             self._voice.notice(self._engine.notices.pop(0))
         self._handler.on_first = self._engine.interrupt
         try:
-            end = self._written(job.structure)
+            end = self._write_answer(job.structure)
         except BaseException:
             self._engine = self._new_engine()  # the state of the old one is unknown
             raise
@@ -179,13 +179,13 @@ class _Talker:
             amateurs=self._amateurs,
         )
 
-    def _constrained(self, job: Job) -> Job:
+    def _with_grammar(self, job: Job) -> Job:
         """Return the job with the first grammar variant that compiles."""
         if job.structure is None:
             return job
         return job.on(compile_plan(job.structure.plan, self._compiler).variant.constraint)
 
-    def _written(self, structure: OutputSpec | None) -> Finish:
+    def _write_answer(self, structure: OutputSpec | None) -> Finish:
         """Run the engine and return the answer's finish. Writes the answer to stdout, thinking to stderr.
 
         Raises GenerationError if the engine fails.
@@ -193,7 +193,7 @@ class _Talker:
         splitter = ThinkingSplitter(structure.after) if structure and structure.after else None
         end: Finish | Error | None = None
         for event in self._engine.run():  # to its end, so that an interrupt is completed
-            for writer in self._shown:
+            for writer in self._progress_writers:
                 writer.add(event)
             if isinstance(event, Reading):
                 continue

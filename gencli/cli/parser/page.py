@@ -10,7 +10,7 @@ from gencli.cli.failures import unknown_word
 from gencli.config.options.run import OPTIONS, Option
 from gencli.errors import UsageError
 
-__all__ = ["RUN", "Page", "values_of", "word_of"]
+__all__ = ["RUN", "Page", "read_subcommand", "values_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def values_of(page: Page, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def word_of(
+def read_subcommand(
     command: str, options: Mapping[str, Sequence[str]], arguments: Sequence[str], given: Iterable[str]
 ) -> tuple[str, list[str]]:
     """Return the subcommand, which is the first argument, and the arguments after it.

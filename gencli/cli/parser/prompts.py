@@ -48,7 +48,7 @@ def read_prompts(
     variables of a template that have no value.
     """
     if template is None:
-        return _without_template(arguments, paths)
+        return _read_plain(arguments, paths)
     if (arguments or paths) and _PROMPT not in template.names:
         raise UsageError(
             "The template does not use the variable prompt, so the prompt that is given would be lost.",
@@ -57,9 +57,9 @@ def read_prompts(
     if _PIPED in template.names:
         return Prompts(_with_piped(arguments, paths, template))
     if not arguments and not paths and not (_PROMPT in template.names and _is_readable()):
-        return _beside_stdin((_rendered(template, {}),))
-    found = _without_template(arguments, paths)
-    return replace(found, texts=tuple(_rendered(template, {_PROMPT: text}) for text in found.texts))
+        return _beside_stdin((_render(template, {}),))
+    found = _read_plain(arguments, paths)
+    return replace(found, texts=tuple(_render(template, {_PROMPT: text}) for text in found.texts))
 
 
 def _with_piped(arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate) -> tuple[str, ...]:
@@ -69,14 +69,14 @@ def _with_piped(arguments: Sequence[str], paths: Sequence[str], template: Prompt
             "The template uses the variable stdin, but nothing is piped in.",
             hint="cat notes.txt | gencli run --template 'Summarise: {{ stdin }}'",
         )
-    _refuse_twice(arguments, paths)
+    _refuse_duplicates(arguments, paths)
     piped = _not_empty(_from_stdin(), "The input (stdin)")
     texts = tuple(map(_from_file, paths)) or _fill_in(arguments, piped)
     rows = [{_PROMPT: text, _PIPED: piped} for text in texts] or [{_PIPED: piped}]
-    return tuple(_rendered(template, row) for row in rows)
+    return tuple(_render(template, row) for row in rows)
 
 
-def _rendered(template: PromptTemplate, columns: Mapping[str, str]) -> str:
+def _render(template: PromptTemplate, columns: Mapping[str, str]) -> str:
     from gencli.templates.prompt import TemplateFault
 
     try:
@@ -93,8 +93,8 @@ def _rendered(template: PromptTemplate, columns: Mapping[str, str]) -> str:
         raise UsageError(fault.message) from None
 
 
-def _without_template(arguments: Sequence[str], paths: Sequence[str]) -> Prompts:
-    _refuse_twice(arguments, paths)
+def _read_plain(arguments: Sequence[str], paths: Sequence[str]) -> Prompts:
+    _refuse_duplicates(arguments, paths)
     if not arguments and not paths:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("There is no prompt.", hint=_EXAMPLE)
@@ -105,7 +105,7 @@ def _without_template(arguments: Sequence[str], paths: Sequence[str]) -> Prompts
     return _beside_stdin(texts)
 
 
-def _refuse_twice(arguments: Sequence[str], paths: Sequence[str]) -> None:
+def _refuse_duplicates(arguments: Sequence[str], paths: Sequence[str]) -> None:
     if arguments and paths:
         raise UsageError("--file and a prompt as an argument are both given.", hint="Leave one of them out.")
     if arguments.count("-") > 1:

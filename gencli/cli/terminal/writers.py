@@ -18,7 +18,7 @@ __all__ = [
     "RecordWriter",
     "TextWriter",
     "Writer",
-    "headed",
+    "block_label",
     "label",
 ]
 
@@ -162,10 +162,10 @@ def _samples(results: Results) -> Iterator[tuple[Row, int]]:
 
 def label(row: Row, sample: int) -> str:
     """Return the line above a block, in the form that head(1) and tail(1) use."""
-    return headed(row.id + (f".{sample + 1}" if len(row.texts) > 1 else ""), row.prompt)
+    return block_label(row.id + (f".{sample + 1}" if len(row.texts) > 1 else ""), row.prompt)
 
 
-def headed(number: str, prompt: str) -> str:
+def block_label(number: str, prompt: str) -> str:
     """Return the label of a block: its number and at most 60 characters of the prompt."""
     prompt = " ".join(prompt.split())
     return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
