@@ -21,11 +21,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gencli.batch import journal
+from gencli.batch.engines import local
 from gencli.batch.outputs import beside
 from gencli.cli.app import main
-from gencli.cli.commands import batch_loop
 
-_write, _load, _replace = os.write, batch_loop.load_model, os.replace
+_write, _load, _replace = os.write, local.load_model, os.replace
 _outcomes, _remove = journal.Journal.outcomes, journal.Journal.remove
 _LETTERS = "97,98,99,100,101,102,32,44"
 
@@ -59,7 +59,7 @@ def _in_load(chance: random.Random) -> None:
         die()
         return loaded
 
-    batch_loop.load_model = load
+    local.load_model = load
 
 
 def _in_rename(*, is_done: bool) -> None:

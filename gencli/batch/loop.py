@@ -15,7 +15,7 @@ from gencli.core.events import Error, Event, Finish, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.results.prompt_progress import PromptProgress
 from gencli.runtime.attempts import RetryingEngine
-from gencli.runtime.job_grammars import Grammars
+from gencli.runtime.grammars import Grammars
 from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Ended", "Judge", "Loop"]

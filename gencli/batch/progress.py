@@ -8,7 +8,7 @@ from typing import Any
 
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
-from gencli.seconds import clock
+from gencli.units import clock
 
 __all__ = ["ErrorCount", "Progress", "Tally"]
 

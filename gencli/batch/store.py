@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from gencli.batch.journal import Journal
-from gencli.batch.outputs.output import Output, RowWriter
+from gencli.batch.outputs.base import RowWriter
+from gencli.batch.outputs.output import Output
 from gencli.batch.records import Outcome, Row
 from gencli.batch.survey import Kind
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gencli.batch.progress import ErrorCount
-from gencli.seconds import clock
+from gencli.units import clock
 
 __all__ = ["Summary"]
 

@@ -11,15 +11,16 @@ from urllib.parse import urlsplit
 from rich.filesize import decimal
 
 from gencli.cli.terminal.interrupts import interrupts
-from gencli.cli.terminal.quiet import quiet_libraries
-from gencli.cli.terminal.render import Stderr, confirm
+from gencli.cli.terminal.render import confirm
+from gencli.cli.terminal.stderr import Stderr
 from gencli.config.named_models import named_models
 from gencli.config.settings import Settings
 from gencli.errors import ModelError
 from gencli.hub.cache import endpoint, find_snapshot, is_offline, missing_files
 from gencli.hub.names import HubName, read_hub_name
 from gencli.models.files.locate import BUNDLED, absent, full_name, near_names
-from gencli.seconds import clock
+from gencli.runtime.quiet import quiet_libraries
+from gencli.units import clock
 from processors.registry import Registry
 
 if TYPE_CHECKING:
@@ -88,7 +89,6 @@ def fetch_with_progress(name: HubName, voice: Stderr, *, with_code: bool, is_ask
     `is_asked` means that the user asked for this model, so a large one needs no question. Raises ModelError
     if the user declines, or cannot be asked.
     """
-    from gencli.cli.terminal.display import load_progress
     from gencli.hub.fetch import fetch, plan_fetch
 
     plan = plan_fetch(name, with_code=with_code)
@@ -101,7 +101,7 @@ def fetch_with_progress(name: HubName, voice: Stderr, *, with_code: bool, is_ask
     if plan.todo >= _LARGE and not is_asked:
         _ask(name, plan)
     start = time.monotonic()
-    bar = load_progress(str(name), voice, "Fetching") if voice.has_drawing else nullcontext()
+    bar = voice.loading(str(name), "Fetching") if voice.has_drawing else nullcontext()
     with bar as on_bytes:
         folder = fetch(plan, on_bytes)
     voice.say(f"Fetched {decimal(plan.todo)} in {clock(time.monotonic() - start)}.")

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from gencli.batch.plan import run_variables
-from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.render import silence
 from gencli.config.layers import gather
 from gencli.config.options.run import OPTIONS
 from gencli.models.spread import rank
+from gencli.runtime.quiet import quiet_libraries
 
 __all__ = ["follow_leader"]
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from gencli import __version__
 from gencli.cli.commands.chain_view import chain_rows
-from gencli.cli.report import RunInfo, record
-from gencli.cli.terminal.display import load_progress
-from gencli.cli.terminal.render import Stderr, say_notice
+from gencli.cli.terminal.render import say_notice
+from gencli.cli.terminal.stderr import Stderr
 from gencli.config.named_models import named_models
 from gencli.config.settings import Settings
 from gencli.core.events import Event
@@ -19,6 +18,7 @@ from gencli.errors import GencliError
 from gencli.log.entry import Entry, PromptEntry, code_of, files_of, flat_preset
 from gencli.log.store import add_run
 from gencli.models.files.identity import identify_model
+from gencli.results.record import RunInfo, record
 from gencli.results.results import Results, Row
 from processors.registry import Registry
 
@@ -41,7 +41,7 @@ def model_records(settings: Settings, registry: Registry, voice: Stderr) -> dict
     """Return name, revision and SHA-256 of each model of a run by option key; null in both for `fake`."""
     records: dict[str, Any] = {}
     for key, name in named_models(settings, registry).items():
-        with load_progress(name, voice, "Hashing") as on_bytes:
+        with voice.loading(name, "Hashing") as on_bytes:
             identity = identify_model(name, on_bytes)
         revision, digest = (identity.revision, identity.sha256) if identity else (None, None)
         records[key] = {"name": name, "revision": revision, "sha256": digest}

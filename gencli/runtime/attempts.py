@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gencli.core.events import Error, Event, Finish, Reading, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
-from gencli.runtime.structure_cache import PerSpec
+from gencli.runtime.grammars import PerSpec
 from gencli.structured.output_spec import OutputSpec
 from gencli.structured.validate.verdict import OutputValidator
 from processors.rng import derive

@@ -1,14 +1,17 @@
-"""Compile the variants of a plan concurrently, and choose the best one that is ready in time."""
+"""Compile each grammar once, its variants concurrently, and choose the best one that is ready in time."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from gencli.config.job import Job
 from gencli.errors import ConfigError
 from gencli.models.files.vocabulary import end_ids
 from gencli.runtime.models import Loaded
@@ -19,9 +22,10 @@ from processors.base import Compiler, Env
 from processors.errors import GrammarError
 from processors.grammar.compile.compiler import GrammarCompiler
 
-__all__ = ["Compiled", "Compiling", "compile_plan", "grammar_env", "make_compiler"]
+__all__ = ["Compiled", "Compiling", "Grammars", "PerSpec", "compile_plan", "grammar_env", "make_compiler"]
 
-
+T = TypeVar("T")
+_MAX_ENTRIES = 1024
 _HEAD_START = 1.0  # seconds in which only the first variant compiles; most are ready by then
 # A ready variant waits for a better one during this share of the plan's seconds, and at most 6 s.
 _PATIENCE, _MOST_PATIENCE = 0.2, 6.0
@@ -169,3 +173,48 @@ class Compiling:
         """Stop compiling."""
         if self._compiler is not None:
             self._compiler.close()
+
+
+class PerSpec(Generic[T]):
+    """Least-recently-used cache of `make` by structure."""
+
+    def __init__(self, make: Callable[[OutputSpec | None], T]) -> None:
+        self._make = make
+        # Keyed by identity, as schemas have no hash. The entry holds the structure, so its id is not reused.
+        self._made: OrderedDict[int, tuple[OutputSpec | None, T]] = OrderedDict()
+
+    def __call__(self, structure: OutputSpec | None) -> T:
+        """Return the value for the structure."""
+        key = id(structure)
+        if key not in self._made:
+            self._made[key] = structure, self._make(structure)
+        self._made.move_to_end(key)
+        if len(self._made) > _MAX_ENTRIES:
+            self._made.popitem(last=False)
+        return self._made[key][1]
+
+
+class Grammars:
+    """Compile a grammar at its first request. If that fails, all requests for the grammar fail."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._found = PerSpec(self._compile)
+
+    def ready(self, job: Job) -> Job:
+        """Return the job, constrained to its grammar if it has one. Raises ConfigError."""
+        compiled = self.compiled(job)
+        return job if compiled is None else job.on(compiled.variant.constraint)
+
+    def compiled(self, job: Job) -> Compiled | None:
+        """Return the grammar of a job; None without a structure. Raises ConfigError."""
+        found = self._found(job.structure)
+        if isinstance(found, ConfigError):
+            raise found
+        return found
+
+    def _compile(self, structure: OutputSpec | None) -> Compiled | ConfigError | None:
+        try:
+            return None if structure is None else compile_plan(structure.plan, self._compiler)
+        except ConfigError as error:
+            return error

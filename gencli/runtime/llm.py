@@ -25,8 +25,7 @@ from gencli.plugins.notices import adapter_notices
 from gencli.plugins.registry import make_registry
 from gencli.results.completion import Completion
 from gencli.runtime.attempts import RetryingEngine
-from gencli.runtime.grammars import grammar_env, make_compiler
-from gencli.runtime.job_grammars import Grammars
+from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.models import batch_notices, load, model_notices
 from gencli.runtime.wiring import make_engine, model_choice
 from gencli.templates.conversation import Message, check_messages, render_conversation
@@ -194,7 +193,7 @@ class LLM:
             if any(name not in text for name in job.untold_tools):
                 self._note(["The prompt does not name the tools, so the model does not know of them."])
         if sum(job.num_drawn for job in jobs) > 1 or any(job.is_drafted for job in jobs):
-            self._note(batch_notices(self._loaded, float32='dtype="float32"'))
+            self._note(batch_notices(self._loaded))
         return [self._constrained(job) for job in jobs]
 
     def _constrained(self, job: Job) -> Job:

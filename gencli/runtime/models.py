@@ -94,14 +94,14 @@ def model_notices(loaded: Loaded) -> Iterator[str]:
     yield from idle_ends(spec.eos_ids, loaded.tokenizer, spec.vocab_size)
 
 
-def batch_notices(loaded: Loaded, *, float32: str) -> Iterator[str]:
-    """Yield a notice if texts depend on what is computed beside them. `float32` names the way out."""
+def batch_notices(loaded: Loaded) -> Iterator[str]:
+    """Yield a notice if texts depend on what is computed beside them."""
     spec = loaded.runner.spec
     if not spec.is_batch_invariant:
         yield (
             f"In {str(spec.dtype).removeprefix('torch.')} a text may depend on what is computed beside it: "
             "other samples, the batch size, drafts, and where a batch was cut. "
-            f"With {float32} it does not."
+            "With `dtype` = float32 it does not."
         )
 
 

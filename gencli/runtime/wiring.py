@@ -1,23 +1,30 @@
-"""Make the engine of a run from a loaded model and its settings."""
+"""Load the model of a run and make its engine, as the settings say."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from gencli.config.settings import Settings
 from gencli.engine.engine import Engine
 from gencli.models.base import ModelRunner
+from gencli.models.files.identity import ModelIdentity, identify_model
+from gencli.models.files.vocabulary import OnTokenizer
 from gencli.models.spread import Spread
 from gencli.runtime.contrast import load_amateurs
 from gencli.runtime.drafters import make_drafter
-from gencli.runtime.models import Loaded, ModelChoice
+from gencli.runtime.models import Loaded, ModelChoice, batch_notices, load, model_notices
+from gencli.runtime.reporter import Reporter
 from gencli.speculative.base import Drafter
-from gencli.text.tokenizer import Tokenizer
+from gencli.text.tokenizer import Tokenizer, no_template
 from processors.base import Compiler
 from processors.registry import Registry
 
-__all__ = ["bare_engine", "make_engine", "model_choice"]
+__all__ = ["bare_engine", "load_model", "make_engine", "model_choice", "model_identity"]
 
 
 def model_choice(settings: Settings) -> ModelChoice:
@@ -30,6 +37,45 @@ def model_choice(settings: Settings) -> ModelChoice:
         trust_remote_code=settings["trust_remote_code"],
         spread=Spread(settings["device_map"], settings["tp"]),
     )
+
+
+def load_model(
+    settings: Settings,
+    reporter: Reporter,
+    *,
+    companions: bool,
+    has_company: bool,
+    is_chat: bool = False,
+    on_tokenizer: OnTokenizer | None = None,
+) -> tuple[Loaded, float]:
+    """Load the model of a run; return it and the seconds that this took.
+
+    `companions`: samples may need a second KV lane. `has_company`: texts are computed beside others or
+    beside drafts; where that may change them, a notice is reported. `on_tokenizer` is called before the
+    weights are read. Raises ModelError for a model without the chat template that `is_chat` asks for.
+    """
+
+    def begin(tokenizer: Tokenizer, vocab_size: int, eos_ids: tuple[int, ...]) -> None:
+        if is_chat and not tokenizer.has_chat_template:
+            raise no_template(tokenizer.name)
+        if on_tokenizer is not None:
+            on_tokenizer(tokenizer, vocab_size, eos_ids)
+
+    if settings["threads"] is not None:
+        torch.set_num_threads(settings["threads"])
+    choice = replace(model_choice(settings), companions=companions)
+    start = time.monotonic()
+    with reporter.loading(choice.name) as on_bytes:
+        loaded = load(choice, on_bytes=on_bytes, on_tokenizer=begin)
+    for notice in (*model_notices(loaded), *(batch_notices(loaded) if has_company else ())):
+        reporter.notice(notice)
+    return loaded, time.monotonic() - start
+
+
+def model_identity(settings: Settings, reporter: Reporter) -> ModelIdentity | None:
+    """Return the revision and the hash of the model; None for `fake`."""
+    with reporter.loading(settings["model"], "Hashing") as on_bytes:
+        return identify_model(settings["model"], on_bytes)
 
 
 def make_engine(

@@ -10,7 +10,7 @@ from gencli.config.settings import FLAG, resolve
 from gencli.core.events import Error
 from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
-from gencli.runtime.job_grammars import Grammars
+from gencli.runtime.grammars import Grammars
 from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Env
 from processors.grammar.compile.compiler import GrammarCompiler

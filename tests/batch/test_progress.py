@@ -13,7 +13,7 @@ from gencli.models.capacity import Held, free_memory, plan_capacity
 from gencli.models.files.card import read_card
 from gencli.models.files.locate import bundled_folder
 from gencli.models.speed import Speed, guess_seconds
-from gencli.seconds import clock
+from gencli.units import clock
 
 
 def outcome(index, *, error=None, reason="length", tokens=10):

@@ -17,7 +17,7 @@ from contextlib import suppress
 from select import select
 
 IMPORTED = (
-    "gencli.cli.commands.batch_run",
+    "gencli.batch.run",
     "gencli.cli.commands.generate",
     "gencli.cli.commands.talk",
     "gencli.models.hf",

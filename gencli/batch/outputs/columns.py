@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
 from gencli.batch.survey import Kind
 from gencli.json_text import to_json
 
-__all__ = ["COLUMNS", "TextTarget", "flat", "table_columns"]
+__all__ = ["COLUMNS", "flat", "table_columns"]
 
 COLUMNS: Mapping[str, Kind] = {
     "index": "integer",
@@ -27,14 +27,6 @@ COLUMNS: Mapping[str, Kind] = {
     "error_message": "text",
 }
 _INPUT = "input."
-
-
-class TextTarget(Protocol):
-    """Where text goes: an open file, or the sink of stdout."""
-
-    def write(self, text: str, /) -> object:
-        """Write the text."""
-        ...
 
 
 def table_columns(kept: Mapping[str, Kind]) -> dict[str, Kind]:

@@ -13,13 +13,14 @@ from typing import TextIO
 from urllib.parse import quote
 
 from gencli.batch.ids import id_hash
+from gencli.batch.outputs.base import OutputFormat, RowWriter
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
 from gencli.errors import UsageError
 from gencli.files import beside, sync_folder
 from gencli.json_text import to_json
 
-__all__ = ["INDEX", "FolderOfTexts", "check_replaceable", "folder_of_texts", "safe_name"]
+__all__ = ["INDEX", "TEXTS", "check_replaceable", "safe_name"]
 
 INDEX = "index.jsonl"
 _MAX_BYTES = 150  # of a name, below what every file system takes
@@ -58,7 +59,7 @@ def _holds_texts_alone(folder: Path) -> bool:
         return sum(1 for _ in entries) == known + 1
 
 
-class FolderOfTexts:
+class _FolderOfTexts:
     """Writes texts as files. A name that is taken on this file system gets ~2, ~3 and so on behind it."""
 
     def __init__(self, folder: Path, index: TextIO) -> None:
@@ -96,14 +97,14 @@ class FolderOfTexts:
 
 
 @contextmanager
-def folder_of_texts(path: Path) -> Iterator[FolderOfTexts]:
+def _open(path: Path) -> Iterator[RowWriter]:
     """A writer of texts; the folder has its name after the block, until when an older one stays."""
     part, old = beside(path), path.with_name(f".{path.name}.old")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     try:
         with (part / INDEX).open("w", encoding="utf-8", newline="") as index:
-            yield FolderOfTexts(part, index)
+            yield _FolderOfTexts(part, index)
         check_replaceable(path)  # once more: something may have been put there
         if path.is_dir():
             shutil.rmtree(old, ignore_errors=True)
@@ -114,3 +115,6 @@ def folder_of_texts(path: Path) -> Iterator[FolderOfTexts]:
         raise
     sync_folder(path.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+TEXTS = OutputFormat("texts", folder=_open)

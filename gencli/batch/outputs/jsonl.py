@@ -1,33 +1,44 @@
-"""JSON Lines: a result a line; or, as OpenAI's batch files have it, a response a line."""
+"""JSON Lines: a result in each line, or a response in the form of OpenAI's batch files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
 from gencli.batch.openai import response_line
-from gencli.batch.outputs.columns import TextTarget
+from gencli.batch.outputs.base import OutputFormat, RowWriter, TextTarget
 from gencli.batch.records import Outcome
+from gencli.batch.survey import Kind
 from gencli.json_text import to_json
 
-__all__ = ["JsonLines", "OpenAILines"]
+__all__ = ["JSONL", "OPENAI"]
 
 
-class JsonLines:
-    """The fields of `gencli run --format json`, led by the row's index."""
-
-    def __init__(self, target: TextTarget) -> None:
-        self._target = target
-
-    def write(self, outcome: Outcome) -> None:
-        """Write the row's line."""
-        line = {"index": outcome.index, **outcome.result, "id": outcome.id}
-        self._target.write(to_json(line) + "\n")
-
-
-class OpenAILines:
-    """Response objects with choices and usage, or an error."""
+class _Lines:
+    """Writes the object of each outcome as a line of JSON."""
 
     def __init__(self, target: TextTarget) -> None:
         self._target = target
 
     def write(self, outcome: Outcome) -> None:
         """Write the row's line."""
-        self._target.write(to_json(response_line(outcome.id, outcome.result)) + "\n")
+        self._target.write(to_json(self.line(outcome)) + "\n")
+
+    def line(self, outcome: Outcome) -> Any:
+        """Return the fields of `gencli run --format json` after the row's index."""
+        return {"index": outcome.index, **outcome.result, "id": outcome.id}
+
+
+class _OpenAILines(_Lines):
+    def line(self, outcome: Outcome) -> Any:
+        """Return a response with choices and usage, or an error."""
+        return response_line(outcome.id, outcome.result)
+
+
+def _open(make: type[_Lines], target: TextTarget, kept: Mapping[str, Kind]) -> RowWriter:
+    return make(target)
+
+
+JSONL = OutputFormat("jsonl", (".jsonl", ".ndjson"), lines=partial(_open, _Lines))
+OPENAI = OutputFormat("openai", lines=partial(_open, _OpenAILines))

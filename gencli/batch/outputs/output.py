@@ -7,70 +7,66 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, cast, get_args
+from typing import cast
 
 from gencli.batch.extras import need_pyarrow
+from gencli.batch.outputs import OUTPUT_FORMATS
+from gencli.batch.outputs.base import OutputFormat, RowWriter, TextTarget
 from gencli.batch.outputs.beside import check_writable, open_beside, packing_of
-from gencli.batch.outputs.columns import TextTarget
-from gencli.batch.outputs.folder import check_replaceable, folder_of_texts
-from gencli.batch.outputs.jsonl import JsonLines, OpenAILines
-from gencli.batch.outputs.parquet import parquet_rows
-from gencli.batch.outputs.table import TableLines
-from gencli.batch.records import Outcome
+from gencli.batch.outputs.folder import TEXTS, check_replaceable
+from gencli.batch.outputs.jsonl import JSONL
 from gencli.batch.survey import Kind
 from gencli.errors import GenerationError, UsageError
 
-__all__ = ["Format", "Output", "RowWriter", "plan_output"]
+__all__ = ["Output", "plan_output"]
 
-Format = Literal["jsonl", "openai", "csv", "tsv", "parquet", "texts"]
-_FORMATS: tuple[Format, ...] = get_args(Format)
-_SUFFIXES: Mapping[str, Format] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
-
-
-class RowWriter(Protocol):
-    """Takes outcomes in the order in which they are to stand."""
-
-    def write(self, outcome: Outcome) -> None:
-        """Write one row."""
-        ...
+_SUFFIXES = {suffix: form for form in OUTPUT_FORMATS.values() for suffix in form.suffixes}
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where results go, and in which form. `path` is None for stdout."""
+    """The place of the results and their form. `path` is None for stdout."""
 
     path: Path | None
-    format: Format
+    format: OutputFormat
 
     @contextmanager
     def open(
         self, kept: Mapping[str, Kind] | None = None, *, stdout: TextTarget | None = None
     ) -> Iterator[RowWriter]:
-        """A writer; after the block the output has its name, or after an exception is not there.
+        """Open a writer; after the block the output has its name, or after an exception does not exist.
 
         `kept` are the columns of the input that tables have too (Survey.columns). Outcomes hold their
         values as `input`. Raises GenerationError where the disk takes no more.
         """
-        kept = kept or {}
         try:
-            if self.path is None:
-                yield _lines(self.format, cast(TextTarget, stdout), kept)
-            elif self.format == "texts":
-                with folder_of_texts(self.path) as texts:
-                    yield texts
-            else:
-                with open_beside(self.path) as file, _in_file(self.format, file, kept) as writer:
-                    yield writer
+            with self._open(kept or {}, stdout) as writer:
+                yield writer
         except OSError as error:
             where = self.path or "stdout"
             raise GenerationError(f"Cannot write to {where}: {error.strerror or error}.") from error
+
+    @contextmanager
+    def _open(self, kept: Mapping[str, Kind], stdout: TextTarget | None) -> Iterator[RowWriter]:
+        form, path = self.format, self.path
+        if path is None:
+            assert form.lines is not None  # plan_output refuses other forms on stdout
+            yield form.lines(cast(TextTarget, stdout), kept)
+        elif form.folder is not None:
+            with form.folder(path) as writer:
+                yield writer
+        elif form.file is not None:
+            with open_beside(path) as file, form.file(file, kept) as writer:
+                yield writer
+        elif form.lines is not None:
+            # A lone half of a character cannot be encoded. JSON reads it back from its escape.
+            with open_beside(path) as file:
+                text = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="backslashreplace")
+                try:
+                    yield form.lines(text, kept)
+                    text.flush()
+                finally:
+                    text.detach()
 
 
 def plan_output(
@@ -79,76 +75,52 @@ def plan_output(
     *,
     inputs: Iterable[Path] = (),
 ) -> Output:
-    """The output that --output and --format describe; `-` and None are stdout.
+    """Return the output at a path, in a format; `-` and None are stdout.
 
     Without a format the name tells, and stdout is JSON Lines. Raises UsageError for what cannot be
     written there, and for a file that is one of the `inputs`.
     """
-    if format is not None and format not in _FORMATS:
-        raise UsageError(f"--format is {format!r}, but has to be one of {', '.join(_FORMATS)}.")
-    chosen: Format | None = format
+    if format is not None and format not in OUTPUT_FORMATS:
+        raise UsageError(f"`format` is {format!r}, but has to be one of {', '.join(OUTPUT_FORMATS)}.")
+    chosen = None if format is None else OUTPUT_FORMATS[format]
     if path in (None, "-"):
-        if chosen in ("parquet", "texts"):
-            raise UsageError(f"--format {chosen} cannot go to stdout.", hint="Name a file with --output.")
-        return Output(None, chosen or "jsonl")
+        if chosen is not None and chosen.lines is None:
+            raise UsageError(
+                f"`format` = {chosen.name} cannot go to stdout.", hint="Name a file with `output`."
+            )
+        return Output(None, chosen or JSONL)
     if "://" in str(path):
-        raise UsageError(f"--output {path}: results are written to this machine's files only.")
+        raise UsageError(f"`output` = {path}: results are written to this machine's files only.")
     place = Path(str(path))
     output = Output(place, chosen or _format_of(place, is_folder=str(path).endswith(("/", "\\"))))
     _check(output, place, inputs)
     return output
 
 
-def _format_of(path: Path, *, is_folder: bool) -> Format:
+def _format_of(path: Path, *, is_folder: bool) -> OutputFormat:
     if is_folder or path.is_dir():
-        return "texts"
+        return TEXTS
     bare = path.with_suffix("") if packing_of(path) else path
     if bare.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[bare.suffix.lower()]
     raise UsageError(
-        f"--output {path}: the name does not say how results are written.",
-        hint=f"Say it with --format {'|'.join(_FORMATS)}, or end the name in {', '.join(_SUFFIXES)}, or in / "
-        "for a folder of texts.",
+        f"`output` = {path}: the name does not say how results are written.",
+        hint=f"Say it with `format` = {'|'.join(OUTPUT_FORMATS)}, or end the name in {', '.join(_SUFFIXES)}, "
+        "or in / for a folder of texts.",
     )
 
 
 def _check(output: Output, path: Path, inputs: Iterable[Path]) -> None:
-    said = f"--output {path}"
+    said = f"`output` = {path}"
     if path.resolve() in {one.resolve() for one in inputs}:
         raise UsageError(f"{said} is also the input, which would be lost.", hint="Name another file.")
     check_writable(path.resolve())
-    if output.format == "parquet":
+    form, packing = output.format, packing_of(path)
+    if form.needs_pyarrow or packing == ".zst":
         need_pyarrow(str(path))
-    if packing_of(path) and output.format in ("parquet", "texts"):
-        raise UsageError(
-            f"{said}: {output.format} is not packed once more.", hint="Leave out the last suffix."
-        )
-    if packing_of(path) == ".zst":
-        need_pyarrow(str(path))
-    if output.format == "texts":
+    if packing and form.lines is None:
+        raise UsageError(f"{said}: {form.name} is not packed once more.", hint="Leave out the last suffix.")
+    if form.folder is not None:
         check_replaceable(path)
     elif path.is_dir():
-        raise UsageError(f"{said} is a folder, but {output.format} is one file.", hint="Name a file in it.")
-
-
-@contextmanager
-def _in_file(form: Format, file: BinaryIO, kept: Mapping[str, Kind]) -> Iterator[RowWriter]:
-    if form == "parquet":
-        with parquet_rows(file, kept) as rows:
-            yield rows
-        return
-    # A lone half of a character cannot be encoded; as an escape it is seen, and JSON reads it back.
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="backslashreplace")
-    try:
-        yield _lines(form, text, kept)
-        text.flush()
-    finally:
-        text.detach()
-
-
-def _lines(form: Format, target: TextTarget, kept: Mapping[str, Kind]) -> RowWriter:
-    if form == "openai":
-        return OpenAILines(target)
-    if form in ("csv", "tsv"):
-        return TableLines(target, kept, delimiter="," if form == "csv" else "\t")
-    return JsonLines(target)
+        raise UsageError(f"{said} is a folder, but {form.name} is one file.", hint="Name a file in it.")

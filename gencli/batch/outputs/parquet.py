@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
+from gencli.batch.outputs.base import OutputFormat, RowWriter
 from gencli.batch.outputs.columns import flat, table_columns
 from gencli.batch.records import Outcome
 from gencli.batch.survey import Kind
 
-__all__ = ["ParquetRows", "parquet_rows"]
+__all__ = ["PARQUET"]
 
 _ROWS = 10_000
 _TYPES: Mapping[Kind, str] = {"boolean": "bool_", "integer": "int64", "number": "float64", "text": "string"}
 
 
-class ParquetRows:
+class _ParquetRows:
     """Gathers rows into groups; `flush` writes the last one."""
 
     def __init__(self, writer: Any, schema: Any, columns: Mapping[str, Kind]) -> None:
@@ -39,14 +40,16 @@ class ParquetRows:
 
 
 @contextmanager
-def parquet_rows(file: BinaryIO, kept: Mapping[str, Kind]) -> Iterator[ParquetRows]:
-    """A writer of Parquet into the file."""
+def _open(file: BinaryIO, kept: Mapping[str, Kind]) -> Iterator[RowWriter]:
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
     columns = table_columns(kept)
     schema = pa.schema([(name, getattr(pa, _TYPES[kind])()) for name, kind in columns.items()])
     with ParquetWriter(file, schema) as writer:
-        rows = ParquetRows(writer, schema, columns)
+        rows = _ParquetRows(writer, schema, columns)
         yield rows
         rows.flush()
+
+
+PARQUET = OutputFormat("parquet", (".parquet", ".pq"), file=_open, needs_pyarrow=True)

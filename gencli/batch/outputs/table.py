@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from functools import partial
 
-from gencli.batch.outputs.columns import TextTarget, flat, table_columns
+from gencli.batch.outputs.base import OutputFormat, TextTarget
+from gencli.batch.outputs.columns import flat, table_columns
 from gencli.batch.records import Outcome
 from gencli.batch.survey import Kind
 
-__all__ = ["TableLines"]
+__all__ = ["CSV", "TSV"]
 
 
-class TableLines:
-    """A table; `kept` are the columns of the input that it has too. Null is an empty cell."""
+class _TableLines:
+    """Writes rows of a table; `kept` are the columns of the input in it. Null is an empty cell."""
 
     def __init__(self, target: TextTarget, kept: Mapping[str, Kind], *, delimiter: str) -> None:
         self._columns = table_columns(kept)
@@ -38,3 +40,7 @@ class _Newlines:
 
 def _cell(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
+
+
+CSV = OutputFormat("csv", (".csv",), lines=partial(_TableLines, delimiter=","))
+TSV = OutputFormat("tsv", (".tsv",), lines=partial(_TableLines, delimiter="\t"))

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gencli.batch.options import BATCH_OPTIONS
-from gencli.batch.plan import make_plan
+from gencli.batch.plan import Plan, make_plan
 from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
-from gencli.cli.terminal.interrupts import interrupts
-from gencli.cli.terminal.quiet import quiet_libraries
+from gencli.cli.terminal.interrupts import Interrupts, interrupts
+from gencli.cli.terminal.render import Sink
+from gencli.runtime.quiet import quiet_libraries
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -46,6 +47,24 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         interrupts(signal.SIGINT, signal.SIGTERM) as handler,
         quiet_libraries(is_on="debug" not in given),
     ):
-        from gencli.cli.commands.batch_run import run_batch
+        return _run(plan, handler)
 
-        return run_batch(plan, handler)
+
+def _run(plan: Plan, handler: Interrupts) -> int:
+    """Prepare the batch and run it, or preview it; return the exit code."""
+    from gencli.batch.prepare import prepare  # torch is imported here, after the check of the options
+    from gencli.batch.run import run_batch
+    from gencli.cli.commands.batch_preview import preview
+    from gencli.cli.commands.batch_reporter import TerminalReporter
+    from gencli.config.job import notices
+
+    batch, sink = prepare(plan, os.environ), Sink()
+    reporter = TerminalReporter(sink, handler, is_quiet=batch.settings["quiet"])
+    for text in (
+        *batch.input.notices,
+        *batch.settings.notices(),
+        *(["The log keeps runs, and no batches; a batch has its journal."] if batch.settings["log"] else []),
+        *notices(batch.jobs.base, (), has_rows=True),
+    ):
+        reporter.notice(text)
+    return preview(batch, sink) if plan["dry_run"] else run_batch(batch, reporter, sink)

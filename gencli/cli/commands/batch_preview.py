@@ -8,8 +8,8 @@ from gencli.batch.prepare import Batch
 from gencli.batch.preview import Need, Preview, look, need_of
 from gencli.cli.flags import with_flags
 from gencli.cli.terminal.render import Sink
-from gencli.cli.terminal.tables import size, table
-from gencli.seconds import clock
+from gencli.cli.terminal.tables import table
+from gencli.units import clock, size
 
 __all__ = ["preview"]
 
@@ -34,7 +34,7 @@ def _lines(found: Preview, need: Need | None, batch: Batch) -> Iterator[tuple[st
     yield "prompts", f"{found.prompt_tokens:,} tokens, {mean:.1f} on average, {found.shortest} at least"
     yield "outputs", f"{found.samples:,} texts of {found.output_tokens:,} tokens at most"
     yield "longest", f"{found.longest:,} tokens, prompt and output"
-    yield "output", f"{batch.output.path or 'stdout'}, {batch.output.format}"
+    yield "output", f"{batch.output.path or 'stdout'}, {batch.output.format.name}"
     if need is None:
         return
     kv = need.capacity.kv_bytes

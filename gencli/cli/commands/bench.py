@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gencli.cli.commands.bench_speculate import speculate
-from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.records import FORMS, record_text
 from gencli.cli.terminal.render import Sink, say
 from gencli.cli.terminal.tables import table
+from gencli.runtime.quiet import quiet_libraries
 
 if TYPE_CHECKING:
     from gencli.bench.batch import BatchCost

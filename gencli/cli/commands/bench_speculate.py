@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.records import FORMS, record_text
 from gencli.cli.terminal.render import Sink, say, say_notice
 from gencli.cli.terminal.tables import table
@@ -19,6 +18,7 @@ from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.option import MAX_BATCH
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
+from gencli.runtime.quiet import quiet_libraries
 from processors.params import whole
 
 if TYPE_CHECKING:

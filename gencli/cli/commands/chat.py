@@ -12,9 +12,9 @@ from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import interrupts
-from gencli.cli.terminal.quiet import quiet_libraries
-from gencli.cli.terminal.render import Stderr
+from gencli.cli.terminal.stderr import Stderr
 from gencli.config.job import notices
+from gencli.runtime.quiet import quiet_libraries
 
 __all__ = ["PAGE", "command", "run"]
 

@@ -15,7 +15,6 @@ from gencli.cli.commands.config_view import config_json, config_table, differenc
 from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import Plugins, make_command
 from gencli.cli.parser.page import Page
-from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.render import Sink, say, say_notice
 from gencli.config.job import make_job
 from gencli.config.layers import gather, gather_presets, plugin_texts
@@ -29,6 +28,7 @@ from gencli.errors import UsageError
 from gencli.json_text import to_json
 from gencli.plugins.listing import list_stages
 from gencli.plugins.registry import PluginRegistry, make_registry
+from gencli.runtime.quiet import quiet_libraries
 from gencli.templates.find import template_folders
 
 __all__ = ["command"]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import torch
 
-from gencli.cli.report import RunInfo, errors, stats, summary
-from gencli.cli.terminal.display import load_progress, open_writers
+from gencli.cli.terminal.display import open_writers
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, Stderr, say_error
+from gencli.cli.terminal.render import Sink, say_error
+from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_requests
 from gencli.config.settings import Settings
@@ -21,24 +20,19 @@ from gencli.core.events import Error
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError
-from gencli.models.files.identity import ModelIdentity, identify_model
-from gencli.models.files.vocabulary import OnTokenizer, idle_ends
+from gencli.results.record import RunInfo
 from gencli.results.results import Results
+from gencli.results.summary import errors, stats, summary
 from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import Compiled, Compiling
-from gencli.runtime.models import Loaded, load
-from gencli.runtime.wiring import make_engine, model_choice
+from gencli.runtime.models import Loaded
+from gencli.runtime.wiring import load_model, make_engine, model_identity
 from gencli.structured.output_spec import OutputSpec
-from gencli.text.tokenizer import Tokenizer, no_template
 from processors.errors import ProcessorsError
 
-__all__ = ["Beside", "generate", "load_model", "model_identity"]
+__all__ = ["Beside", "generate"]
 
 Beside = Callable[[Results, RunInfo], Writer]  # makes a further writer of a run
-_BATCH_NOTICE = (
-    "In {dtype} a text may depend on what is computed beside it: other samples, the batch size, drafts, and "
-    "where a batch was cut. With --dtype float32 it does not."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,49 +124,6 @@ def _say_notices(engine: Engine, voice: Stderr, start: int = 0) -> int:
     for text in engine.notices[start:]:
         voice.notice(text)
     return len(engine.notices)
-
-
-def load_model(
-    settings: Settings,
-    voice: Stderr,
-    *,
-    companions: bool,
-    has_company: bool,
-    is_chat: bool = False,
-    on_tokenizer: OnTokenizer | None = None,
-) -> tuple[Loaded, float]:
-    """Load the model of the settings and return it with the seconds that took.
-
-    `companions` reserves lanes for unconditional sequences. `has_company` says that texts share batches with
-    other texts or with drafts: a notice says if that may change them in the model's dtype. `on_tokenizer` is
-    called before the weights are read. Raises ModelError if `is_chat` needs a chat template that the model
-    lacks.
-    """
-
-    def begin(tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
-        if is_chat and not tokenizer.has_chat_template:
-            raise no_template(tokenizer.name)
-        if on_tokenizer is not None:
-            on_tokenizer(tokenizer, width, eos_ids)
-
-    if settings["threads"] is not None:
-        torch.set_num_threads(settings["threads"])
-    choice = replace(model_choice(settings), companions=companions)
-    start = time.monotonic()
-    with load_progress(choice.name, voice) as on_bytes:
-        loaded = load(choice, on_bytes=on_bytes, on_tokenizer=begin)
-    spec = loaded.runner.spec
-    for notice in (*spec.notices, *idle_ends(spec.eos_ids, loaded.tokenizer, spec.vocab_size)):
-        voice.notice(notice)
-    if has_company and not spec.is_batch_invariant:
-        voice.notice(_BATCH_NOTICE.format(dtype=str(spec.dtype).removeprefix("torch.")))
-    return loaded, time.monotonic() - start
-
-
-def model_identity(settings: Settings, voice: Stderr) -> ModelIdentity | None:
-    """Return the revision and hash of the model, None for `fake`. Shows a progress bar meanwhile."""
-    with load_progress(settings["model"], voice, "Hashing") as on_bytes:
-        return identify_model(settings["model"], on_bytes)
 
 
 def _submit(

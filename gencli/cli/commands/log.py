@@ -8,7 +8,8 @@ from typing import Any
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, read_subcommand, values_of
 from gencli.cli.terminal.records import FORMAT, array_parts, record_text
-from gencli.cli.terminal.render import Sink, Stderr, confirm, say, say_notice
+from gencli.cli.terminal.render import Sink, confirm, say, say_notice
+from gencli.cli.terminal.stderr import Stderr
 from gencli.config.options.option import MAX_ROWS, Option
 from gencli.config.options.run import option
 from gencli.errors import UsageError

@@ -13,7 +13,7 @@ from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, read_subcommand, values_of
 from gencli.cli.terminal.records import FORMAT, record_text
 from gencli.cli.terminal.render import Sink
-from gencli.cli.terminal.tables import size, table
+from gencli.cli.terminal.tables import table
 from gencli.config.options.option import MAX_BATCH, Option
 from gencli.config.tab_words import folders, models
 from gencli.errors import ModelError, UsageError
@@ -21,6 +21,7 @@ from gencli.hub.cache import cached_models
 from gencli.models.files.card import Card, kv_bytes, read_card
 from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local, read_aliases
 from gencli.models.files.vocabulary import grammar_support
+from gencli.units import size
 from processors.params import MOST, Bounds
 
 __all__ = ["PAGE", "command", "run"]

@@ -9,14 +9,15 @@ from typing import Any
 
 from gencli.cli.fetching import fetch_with_progress, refuse_offline
 from gencli.cli.terminal.interrupts import interrupts
-from gencli.cli.terminal.quiet import quiet_libraries
-from gencli.cli.terminal.render import Stderr, confirm
-from gencli.cli.terminal.tables import size
+from gencli.cli.terminal.render import confirm
+from gencli.cli.terminal.stderr import Stderr
 from gencli.config.environment import environment_layer
 from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import Cached, disk_bytes, hub_cache
 from gencli.hub.names import HubName, read_hub_name
 from gencli.models.files.locate import BUNDLED, add_alias, alias_file, full_name, read_aliases, remove_alias
+from gencli.runtime.quiet import quiet_libraries
+from gencli.units import size
 
 __all__ = ["Output", "alias", "cache_line", "partial_json", "partial_line", "pull", "remove"]
 

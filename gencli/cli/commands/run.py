@@ -12,13 +12,14 @@ from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.prompts import Prompts, read_prompts
 from gencli.cli.terminal.interrupts import interrupts
-from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.records import record_text
-from gencli.cli.terminal.render import Sink, Stderr
+from gencli.cli.terminal.render import Sink
+from gencli.cli.terminal.stderr import Stderr
 from gencli.config.job import Job, encode_prompt, make_job, notices
 from gencli.config.layers import gather
 from gencli.config.search_conflicts import search_notices
 from gencli.config.settings import Settings
+from gencli.runtime.quiet import quiet_libraries
 from gencli.templates.prompt import wanted_template
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import typer
 
 from gencli.cli.commands.stage_views import page, stage_table
 from gencli.cli.parser.command import Plugins
-from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.render import Sink
 from gencli.config.layers import plugin_texts
 from gencli.config.tab_words import stage_names, stages_and_files
 from gencli.plugins.listing import list_stages
 from gencli.plugins.registry import PluginRegistry, make_registry
+from gencli.runtime.quiet import quiet_libraries
 
 __all__ = ["command"]
 

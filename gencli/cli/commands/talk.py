@@ -11,12 +11,12 @@ from gencli.chat.complete import complete
 from gencli.chat.conversation import draw_seed, prompt_ids
 from gencli.chat.state import Chat
 from gencli.cli.commands.chain_view import chain_table
-from gencli.cli.commands.generate import load_model
 from gencli.cli.commands.turns import Reader, open_reader
 from gencli.cli.flags import with_flags
 from gencli.cli.terminal.display import reading_line
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, Stderr, prompt, say, say_error
+from gencli.cli.terminal.render import Sink, prompt, say, say_error
+from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_request, notices
 from gencli.core.events import Error, Finish, Reading, Token
@@ -27,7 +27,7 @@ from gencli.runtime.contrast import load_amateurs
 from gencli.runtime.drafters import make_drafter
 from gencli.runtime.grammars import compile_plan, grammar_env, make_compiler
 from gencli.runtime.models import Loaded
-from gencli.runtime.wiring import make_engine, model_choice
+from gencli.runtime.wiring import load_model, make_engine, model_choice
 from gencli.structured.output_spec import OutputSpec
 from gencli.structured.validate.thinking import Pieces, ThinkingSplitter
 from gencli.structured.validate.verdict import OutputValidator

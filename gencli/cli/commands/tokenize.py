@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
 from gencli.cli.parser.prompts import read_prompts
-from gencli.cli.terminal.quiet import quiet_libraries
 from gencli.cli.terminal.records import FORMAT, record_text
 from gencli.cli.terminal.render import Sink, say_notice
 from gencli.cli.terminal.tables import table
 from gencli.config.job import chat_ids
 from gencli.config.options.run import Option, option, read_ids
 from gencli.errors import UsageError
+from gencli.runtime.quiet import quiet_libraries
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer

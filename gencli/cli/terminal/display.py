@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
-from rich.filesize import decimal
-
-from gencli.cli.report import RunInfo
-from gencli.cli.terminal.render import Sink, Stderr
+from gencli.cli.terminal.render import Sink
+from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.thinking import LiveThinking, ThinkingSummary
 from gencli.cli.terminal.writers import BlockWriter, JsonWriter, LineWriter, RecordWriter, TextWriter, Writer
 from gencli.config.settings import Settings
-from gencli.models.watch import OnBytes
+from gencli.results.record import RunInfo
 from gencli.results.results import Results
 from gencli.structured.output_spec import OutputSpec
 
-__all__ = ["load_progress", "open_writers", "reading_line"]
-
-_LARGE = 256 * 10**6  # bytes; without a terminal a line announces larger weights
-
-
-@contextmanager
-def load_progress(name: str, voice: Stderr, verb: str = "Loading") -> Iterator[OnBytes]:
-    """Show how much of a model is loaded or hashed: a bar on a terminal, elsewhere a line for large models.
-
-    Yields the function to call with the bytes that are done and the total.
-    """
-    if voice.has_drawing:
-        from gencli.cli.terminal.drawing import Drawing
-        from gencli.cli.terminal.progress import LoadBar
-
-        with Drawing(sys.stderr) as drawing:
-            yield LoadBar(name, drawing, verb)
-        return
-
-    def on_bytes(done: int, total: int) -> None:
-        if done == 0 and total >= _LARGE:
-            voice.say(f"{verb} {name}, {decimal(total)} ...")
-
-    yield on_bytes
+__all__ = ["open_writers", "reading_line"]
 
 
 def open_writers(

@@ -19,7 +19,7 @@ from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.rate import Meter, ProgressRate
 from gencli.core.events import Event, Reading
 from gencli.results.prompt_progress import PromptProgress
-from gencli.seconds import clock
+from gencli.units import clock
 
 __all__ = ["LoadBar", "ReadingLine", "RunBar", "run_bar", "share_bar"]
 

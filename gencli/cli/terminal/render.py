@@ -20,11 +20,11 @@ from gencli.text.escapes import escape_controls
 __all__ = [
     "OutputClosed",
     "Sink",
-    "Stderr",
     "Terminal",
     "confirm",
     "draw",
     "has_control",
+    "is_terminal",
     "prepare",
     "prompt",
     "say",
@@ -129,10 +129,15 @@ def confirm(question: str) -> bool | None:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a stream is shown on a terminal."""
+    return stream is not None and stream.isatty()
+
+
 def has_control(stream: TextIO | None) -> bool:
     """Return whether to use colours and cursor movement: a terminal, not dumb, without NO_COLOR."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return stream is not None and stream.isatty() and not is_plain
+    return is_terminal(stream) and not is_plain
 
 
 def tidy() -> None:
@@ -223,30 +228,3 @@ class Sink:
             return _on_terminal(open(path, "a", encoding="utf-8", newline=""))
         except OSError as error:
             raise UsageError(f"--output {path}: cannot be written: {error.strerror}.") from error
-
-
-class Stderr:
-    """Notices, summaries and progress on stderr; --quiet suppresses them."""
-
-    def __init__(self, *, is_quiet: bool) -> None:
-        self.is_quiet = is_quiet
-
-    @property
-    def has_drawing(self) -> bool:
-        """Whether to draw progress: stderr is a terminal that can redraw lines, and --quiet is not given."""
-        return not self.is_quiet and has_control(sys.stderr)
-
-    @property
-    def has_reader(self) -> bool:
-        """Whether a person reads the messages: stderr is a terminal, and --quiet is not given."""
-        return not self.is_quiet and sys.stderr is not None and sys.stderr.isatty()
-
-    def say(self, text: str) -> None:
-        """Write a line."""
-        if not self.is_quiet:
-            say(text)
-
-    def notice(self, text: str) -> None:
-        """Write a notice."""
-        if not self.is_quiet:
-            say_notice(text)

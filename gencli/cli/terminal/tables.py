@@ -1,10 +1,10 @@
-"""Tables and sizes as text."""
+"""Tables as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["size", "table"]
+__all__ = ["table"]
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
@@ -13,14 +13,3 @@ def table(rows: Iterable[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
     return "".join(f"{line}\n" for line in shown)
-
-
-def size(count: int | None) -> str:
-    """Return a number of bytes in its unit, as in 1.5 GiB; "?" for None."""
-    if count is None:
-        return "?"
-    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1024 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"

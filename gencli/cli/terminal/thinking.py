@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gencli.cli.report import thinking
-from gencli.cli.terminal.render import Stderr, prompt
+from gencli.cli.terminal.render import prompt, say
+from gencli.cli.terminal.stderr import Stderr
 from gencli.core.events import Event, Reading, Token
 from gencli.results.results import Results
+from gencli.results.summary import thinking
 from gencli.structured.validate.thinking import ThinkingSplitter
 
 __all__ = ["LiveThinking", "ThinkingSummary"]
@@ -46,4 +47,5 @@ class ThinkingSummary:
     def close(self) -> None:
         """Write a paragraph for each sample."""
         for text in thinking(self._results):
-            self._voice.say(text)
+            if not self._voice.is_quiet:
+                say(text)  # text of the model, in which nothing becomes a flag

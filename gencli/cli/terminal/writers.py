@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from gencli.cli.report import RunInfo, record
 from gencli.cli.terminal.records import record_text
 from gencli.cli.terminal.render import Sink
 from gencli.core.events import Error, Event, Finish, Token
+from gencli.results.record import RunInfo, record
 from gencli.results.results import Results, Row
 
 __all__ = [

@@ -12,7 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gencli.batch.options import OWN
+from gencli.batch.outputs import OUTPUT_FORMATS
 from gencli.batch.outputs.folder import INDEX, safe_name
+from gencli.batch.outputs.jsonl import JSONL
 from gencli.batch.outputs.output import Output, plan_output
 from gencli.batch.records import Outcome
 from gencli.batch.sources import open_input
@@ -232,4 +235,8 @@ def test_a_full_disk_is_said_and_is_an_error(form):
 
 
 def test_an_output_is_a_value():
-    assert plan_output("-") == Output(None, "jsonl")
+    assert plan_output("-") == Output(None, JSONL)
+
+
+def test_the_option_offers_all_formats():
+    assert next(entry for entry in OWN if entry.key == "format").choices == tuple(OUTPUT_FORMATS)

@@ -4,8 +4,7 @@ import subprocess
 
 import pytest
 
-from gencli.cli.terminal.display import load_progress
-from gencli.cli.terminal.render import Stderr
+from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.thinking import LiveThinking
 from gencli.core.events import Token
 from tests.cli.conftest import LETTERS, command
@@ -25,7 +24,7 @@ def few(*arguments):
     ids=["large", "small", "quiet"],
 )
 def test_off_a_terminal_only_large_weights_are_spoken_of_in_one_line(capsys, total, is_quiet, said):
-    with load_progress("big", Stderr(is_quiet=is_quiet)) as on_bytes:
+    with Stderr(is_quiet=is_quiet).loading("big") as on_bytes:
         for done in (0, total // 2, total):
             on_bytes(done, total)
     assert capsys.readouterr() == ("", said)

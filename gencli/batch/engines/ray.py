@@ -1,4 +1,4 @@
-"""The rows of a batch on Ray: what a worker is told, and what it does with that."""
+"""Rows on workers of Ray, each with the model: what a worker needs to know, and the loop that it opens."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from functools import partial
 from gencli import __version__
 from gencli.batch.engines.base import RowEngine
 from gencli.batch.engines.cluster import connected, fair_share
+from gencli.batch.engines.local import open_loop
 from gencli.batch.overrides import row_jobs
 from gencli.batch.prepare import Batch
-from gencli.cli.commands.batch_loop import open_loop
-from gencli.cli.terminal.quiet import quiet_libraries
-from gencli.cli.terminal.render import Stderr
 from gencli.config.settings import FLAG, Layer, resolve
 from gencli.errors import UsageError
 from gencli.plugins.registry import make_registry
+from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.reporter import Recorder, Reporter
 
 __all__ = ["open_pool"]
 
@@ -27,7 +27,7 @@ _WORKERS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Orders:
-    """What a worker has to know to run the rows as this process would."""
+    """Values with which a worker runs rows as this process would."""
 
     version: str
     folder: str
@@ -37,25 +37,12 @@ class _Orders:
     are_guided: bool
 
 
-class _Recorder(Stderr):
-    """Nobody reads the stderr of a worker: what it would say are notices of its engine."""
-
-    def __init__(self) -> None:
-        super().__init__(is_quiet=True)
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        """Remember a line."""
-        self.said.append(text)
-
-    def notice(self, text: str) -> None:
-        """Remember a notice."""
-        self.said.append(text)
-
-
 @contextmanager
-def open_pool(batch: Batch, voice: Stderr, *, is_chat: bool) -> Iterator[RowEngine]:
-    """Workers on Ray that have loaded their models. Raises UsageError where Ray lacks what they need."""
+def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[RowEngine]:
+    """Start workers and load their models; the context's value is the pool of them.
+
+    Raises UsageError if Ray lacks what the workers need.
+    """
     plan, settings = batch.plan, batch.settings
     workers = plan["workers"] or _WORKERS
     # A seed that was chosen at random is chosen once.
@@ -65,7 +52,7 @@ def open_pool(batch: Batch, voice: Stderr, *, is_chat: bool) -> Iterator[RowEngi
         share = fair_share(
             there, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
         )
-        voice.notice(f"Ray on {place} runs {workers} workers, each with {share}.")
+        reporter.notice(f"Ray on {place} runs {workers} workers, each with {share}.")
         from gencli.batch.engines.pool import Pool
 
         window = 2 * settings["max_batch"]  # as many as run wait beside them
@@ -76,7 +63,7 @@ def open_pool(batch: Batch, voice: Stderr, *, is_chat: bool) -> Iterator[RowEngi
 
 @contextmanager
 def _open(orders: _Orders) -> Iterator[RowEngine]:
-    """In a worker: the model, and the loop that runs rows on it."""
+    """Load the model in a worker; the context's value is the loop that runs rows on it."""
     if orders.version != __version__:
         raise UsageError(
             f"A worker has gencli {__version__}, and the batch was begun with {orders.version}.",
@@ -87,14 +74,14 @@ def _open(orders: _Orders) -> Iterator[RowEngine]:
     with quiet_libraries():
         plugins = resolve(*orders.layers)["plugin"]
         settings = resolve(*orders.layers, registry=make_registry(plugins))
-        voice = _Recorder()
+        reporter = Recorder()
         with open_loop(
             row_jobs(settings),
             settings,
             is_chat=orders.is_chat,
             are_guided=orders.are_guided,
             keep_input=orders.keep_input,
-            voice=voice,
+            reporter=reporter,
         ) as loop:
-            loop.notices.extend(voice.said)
+            loop.notices.extend(reporter.lines)
             yield loop

@@ -1,37 +1,31 @@
-"""The part of `gencli batch` that needs torch: rows in, outcomes kept, the output at the end."""
+"""Run a batch: read and check its rows, generate, keep outcomes in the journal, write output and summary."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gencli.batch.capacity import plan_rows
+from gencli.batch.generate import End, generate_rows
 from gencli.batch.journal import Journal
+from gencli.batch.outputs.base import TextTarget
 from gencli.batch.places import Places
-from gencli.batch.plan import Plan
-from gencli.batch.prepare import Batch, prepare
+from gencli.batch.prepare import Batch
 from gencli.batch.progress import Progress
 from gencli.batch.records import Row
+from gencli.batch.reporter import BatchReporter
 from gencli.batch.store import JournalStore, Store, StreamStore
 from gencli.batch.summary import Summary
 from gencli.batch.survey import Kind, Survey
-from gencli.cli.commands.batch_generate import End, generate_rows
-from gencli.cli.commands.batch_preview import preview
-from gencli.cli.flags import with_flags
-from gencli.cli.terminal.display import load_progress
-from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, Stderr, say
-from gencli.cli.terminal.tables import size
-from gencli.config.job import notices
 from gencli.config.settings import Layer, resolve
 from gencli.errors import UsageError
 from gencli.files import replaced
 from gencli.json_text import to_json
 from gencli.lock import locked
 from gencli.plugins.notices import plugin_notices
+from gencli.units import size
 
 __all__ = ["run_batch"]
 
@@ -41,41 +35,32 @@ _EXIT = {"interrupted": 130, "stopped": 7}
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What all steps of a run know."""
+    """The values that all steps of a run use. `stdout` takes results that go to no file."""
 
     batch: Batch
     survey: Survey
-    voice: Stderr
-    sink: Sink
-    handler: Interrupts
+    reporter: BatchReporter
+    stdout: TextTarget
 
 
-def run_batch(plan: Plan, handler: Interrupts) -> int:
-    """Run the batch; the exit code."""
-    batch = prepare(plan, os.environ)
-    voice, sink = Stderr(is_quiet=batch.settings["quiet"]), Sink()
-    for text in (
-        *batch.input.notices,
-        *batch.settings.notices(),
-        *(["The log keeps runs, and no batches; a batch has its journal."] if batch.settings["log"] else []),
-        *notices(batch.jobs.base, (), has_rows=True),
-    ):
-        voice.notice(text)
-    if plan["dry_run"]:
-        return preview(batch, sink)
+def run_batch(batch: Batch, reporter: BatchReporter, stdout: TextTarget) -> int:
+    """Run the batch; return the exit code: 0, 7 if rows failed, 130 if interrupted.
+
+    Raises UsageError for an input of which no row can run, or with more faults than rows may fail.
+    """
     if batch.places is None:
-        survey = _survey(batch, voice)
-        return _streamed(_Run(_sized(batch, voice), survey, voice, sink, handler))
+        survey = _survey(batch, reporter)
+        return _streamed(_Run(_sized(batch, reporter), survey, reporter, stdout))
     with locked(batch.places.output, hint="Wait until it has ended, or name another --output."):
-        batch.places.claim(plan)
-        if batch.places.is_complete(plan):
-            voice.say(f"{batch.places.output} is complete: there is nothing to go on with.")
+        batch.places.claim(batch.plan)
+        if batch.places.is_complete(batch.plan):
+            reporter.say(f"{batch.places.output} is complete: there is nothing to go on with.")
             return 0
-        survey = _survey(batch, voice)
-        return _journalled(_Run(_sized(batch, voice), survey, voice, sink, handler), batch.places)
+        survey = _survey(batch, reporter)
+        return _journalled(_Run(_sized(batch, reporter), survey, reporter, stdout), batch.places)
 
 
-def _survey(batch: Batch, voice: Stderr) -> Survey:
+def _survey(batch: Batch, reporter: BatchReporter) -> Survey:
     """Read all rows. What lets no row run, or more faults than errors are allowed, is refused here."""
     faults: list[Row] = []
     misnamed: list[Row] = []
@@ -99,7 +84,7 @@ def _survey(batch: Batch, voice: Stderr) -> Survey:
     if not survey.num_chats and survey.num_faults < survey.num_rows:
         _refuse_untold_tools(batch)
     for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
-        voice.notice(text)
+        reporter.notice(text)
     return survey
 
 
@@ -114,7 +99,7 @@ def _refuse_untold_tools(batch: Batch) -> None:
         )
 
 
-def _sized(batch: Batch, voice: Stderr) -> Batch:
+def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
     """The batch with the number of samples that the memory allows, if that is to be planned.
 
     A run that goes on keeps the number that it began with, where another one may change texts.
@@ -125,7 +110,7 @@ def _sized(batch: Batch, voice: Stderr) -> Batch:
     if number is None or batch.is_free:
         plan = plan_rows(batch)
         each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""
-        voice.notice(f"{plan.max_batch} samples run side by side{each}.")
+        reporter.notice(f"{plan.max_batch} samples run side by side{each}.")
         number = plan.max_batch
     settings = batch.settings
     layers = *settings.layers, Layer.of("planned", {"max_batch": number})
@@ -141,7 +126,7 @@ def _streamed(run: _Run) -> int:
     """Results go where nothing can lie beside them: each is written as soon as its turn has come."""
     plan = run.batch.plan
     progress = Progress(run.survey.num_rows)
-    with run.batch.output.open(_kept(run), stdout=run.sink) as writer:
+    with run.batch.output.open(_kept(run), stdout=run.stdout) as writer:
         store = StreamStore(writer, by_row=plan["order"] == "input", has_timings=not plan["no_timings"])
         end = _generated(run, store, progress)
         store.close()
@@ -151,7 +136,7 @@ def _streamed(run: _Run) -> int:
 def _journalled(run: _Run, places: Places) -> int:
     """Results are kept in the journal until all are there; then the output is written from it."""
     plan = run.batch.plan
-    with load_progress(run.batch.settings["model"], run.voice, "Hashing") as on_bytes:
+    with run.reporter.loading(run.batch.settings["model"], "Hashing") as on_bytes:
         journal = run.batch.open_journal(places, run.survey, on_bytes)
     try:
         progress, end = _kept_safe(run, journal)
@@ -159,14 +144,14 @@ def _journalled(run: _Run, places: Places) -> int:
         if not is_needed:
             journal.remove()
     except Exception:
-        say(f"What is finished is safe in {places.journal}; --resume goes on.")
+        run.reporter.say_always(f"What is finished is safe in {places.journal}; --resume goes on.")
         raise
     finally:
         journal.close()
     if end.status != "complete":
-        run.voice.say(f"{progress.done:,} rows are safe in {places.journal}; --resume goes on.")
+        run.reporter.say(f"{progress.done:,} rows are safe in {places.journal}; --resume goes on.")
     elif progress.failed:
-        run.voice.say(f"{places.journal} stays: --resume --retry-errors takes the failed rows once more.")
+        run.reporter.say(f"{places.journal} stays: --resume --retry-errors takes the failed rows once more.")
     return _finished(run, progress, end)
 
 
@@ -195,10 +180,8 @@ def _generated(run: _Run, store: Store, progress: Progress) -> End:
         run.batch,
         store,
         progress,
+        run.reporter,
         is_chat=run.batch.jobs.base.is_chat or run.survey.has_only_chats,
-        voice=run.voice,
-        sink=run.sink,
-        handler=run.handler,
     )
     if end.status == "complete" and progress.done != run.survey.num_rows:
         raise UsageError(
@@ -212,7 +195,7 @@ def _finished(run: _Run, progress: Progress, end: End) -> int:
     """Sum up; the exit code."""
     summary = _summary(run, progress, end)
     for line in summary.lines():
-        run.voice.say(with_flags(line))
+        run.reporter.say(line)
     if (path := run.batch.plan["summary"]) is not None:
         try:
             with replaced(Path(path)) as file:

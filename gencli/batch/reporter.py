@@ -1,0 +1,29 @@
+"""What a batch reports while it runs, beside what any run reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from gencli.batch.engines.base import RowEngine
+from gencli.batch.progress import Progress
+from gencli.runtime.reporter import Reporter
+
+__all__ = ["BatchReporter"]
+
+
+class BatchReporter(Reporter, Protocol):
+    """Takes the reports of a batch, and hands it signals to end."""
+
+    def watch(self, progress: Progress, engine: RowEngine) -> AbstractContextManager[Callable[[], None]]:
+        """Return a context in which rows run. Its value is called after each step, to show the progress."""
+        ...
+
+    def on_interrupt(self, stop: Callable[[], None] | None) -> None:
+        """Call `stop` at the next signal to end; with None, the signal ends the process."""
+        ...
+
+    def say_always(self, text: str) -> None:
+        """Report a line in a quiet run too."""
+        ...

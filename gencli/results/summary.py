@@ -1,0 +1,131 @@
+"""Lines about a run for a person: totals, errors, notices, and details of the model and the times."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, cast
+
+from gencli.core.events import Error, Finish
+from gencli.models.base import ModelSpec
+from gencli.results.draft_report import draft_lines
+from gencli.results.record import RunInfo, timings
+from gencli.results.results import Results, failure, tokens_per_second
+from processors.chain import Chain
+
+__all__ = ["errors", "stats", "summary", "thinking"]
+
+
+def summary(results: Results, info: RunInfo) -> Iterator[str]:
+    """Yield the totals of a run: tokens, speed, finish reasons and seed; limits that cut it; notices."""
+    finishes = results.finishes
+    if finishes:
+        parts = [_count(sum(finish.completion_tokens for finish in finishes), "token")]
+        speed = tokens_per_second(finishes)
+        parts += [f"{speed:.1f} tok/s"] if speed is not None else []
+        parts += [_reasons(results), f"seed {info.job.seed}"]
+        prompts = f"{len(results.rows)} prompts: " if len(results.rows) > 1 else ""
+        yield prompts + ", ".join(parts)
+    # The error of a cut sample without a result names the limit.
+    limits = {finish.matched for finish in finishes if finish.reason == "length" and not failure(finish)}
+    if "max_tokens" in limits:
+        yield f"Cut at `max_tokens` = {info.job.limits.max_tokens}; raise it for more."
+    if "max_time" in limits:
+        yield f"Cut at `max_time` = {info.job.limits.max_time:g} s; raise it for more."
+    if "context" in limits:
+        yield "Cut at the end of the model's context; a shorter prompt leaves more room."
+    yield from _about_samples(results)
+    yield from _about_structure(results, info)
+    if info.drafter:
+        yield from draft_lines(finishes, info.drafter)
+
+
+def thinking(results: Results) -> Iterator[str]:
+    """Yield the text before each result of a model that thinks first."""
+    for finish in results.finishes:
+        if finish.verdict and finish.verdict.thinking:
+            which = _which(finish.request, finish.sample, results)
+            yield f"[thinking] {which}{finish.verdict.thinking.strip()}"
+
+
+def errors(results: Results) -> Iterator[str]:
+    """Yield a message for each sample without a result."""
+    for failed in results.failures:
+        yield f"{_which(failed.request, failed.sample, results)}{failed.message}"
+
+
+def stats(
+    results: Results, info: RunInfo, spec: ModelSpec, *, load_seconds: float, threads: int
+) -> Iterator[str]:
+    """Yield model, device, number format, grammar back end, and times in seconds."""
+    dtype = str(spec.dtype).removeprefix("torch.")
+    reason = f" ({spec.dtype_reason})" if spec.dtype_reason else ""
+    yield f"model: {spec.name}, context {spec.context}, vocabulary {spec.vocab_size}"
+    yield f"device: {spec.device}, {_count(threads, 'thread')}, dtype: {dtype}{reason}"
+    yield f"load: {load_seconds:.2f} s"
+    if info.compiled is not None:
+        backend = info.compiled.variant.constraint.backend
+        yield f"grammar: {backend}, compile: {info.compiled.seconds:.3f} s"
+        if info.job.structure is not None and info.job.structure.plan.reason:
+            yield f"grammar: {info.job.structure.plan.reason}"
+        yield from (f"{backend} warns: {warning}" for warning in info.compiled.warnings)
+    times = timings(results.finishes)
+    if times is not None:
+        speed = times["tokens_per_second"]
+        yield f"prefill: {times['prefill']:.3f} s, first token after {times['first_token']:.3f} s"
+        yield f"decode: {times['decode']:.3f} s" + (f", {speed:.1f} tok/s" if speed is not None else "")
+
+
+def _about_samples(results: Results) -> Iterator[str]:
+    """Yield a notice if all samples of a prompt have the same text."""
+    several = [row for row in results.rows if len(row.finishes) > 1]
+    equal = [row for row in several if len({finish.text for finish in row.finishes}) == 1]
+    if equal:
+        of = "" if len(results.rows) == 1 else f" for {len(equal)} of {len(results.rows)} prompts"
+        yield f"Notice: All {len(equal[0].finishes)} samples are the same text{of}."
+
+
+def _about_structure(results: Results, info: RunInfo) -> Iterator[str]:
+    """Yield the number of attempts of each valid result, and stages that a grammar overruled."""
+    for finish in results.finishes:
+        which = _which(finish.request, finish.sample, results)
+        verdict = finish.verdict
+        if verdict and verdict.is_valid and verdict.attempts > 1:
+            yield f"{which}Valid after {verdict.attempts} attempts."
+    longer = Counter(stage for finish in results.finishes if (stage := _asks_for_more(finish, info.chain)))
+    for stage, count in longer.items():
+        texts = "it" if len(results.finishes) == 1 else f"{count} of {len(results.finishes)} texts"
+        yield f"Notice: The grammar allows nothing more, so {stage} did not make {texts} longer."
+
+
+def _asks_for_more(finish: Finish, chain: Chain) -> str:
+    """Return the stage that asks for a longer text than the grammar allows; "" if none does."""
+    if finish.reason != "grammar":
+        return ""
+    at_least, ignore = (cast(Any, chain.get(name)) for name in ("min_tokens", "ignore_eos"))
+    if at_least and finish.completion_tokens < at_least.count:
+        return "min_tokens"
+    return "ignore_eos" if ignore and ignore.enabled else ""
+
+
+def _which(request: str, sample: int, results: Results) -> str:
+    """Return which of several prompts and samples a sentence is about, as its beginning."""
+    rows = f"prompt {request}" if len(results.rows) > 1 else ""
+    samples = f"sample {sample + 1}" if len(results.row(request).outcomes) > 1 else ""
+    which = ", ".join(part for part in (rows, samples) if part)
+    return f"{which}: " if which else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _reasons(results: Results) -> str:
+    outcomes = [outcome for row in results.rows for outcome in row.ended]
+    if len(outcomes) > 1:
+        reasons = Counter("error" if isinstance(one, Error) else one.reason for one in outcomes)
+        return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    finish = results.finishes[0]
+    is_said = finish.reason == "stop" and finish.matched is not None
+    return f"stop at {json.dumps(finish.matched, ensure_ascii=False)}" if is_said else finish.reason
