@@ -1,6 +1,7 @@
-"""The entry: answers what needs no command, imports the one that was asked for, ends with its code.
+"""The entry point: help and version, dispatch to one command, errors and exit codes.
 
-Nothing heavy is imported here: `gencli --help` costs little more than starting Python.
+Only the module of the command that runs is imported, so `gencli --help` takes little more time than Python's
+own start.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ __all__ = ["COMMANDS", "EXIT_CODES", "HELP", "main", "make_app"]
 COMMANDS = {
     "run": "Generate text from a prompt.",
     "batch": "Generate a text for each row of files.",
-    "chat": "Talk with a model, turn by turn.",
-    "log": "List, show and run again what --log kept.",
+    "chat": "Talk with a model in turns.",
+    "log": "List, show and rerun the runs that --log stored.",
     "man": "Show the manual pages, or write them.",
-    "models": "List the models on this machine, show one.",
-    "schema": "Say what is enforced of a JSON schema, and how.",
+    "models": "List, show, fetch, remove and name models.",
+    "schema": "Show which keywords of a JSON schema are enforced.",
     "tokenize": "Show the tokens of a text.",
-    "doctor": "Look at this installation and machine.",
+    "doctor": "Check this installation and machine.",
     "completion": "Print the shell's completion script.",
     "stages": "List, show and check the stages of the chain.",
     "config": "Show, check, compare and write presets.",
-    "bench": "Measure what parts of gencli cost here.",
+    "bench": "Measure the cost of parts of gencli.",
 }
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())
@@ -60,13 +61,13 @@ Exit codes: {EXIT_CODES}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line and return the exit code. An error is printed on stderr; --debug raises it."""
     arguments = sys.argv[1:] if arguments is None else arguments
     prepare()
     try:
-        return _guarded(lambda: _dispatch(arguments), arguments)
+        return _explained(lambda: _dispatch(arguments), arguments)
     except OutputClosed:
-        return 0  # `| head` has all that it wanted
+        return 0  # the reader closed the pipe, as `| head` does
     except KeyboardInterrupt:
         say_interrupted()
         return 130
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: Sequence[str]) -> int:
     first = arguments[0] if arguments else ""
     if "_GENCLI_COMPLETE" in os.environ or first in ("--install-completion", "--show-completion"):
-        return _completed(arguments)
+        return _complete(arguments)
     if not first:
         say(HELP)
         return 2
@@ -84,28 +85,28 @@ def _dispatch(arguments: Sequence[str]) -> int:
     elif first == "--version":
         Sink().write(f"gencli {__version__}\n")
     elif first in COMMANDS:
-        _require_folder()
+        _require_working_directory()
         return _run(_click_command(first), arguments)
     else:
         raise _unknown(first)
     return 0
 
 
-def _completed(arguments: Sequence[str]) -> int:
-    """Answer the script of a shell, or let typer print or install it; both may exit."""
+def _complete(arguments: Sequence[str]) -> int:
+    """Return the exit code of a request of a shell's completion script, or of --install/show-completion."""
     try:
-        asked = os.environ.get("_GENCLI_COMPLETE", "")
-        if asked.startswith("complete_"):
+        instruction = os.environ.get("_GENCLI_COMPLETE", "")
+        if instruction.startswith("complete_"):
             from gencli.cli.commands.completion import complete
 
-            return complete(asked, _click_command, COMMANDS)
+            return complete(instruction, _click_command, COMMANDS)
         return _run(_click_command(*COMMANDS), arguments)
-    except SystemExit as end:
+    except SystemExit as end:  # typer exits after printing or installing the script
         return end.code if isinstance(end.code, int) else int(bool(end.code))
 
 
-def _require_folder() -> None:
-    """Refuse a working directory that was deleted: from it neither files nor libraries are found."""
+def _require_working_directory() -> None:
+    """Raise UsageError if the working directory was deleted: imports and relative paths would fail in it."""
     try:
         os.getcwd()
     except OSError:
@@ -114,21 +115,21 @@ def _require_folder() -> None:
         ) from None
 
 
-def _guarded(call: Callable[[], int], arguments: Sequence[str]) -> int:
-    """Turn every error into message, hint and exit code, in this one place."""
+def _explained(call: Callable[[], int], arguments: Sequence[str]) -> int:
+    """Call `call`; print an exception as message and hint, and return its exit code."""
     try:
         return call()
     except (OutputClosed, KeyboardInterrupt):
         raise
-    except BaseException as error:  # SystemExit of a library and a panic of its Rust code, too
+    except BaseException as error:  # includes SystemExit of a library and panics of Rust code
         if "--debug" in arguments:
             raise
         from gencli.cli.failures import explain
 
-        found = explain(error, arguments)
-        end = "" if found.message.endswith("?") else "."
-        say_error(f"{found.message.rstrip('.')}{end}", found.hint)
-        return found.exit_code
+        explained = explain(error, arguments)
+        end = "" if explained.message.endswith("?") else "."
+        say_error(f"{explained.message.rstrip('.')}{end}", explained.hint)
+        return explained.exit_code
 
 
 def _unknown(word: str) -> UsageError:
@@ -145,7 +146,7 @@ def _unknown(word: str) -> UsageError:
 
 
 def make_app(names: Iterable[str]) -> typer.Typer:
-    """The typer application with these commands; only their modules are imported."""
+    """Return a typer application with the named commands. Only their modules are imported."""
     from importlib import import_module
 
     import typer
@@ -154,15 +155,15 @@ def make_app(names: Iterable[str]) -> typer.Typer:
     app.callback(help="Generate text with a local language model.")(lambda: None)
     for name in names:
         module = import_module(f"gencli.cli.commands.{name}")
-        made = module.command()
-        if isinstance(made, typer.Typer):  # a command with commands of its own
-            app.add_typer(made, name=name, help=COMMANDS[name])
+        command = module.command()
+        if isinstance(command, typer.Typer):  # a group with subcommands
+            app.add_typer(command, name=name, help=COMMANDS[name])
         else:
-            app.command(name, help=COMMANDS[name], add_help_option=False)(made)
+            app.command(name, help=COMMANDS[name], add_help_option=False)(command)
     return app
 
 
-@cache  # making all options takes as long as a short run
+@cache  # building the parameters of all commands takes as long as a short run
 def _click_command(*names: str) -> Any:
     from typer.main import get_command
 
@@ -174,6 +175,6 @@ def _run(command: Any, arguments: Sequence[str]) -> int:
 
     try:
         result = command.main(list(arguments), prog_name="gencli", standalone_mode=False)
-    except Abort:  # what typer makes of Ctrl-C
+    except Abort:  # typer raises it for Ctrl-C
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0

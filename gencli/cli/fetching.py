@@ -1,4 +1,4 @@
-"""Fetching models from the hub: what allows it, what is said and asked before, and the bar."""
+"""Fetch models from the hub: permission, the question about large models, and the progress bar."""
 
 from __future__ import annotations
 
@@ -26,64 +26,69 @@ from processors.registry import Registry
 if TYPE_CHECKING:
     from gencli.hub.fetch import FetchPlan
 
-__all__ = ["fetch_models", "fetch_shown", "is_lacking", "refuse_offline"]
+__all__ = ["fetch_models", "fetch_with_progress", "is_incomplete", "refuse_offline"]
 
-_LARGE = 10 * 10**9  # bytes that are asked about
+_LARGE = 10 * 10**9  # bytes; a larger download needs a yes
 
 
 def fetch_models(settings: Settings, registry: Registry | None, voice: Stderr) -> bool:
-    """Fetch the models that the settings name and this machine lacks; whether any was fetched.
+    """Fetch the models that the settings name and that are missing here. Return whether any was fetched.
 
-    Without --download only a person at a terminal has models fetched. Raises ModelError for all others.
+    Raises ModelError for a missing model if stderr is no terminal and --download is not given, and with
+    --offline or --tp.
     """
     fetched = False
     with_code = settings["trust_remote_code"]
     for name in dict.fromkeys(named_models(settings, registry).values()):
         target = full_name(name)
         hub = None if target in BUNDLED or Path(target).is_dir() else read_hub_name(target)
-        if hub is None or not is_lacking(hub, with_code=with_code):
+        if hub is None or not is_incomplete(hub, with_code=with_code):
             continue
-        _require_leave(name, hub, settings, voice)
+        _require_permission(name, hub, settings, voice)
         with interrupts(), quiet_libraries(is_on=not settings["debug"]):
-            fetch_shown(hub, voice, with_code=with_code, is_asked=settings["download"])
+            fetch_with_progress(hub, voice, with_code=with_code, is_asked=settings["download"])
         fetched = True
     return fetched
 
 
-def is_lacking(name: HubName, *, with_code: bool) -> bool:
-    """Whether a model is not here, or not all of it."""
+def is_incomplete(name: HubName, *, with_code: bool) -> bool:
+    """Return whether files of a model are missing in the hub's cache."""
     folder = find_snapshot(name)
     return folder is None or bool(missing_files(folder, with_code=with_code))
 
 
-def _require_leave(name: str, hub: HubName, settings: Settings, voice: Stderr) -> None:
-    """Raise ModelError where nobody has allowed that a model is fetched."""
+def _require_permission(name: str, hub: HubName, settings: Settings, voice: Stderr) -> None:
+    """Raise ModelError unless a missing model may be fetched: --download, or a person at a terminal."""
     folder = find_snapshot(hub)
     lacks = ", ".join(missing_files(folder, with_code=settings["trust_remote_code"])) if folder else ""
-    said = name if name == str(hub) else f"{name} ({hub})"
-    what = f"{said} is here only in part: it lacks {lacks}" if lacks else f"{said} is not on this machine"
+    label = name if name == str(hub) else f"{name} ({hub})"
+    state = f"{label} is here only in part: it lacks {lacks}" if lacks else f"{label} is not on this machine"
     pull = f"gencli models pull {hub}"
     if "/" not in name and not settings["download"] and near_names(name):
-        raise absent(name)  # a slip of the pen is not looked for on the hub
+        raise absent(name)  # probably a misspelt local name; the hub is not asked
     if settings["offline"]:
-        raise ModelError(f"{what}, and {settings.name('offline')} is given.", hint=f"{pull} fetches it.")
-    refuse_offline(what)
-    if settings["tp"] is not None:  # whose processes would all fetch it
-        raise ModelError(f"{what}.", hint=f"With --tp it has to be here before: {pull}")
+        raise ModelError(f"{state}, and {settings.name('offline')} is given.", hint=f"{pull} fetches it.")
+    refuse_offline(state)
+    if settings["tp"] is not None:  # each process of --tp would fetch it
+        raise ModelError(f"{state}.", hint=f"With --tp it has to be here before: {pull}")
     if settings["download"]:
         return
     if not voice.has_reader:
-        raise ModelError(f"{what}.", hint=f"--download fetches it; so does {pull}")
+        raise ModelError(f"{state}.", hint=f"--download fetches it; so does {pull}")
 
 
 def refuse_offline(what: str) -> None:
-    """Raise ModelError where a variable keeps the libraries off the network."""
+    """Raise ModelError if an environment variable keeps the libraries offline. `what` starts the message."""
     if variable := is_offline():
         raise ModelError(f"{what}, and {variable} allows no network.", hint="Unset it for this command.")
 
 
-def fetch_shown(name: HubName, voice: Stderr, *, with_code: bool, is_asked: bool) -> Path:
-    """Fetch a model and show how far it is; its folder. `is_asked` says that its size needs no leave."""
+def fetch_with_progress(name: HubName, voice: Stderr, *, with_code: bool, is_asked: bool) -> Path:
+    """Fetch a model, show the progress, and return its folder.
+
+    `is_asked` means that the user asked for this model, so a large one needs no question. Raises ModelError
+    if the user declines, or cannot be asked.
+    """
     from gencli.hub.fetch import fetch, plan_fetch
 
     plan = plan_fetch(name, with_code=with_code)
@@ -91,8 +96,8 @@ def fetch_shown(name: HubName, voice: Stderr, *, with_code: bool, is_asked: bool
         voice.say(f"{name} is up to date ({plan.listing.commit[:12]}).")
         return fetch(plan)
     here = plan.size - plan.todo
-    said = f"{name}: {decimal(plan.size)} in {len(plan.files)} files from {urlsplit(endpoint()).hostname}"
-    voice.say(said + (f", {decimal(here)} of it is here" if here else ""))
+    text = f"{name}: {decimal(plan.size)} in {len(plan.files)} files from {urlsplit(endpoint()).hostname}"
+    voice.say(text + (f", {decimal(here)} of it is here" if here else ""))
     if plan.todo >= _LARGE and not is_asked:
         _ask(name, plan)
     start = time.monotonic()
@@ -104,11 +109,12 @@ def fetch_shown(name: HubName, voice: Stderr, *, with_code: bool, is_asked: bool
 
 
 def _ask(name: HubName, plan: FetchPlan) -> None:
-    """Raise ModelError unless the person at the terminal wants so much."""
+    """Ask whether to fetch so many bytes. Raises ModelError for a no, and without a terminal."""
     answer = confirm(f"Fetch {decimal(plan.todo)}?")
     if answer is None:
         raise ModelError(
-            f"{name} takes {decimal(plan.todo)}, and nobody can be asked.", hint="--download fetches it."
+            f"{name} takes {decimal(plan.todo)}, and stdin is no terminal to confirm it.",
+            hint="--download fetches it.",
         )
     if not answer:
         raise ModelError(f"{name} is not fetched.", hint="A smaller or quantized model takes less.")

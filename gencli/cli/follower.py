@@ -1,4 +1,4 @@
-"""What the second and later processes of torchrun do: hold a part of the model, and say nothing."""
+"""Processes of tensor parallelism (--tp) with a rank above 0: they hold a shard and print nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from gencli.config.options.run import OPTIONS
 from gencli.models.spread import rank
 from gencli.runtime.quiet import quiet_libraries
 
-__all__ = ["followed"]
+__all__ = ["follow_leader"]
 
 
-def followed(given: Mapping[str, Any]) -> int | None:
-    """Follow the first process of --tp until it ends; the exit code. None in a process that does not follow.
+def follow_leader(given: Mapping[str, Any]) -> int | None:
+    """Run as a follower of --tp until the leader ends and return the exit code 0.
 
-    The first one reads and writes, and says what is wrong.
+    Return None at once in the process of rank 0, and without --tp. The leader reads the input, writes the
+    result and reports errors.
     """
     if rank() == 0:
         return None
@@ -30,15 +31,15 @@ def followed(given: Mapping[str, Any]) -> int | None:
         key: value for key, value in given.items() if key in keys and (key, value) != ("max_batch", "auto")
     }
     settings = gather(own, run_variables(os.environ))
-    if settings["tp"] is None:  # torchrun may start runs that know nothing of each other
+    if settings["tp"] is None:  # torchrun also starts independent runs
         return None
     silence()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first one ends in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the leader ends the run
     with quiet_libraries():
         from gencli.models.parallel import follow
         from gencli.runtime.models import load
         from gencli.runtime.wiring import model_choice
 
-        # The leader may guide; lanes that are not fed take no memory.
+        # The leader may use guidance. Companion lanes that are not fed take no memory.
         follow(load(replace(model_choice(settings), companions=True)).runner)
     return 0

@@ -1,4 +1,4 @@
-"""What takes the events of a run for the log: it keeps the run, or compares it with one that was kept."""
+"""Writers for the run log: one stores a run, one compares a run with a logged one."""
 
 from __future__ import annotations
 
@@ -24,45 +24,45 @@ from processors.registry import Registry
 
 __all__ = ["compare", "differences", "keep", "model_records"]
 
-_TEXTS = ("prompt", "text", "texts")  # of a record, which the log has by themselves
+_TEXTS = ("prompt", "text", "texts")  # keys of a record that the log stores in fields of their own
 
 
 def keep(settings: Settings, voice: Stderr) -> Callable[[Results, RunInfo], _LogWriter]:
-    """What makes the writer that keeps a run."""
+    """Return a factory of the writer that stores the run in the log."""
     return lambda results, info: _LogWriter(results, info, settings, voice)
 
 
 def compare(entry: Entry) -> Callable[[Results, RunInfo], _Comparison]:
-    """What makes the writer that compares a run with the texts of one that was kept."""
+    """Return a factory of the writer that compares the texts of a run with those of `entry`."""
     return lambda results, info: _Comparison(results, entry)
 
 
 def model_records(settings: Settings, registry: Registry, voice: Stderr) -> dict[str, Any]:
-    """Name, revision and SHA-256 of the models of a run, by the key of their option; null for `fake`."""
-    found: dict[str, Any] = {}
+    """Return name, revision and SHA-256 of each model of a run by option key; null in both for `fake`."""
+    records: dict[str, Any] = {}
     for key, name in named_models(settings, registry).items():
         with voice.loading(name, "Hashing") as on_bytes:
             identity = identify_model(name, on_bytes)
         revision, digest = (identity.revision, identity.sha256) if identity else (None, None)
-        found[key] = {"name": name, "revision": revision, "sha256": digest}
-    return found
+        records[key] = {"name": name, "revision": revision, "sha256": digest}
+    return records
 
 
 class _LogWriter:
-    """Keeps the run in the log when its result has been written; a notice says why if that fails."""
+    """Stores the run in the log at its end. If that fails, a notice gives the reason."""
 
     def __init__(self, results: Results, info: RunInfo, settings: Settings, voice: Stderr) -> None:
         self._results, self._info, self._settings = results, info, settings
         self._time = datetime.now(UTC).isoformat(timespec="seconds")
-        # Files may change while the run goes on; these are what it has read.
+        # Read now, because files may change during the run.
         self._files = files_of(settings)
         self._models = model_records(settings, info.job.registry, voice)
 
     def add(self, event: Event) -> None:
-        """Nothing is kept before the end."""
+        """Do nothing; the run is stored at its end."""
 
     def close(self) -> None:
-        """Keep the run."""
+        """Store the run."""
         try:
             add_run(self._entry())
         except GencliError as error:
@@ -92,31 +92,30 @@ class _LogWriter:
         )
 
     def _prompt(self, row: Row) -> PromptEntry:
-        whole = record(row, self._info)
-        rest = {key: value for key, value in whole.items() if key not in _TEXTS}
-        return PromptEntry(row.prompt, _texts(row), rest)
+        fields = {key: value for key, value in record(row, self._info).items() if key not in _TEXTS}
+        return PromptEntry(row.prompt, _texts(row), fields)
 
 
 class _Comparison:
-    """Says at the end of a run where its texts are not those of the one that was kept."""
+    """Prints a notice at the end of a run if its texts differ from those of the logged run."""
 
     def __init__(self, results: Results, entry: Entry) -> None:
         self._results, self._entry = results, entry
 
     def add(self, event: Event) -> None:
-        """Texts are compared when they are complete."""
+        """Do nothing; texts are compared at the end."""
 
     def close(self) -> None:
         """Compare the texts."""
         pairs = zip(self._results.rows, self._entry.prompts, strict=True)
-        others = [row.id for row, before in pairs if _texts(row) != before.texts]
-        if others:
-            which = f" of prompt {', '.join(others)}" if len(self._results.rows) > 1 else ""
+        changed = [row.id for row, before in pairs if _texts(row) != before.texts]
+        if changed:
+            which = f" of prompt {', '.join(changed)}" if len(self._results.rows) > 1 else ""
             say_notice(f"The text{which} is not the one that was logged.")
 
 
 def differences(entry: Entry, models: Mapping[str, Any]) -> list[str]:
-    """What is not as it was when the run was logged, in sentences."""
+    """Return a sentence for each difference from the logged run: gencli's version, weights of models."""
     found = []
     if entry.version != __version__:
         found.append(f"The run was made by gencli {entry.version}, this is {__version__}.")
@@ -128,6 +127,6 @@ def differences(entry: Entry, models: Mapping[str, Any]) -> list[str]:
 
 
 def _texts(row: Row) -> tuple[str | None, ...]:
-    """The texts of a row that were written."""
+    """Return the text of each sample of a row as it was written; None for one without an outcome."""
     outcomes = enumerate(row.outcomes)
     return tuple(row.shown(sample) if outcome is not None else None for sample, outcome in outcomes)

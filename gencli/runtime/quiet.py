@@ -1,4 +1,4 @@
-"""Keeps the libraries' progress bars, warnings and logs off stderr."""
+"""Keep progress bars, warnings and logs of libraries off stderr."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 __all__ = ["quiet_libraries"]
 
-# Read by the libraries when they are imported, which is after this.
+# The libraries read these when they are imported, which is later.
 _QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -24,7 +24,7 @@ _QUIET = {
 
 @contextmanager
 def quiet_libraries(*, is_on: bool = True) -> Iterator[None]:
-    """Silence what is not gencli's own; what matters of it comes as an error or a notice."""
+    """Silence the libraries inside the block. What a user needs to know becomes an error or a notice."""
     if not is_on:
         yield
         return

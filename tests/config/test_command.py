@@ -213,7 +213,7 @@ def test_edit_opens_the_users_defaults_and_checks_them(here, gencli, monkeypatch
     result = gencli("config", "edit")
     assert result.code == 3
     assert f"{path.relative_to(tmp_path)}:" in result.err
-    assert path.read_text().startswith("# What every run of gencli begins with")
+    assert path.read_text().startswith("# Your defaults, a preset that every run begins with.")
     path.unlink()
     monkeypatch.setenv("EDITOR", "true")
     assert gencli("config", "edit").out == "1 preset is right.\n"

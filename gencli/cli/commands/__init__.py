@@ -1,1 +1,1 @@
-"""One module a command; what only shows a command's result stands beside it."""
+"""One module for each command; its helper modules and views are beside it."""

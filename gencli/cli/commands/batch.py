@@ -1,4 +1,4 @@
-"""`gencli batch`: generate for the rows of files."""
+"""`gencli batch`: check the command line, then generate a text for each row of files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from gencli.batch.options import BATCH_OPTIONS
 from gencli.batch.plan import Plan, make_plan
-from gencli.cli.follower import followed
+from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import Interrupts, interrupts
@@ -33,14 +33,14 @@ safe in OUTPUT.journal; a run that was cut short goes on with --resume:
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Run the batch; the exit code."""
+    """Run the batch and return the exit code."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.commands.run
-    if (code := followed(given)) is not None:
+    if (code := follow_leader(given)) is not None:
         return code
     plan = make_plan(tuple(arguments), given, os.environ)
     with (

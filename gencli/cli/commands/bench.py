@@ -1,4 +1,4 @@
-"""`gencli bench`: what parts of gencli cost on this machine."""
+"""`gencli bench`: measure the cost of parts of gencli on this machine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _Slots = Annotated[
 _TheirSlots = Annotated[
     int,
     typer.Option(
-        "--their-batch", min=1, max=_MOST, metavar="N", help="The same for the ways of transformers."
+        "--their-batch", min=1, max=_MOST, metavar="N", help="Samples that transformers runs at once."
     ),
 ]
 _Repeats = Annotated[int, typer.Option("--repeats", min=1, max=_MOST, metavar="N", help="Rounds.")]
@@ -66,16 +66,16 @@ _Format = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
 
 
 def command() -> typer.Typer:
-    """The benchmarks."""
-    made = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
-    made.callback(help="Measure what parts of gencli cost on this machine.")(lambda: None)
-    made.command("grammar", help="A step with a JSON schema against one without, on a random model of 15M "
+    """Return the typer group of the benchmarks."""
+    app = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+    app.callback(help="Measure what parts of gencli cost on this machine.")(lambda: None)
+    app.command("grammar", help="A step with a JSON schema against one without, on a random model of 15M "
                  "parameters with a vocabulary of 32,000.")(_grammar)  # fmt: skip
-    made.command("batch", help="Requests of unequal length in gencli's batches, transformers' padded "
+    app.command("batch", help="Requests of unequal length in gencli's batches, transformers' padded "
                  "generate() and generate_batch(), on a random model of 15M parameters.")(_batch)  # fmt: skip
-    made.command("speculate", help="Steps with drafts against plain ones, by the number of drafts and of "
+    app.command("speculate", help="Steps with drafts against plain ones, by the number of drafts and of "
                  "texts, beside what the formula expects.")(speculate)  # fmt: skip
-    return made
+    return app
 
 
 def _grammar(

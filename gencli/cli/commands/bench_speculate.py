@@ -1,4 +1,4 @@
-"""`gencli bench speculate`: what drafts bring, by their number and that of the texts."""
+"""`gencli bench speculate`: the speedup of drafts by the number of drafts and of rows."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = ["speculate"]
 _HEAD = ("rows", "drafts", "plain tok/s", "tok/s", "tokens a forward", "accepted", "drafting", "verifying",
          "expected", "measured")  # fmt: skip
 _STORIES = ("Once upon a time", "Mood: happy\nStory:", "One day a girl found a box.", "Dear Mia,")
-_Model = Annotated[str, typer.Option("--model", metavar="MODEL", help="The model whose text it is.")]
-_Draft = Annotated[str, typer.Option("--draft", metavar="NAME", help="What drafts, as in gencli run.")]
+_Model = Annotated[str, typer.Option("--model", metavar="MODEL", help="The target model.")]
+_Draft = Annotated[str, typer.Option("--draft", metavar="NAME", help="The drafter, as in gencli run.")]
 _Drafts = Annotated[
     str, typer.Option("--draft-tokens", metavar="LIST", help="Numbers of drafts: 0..8, or 1,2,4.")
 ]
@@ -47,7 +47,9 @@ _Prompts = Annotated[
         "--prompts", metavar="FILE", help='JSON lines with "prompt"; beginnings of stories if not given.'
     ),
 ]
-_Heat = Annotated[float, typer.Option("--temperature", min=0.0, max=1e6, metavar="T", help="0 is greedy.")]
+_Temperature = Annotated[
+    float, typer.Option("--temperature", min=0.0, max=1e6, metavar="T", help="0 is greedy.")
+]
 _Dtype = Annotated[
     str, typer.Option("--dtype", metavar="NAME", help="Type of the weights, as in gencli run.")
 ]
@@ -66,13 +68,16 @@ def speculate(
     max_tokens: _Tokens = 128,
     steps: _Steps = 20,
     prompts: _Prompts = None,
-    temperature: _Heat = 0.0,
+    temperature: _Temperature = 0.0,
     dtype: _Dtype = "float32",
     threads: _Threads = 1,
     cpu_time: _Cpu = False,
     form: _Format = "text",
 ) -> int:
-    """Plain and drafted steps in turns, in one process."""
+    """Measure plain steps and steps with drafts in turns and print the gains. Return the exit code.
+
+    Raises UsageError for a bad list of numbers, for --draft none and for --prompts that cannot be read.
+    """
     lengths, counts = _numbers("--draft-tokens", draft_tokens, 0, 64), _numbers("--rows", rows, 1, MAX_BATCH)
     if draft == NO_DRAFTER:
         raise UsageError("--draft is none, so there is nothing to measure.", hint="Name a drafter.")
@@ -110,7 +115,7 @@ def _gains(
     threads: int,
     **probing: Any,
 ) -> list[DraftGain]:
-    """The gains with each number of rows; `probing` is what `measure_drafts` is told beside it."""
+    """Return the gains for each number of rows; `probing` are further arguments of `measure_drafts`."""
     import torch
 
     from gencli.bench.speculate import measure_drafts
@@ -135,9 +140,9 @@ def _write(gains: Sequence[DraftGain], form: str) -> None:
 
     tops, even = best(gains), break_even(gains)
     if form != "text":
-        found = {"gains": [asdict(gain) for gain in gains], "best": {str(g.rows): g.drafts for g in tops},
+        report = {"gains": [asdict(gain) for gain in gains], "best": {str(g.rows): g.drafts for g in tops},
                  "break_even_rows": even}  # fmt: skip
-        Sink().write(record_text(found, form))
+        Sink().write(record_text(report, form))
         return
     Sink().write(table([_HEAD, *map(_line, gains)]))
     for top in tops:
@@ -160,17 +165,17 @@ def _line(gain: DraftGain) -> tuple[str, ...]:
 
 
 def _numbers(flag: str, given: str, least: int, most: int) -> tuple[int, ...]:
-    """Of "0..8" all from 0 to 8, of "1,4,16" these."""
+    """Return the numbers of a range "0..8" or of a list "1,4,16". Raises UsageError outside [least, most]."""
     first, dots, last = given.partition("..")
     parts = [first, last] if dots else given.split(",")
-    found = [number for part in parts if (number := whole(part.strip())) is not None]
-    if len(found) < len(parts):
+    numbers = [number for part in parts if (number := whole(part.strip())) is not None]
+    if len(numbers) < len(parts):
         raise UsageError(f"{flag} {given[:60]!r} is no list of numbers.", hint="Write 0..8, or 1,4,16.")
-    if min(found) < least or max(found) > most:
+    if min(numbers) < least or max(numbers) > most:
         raise UsageError(f"{flag} {given!r} has to name numbers from {least} to {most}.")
-    if dots and found[0] > found[1]:
-        raise UsageError(f"{flag} {given!r} runs backwards.", hint=f"Write {found[1]}..{found[0]}.")
-    return tuple(range(found[0], found[1] + 1)) if dots else tuple(found)
+    if dots and numbers[0] > numbers[1]:
+        raise UsageError(f"{flag} {given!r} runs backwards.", hint=f"Write {numbers[1]}..{numbers[0]}.")
+    return tuple(range(numbers[0], numbers[1] + 1)) if dots else tuple(numbers)
 
 
 def _read(path: Path) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`--show-chain`: every stage with its values and where they came from, without loading a model."""
+"""`--show-chain`: every stage with its values and their origins, without loading a model."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from gencli.structured.output_spec import OutputSpec
 
 __all__ = ["chain_rows", "chain_table"]
 
-_WIDTH = 200  # of a value
+_WIDTH = 200  # characters of a value
 _COLUMNS = ("phase", "stage", "value", "origin")
 
 
 def chain_table(job: Job) -> str:
-    """Lines of phase, stage, value and origin, in the order in which stages run."""
-    return table([_COLUMNS, *_lines(job)])
+    """Return a table of phase, stage, value and origin, in the order in which the stages run."""
+    return table([_COLUMNS, *_rows(job)])
 
 
 def chain_rows(job: Job) -> list[dict[str, str]]:
-    """Each line of the table as an object."""
-    return [dict(zip(_COLUMNS, row, strict=True)) for row in _lines(job)]
+    """Return each row of the table as a mapping of its columns."""
+    return [dict(zip(_COLUMNS, row, strict=True)) for row in _rows(job)]
 
 
-def _described(structure: OutputSpec) -> str:
-    """What the output has to be and what compiles that, without the text of it."""
+def _output_text(structure: OutputSpec) -> str:
+    """Return the kind of the output, its source and the back end, without the grammar's text."""
     backend = structure.plan.variants[0].constraint.backend
     after = f", after {to_json(structure.after)}" if structure.after else ""
     return f"{structure.kind} {structure.source}".strip() + f", {backend}{after}"
 
 
 def _short(value: object) -> str:
-    """A value in a table; a grammar's text may be long."""
+    """Return a value as JSON of at most _WIDTH characters; a grammar's text may be longer."""
     text = to_json(value)
     return text if len(text) <= _WIDTH else text[: _WIDTH - 4] + '..."'
 
 
-def _lines(job: Job) -> Iterator[tuple[str, str, str, str]]:
-    running = {name for name, _ in job.chain}
+def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
+    active = {name for name, _ in job.chain}
     yield "constrain", "tail", "ids that the tokenizer lacks", "model"
     for name, params in job.assembly.chain:
         phase = job.registry.phase(name).name.lower()
-        why = "" if name in running else "  (off)" if params.is_off() else "  (not run: greedy)"
-        said = job.assembly.of_stage(name)
-        for entry in said:
-            yield phase, name, f"{entry.field}={_short(entry.value)}{why}", f"{entry.origin} {entry.said}"
+        state = "" if name in active else "  (off)" if params.is_off() else "  (not run: greedy)"
+        entries = job.assembly.of_stage(name)
+        for entry in entries:
+            yield phase, name, f"{entry.field}={_short(entry.value)}{state}", f"{entry.origin} {entry.said}"
         if name == "grammar" and job.structure is not None:
-            yield phase, name, _described(job.structure), job.structure.origin
-        elif not said:
-            yield phase, name, f"defaults{why}", "flag --stage"
+            yield phase, name, _output_text(job.structure), job.structure.origin
+        elif not entries:
+            yield phase, name, f"defaults{state}", "flag --stage"
     if job.is_greedy and job.draw != "greedy":
         yield "draw", "greedy", "", "temperature 0"
     else:

@@ -1,4 +1,4 @@
-"""`gencli chat`: what was typed, checked before a model is loaded."""
+"""`gencli chat`: check the command line, then load the model and talk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from gencli.chat.state import CHAT_OPTIONS, open_chat
 from gencli.cli.fetching import fetch_models
-from gencli.cli.follower import followed
+from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import interrupts
@@ -32,18 +32,18 @@ a line, commands included, and stdout gets the answers:
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Talk until there is no further turn; the exit code."""
-    if (code := followed(given)) is not None:
+    """Read and answer turns until the input ends. Return the exit code."""
+    if (code := follow_leader(given)) is not None:
         return code
     chat = open_chat(given)
     voice = Stderr(is_quiet=chat.settings["quiet"])
     if fetch_models(chat.settings, chat.job.registry, voice):
-        chat = open_chat(given)  # with what the model's files ask for
+        chat = open_chat(given)  # again, because the model's files set defaults
     settings = chat.settings
     for text in (*settings.notices(), *notices(chat.job, ())):
         voice.notice(text)

@@ -1,4 +1,4 @@
-"""`gencli stages check`: each promise of the contract, kept or not, and the smallest case where not."""
+"""`gencli stages check`: the result of each contract check, and the smallest failing case."""
 
 from __future__ import annotations
 
@@ -18,18 +18,24 @@ from processors.registry import Registry
 from processors.testing import CHECKS, Check, Subject, run_check, shrink
 from processors.testing.checks import returns_logits
 
-__all__ = ["checked"]
+__all__ = ["check_report"]
 
 
-def checked(registry: PluginRegistry, target: str, values: Iterable[str]) -> tuple[str, bool]:
-    """The table, and whether every check passed. `values` are stages to try, instead of guessed ones."""
+def check_report(registry: PluginRegistry, target: str, values: Iterable[str]) -> tuple[str, bool]:
+    """Return the report of a stage's checks, and whether all passed.
+
+    `target` is a plug-in or a stage's name. `values` are stages as in "name:key=value" to check instead of
+    guessed values. Raises UsageError for an unknown target, PluginError if no values can be guessed.
+    """
     stage = _stage(registry, target)
     subject = _subject(stage, _given(stage, values))
     outcomes = list(_outcomes(subject))
     rows = [("result", "promise", "what it says")]
-    rows += [(word, check.__name__, (check.__doc__ or "").partition("\n")[0]) for check, word, _ in outcomes]
+    rows += [
+        (result, check.__name__, (check.__doc__ or "").partition("\n")[0]) for check, result, _ in outcomes
+    ]
     failures = [text for _, _, text in outcomes if text]
-    counts = [sum(word == kind for _, word, _ in outcomes) for kind in ("passed", "failed")]
+    counts = [sum(result == kind for _, result, _ in outcomes) for kind in ("passed", "failed")]
     total = f"{counts[0]} passed, {counts[1]} failed\n"
     return "\n".join([f"{stage.name} ({target})\n", table(rows), *failures, total]), not counts[1]
 
@@ -48,9 +54,9 @@ def _stage(registry: PluginRegistry, target: str) -> type[Processor[Any]]:
 
 
 def _given(stage: type[Processor[Any]], values: Iterable[str]) -> tuple[Params, ...]:
-    alone = Registry()
-    alone.register(stage)
-    return tuple(parse_stage(text, alone)[1] for text in values)
+    registry = Registry()
+    registry.register(stage)
+    return tuple(parse_stage(text, registry)[1] for text in values)
 
 
 def _subject(stage: type[Processor[Any]], params: tuple[Params, ...]) -> Subject:
@@ -64,16 +70,19 @@ def _subject(stage: type[Processor[Any]], params: tuple[Params, ...]) -> Subject
 
 
 def _outcomes(subject: Subject) -> Iterator[tuple[Check, str, str]]:
-    """Each check with a word and what there is to say; what returns no logits is looked at no further."""
+    """Yield each check, its result and the report of a failure.
+
+    A stage that returns no logits is not checked further.
+    """
     is_sound = True
     for check in CHECKS:
-        word, text = _outcome(check, subject) if is_sound else ("-", "")
+        result, text = _outcome(check, subject) if is_sound else ("-", "")
         is_sound = is_sound and (check is not returns_logits or not text)
-        yield check, word, text
+        yield check, result, text
 
 
 def _outcome(check: Check, subject: Subject) -> tuple[str, str]:
-    """A word, and what there is to say of a failure."""
+    """Return the result (passed, failed, or "-" if it does not apply) and the report of a failure."""
     does_not_apply = {
         "equals_twin": subject.twin is None,
         "drafts_equal_steps": subject.stage.sequential,
@@ -82,14 +91,14 @@ def _outcome(check: Check, subject: Subject) -> tuple[str, str]:
         return "-", ""
     if run_check(check, subject).passed:
         return "passed", ""
-    small = shrink(check, subject)
-    detail = run_check(check, small).detail.removeprefix("AssertionError: ")
-    return "failed", "\n".join([f"{check.__name__}: {detail}", *_case(small)]) + "\n"
+    smallest = shrink(check, subject)
+    detail = run_check(check, smallest).detail.removeprefix("AssertionError: ")
+    return "failed", "\n".join([f"{check.__name__}: {detail}", *_case(smallest)]) + "\n"
 
 
 def _case(subject: Subject) -> Iterator[str]:
     name = subject.stage.name
     for params, text in subject.cases():
         ids = {"prompt": text.prompt, "output": text.output, "drafts": text.drafts}
-        shown = ", ".join(f"{what} {list(tokens)}" for what, tokens in ids.items())
+        shown = ", ".join(f"{part} {list(tokens)}" for part, tokens in ids.items())
         yield f"  with {Chain(((name, params),))}: {shown}"

@@ -1,4 +1,4 @@
-"""Completion in shells: the script (`gencli completion`), and the answers that it asks for."""
+"""Shell completion: the script (`gencli completion`) and the completions that it requests."""
 
 from __future__ import annotations
 
@@ -31,50 +31,54 @@ values, stages and the models on this machine.
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Print the script; the exit code."""
+    """Print the script and return the exit code. Raises UsageError for an unknown shell."""
     shell = " ".join(arguments)
     if shell not in _SHELLS:
         raise unknown_word("gencli completion", shell, _SHELLS)
     from typer._completion_shared import get_completion_script
 
     script = get_completion_script(prog_name="gencli", complete_var="_GENCLI_COMPLETE", shell=shell)
-    if shell == "bash":  # what goes on behind such a sign gets no space
+    if shell == "bash":  # no space after a completion that ends with =, : or /
         end = "    return 0\n"
         script = script.replace(end, f"    [[ ${{COMPREPLY[0]}} == *[=:/] ]] && compopt -o nospace\n{end}")
     Sink().write(script.strip() + "\n")
     return 0
 
 
-def complete(asked: str, make: Callable[..., Any], commands: Mapping[str, str]) -> int:
-    """Answer a shell's script; the exit code. `make` gives the command line with the commands it is told.
+def complete(instruction: str, make: Callable[..., Any], commands: Mapping[str, str]) -> int:
+    """Print the completions for a shell's script and return the exit code.
 
-    Only the command in question is imported, none while its name is typed.
+    `instruction` is the value of _GENCLI_COMPLETE, as "complete_bash"; `make` returns the click group with
+    the commands that it is given. Only the command being typed is imported, none while its name is typed.
     """
     from typer._completion_classes import BashComplete, FishComplete, PowerShellComplete, ZshComplete
 
     classes = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
-    shell = asked.removeprefix("complete_")
-    found = _made(classes.get(shell, PowerShellComplete), commands, strips=shell == "bash")
+    shell = instruction.removeprefix("complete_")
+    completer = _completer(classes.get(shell, PowerShellComplete), commands, strips=shell == "bash")
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     word = [*words.split(), "", ""][1]
     group = make(word if word in commands else "completion")
-    text = found(group, {}, "gencli", "_GENCLI_COMPLETE").complete()
+    text = completer(group, {}, "gencli", "_GENCLI_COMPLETE").complete()
     if text:
         Sink().write(text + "\n")
     return 0
 
 
-def _made(base: Any, commands: Mapping[str, str], *, strips: bool) -> Any:
-    """A shell's class, with whole words, the names of all commands, and what bash wants of a word."""
+def _completer(base: Any, commands: Mapping[str, str], *, strips: bool) -> Any:
+    """Return a subclass of typer's class for a shell that completes command names, and values after `=`.
+
+    `strips` is for bash, which splits words at = and : and replaces only the last part.
+    """
     from typer._click.shell_completion import CompletionItem
 
     class Complete(base):  # type: ignore[misc]
-        _start = 0  # of what bash puts in the place of the part of a word behind = and :
+        _start = 0  # where the part of the last word begins that bash replaces
 
         def get_completion_args(self) -> tuple[list[str], str]:
             args, incomplete = super().get_completion_args()
@@ -90,10 +94,10 @@ def _made(base: Any, commands: Mapping[str, str], *, strips: bool) -> Any:
                 return [
                     CompletionItem(name, help=text) for name, text in items if name.startswith(incomplete)
                 ]
-            found = super().get_completions(args, incomplete)
+            completions = super().get_completions(args, incomplete)
             flag, equals, _ = incomplete.partition("=")
             head = flag + equals if equals and flag.startswith("--") else ""
-            return [CompletionItem(head + item.value, help=item.help) for item in found]
+            return [CompletionItem(head + item.value, help=item.help) for item in completions]
 
         def format_completion(self, item: Any) -> str:
             text = str(super().format_completion(item))
@@ -103,12 +107,12 @@ def _made(base: Any, commands: Mapping[str, str], *, strips: bool) -> Any:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Words that bash took apart at = and :, whole again."""
-    found: list[str] = []
+    """Return the words with those joined that bash split at = and :."""
+    whole: list[str] = []
     for word in words:
         is_sign = word != "" and not word.strip("=:")
-        if found and (is_sign or (found[-1][-1:] in ("=", ":") and word)):
-            found[-1] += word
+        if whole and (is_sign or (whole[-1][-1:] in ("=", ":") and word)):
+            whole[-1] += word
         else:
-            found.append(word)
-    return found
+            whole.append(word)
+    return whole

@@ -1,4 +1,4 @@
-"""`gencli config`: what is set and by whom, what is wrong with a preset, how two of them differ."""
+"""`gencli config`: show settings and their origins; list, check, compare, export and edit presets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ file that --output names. A preset in it keeps its description and what it
 extends; a seed is written if one was given.
 """
 _NEW_DEFAULTS = """\
-# What every run of gencli begins with, a preset like any other; presets, variables and flags win over it.
+# Your defaults, a preset that every run begins with. Presets, variables and flags take precedence over it.
 # model: Qwen/Qwen3-0.6B
 # temperature: 0.8
 # extends: creative
@@ -65,7 +65,7 @@ _SHOW_OPTIONS = tuple(
 
 
 def command() -> typer.Typer:
-    """The group that typer calls."""
+    """Return the typer group of the commands."""
     app = typer.Typer(context_settings=_CONTEXT, rich_markup_mode=None, add_completion=False)
     app.command("list", help="List the presets there are, and where.")(_list)
     show = make_command(_show, Page(_SHOW, _SHOW_OPTIONS, "PROMPT"))
@@ -97,7 +97,7 @@ def _show(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
             sink.write(preset_text(settings, job, is_complete=True))
         else:
             sink.write((config_json if form == "json" else config_table)(settings, job))
-    return _noticed(settings)
+    return _say_notices(settings)
 
 
 _Preset = Annotated[str, typer.Argument(autocompletion=presets)]
@@ -142,7 +142,7 @@ def _export(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         sink.write(preset_text(settings, job))
     for text in needs(settings, job):
         say_notice(text)
-    return _noticed(settings)
+    return _say_notices(settings)
 
 
 def _edit() -> int:
@@ -167,12 +167,12 @@ def _path() -> int:
         for label, folder in (*folders(), *template_folders())
     )
     defaults = defaults_file()
-    is_there = "" if defaults.is_file() else "  (is not there)"
-    Sink().write("\n".join([*lines, f"{'defaults':<12}{defaults}{is_there}"]) + "\n")
+    state = "" if defaults.is_file() else "  (is not there)"
+    Sink().write("\n".join([*lines, f"{'defaults':<12}{defaults}{state}"]) + "\n")
     return 0
 
 
-def _noticed(settings: Settings) -> int:
+def _say_notices(settings: Settings) -> int:
     for text in settings.notices():
         say_notice(text)
     return 0

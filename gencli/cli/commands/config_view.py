@@ -1,4 +1,4 @@
-"""What `gencli config` prints: tables of values and origins, faults, differences."""
+"""What `gencli config` prints: tables of values and origins, faults of presets, differences."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["config_json", "config_table", "differences", "lint_report", "preset_
 
 
 def preset_table() -> str:
-    """Name, place and first comment line of every preset."""
+    """Return a table of every preset: its name, its place and its first comment line."""
     rows = [(name, label, _sentence(path)) for name, label, path in list_presets()]
     return table([("preset", "from", "what it is for"), *rows])
 
 
 def config_table(settings: Settings, job: Job) -> str:
-    """Every option and its origin, then the chain."""
+    """Return a table of every option with its value and origin, then the table of the chain."""
     rows = [
         (entry.key, to_json(settings[entry.key]), settings.where(entry.key)) for entry in _plain(settings)
     ]
@@ -38,7 +38,7 @@ def config_table(settings: Settings, job: Job) -> str:
 
 
 def config_json(settings: Settings, job: Job) -> str:
-    """The same as a JSON object."""
+    """Return the settings and the chain with their origins as a JSON object."""
     values = {
         entry.key: {"value": settings[entry.key], "origin": settings.where(entry.key)}
         for entry in _plain(settings)
@@ -47,7 +47,7 @@ def config_json(settings: Settings, job: Job) -> str:
 
 
 def differences(one: Settings, other: Settings, *, names: tuple[str, str]) -> str:
-    """A row for every value that is not the same in both."""
+    """Return a table with a row for every value that differs between two runs."""
     tables = _all_values(one), _all_values(other)
     keys = [key for key in {**tables[0], **tables[1]} if tables[0].get(key) != tables[1].get(key)]
     rows = [(key, *(to_json(values[key]) if key in values else "-" for values in tables)) for key in keys]
@@ -55,15 +55,15 @@ def differences(one: Settings, other: Settings, *, names: tuple[str, str]) -> st
 
 
 def lint_report(files: Sequence[str], registry: Registry | None = None) -> list[str]:
-    """What is wrong with the files, and with those that they extend: a line for each fault, once."""
+    """Return a line for each fault of the preset files and of those that they extend, each once."""
     registry = registry or make_registry()
     lines: dict[str, None] = {}
     for name in files:
         try:
-            found = list(_faults(name, registry))
+            faults = list(_faults(name, registry))
         except (GencliError, ProcessorsError) as error:
-            found = [f"{name}: {error}"]
-        lines.update(dict.fromkeys(found))
+            faults = [f"{name}: {error}"]
+        lines.update(dict.fromkeys(faults))
     return list(lines)
 
 
@@ -74,21 +74,21 @@ def _faults(name: str, registry: Registry) -> Iterator[str]:
     yield from messages
     if messages:
         return
-    try:  # each key is right; do they stand together?
+    try:  # each key is valid by itself; the combination may not be
         make_job(resolve(*(preset.layer() for preset in presets), registry=registry))
     except (GencliError, ProcessorsError) as error:
         yield f"{shown(presets[-1].path)}: {error}"
 
 
 def _plain(settings: Settings) -> Iterator[Option]:
-    """The options that the chain does not show."""
+    """Yield the options that are no field of a stage; those without a preset key only if given."""
     for entry in OPTIONS:
         if not entry.field and (not entry.flag_only or settings.is_given(entry.key)):
             yield entry
 
 
 def _all_values(settings: Settings) -> dict[str, object]:
-    """Values of options by key, and of stages by name and field; the order of the chain is one of them."""
+    """Return values of options by key and of stages by "name.field"; "order" is the order of the chain."""
     job = make_job(settings)
     values: dict[str, object] = {entry.key: settings[entry.key] for entry in _plain(settings)}
     del values["chain"], values["temperature_last"]

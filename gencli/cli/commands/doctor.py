@@ -1,4 +1,4 @@
-"""`gencli doctor`: what this installation and machine are like, with advice. It never fails."""
+"""`gencli doctor`: findings about the installation and the machine, with advice. It never fails."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ advice for each finding. The exit code is 0 whatever is found.
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Print the findings; the exit code."""
+    """Print the findings and return 0."""
     from gencli.runtime.diagnosis import examine
 
     values = values_of(PAGE, given)

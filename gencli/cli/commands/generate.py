@@ -1,4 +1,4 @@
-"""The part of `gencli run` that needs torch: load, submit, follow the events, sum up."""
+"""The part of `gencli run` that needs torch: load the model, run the engine, write events and summary."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from processors.errors import ProcessorsError
 
 __all__ = ["Beside", "generate"]
 
-Beside = Callable[[Results, RunInfo], Writer]
+Beside = Callable[[Results, RunInfo], Writer]  # makes a further writer of a run
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """All that a run needs: the model, an engine on it, and the job with the grammar that compiled."""
+    """The model, its engine, and the job with the grammar that compiled. `load_seconds` is the load time."""
 
     job: Job
     loaded: Loaded
@@ -56,14 +56,18 @@ def generate(
     handler: Interrupts,
     beside: Sequence[Beside] = (),
 ) -> int:
-    """Run the job; the exit code. `beside` make what else takes the events, after the result is written."""
+    """Run the job and return the exit code.
+
+    `beside` makes further writers, which get each event after the writer of the result. Raises the error of
+    the last prompt if the engine accepts none.
+    """
     with ExitStack() as stack:
         ready = _prepare(job, len(prompts), settings, voice, stack)
         engine, job = ready.engine, ready.job
         attempts = RetryingEngine(engine)
         requests = list(make_requests(job, prompts, ready.loaded.tokenizer))
         refused = _submit(attempts, requests, job.structure)
-        num_said = _say_notices(engine, voice)
+        num_notices = _say_notices(engine, voice)
         is_partial = job.structure is None or job.structure.is_partial
         results = Results(prompts, job.n, is_partial=is_partial)
         identity = None if settings["format"] == "text" else model_identity(settings, voice)
@@ -78,13 +82,13 @@ def generate(
                 writer.add(event)
         for writer in writers:
             writer.close()
-    _say_notices(engine, voice, num_said)
-    _sum_up(results, info, ready, settings, voice)
+    _say_notices(engine, voice, num_notices)
+    _print_summary(results, info, ready, settings, voice)
     return results.exit_code
 
 
 def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> _Ready:
-    """Load the model and, beside that, compile the grammar."""
+    """Load the model and compile the grammar meanwhile."""
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
     loaded, seconds = load_model(
@@ -104,7 +108,7 @@ def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stac
     return _Ready(job, loaded, seconds, engine, compiled)
 
 
-def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Stderr) -> None:
+def _print_summary(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Stderr) -> None:
     for error in errors(results):
         say_error(error)
     for line in summary(results, info):
@@ -115,9 +119,9 @@ def _sum_up(results: Results, info: RunInfo, ready: _Ready, settings: Settings, 
             voice.say(line)
 
 
-def _say_notices(engine: Engine, voice: Stderr, num_said: int = 0) -> int:
-    """Say what the engine has to say beyond what was said; how much that is by now."""
-    for text in engine.notices[num_said:]:
+def _say_notices(engine: Engine, voice: Stderr, start: int = 0) -> int:
+    """Print the engine's notices from the given index on. Return their number."""
+    for text in engine.notices[start:]:
         voice.notice(text)
     return len(engine.notices)
 
@@ -125,7 +129,10 @@ def _say_notices(engine: Engine, voice: Stderr, num_said: int = 0) -> int:
 def _submit(
     attempts: RetryingEngine, requests: Sequence[Request], structure: OutputSpec | None
 ) -> list[Error]:
-    """Hand over the requests. One that does not fit fails alone; if none fits, its error is the run's."""
+    """Submit the requests and return the events of those that were refused.
+
+    Raises the error of the last request if all are refused.
+    """
     refused: list[list[Error]] = []
     for request in requests:
         try:

@@ -1,4 +1,4 @@
-"""`gencli log`: the runs that were kept; listed, searched, shown, made again, removed."""
+"""`gencli log`: list, search, show, rerun and remove logged runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import Page, values_of, word_of
+from gencli.cli.parser.page import Page, read_subcommand, values_of
 from gencli.cli.terminal.records import FORMAT, array_parts, record_text
 from gencli.cli.terminal.render import Sink, confirm, say, say_notice
 from gencli.cli.terminal.stderr import Stderr
@@ -19,7 +19,7 @@ from processors.params import Bounds
 
 __all__ = ["PAGE", "command", "run"]
 
-# The options of each word, beside --debug.
+# Keys of the options of each subcommand, besides --debug.
 _OF_WORD: dict[str, tuple[str, ...]] = {
     "list": ("limit", "format"),
     "search": ("limit", "format"),
@@ -35,9 +35,9 @@ Usage: gencli log list [OPTIONS]
        gencli log rerun N|last [OPTIONS]
        gencli log clear [N]... [OPTIONS]
 
-The runs that gencli run --log kept: list them, the last one first, or those
-whose prompts or texts hold a text; show one; make one again, with its own
-settings and seed and thus the same text; remove some, or all.
+The runs that gencli run --log stored: list them, the last one first; search
+their prompts and texts; show one; rerun one with its own settings and seed, which
+gives the same text; remove some, or all.
 """,
     (
         Option(("--limit",), int, "At most this many runs.", "Output", 20, Bounds(ge=1, le=MAX_ROWS)),
@@ -53,19 +53,22 @@ _MOST_SHOWN = 2000  # characters of a text on a terminal
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Do what the first word says; the exit code."""
+    """Run the subcommand that the first argument names and return the exit code.
+
+    Raises UsageError for an unknown subcommand, and for arguments and options that it does not take.
+    """
     values = values_of(PAGE, given)
-    word, names = word_of("gencli log", _OF_WORD, arguments, given)
+    word, names = read_subcommand("gencli log", _OF_WORD, arguments, given)
     if word == "clear":
         return _clear(names, values)
     if len(names) != (0 if word == "list" else 1):
-        wanted = {"list": "nothing more", "search": "one text"}.get(word, "the number of one run, or last")
-        raise UsageError(f"log {word} takes {wanted}.", hint="Put a text of several words between quotes.")
+        argument = {"list": "nothing more", "search": "one text"}.get(word, "the number of one run, or last")
+        raise UsageError(f"log {word} takes {argument}.", hint="Put a text of several words between quotes.")
     if word in ("list", "search"):
         return _list("".join(names), values)
     number, entry = read_run(names[0])
@@ -80,24 +83,24 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     return 0
 
 
-def _list(wanted: str, values: Mapping[str, Any]) -> int:
+def _list(text: str, values: Mapping[str, Any]) -> int:
     sink, limit, form = Sink(), values["limit"], values["format"]
     count = 0
 
-    def found() -> Iterator[dict[str, Any]]:
+    def rows() -> Iterator[dict[str, Any]]:
         nonlocal count
-        for row in list_runs(wanted, limit + 1):
+        for row in list_runs(text, limit + 1):
             count += 1
             if count <= limit:
                 yield row
 
-    for part in map(_line, found()) if form == "text" else array_parts(found(), form):
+    for part in map(_line, rows()) if form == "text" else array_parts(rows(), form):
         sink.write(part)
     if count > limit:
         say_notice(f"There are more runs than {limit}; --limit shows more.")
     elif not count:
-        what = "No run holds that text." if wanted else "The log is empty; gencli run --log keeps a run."
-        say_notice(what)
+        empty = "The log is empty; gencli run --log keeps a run."
+        say_notice("No run holds that text." if text else empty)
     return 0
 
 
@@ -149,7 +152,7 @@ def _text(number: int, entry: Entry, is_terminal: bool) -> str:
 
 
 def _cut(text: str, is_terminal: bool) -> str:
-    """A text as it is, or on a terminal the beginning of a long one."""
+    """Return the text, on a terminal only the beginning of a long one."""
     rest = len(text) - _MOST_SHOWN
     if rest <= 0 or not is_terminal:
         return text
@@ -157,7 +160,7 @@ def _cut(text: str, is_terminal: bool) -> str:
 
 
 def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
-    """Make a run again; what is not as it was is said."""
+    """Run an entry again with its settings and seed; notices name changes of version and weights."""
     settings = settings_of(entry, {key: values[key] for key in CODE})
     refuse_changed(entry)
     from gencli.cli.commands.run import carry_out

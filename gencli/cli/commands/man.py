@@ -1,4 +1,4 @@
-"""`gencli man`: manual pages in roff, made from the same declarations as the help."""
+"""`gencli man`: manual pages in roff, generated from the same declarations as the help."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ESCAPES = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class _Manual:
-    """What a page is made of; `options` are signatures and sentences, by section."""
+    """The contents of a page. `words` names the command; `options` are (signature, sentence) by section."""
 
     words: str
     summary: str
@@ -60,51 +60,54 @@ class _Manual:
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Show a page, or write all of them; the exit code."""
+    """Show a page, or write all pages into a folder, and return the exit code.
+
+    Raises UsageError for an unknown command, and for a folder that cannot be written.
+    """
     folder = values_of(PAGE, given)["output"]
     if folder is not None and arguments:
         raise UsageError("--output writes all pages.", hint="Leave the command out.")
-    found = pages()
+    sources = pages()
     if folder is not None:
-        return _write(found, Path(folder))
+        return _write(sources, Path(folder))
     words = " ".join(arguments)
     name = f"gencli {words}".strip().replace(" ", "-")
-    if name not in found:
+    if name not in sources:
         first = words.partition(" ")[0]
-        known = [page[7:].replace("-", " ") for page in found if page.startswith(f"gencli-{first}-")]
+        known = [page[7:].replace("-", " ") for page in sources if page.startswith(f"gencli-{first}-")]
         raise unknown_word("gencli man", words, known or list(COMMANDS))
     sink = Sink()
-    if not (sink.is_terminal and _shown(found[name])):
-        sink.write(found[name])
+    if not (sink.is_terminal and _show(sources[name])):
+        sink.write(sources[name])
     return 0
 
 
 def pages() -> dict[str, str]:
-    """The roff source of every page by its name, as in gencli-config-show."""
+    """Return the roff source of every page by its name, as in gencli-config-show."""
     manuals = list(_manuals())
     names = [_name(manual) for manual in manuals]
     return {_name(manual): _page(manual, names) for manual in manuals}
 
 
-def _write(found: Mapping[str, str], folder: Path) -> int:
+def _write(sources: Mapping[str, str], folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in found.items():
+        for name, text in sources.items():
             with replaced(folder / f"{name}.1") as file:
                 file.write(text.encode())
     except OSError as error:
         raise UsageError(f"--output {folder}: cannot be written: {error.strerror}.") from error
-    say(f"{len(found)} pages are in {folder}.")
+    say(f"{len(sources)} pages are in {folder}.")
     return 0
 
 
-def _shown(text: str) -> bool:
-    """Show a page with man(1); whether that could do it."""
+def _show(text: str) -> bool:
+    """Show a page with man(1). Return whether that succeeded."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.1"
         path.write_text(text, encoding="ascii")
@@ -124,25 +127,25 @@ def _manuals() -> Iterator[_Manual]:
     yield _Manual("", _SUMMARY, usage, text, {"Commands": table, "Options": general})
     app: Any = get_command(make_app(COMMANDS))
     for name, made in app.commands.items():
-        yield from _of_command(name, made, COMMANDS[name])
+        yield from _command_manuals(name, made, COMMANDS[name])
 
 
-def _of_command(words: str, made: Any, summary: str) -> Iterator[_Manual]:
-    """The page of a command, and those of the commands in it."""
+def _command_manuals(words: str, made: Any, summary: str) -> Iterator[_Manual]:
+    """Yield the page of a command and of its subcommands."""
     summary = summary[0].lower() + summary[1:].rstrip(".")
     inner = getattr(made, "commands", None)
     if inner:
         table = [(name, one.help) for name, one in inner.items()]
         yield _Manual(words, summary, [f"gencli {words} COMMAND [OPTIONS] ..."], "", {"Commands": table})
         for name, one in inner.items():
-            yield from _of_command(f"{words} {name}", one, one.help)
+            yield from _command_manuals(f"{words} {name}", one, one.help)
     elif page := getattr(made.callback, "page", None):
-        yield _of_page(words, summary, page)
+        yield _page_manual(words, summary, page)
     else:
-        yield _of_parameters(words, summary, made)
+        yield _parameter_manual(words, summary, made)
 
 
-def _of_page(words: str, summary: str, page: Page) -> _Manual:
+def _page_manual(words: str, summary: str, page: Page) -> _Manual:
     head, _, text = page.usage.partition("\n\n")
     usage = [line.removeprefix("Usage:").strip() for line in head.splitlines()]
     options: dict[str, list[tuple[str, str]]] = {}
@@ -151,8 +154,8 @@ def _of_page(words: str, summary: str, page: Page) -> _Manual:
     return _Manual(words, summary, usage, text, options)
 
 
-def _of_parameters(words: str, summary: str, made: Any) -> _Manual:
-    """The page of a command whose parameters are its function's."""
+def _parameter_manual(words: str, summary: str, made: Any) -> _Manual:
+    """Return the page of a command that has no `Page`, from the parameters of its click command."""
     options, arguments = [], []
     for one in made.params:
         if not one.opts[0].startswith("-"):
@@ -169,7 +172,7 @@ def _name(manual: _Manual) -> str:
 
 
 def _page(manual: _Manual, names: Sequence[str]) -> str:
-    """The roff source of a page; `names` are those of all pages."""
+    """Return the roff source of a page; `names` are the names of all pages."""
     name = _name(manual)
     title = _escaped(name.upper())
     lines = [f'.TH {title} 1 "" "gencli {_escaped(__version__)}" "gencli manual"']
@@ -187,19 +190,19 @@ def _page(manual: _Manual, names: Sequence[str]) -> str:
     if manual.words in ("", "run", "batch", "chat"):
         lines += [".SH ENVIRONMENT", _line(_VARIABLES)]
     lines += [".SH EXIT STATUS", _line(EXIT_CODES.replace("\n", " "))]
-    near = [other for other in names if other != name and _is_near(other, name)]
+    near = [other for other in names if other != name and _is_parent_or_child(other, name)]
     if near:
         lines += [".SH SEE ALSO", ",\n".join(rf"\fB{_escaped(other)}\fR(1)" for other in near)]
     return "\n".join(lines) + "\n"
 
 
-def _is_near(other: str, name: str) -> bool:
-    """Whether a page is the one above another, or right below it."""
+def _is_parent_or_child(other: str, name: str) -> bool:
+    """Return whether one page is of the command that directly contains the other's."""
     return other.rpartition("-")[0] == name or name.rpartition("-")[0] == other
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Lines that are indented are examples, and stay as they are."""
+    """Yield the roff lines of a text; lines with an indent of 4 are examples and are not filled."""
     is_example = False
     for line in text.splitlines():
         if line.startswith("    ") != is_example:
@@ -211,7 +214,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    """A line of text; a sign that begins a request of roff is no longer the first."""
+    """Return an escaped line; a leading full stop, which would begin a roff request, gets a \\& before it."""
     escaped = _escaped(text)
     return rf"\&{escaped}" if escaped.startswith(".") else escaped
 

@@ -1,4 +1,4 @@
-"""`gencli models`: what lies on this machine, what it would take to run it, how it gets there and goes."""
+"""`gencli models`: list, show, fetch, remove and name models."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gencli.cli.commands.models_hub import Shown, alias, cache_line, partial_json, partial_line, pull, remove
+from gencli.cli.commands.models_hub import Output, alias, cache_line, partial_json, partial_line, pull, remove
 from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import Page, values_of, word_of
+from gencli.cli.parser.page import Page, read_subcommand, values_of
 from gencli.cli.terminal.records import FORMAT, record_text
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.tables import table
@@ -26,7 +26,7 @@ from processors.params import MOST, Bounds
 
 __all__ = ["PAGE", "command", "run"]
 
-# The options of each word, beside --debug.
+# Keys of the options of each subcommand, besides --debug.
 _OF_WORD = {
     "list": ("format",),
     "show": ("batch", "context", "format"),
@@ -72,7 +72,7 @@ _NUMBERS = {"float32": 4, "bfloat16": 2}
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A model by its name, where it was found, and its card or what is wrong with it."""
+    """A model by its name, its source (bundled, hub or folder), and its card or an error message."""
 
     name: str
     source: str
@@ -80,29 +80,34 @@ class _Found:
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Do what the first word says; the exit code."""
+    """Run the subcommand that the first argument names and return the exit code.
+
+    Raises UsageError for an unknown subcommand, and for arguments and options that it does not take.
+    """
     values = values_of(PAGE, given)
-    word, names = word_of("gencli models", _OF_WORD, arguments, given)
-    does = {"list": _list, "show": _show, "pull": pull, "rm": remove, "alias": alias}
-    record, text = does[word](names, values)
+    word, names = read_subcommand("gencli models", _OF_WORD, arguments, given)
+    functions = {"list": _list, "show": _show, "pull": pull, "rm": remove, "alias": alias}
+    record, text = functions[word](names, values)
     Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
     return 0
 
 
-def _list(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
-    """All models, as JSON and as text."""
-    found, cached = list(_all(names)), list(cached_models())
+def _list(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+    """Return all models, partial downloads and aliases."""
+    complete, cached = list(_all(names)), list(cached_models())
     partial = [one for one in cached if one.is_partial]
-    rows = [_row_json(one) for one in found]
+    rows = [_row_json(one) for one in complete]
     rows += [partial_json(one) for one in partial]
-    rows += [{"name": name, "source": "alias", "target": what} for name, what in read_aliases().items()]
-    aliases = "".join(f"{name}: alias of {what}\n" for name, what in read_aliases().items())
-    text = _table(found) + "".join(partial_line(one) for one in partial) + aliases + cache_line(len(cached))
+    rows += [{"name": name, "source": "alias", "target": target} for name, target in read_aliases().items()]
+    aliases = "".join(f"{name}: alias of {target}\n" for name, target in read_aliases().items())
+    text = (
+        _table(complete) + "".join(partial_line(one) for one in partial) + aliases + cache_line(len(cached))
+    )
     return rows, text
 
 
@@ -173,8 +178,8 @@ def _card_json(card: Card) -> dict[str, Any]:
     }
 
 
-def _show(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
-    """One model, as JSON and as text."""
+def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+    """Return one model and the memory that it needs."""
     batch, context = values["batch"], values["context"]
     if len(names) != 1:
         raise UsageError("models show takes one model.", hint="gencli models list names those that are here.")
@@ -204,7 +209,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
     shared = (
         "several requests in one pass" if record["lanes"] == "shared" else "one request at a time in a step"
     )
-    back = (
+    rollback = (
         "drafts, and chats that go back"
         if record["rollback"]
         else "no drafts; a chat that goes back reads anew"
@@ -219,12 +224,12 @@ def _show_text(record: Mapping[str, Any]) -> str:
         ("chat template", "yes" if record["chat_template"] else "no (gencli chat needs --raw)"),
         ("lanes", f"{record['lanes']}: {shared}"),
         ("grammars", _GRAMMARS[record["grammars"]]),
-        ("rollback", f"{'yes' if record['rollback'] else 'no'}: {back}"),
+        ("rollback", f"{'yes' if record['rollback'] else 'no'}: {rollback}"),
     ]
     memory = record["memory"]
     count = f"{memory['batch']} x {memory['context']} tokens"
     for entry in memory["of"]:
         total = None if entry["kv"] is None else entry["weights"] + entry["kv"]
-        said = f"{size(entry['weights'])} weights + {size(entry['kv'])} keys and values = {size(total)}"
-        rows.append((f"in {entry['dtype']}", f"{said} ({count})"))
+        text = f"{size(entry['weights'])} weights + {size(entry['kv'])} keys and values = {size(total)}"
+        rows.append((f"in {entry['dtype']}", f"{text} ({count})"))
     return table(rows)

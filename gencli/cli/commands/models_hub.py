@@ -1,4 +1,4 @@
-"""`gencli models pull`, `rm` and `alias`: models of the hub get here and go, and get names of your own."""
+"""`gencli models pull`, `rm` and `alias`: fetch and remove models of the hub, and name models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gencli.cli.fetching import fetch_shown, refuse_offline
+from gencli.cli.fetching import fetch_with_progress, refuse_offline
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.render import confirm
 from gencli.cli.terminal.stderr import Stderr
@@ -19,13 +19,13 @@ from gencli.models.files.locate import BUNDLED, add_alias, alias_file, full_name
 from gencli.runtime.quiet import quiet_libraries
 from gencli.units import size
 
-__all__ = ["Shown", "alias", "cache_line", "partial_json", "partial_line", "pull", "remove"]
+__all__ = ["Output", "alias", "cache_line", "partial_json", "partial_line", "pull", "remove"]
 
-Shown = tuple[Any, str]  # as JSON, and as text
+Output = tuple[Any, str]  # the result of a subcommand as JSON values, and as text
 
 
-def pull(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
-    """Fetch a model, or what is new of it."""
+def pull(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+    """Fetch a model, or its missing and changed files. Raises ModelError if the network is not allowed."""
     name = _hub_name(names, "pull")
     if environment_layer(os.environ).values.get("offline"):
         raise ModelError(
@@ -33,15 +33,18 @@ def pull(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
         )
     refuse_offline(f"{name} cannot be fetched")
     with interrupts(), quiet_libraries(is_on=not values["debug"]):
-        folder = fetch_shown(
+        folder = fetch_with_progress(
             name, Stderr(is_quiet=False), with_code=values["trust_remote_code"], is_asked=True
         )
     record = {"name": str(name), "folder": str(folder), "revision": folder.name}
     return record, f"{folder}\n"
 
 
-def remove(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
-    """Remove a model, or one revision of it, from the hub's cache."""
+def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+    """Remove a model, or one revision of it, from the hub's cache.
+
+    Asks first without --yes. Raises UsageError for a no, and without a terminal.
+    """
     from gencli.hub.removal import plan_removal
 
     name = _hub_name(names, "rm")
@@ -52,7 +55,7 @@ def remove(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
             if answer is None:
                 raise UsageError(f"{name} takes {size(removal.freed)}.", hint="--yes removes it.")
             if not answer:
-                raise UsageError(f"{name} stays.")
+                raise UsageError(f"{name} is not removed.")
         removal.execute()
     return {
         "name": str(name),
@@ -60,46 +63,46 @@ def remove(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
     }, f"Removed {name}: {size(removal.freed)} freed.\n"
 
 
-def alias(names: Sequence[str], values: Mapping[str, Any]) -> Shown:
-    """List the aliases, show or forget one, or make one."""
+def alias(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+    """List the aliases, or show, remove or add one. Raises UsageError for an unknown alias."""
     match names, values["remove"]:
         case ([], False):
-            found = read_aliases()
-            text = "".join(f"{name}: {target}\n" for name, target in found.items())
-            return found, text or f"There are no aliases; {alias_file()} would keep them.\n"
+            aliases = read_aliases()
+            text = "".join(f"{name}: {target}\n" for name, target in aliases.items())
+            return aliases, text or f"There are no aliases; their file is {alias_file()}.\n"
         case ([name], True):
             target = remove_alias(name)
-            return {name: target}, f"{name} is {target} no longer.\n"
+            return {name: target}, f"The alias {name} of {target} is removed.\n"
         case ([name], False):
-            found = read_aliases()
-            if name not in found:
+            aliases = read_aliases()
+            if name not in aliases:
                 raise UsageError(
                     f"There is no alias {name!r}.", hint="gencli models alias NAME TARGET makes one."
                 )
-            return {name: found[name]}, f"{name}: {found[name]}\n"
+            return {name: aliases[name]}, f"{name}: {aliases[name]}\n"
         case ([name, target], False):
             target = add_alias(name, target, BUNDLED)
-            return {name: target}, f"{name} is {target} from now on.\n"
+            return {name: target}, f"{name} is now an alias of {target}.\n"
     raise UsageError("models alias takes a name and what it stands for; --remove takes a name alone.")
 
 
 def partial_line(found: Cached) -> str:
-    """What a model that is here only in part lacks."""
+    """Return a line about a partial download: what it lacks, or how much of it is here."""
     if found.folder is None:
-        what = f"{size(disk_bytes(found.place))} so far"
+        state = f"{size(disk_bytes(found.place))} so far"
     else:
-        what = f"lacks {_some(found.missing)}"
-    return f"{found.name}: partial, {what}; gencli models pull {found.name} goes on\n"
+        state = f"lacks {_some(found.missing)}"
+    return f"{found.name}: partial, {state}; gencli models pull {found.name} goes on\n"
 
 
 def partial_json(found: Cached) -> dict[str, Any]:
-    """The same for programs."""
+    """Return a partial download as JSON values."""
     head = {"name": found.name, "source": "hub", "partial": True, "missing": list(found.missing)}
     return {**head, "unfinished_bytes": found.unfinished, "disk_bytes": disk_bytes(found.place)}
 
 
 def cache_line(count: int) -> str:
-    """Where the hub's cache is, and its room."""
+    """Return a line with the path of the hub's cache, its number of models, and used and free bytes."""
     cache = hub_cache()
     if not cache.is_dir():
         return f"The hub's cache is {cache}; it is empty.\n"

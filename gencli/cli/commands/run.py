@@ -1,4 +1,4 @@
-"""`gencli run`: what was typed, checked and turned into a job."""
+"""`gencli run`: check the command line, turn it into a job, and run the job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.cli.commands.chain_view import chain_rows, chain_table
 from gencli.cli.fetching import fetch_models
-from gencli.cli.follower import followed
+from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.prompts import Prompts, read_prompts
 from gencli.cli.terminal.interrupts import interrupts
@@ -29,34 +29,34 @@ __all__ = ["carry_out", "command", "run"]
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Run the command with the flags that were given; the exit code."""
-    # Read when torch is imported. Threads that wait sleep: where cores are shared, spinning costs far more.
+    """Run the command with the given flags and return the exit code."""
+    # Read when torch is imported. On shared cores, threads that spin while they wait slow a run down a lot.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if (code := followed(given)) is not None:
+    if (code := follow_leader(given)) is not None:
         return code
     settings = gather(given, os.environ)
     job = make_job(settings)
     if settings["show_chain"]:
         return _show_chain(job, settings)
-    found = read_prompts(arguments, settings["file"], wanted_template(settings))
-    prompts = found.texts
+    source = read_prompts(arguments, settings["file"], wanted_template(settings))
+    prompts = source.texts
     voice = Stderr(is_quiet=settings["quiet"])
     if settings["show_prompt"]:
-        return _show_prompts(job, found, settings, voice)
+        return _show_prompts(job, source, settings, voice)
     if fetch_models(settings, job.registry, voice):
-        settings = gather(given, os.environ)  # with what the model's files ask for
+        settings = gather(given, os.environ)  # again, because the model's files set defaults
         job = make_job(settings)
-    said = (*settings.notices(), *found.notices, *notices(job, prompts), *_about_tools(job, prompts))
-    for text in (*said, *search_notices(settings)):
+    texts = (*settings.notices(), *source.notices, *notices(job, prompts), *_tool_notices(job, prompts))
+    for text in (*texts, *search_notices(settings)):
         voice.notice(text)
     beside = []
     if settings["log"]:
-        from gencli.cli.logged import keep  # the database is imported by those who use it
+        from gencli.cli.logged import keep  # imports the database, which other runs do not need
 
         beside.append(keep(settings, voice))
     return carry_out(job, prompts, settings, voice, beside)
@@ -65,8 +65,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 def carry_out(
     job: Job, prompts: Sequence[str], settings: Settings, voice: Stderr, beside: Sequence[Beside] = ()
 ) -> int:
-    """Load the model and generate; the exit code. `beside` is what gencli.cli.commands.generate takes."""
-    # From here on Ctrl-C has something to end, and the libraries have something to say.
+    """Load the model, generate, and return the exit code. `beside` is that of `generate`."""
+    # Importing torch and all that follows can be interrupted, and its libraries print warnings.
     with (
         Sink(settings["output"]) as sink,
         interrupts() as handler,
@@ -77,22 +77,22 @@ def carry_out(
         return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler, beside=beside)
 
 
-def _about_tools(job: Job, prompts: Sequence[str]) -> Iterator[str]:
+def _tool_notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
     names = job.untold_tools
     if names and not all(any(name in prompt for name in names) for prompt in prompts):
         yield "The prompt does not name the tools, so the model does not know of them; --chat tells it."
 
 
-def _show_prompts(job: Job, found: Prompts, settings: Settings, voice: Stderr) -> int:
-    for text in (*settings.notices(), *found.notices):
+def _show_prompts(job: Job, prompts: Prompts, settings: Settings, voice: Stderr) -> int:
+    for text in (*settings.notices(), *prompts.notices):
         voice.notice(text)
     with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):
         from gencli.cli.commands.prompt_view import show_prompts
         from gencli.runtime.models import load_tokenizer
 
         tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
-        all_ids = [encode_prompt(job, prompt, tokenizer) for prompt in found.texts]
-        show_prompts(found.texts, all_ids, tokenizer, settings["format"], sink)
+        all_ids = [encode_prompt(job, prompt, tokenizer) for prompt in prompts.texts]
+        show_prompts(prompts.texts, all_ids, tokenizer, settings["format"], sink)
     return 0
 
 

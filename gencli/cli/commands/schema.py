@@ -1,4 +1,4 @@
-"""`gencli schema`: what the back ends make of a schema, before anything is generated."""
+"""`gencli schema audit`: what each back end enforces of a JSON schema."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ enforces it or the check at the end does. Loads no model.
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Audit a schema; the exit code. SchemaError for one that cannot be used."""
+    """Print the audit of a schema and return the exit code. Raises SchemaError for an unusable schema."""
     values = values_of(PAGE, given)
     word, *schemas = arguments or [""]
     if word != "audit":
@@ -81,7 +81,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 
 def _text(plan: Plan) -> str:
-    """The reason, and a row for each keyword: what each of the variants does with it."""
+    """Return the reason for the choice and a table: a row for each keyword, a column for each back end."""
     names = [variant.audit.backend for variant in plan.variants]
     rows = list(_rows(plan))
     if not rows:
@@ -90,12 +90,12 @@ def _text(plan: Plan) -> str:
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
-    found: dict[tuple[str, str], dict[str, Finding]] = {}
+    by_keyword: dict[tuple[str, str], dict[str, Finding]] = {}
     for variant in plan.variants:
         for one in variant.audit.findings:
-            found.setdefault((one.pointer, one.keyword), {})[variant.audit.backend] = one
-    for (pointer, keyword), by_name in found.items():
-        cells = [by_name.get(variant.audit.backend) for variant in plan.variants]
+            by_keyword.setdefault((one.pointer, one.keyword), {})[variant.audit.backend] = one
+    for (pointer, keyword), by_backend in by_keyword.items():
+        cells = [by_backend.get(variant.audit.backend) for variant in plan.variants]
         reasons: dict[str, list[str]] = {}
         for variant, cell in zip(plan.variants, cells, strict=True):
             if cell and cell.reason:
@@ -109,7 +109,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
 
 
 def _why(reasons: Mapping[str, Sequence[str]], plan: Plan) -> str:
-    """The reasons, with the back end before one that does not go for all."""
+    """Return the reasons, each with the back end before it if it is for one of several only."""
     several = len(plan.variants) > 1
     return "; ".join(
         f"{names[0]}: {reason}" if several and len(names) == 1 else reason

@@ -1,4 +1,4 @@
-"""Stages as text: the table of all of them, and the page of one."""
+"""Stages as text: the table of all stages, and the page of one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["page", "stage_table"]
 
 
 def stage_table(stages: Iterable[Listed]) -> str:
-    """One line a stage; what is broken says so where its phase would stand."""
+    """Return a table with a row for each stage; a broken one has "broken" as its phase, and its error."""
     rows = [("phase", "name", "what it does", "source")]
     for stage in stages:
         phase = "broken" if stage.phase is None else stage.phase.name.lower()
@@ -27,7 +27,7 @@ def stage_table(stages: Iterable[Listed]) -> str:
 
 
 def page(registry: Registry, name: str) -> str:
-    """All there is to know about a stage."""
+    """Return a stage's fields, formula, reference and example. Raises UnknownStage."""
     spec = registry.spec(name)
     parts = [
         f"{name} ({spec.phase.name.lower()}, {spec.source})\n{sentence(registry, name)}\n",
@@ -63,7 +63,7 @@ def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _example(registry: Registry, name: str) -> str:
-    """A plugin's, made up from its fields."""
+    """Return an example of a plug-in's stage, with values made from its fields."""
     from processors.chain import Chain
     from processors.errors import ParamError
     from processors.testing import examples
@@ -75,7 +75,7 @@ def _example(registry: Registry, name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a shell wants it."""
+    """Return the text in single quotes if a shell would split or expand it."""
     return f"'{text}'" if set(text) & set('"[]{} ') else text
 
 

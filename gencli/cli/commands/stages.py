@@ -1,4 +1,4 @@
-"""`gencli stages`: what stages there are, what one of them takes, whether one of your own is sound."""
+"""`gencli stages`: list all stages, show one, check a stage of your own."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _Target = Annotated[
 
 
 def command() -> typer.Typer:
-    """The three commands."""
-    made = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
-    made.command("list", help="All stages in default order; a plugin that is broken, with its error.")(_list)
-    made.command("show", help="Fields, formula, reference and kin of a stage.")(_show)
-    made.command("check", help="Put a stage of your own through the contract kit, without a model.")(_check)
-    return made
+    """Return the typer group of the commands."""
+    app = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+    app.command("list", help="All stages in default order; broken plugins with their errors.")(_list)
+    app.command("show", help="Fields, formula, reference and example of a stage.")(_show)
+    app.command("check", help="Run the contract checks on a stage of your own, without a model.")(_check)
+    return app
 
 
 def _list(plugins: Plugins = None) -> int:
@@ -58,9 +58,9 @@ def _show(name: _Name, plugins: Plugins = None) -> int:
 
 
 def _check(target: _Target, values: _Values = None) -> int:
-    from gencli.cli.commands.check_view import checked
+    from gencli.cli.commands.check_view import check_report
 
     with quiet_libraries():
-        text, is_sound = checked(PluginRegistry(), target, values or ())
+        text, is_sound = check_report(PluginRegistry(), target, values or ())
     Sink().write(text)
     return 0 if is_sound else 4

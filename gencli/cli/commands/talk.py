@@ -1,4 +1,4 @@
-"""The part of `gencli chat` that needs torch: turn after turn on one engine."""
+"""The part of `gencli chat` that needs torch: load the model and answer turns on one engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["talk"]
 
 
 def talk(chat: Chat, *, voice: Stderr, handler: Interrupts) -> int:
-    """Read turns and answer them; the exit code."""
+    """Load the model, read turns and answer them. Return the exit code."""
     loaded, _ = load_model(
         chat.settings,
         voice,
@@ -47,8 +47,8 @@ def talk(chat: Chat, *, voice: Stderr, handler: Interrupts) -> int:
     )
     with ExitStack() as stack:
         sink = stack.enter_context(Sink())
-        shown = [reading_line(sink, stack)] if voice.has_drawing else []
-        talker = _Talker(chat, loaded, sink=sink, shown=shown, voice=voice, handler=handler)
+        progress = [reading_line(sink, stack)] if voice.has_drawing else []
+        talker = _Talker(chat, loaded, sink=sink, progress_writers=progress, voice=voice, handler=handler)
         reader = open_reader(talker.offer)
         if reader.is_live:
             voice.say(f"{chat.settings['model']}, seed {chat.conversation.seed}. /help lists the commands.")
@@ -56,7 +56,7 @@ def talk(chat: Chat, *, voice: Stderr, handler: Interrupts) -> int:
 
 
 class _Talker:
-    """The chat as it stands, and the engine that keeps what it has read."""
+    """The current chat and an engine whose KV cache keeps the conversation between turns."""
 
     def __init__(
         self,
@@ -64,34 +64,34 @@ class _Talker:
         loaded: Loaded,
         *,
         sink: Sink,
-        shown: Sequence[Writer],
+        progress_writers: Sequence[Writer],
         voice: Stderr,
         handler: Interrupts,
     ) -> None:
-        self._chat, self._loaded, self._shown = chat, loaded, shown
+        self._chat, self._loaded, self._progress_writers = chat, loaded, progress_writers
         self._sink, self._voice, self._handler = sink, voice, handler
         self._compiler = make_compiler(grammar_env(loaded), chat.settings["grammar_timeout"])
-        # What drafts, or is an amateur, is loaded once, whatever becomes of an engine.
+        # Drafter and amateur models are loaded once and outlive a replaced engine.
         choice = replace(model_choice(chat.settings), max_batch=1)
         self._drafter = make_drafter(chat.settings["draft"], loaded, choice, registry=chat.settings.registry)
         self._amateurs = load_amateurs(chat.settings["contrast"], loaded, choice)
         self._engine = self._new_engine()
-        self._scene = CommandContext(
+        self._context = CommandContext(
             loaded.tokenizer, loaded.runner.spec.context, lambda chat: chain_table(chat.job)
         )
         self._draft = ""
         self._is_over = False
-        self._noticed = set(notices(chat.job, ()))  # which was said when the chat began
-        self._is_valid = True  # whether every answer was what had been asked for
+        self._noticed = set(notices(chat.job, ()))  # these were printed before the chat
+        self._is_valid = True  # whether every answer has been valid under its schema or grammar
 
     def offer(self, line: str) -> tuple[str, list[str]]:
-        """The last word of a line, and what may stand for it."""
+        """Return the last word of a line and its completions."""
         return complete(line, self._chat)
 
     def follow(self, reader: Reader) -> int:
-        """Do what is typed until its end.
+        """Run commands and answer turns until the input ends, and return the exit code.
 
-        Without a terminal: 130 if it was interrupted, 6 if an answer was not valid.
+        Without a terminal it is 130 after an interrupt, 6 if an answer was not valid, and errors are raised.
         """
         while not self._is_over:
             line = reader.read(self._draft)
@@ -99,7 +99,7 @@ class _Talker:
                 break
             self._draft = ""
             try:
-                reason = self._take(line)
+                reason = self._handle_line(line)
             except (GencliError, ProcessorsError) as error:
                 if not reader.is_live:
                     raise
@@ -109,13 +109,13 @@ class _Talker:
                 return 130
         return 0 if reader.is_live or self._is_valid else 6
 
-    def _take(self, line: str) -> str:
-        """Carry out a command or answer a turn; how the answer ended."""
+    def _handle_line(self, line: str) -> str:
+        """Run a command or answer a turn. Return the finish reason of the answer, "" without one."""
         if not line.strip():
             return ""
         chat = self._chat
         if line.startswith("/") and not line.startswith("//"):
-            reply = run_command(line, chat, self._scene)
+            reply = run_command(line, chat, self._context)
             chat, self._draft, self._is_over = reply.chat, reply.draft, reply.is_over
             if reply.text:
                 say(reply.text)
@@ -127,17 +127,17 @@ class _Talker:
         else:
             chat = chat.with_conversation(chat.conversation.asked(line.removeprefix("/")))
         if chat.conversation.is_waiting:
-            chat, end = self._answered(chat)
-            if said := same_again(self._chat.conversation, chat.conversation):
-                self._voice.say(said)
+            chat, end = self._answer_turn(chat)
+            if text := same_again(self._chat.conversation, chat.conversation):
+                self._voice.say(text)
             self._chat = chat
             return end.reason
         self._chat = chat
         return ""
 
-    def _answered(self, chat: Chat) -> tuple[Chat, Finish]:
-        """The chat with the answer to its last turn, which is written while it is made."""
-        job, spec = self._constrained(chat.job), self._loaded.runner.spec
+    def _answer_turn(self, chat: Chat) -> tuple[Chat, Finish]:
+        """Answer the last turn, writing text as it is generated. Return the next chat and the finish."""
+        job, spec = self._with_grammar(chat.job), self._loaded.runner.spec
         ids = prompt_ids(
             chat.conversation,
             self._loaded.tokenizer,
@@ -151,13 +151,13 @@ class _Talker:
             self._voice.notice(self._engine.notices.pop(0))
         self._handler.on_first = self._engine.interrupt
         try:
-            end = self._written(job.structure)
+            end = self._write_answer(job.structure)
         except BaseException:
-            self._engine = self._new_engine()  # what the old one was doing is not known
+            self._engine = self._new_engine()  # the state of the old one is unknown
             raise
         finally:
             self._handler.on_first = None
-        self._scene = replace(self._scene, answers=(*self._scene.answers, end))
+        self._context = replace(self._context, answers=(*self._context.answers, end))
         for line in _summary(end):
             self._voice.say(line)
         if failed := failure(OutputValidator(job.structure)(end)):
@@ -168,7 +168,7 @@ class _Talker:
         return chat.with_conversation(chat.conversation.answered(end.text, end.reason)), end
 
     def _new_engine(self) -> Engine:
-        self._drafter.trim()  # of what an earlier engine may have left
+        self._drafter.trim()  # drop the state of a replaced engine
         return make_engine(
             self._loaded,
             self._chat.settings,
@@ -179,18 +179,21 @@ class _Talker:
             amateurs=self._amateurs,
         )
 
-    def _constrained(self, job: Job) -> Job:
-        """The job with the grammar that compiles; it is compiled once."""
+    def _with_grammar(self, job: Job) -> Job:
+        """Return the job with the first grammar variant that compiles."""
         if job.structure is None:
             return job
         return job.on(compile_plan(job.structure.plan, self._compiler).variant.constraint)
 
-    def _written(self, structure: OutputSpec | None) -> Finish:
-        """The answer, written while it is made; what stands before it goes to stderr."""
+    def _write_answer(self, structure: OutputSpec | None) -> Finish:
+        """Run the engine and return the answer's finish. Writes the answer to stdout, thinking to stderr.
+
+        Raises GenerationError if the engine fails.
+        """
         splitter = ThinkingSplitter(structure.after) if structure and structure.after else None
         end: Finish | Error | None = None
-        for event in self._engine.run():  # to its end: an interrupt is over then
-            for writer in self._shown:
+        for event in self._engine.run():  # to its end, so that an interrupt is completed
+            for writer in self._progress_writers:
                 writer.add(event)
             if isinstance(event, Reading):
                 continue

@@ -1,4 +1,4 @@
-"""`gencli tokenize`: the ids, pieces and bytes of a text, or the text of ids. Loads no weights."""
+"""`gencli tokenize`: the token ids, pieces and bytes of a text, or the text of ids. Loads no weights."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ a user's message in the model's chat template.
         replace(option("chat"), help="Put the text into the model's chat template."),
         option("system"),
         option("show_prompt"),
-        Option(("--decode",), str, "Ids whose text is wanted, as in 12,7,300.", "Prompt", (), many=True,
+        Option(("--decode",), str, "Decode these ids, as in 12,7,300.", "Prompt", (), many=True,
                read=read_ids, metavar="IDS"),
         Option(("--special/--no-special",), bool, "Put the tokenizer's own tokens around the text, as a run "
                "does (the default), or not.", "Prompt", True),
@@ -48,14 +48,14 @@ a user's message in the model's chat template.
 
 
 def command() -> Callable[..., int]:
-    """The function that typer calls."""
+    """Return the function that typer calls."""
     return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Show tokens; the exit code."""
+    """Print the tokens and return the exit code. Raises UsageError for options that exclude each other."""
     values = values_of(PAGE, given)
-    _refuse(values, arguments, given)
+    _refuse_conflicts(values, arguments, given)
     if len(arguments) > 1:
         raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
     text = "" if values["decode"] else _read(arguments)
@@ -76,9 +76,13 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     return 0
 
 
-def _refuse(values: Mapping[str, Any], arguments: Sequence[str], given: Mapping[str, Any]) -> None:
-    is_text = {"a text": bool(arguments), "--chat": values["chat"], "--show-prompt": values["show_prompt"]}
-    for name in (name for name, is_on in is_text.items() if is_on and values["decode"]):
+def _refuse_conflicts(values: Mapping[str, Any], arguments: Sequence[str], given: Mapping[str, Any]) -> None:
+    text_options = {
+        "a text": bool(arguments),
+        "--chat": values["chat"],
+        "--show-prompt": values["show_prompt"],
+    }
+    for name in (name for name, is_on in text_options.items() if is_on and values["decode"]):
         raise UsageError(f"--decode and {name} are both given.", hint="Leave one of them out.")
     if values["chat"] and "special" in given:
         raise UsageError(
@@ -96,11 +100,11 @@ def _ids(text: str, tokenizer: Tokenizer, values: Mapping[str, Any]) -> tuple[in
 
 
 def _read(arguments: Sequence[str]) -> str:
-    """The text, put together as a run puts its prompt together."""
-    found = read_prompts(arguments, ())
-    for text in found.notices:
+    """Return the text from the argument or stdin, joined as `gencli run` joins them."""
+    prompts = read_prompts(arguments, ())
+    for text in prompts.notices:
         say_notice(text)
-    return found.texts[0]
+    return prompts.texts[0]
 
 
 def _record(ids: Sequence[int], tokenizer: Tokenizer, model: str) -> dict[str, Any]:

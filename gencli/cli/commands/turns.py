@@ -1,4 +1,4 @@
-"""Where a chat's turns come from: a terminal with history and editing, or lines of stdin."""
+"""Readers of a chat's turns: a terminal with history and editing, or lines of stdin."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["LineReader", "Offer", "Reader", "TerminalReader", "open_reader"]
 
 _PROMPT = "> "
 _EMOJI = "\u2764"
-Offer = Callable[[str], tuple[str, list[str]]]  # from a line to its last word and what may stand for it
+Offer = Callable[[str], tuple[str, list[str]]]  # from a line to its last word and its completions
 
 
 class Reader(Protocol):
-    """Gives the turns. `is_live` says that a person types them, and goes on after an error."""
+    """Reads the turns. With `is_live` a person types them, and the chat goes on after an error."""
 
     is_live: bool
 
     def read(self, draft: str = "") -> str | None:
-        """The next turn, None at the end; `draft` is put on the input line."""
+        """Return the next turn, None at the end. `draft` is the initial text of the input line."""
         ...
 
 
 class LineReader:
-    """One turn a line, from a pipe, or typed where the answers do not go to the same terminal."""
+    """Reads one turn a line from stdin: a pipe, or a terminal if stdout is none."""
 
     def __init__(self) -> None:
         if sys.stdin is None:
@@ -44,7 +44,10 @@ class LineReader:
         self._count = 0
 
     def read(self, draft: str = "") -> str | None:
-        """The next line, without its end."""
+        """Return the next line without its line end, None at the end.
+
+        Raises UsageError for a line that is too long or not UTF-8, and for a draft without a terminal.
+        """
         if draft and not self.is_live:
             raise UsageError("/edit needs the new words after it where there is no terminal.")
         if self.is_live:
@@ -60,7 +63,7 @@ class LineReader:
 
 
 class TerminalReader:
-    """A line that can be edited, with the history of earlier chats."""
+    """Reads turns with prompt_toolkit: line editing, completion, and the history of earlier chats."""
 
     is_live = True
 
@@ -69,7 +72,7 @@ class TerminalReader:
         from prompt_toolkit.history import FileHistory, InMemoryHistory
         from prompt_toolkit.layout.screen import Char
 
-        Char.display_mappings = _Shown(Char.display_mappings)
+        Char.display_mappings = _DisplayMappings(Char.display_mappings)
         path = _history_file()
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(path)) if path else InMemoryHistory(),
@@ -80,7 +83,7 @@ class TerminalReader:
         )
 
     def read(self, draft: str = "") -> str | None:
-        """What was typed; Ctrl-C empties the line, Ctrl-D ends."""
+        """Return what was typed, None for Ctrl-D. Ctrl-C empties the line."""
         while True:
             try:
                 return self._session.prompt(_PROMPT, default=draft)
@@ -90,14 +93,15 @@ class TerminalReader:
                 return None
 
 
-class _Shown(dict[str, str]):
-    """How prompt_toolkit shows a character that it must not send to the terminal: its own table, and Cf."""
+class _DisplayMappings(dict[str, str]):
+    """prompt_toolkit's table of display forms of control characters, extended by format characters (Cf)."""
 
     def __contains__(self, char: object) -> bool:
         return super().__contains__(char) or self[str(char)] != char
 
     def __missing__(self, char: str) -> str:
-        return escape_controls(char, before=_EMOJI)  # a joiner stays, for it comes here without its letter
+        # The character before a joiner is not known here; an emoji keeps the joiner.
+        return escape_controls(char, before=_EMOJI)
 
 
 def _completer(offer: Offer) -> Completer:
@@ -105,17 +109,17 @@ def _completer(offer: Offer) -> Completer:
     from prompt_toolkit.document import Document
 
     class Words(Completer):
-        """Offers what may stand in the place of the last word."""
+        """Yields the completions of the last word."""
 
         def get_completions(self, document: Document, _: object) -> Iterator[Completion]:
-            word, found = offer(document.text_before_cursor)
-            yield from (Completion(text, start_position=-len(word)) for text in found)
+            word, completions = offer(document.text_before_cursor)
+            yield from (Completion(text, start_position=-len(word)) for text in completions)
 
     return Words()
 
 
 def _new_line_keys() -> KeyBindings:
-    """Alt-Enter and Ctrl-J put a new line into the turn."""
+    """Return key bindings: Alt-Enter and Ctrl-J insert a line break into the turn."""
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
     keys = KeyBindings()
@@ -129,13 +133,13 @@ def _new_line_keys() -> KeyBindings:
 
 
 def open_reader(offer: Offer) -> Reader:
-    """The reader that suits stdin and stdout."""
+    """Return a TerminalReader if stdin and stdout are terminals, otherwise a LineReader."""
     is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     return TerminalReader(offer) if is_terminal else LineReader()
 
 
 def _history_file() -> Path | None:
-    """The user's history; None where it cannot be written."""
+    """Return the path of the user's history, None if it cannot be written."""
     from platformdirs import user_state_path
 
     path = user_state_path("gencli") / "chat-history"

@@ -1,1 +1,1 @@
-"""From the table of options to typer commands, their help, and the prompts that arguments name."""
+"""Typer commands and their help, built from the option tables, and the prompts of a run."""

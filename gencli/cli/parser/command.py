@@ -1,4 +1,4 @@
-"""A typer command whose parameters are made from the table of options."""
+"""Build typer commands whose parameters come from the option tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OFFERS: dict[str, Callable[[str], list[str]]] = {
 }
 _KIND = inspect.Parameter.KEYWORD_ONLY
 _Run = Callable[[list[str], Mapping[str, Any]], int]
-# --plugin in commands that are no run.
+# --plugin of commands that do not take the options of a run.
 Plugins = Annotated[
     list[str] | None,
     typer.Option("--plugin", metavar="PLUGIN", help="A stage from path.py[:Class] or module:Class."),
@@ -34,7 +34,7 @@ Plugins = Annotated[
 
 
 def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
-    """A function that typer can read; it hands on the arguments and the options that were given.
+    """Return a function for typer that calls `run` with the arguments and the options that were given.
 
     Its attribute `page` is the page.
     """
@@ -63,8 +63,8 @@ def _arguments(page: Page) -> inspect.Parameter:
 
 
 def _parameter(entry: Option) -> inspect.Parameter:
-    # Every default is None, "not given": the settings' layers decide, and know who said what. Values
-    # stay the text that was typed, so that one place says what is wrong with them.
+    # Every default is None, "not given", because the layers of settings decide and know each origin. Values
+    # stay text, because Option.value converts and checks them.
     info = typer.Option(
         None,
         *entry.names,

@@ -1,4 +1,4 @@
-"""The help of a command, made from the table of options: plain text, as wide as the terminal."""
+"""The help of a command as plain text, generated from its options and wrapped to the terminal's width."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from gencli.config.options.run import SECTIONS, Option
 __all__ = ["command_help", "describe_option", "signature"]
 
 _COLUMN = 34
-_FIRM = "\xa0"  # no line ends here
+_NO_BREAK = "\xa0"  # a space at which no line is wrapped
 
 
 def command_help(width: int | None = None, *, page: Page = RUN) -> str:
-    """The help of a command."""
+    """Return the help of a command, wrapped at `width` columns (by default the terminal's, at most 110)."""
     width = width or min(shutil.get_terminal_size((80, 24)).columns, 110)
     parts = [page.usage]
     for section in SECTIONS:
-        if found := [entry for entry in page.options if entry.section == section]:
-            parts.append(f"{section}:\n" + _table(found, width))
+        if entries := [entry for entry in page.options if entry.section == section]:
+            parts.append(f"{section}:\n" + _table(entries, width))
     parts.append("Help:\n" + _row("-h, --help", "Print this help and exit.", width))
     return "\n".join(parts)
 
 
 def describe_option(entry: Option, *, space: str = " ") -> str:
-    """The option's sentence with its bounds and default, whose own spaces are `space`."""
+    """Return the option's sentence with its bounds and default; `space` replaces the spaces in these."""
     notes = [str(entry.bounds)] if str(entry.bounds) and not entry.read else []
     if entry.many:
         notes.append("repeatable")
@@ -37,7 +37,7 @@ def describe_option(entry: Option, *, space: str = " ") -> str:
 
 
 def signature(entry: Option) -> str:
-    """Names and what follows them, the short name first: `-t, --temperature NUMBER`."""
+    """Return the option's names and metavar, the short name first: `-t, --temperature NUMBER`."""
     names = ", ".join(sorted(entry.names, key=len))
     return f"{names} {_metavar(entry)}".strip()
 
@@ -51,13 +51,15 @@ def _metavar(entry: Option) -> str:
 
 
 def _table(entries: Iterable[Option], width: int) -> str:
-    return "".join(_row(signature(entry), describe_option(entry, space=_FIRM), width) for entry in entries)
+    return "".join(
+        _row(signature(entry), describe_option(entry, space=_NO_BREAK), width) for entry in entries
+    )
 
 
 def _row(names: str, text: str, width: int) -> str:
     lines = textwrap.wrap(text, max(20, width - _COLUMN), break_long_words=False, break_on_hyphens=False)
     head = f"  {names}"
-    lines = [line.replace(_FIRM, " ") for line in lines]
+    lines = [line.replace(_NO_BREAK, " ") for line in lines]
     if len(head) > _COLUMN - 2:
         lines.insert(0, "")
     return "".join(

@@ -1,4 +1,4 @@
-"""What distinguishes one command from another: usage, options, and what its arguments are called."""
+"""The declaration of a command: usage, options, and the name of its arguments."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gencli.cli.failures import unknown_word
 from gencli.config.options.run import OPTIONS, Option
 from gencli.errors import UsageError
 
-__all__ = ["RUN", "Page", "values_of", "word_of"]
+__all__ = ["RUN", "Page", "read_subcommand", "values_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`usage` heads the help; `argument` is the name of the arguments, empty if there are none.
+    """A command's declaration. `usage` begins the help; `argument` is the arguments' metavar, "" for none.
 
-    Completion offers `words` in the place of the first, and behind one of them what `after` has for it: a
-    function from the beginning of a word to whole words.
+    Completion offers `words` for the first argument, and for the second what the function in `after` for that
+    word returns: whole words for the beginning of a word.
     """
 
     usage: str
@@ -32,9 +32,9 @@ RUN = Page(
     """\
 Usage: gencli run [OPTIONS] [PROMPT]...
 
-Generate text from a prompt. Several prompts give several texts. What comes
-through a pipe is the prompt, or stands behind the one that is given, or where
-that says {stdin}; the prompt - is the pipe's text alone:
+Generate text from a prompt. Several prompts give several texts. Piped text is
+the prompt if none is given; otherwise it is appended to the prompt, or replaces
+{stdin} in it. The prompt - is the piped text alone:
     cat notes.txt | gencli run "Summarise this:"
 """,
     OPTIONS,
@@ -43,20 +43,20 @@ that says {stdin}; the prompt - is the pipe's text alone:
 
 
 def values_of(page: Page, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The checked value of each of the page's options."""
+    """Return the value of each option of the page by key. Raises UsageError for a bad value."""
     return {
         entry.key: entry.value(given[entry.key], entry.flag) if entry.key in given else entry.default
         for entry in page.options
     }
 
 
-def word_of(
+def read_subcommand(
     command: str, options: Mapping[str, Sequence[str]], arguments: Sequence[str], given: Iterable[str]
 ) -> tuple[str, list[str]]:
-    """What the first argument says to do, and the arguments behind it.
+    """Return the subcommand, which is the first argument, and the arguments after it.
 
-    `options` has the keys of those that each word takes, beside --debug. UsageError for another word, or for
-    an option that is given to the wrong one.
+    `options` are the keys of the options of each subcommand, besides --debug. Raises UsageError for an
+    unknown subcommand, and for a given option that it does not take.
     """
     word, *rest = arguments or [""]
     if word not in options:

@@ -1,4 +1,4 @@
-"""Where prompts come from: arguments, files, a pipe, or a pipe beside one of the others."""
+"""Read the prompts of a run from arguments, files, stdin, or stdin beside one of the others."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["PATIENCE", "STDIN", "Prompts", "read_prompts"]
 
-PATIENCE = 5.0  # seconds in which a pipe beside a prompt has to give its first byte, or its end
+PATIENCE = 5.0  # seconds to wait for the first byte or the end of a pipe beside a prompt
 _PROMPT, _PIPED = "prompt", "stdin"  # variables of a template
-STDIN = "{stdin}"  # in an argument: here goes what is piped in
+STDIN = "{stdin}"  # in an argument: replaced by stdin's text
 _EXAMPLE = 'Give it as an argument (gencli run "Once upon a time"), with --file, or through a pipe.'
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The prompts of a run, and what a person has to know of how they came about."""
+    """The prompts of a run, and notices about stdin."""
 
     texts: tuple[str, ...]
     notices: tuple[str, ...] = ()
@@ -36,47 +36,51 @@ class Prompts:
 def read_prompts(
     arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate | None = None
 ) -> Prompts:
-    """The prompts of a run, each put into the template if there is one.
+    """Return the prompts of a run, each rendered by the template if there is one.
 
-    No argument and no file, `-`, and `{stdin}` in an argument read stdin to its end. Without these, what
-    comes through a pipe or from a redirected file goes behind each prompt, after a blank line; a pipe that
-    stays open and gives nothing for PATIENCE seconds is let be, which a notice says. A template with the
-    variable `stdin` takes the pipe instead; one without variables for either needs no prompt.
+    stdin is read to its end without argument and file, for the argument `-`, and for `{stdin}` in an
+    argument. Otherwise the text of a pipe or of a redirected file is appended to each prompt, after a blank
+    line; a pipe that stays open and sends nothing for PATIENCE seconds is left unread, with a notice. A
+    template with the variable `stdin` gets that text instead; one without `prompt` and `stdin` needs no
+    prompt.
+
+    Raises UsageError if there is no prompt, if one is empty or not UTF-8, if stdin is needed twice, and for
+    variables of a template that have no value.
     """
     if template is None:
-        return _without_template(arguments, paths)
+        return _read_plain(arguments, paths)
     if (arguments or paths) and _PROMPT not in template.names:
         raise UsageError(
             "The template does not use the variable prompt, so the prompt that is given would be lost.",
             hint="Write {{ prompt }} into the template, or leave the prompt out.",
         )
     if _PIPED in template.names:
-        return Prompts(_with_both(arguments, paths, template))
+        return Prompts(_with_piped(arguments, paths, template))
     if not arguments and not paths and not (_PROMPT in template.names and _is_readable()):
-        return _beside_stdin((_rendered(template, {}),))
-    found = _without_template(arguments, paths)
-    return replace(found, texts=tuple(_rendered(template, {_PROMPT: text}) for text in found.texts))
+        return _beside_stdin((_render(template, {}),))
+    found = _read_plain(arguments, paths)
+    return replace(found, texts=tuple(_render(template, {_PROMPT: text}) for text in found.texts))
 
 
-def _with_both(arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate) -> tuple[str, ...]:
-    """The prompts of a template that takes what is piped in."""
+def _with_piped(arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate) -> tuple[str, ...]:
+    """Return the prompts of a template that uses the variable `stdin`."""
     if not _is_readable():
         raise UsageError(
             "The template uses the variable stdin, but nothing is piped in.",
             hint="cat notes.txt | gencli run --template 'Summarise: {{ stdin }}'",
         )
-    _refuse_twice(arguments, paths)
-    piped = _filled(_from_stdin(), "The input (stdin)")
-    texts = tuple(map(_from_file, paths)) or _put_in(arguments, piped)
+    _refuse_duplicates(arguments, paths)
+    piped = _not_empty(_from_stdin(), "The input (stdin)")
+    texts = tuple(map(_from_file, paths)) or _fill_in(arguments, piped)
     rows = [{_PROMPT: text, _PIPED: piped} for text in texts] or [{_PIPED: piped}]
-    return tuple(_rendered(template, row) for row in rows)
+    return tuple(_render(template, row) for row in rows)
 
 
-def _rendered(template: PromptTemplate, columns: Mapping[str, str]) -> str:
+def _render(template: PromptTemplate, columns: Mapping[str, str]) -> str:
     from gencli.templates.prompt import TemplateFault
 
     try:
-        return _filled(template.render(columns), "The prompt that the template makes")
+        return _not_empty(template.render(columns), "The prompt that the template makes")
     except TemplateFault as fault:
         if fault.missing == _PROMPT:
             raise UsageError("There is no prompt, and the template uses one.", hint=_EXAMPLE) from None
@@ -89,19 +93,19 @@ def _rendered(template: PromptTemplate, columns: Mapping[str, str]) -> str:
         raise UsageError(fault.message) from None
 
 
-def _without_template(arguments: Sequence[str], paths: Sequence[str]) -> Prompts:
-    _refuse_twice(arguments, paths)
+def _read_plain(arguments: Sequence[str], paths: Sequence[str]) -> Prompts:
+    _refuse_duplicates(arguments, paths)
     if not arguments and not paths:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("There is no prompt.", hint=_EXAMPLE)
-        return Prompts((_filled(_from_stdin(), "The input (stdin)"),))
+        return Prompts((_not_empty(_from_stdin(), "The input (stdin)"),))
     if any(text == "-" or STDIN in text for text in arguments):
         return Prompts(_with_stdin(arguments))
     texts = tuple(map(_from_file, paths)) if paths else tuple(map(_argument, arguments))
     return _beside_stdin(texts)
 
 
-def _refuse_twice(arguments: Sequence[str], paths: Sequence[str]) -> None:
+def _refuse_duplicates(arguments: Sequence[str], paths: Sequence[str]) -> None:
     if arguments and paths:
         raise UsageError("--file and a prompt as an argument are both given.", hint="Leave one of them out.")
     if arguments.count("-") > 1:
@@ -109,49 +113,49 @@ def _refuse_twice(arguments: Sequence[str], paths: Sequence[str]) -> None:
 
 
 def _with_stdin(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The arguments with what is piped in, where they ask for it."""
+    """Return the arguments with stdin's text in the place of `-` and `{stdin}`."""
     if "-" not in arguments and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError(
             f"The prompt holds {STDIN}, but nothing is piped in.",
             hint=f'cat notes.txt | gencli run "Summarise: {STDIN}"; in a --file it is text like any other.',
         )
-    return _put_in(arguments, _filled(_from_stdin(), "The input (stdin)"))
+    return _fill_in(arguments, _not_empty(_from_stdin(), "The input (stdin)"))
 
 
-def _put_in(arguments: Sequence[str], given: str) -> tuple[str, ...]:
-    return tuple(given if text == "-" else _argument(text).replace(STDIN, given) for text in arguments)
+def _fill_in(arguments: Sequence[str], piped: str) -> tuple[str, ...]:
+    return tuple(piped if text == "-" else _argument(text).replace(STDIN, piped) for text in arguments)
 
 
 def _beside_stdin(texts: tuple[str, ...]) -> Prompts:
-    """The prompts, and behind each of them what is piped in, if anything is."""
+    """Return the prompts with stdin's text after each of them, if there is any, and a notice about it."""
     if not _is_readable():
         return Prompts(texts)
-    if not _has_come():
-        said = f"stdin is open, but gave nothing in {PATIENCE:g} s, so the prompt stands alone"
-        return Prompts(texts, (f"{said}; {STDIN} in the prompt waits for it, < /dev/null does not.",))
-    given = _from_stdin()
-    if not given:
+    if not _is_ready():
+        notice = f"stdin is open, but gave nothing in {PATIENCE:g} s, so it is not read"
+        return Prompts(texts, (f"{notice}; {STDIN} in the prompt waits for it, < /dev/null does not.",))
+    piped = _from_stdin()
+    if not piped:
         return Prompts(texts)
     where = "the prompt" if len(texts) == 1 else "each prompt"
-    said = f"{len(given):,} characters of stdin stand behind {where}; < /dev/null leaves them out."
-    return Prompts(tuple(f"{text}\n\n{given}" for text in texts), (said,))
+    notice = f"{len(piped):,} characters of stdin are appended to {where}; < /dev/null leaves them out."
+    return Prompts(tuple(f"{text}\n\n{piped}" for text in texts), (notice,))
 
 
 def _is_readable() -> bool:
-    """Whether stdin is something that text is piped or redirected from."""
+    """Return whether stdin is a pipe or a redirected file."""
     if sys.stdin is None or sys.stdin.closed or not sys.stdin.readable():
         return False
     return not sys.stdin.isatty()
 
 
-def _has_come() -> bool:
-    """Whether stdin can be read: at once, or for a pipe once it gives its first byte or its end."""
+def _is_ready() -> bool:
+    """Return whether reading stdin will not block: a pipe needs a byte or its end within PATIENCE seconds."""
     try:
         handle = sys.stdin.fileno()
         mode = os.fstat(handle).st_mode
         if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
             return bool(select.select([handle], [], [], PATIENCE)[0])
-    except (OSError, ValueError):  # no file of the system's, or a system that cannot wait for a pipe
+    except (OSError, ValueError):  # stdin is no OS file, or select does not support pipes here
         pass
     return True
 
@@ -159,7 +163,7 @@ def _has_come() -> bool:
 def _argument(text: str) -> str:
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise UsageError("The prompt holds bytes that are not UTF-8 text.")
-    return _filled(text, "The prompt")
+    return _not_empty(text, "The prompt")
 
 
 def _from_file(path: str) -> str:
@@ -168,11 +172,11 @@ def _from_file(path: str) -> str:
     except OSError as error:
         raise UsageError(f"--file {path}: cannot be read: {error.strerror}.") from error
     source = f"The file {path}"
-    return _filled(_decoded(data, source), source)
+    return _not_empty(_decoded(data, source), source)
 
 
 def _from_stdin() -> str:
-    """All of stdin without the newline at its end, which may be nothing."""
+    """Return the text of stdin without the newline at its end; it may be empty."""
     if sys.stdin is None:
         raise UsageError("stdin is closed.", hint=_EXAMPLE)
     try:
@@ -183,7 +187,7 @@ def _from_stdin() -> str:
 
 
 def _decoded(data: bytes, source: str) -> str:
-    """The text without the newline that editors and echo end it with, which is no part of it."""
+    """Return the decoded text without one newline at its end, which editors and echo add."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -194,7 +198,7 @@ def _decoded(data: bytes, source: str) -> str:
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 
-def _filled(text: str, source: str) -> str:
+def _not_empty(text: str, source: str) -> str:
     if not text:
         raise UsageError(f"{source} is empty.", hint=_EXAMPLE)
     return text

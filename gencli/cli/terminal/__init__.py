@@ -1,1 +1,1 @@
-"""All writing to stdout and stderr: escaped text, bars, live views, tables."""
+"""Writing to stdout and stderr: escaped text, progress bars, live views, tables."""

@@ -1,4 +1,4 @@
-"""What a run shows, as its flags, stdout and stderr have it: writers of the result, bars beside it."""
+"""Choose what a run shows by its flags, stdout and stderr: the writer of the result, bars, thinking."""
 
 from __future__ import annotations
 
@@ -20,23 +20,32 @@ __all__ = ["open_writers", "reading_line"]
 def open_writers(
     settings: Settings, sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: ExitStack
 ) -> list[Writer]:
-    """The writer of the result, and a bar where the result does not show by itself how far it is."""
+    """Return the writer of the result and those beside it: thinking, and progress.
+
+    A progress bar is drawn if the result itself does not show the progress.
+    """
     structure, is_text = info.job.structure, settings["format"] == "text"
     is_one = len(results.rows) == info.job.n == 1
     is_data = structure is not None and structure.is_data
     is_shown = is_text and settings["stream"] is not False
-    is_streaming = is_shown and structure is None  # a text is a result only when it is known to be valid
-    told = [_thinking(structure, results, voice)] if structure and structure.after and is_text else []
+    is_streaming = is_shown and structure is None  # structured output is written once it is validated
+    thinking_writers = (
+        [_thinking(structure, results, voice)] if structure and structure.after and is_text else []
+    )
     if is_shown and not is_one and not is_data and sink.has_control:
-        return [_live(sink, results, info, voice, stack), *told]
+        return [_live(sink, results, info, voice, stack), *thinking_writers]
     form = "lines" if is_data and not is_one else settings["format"]
     writers = [_writer(form, sink, results, info, is_streaming=is_streaming)]
     is_seen = is_text and is_streaming and not sink.is_file
-    if voice.has_drawing and not is_seen and not any(isinstance(one, LiveThinking) for one in told):
+    if (
+        voice.has_drawing
+        and not is_seen
+        and not any(isinstance(one, LiveThinking) for one in thinking_writers)
+    ):
         writers.append(_bar(sink, results, info, stack))
     elif voice.has_drawing:
         writers.append(reading_line(sink, stack))
-    return [*writers, *told]
+    return [*writers, *thinking_writers]
 
 
 def _writer(form: str, sink: Sink, results: Results, info: RunInfo, *, is_streaming: bool) -> Writer:
@@ -53,7 +62,7 @@ def _writer(form: str, sink: Sink, results: Results, info: RunInfo, *, is_stream
 
 def _thinking(structure: OutputSpec, results: Results, voice: Stderr) -> LiveThinking | ThinkingSummary:
     is_one = sum(len(row.outcomes) for row in results.rows) == 1
-    if is_one and voice.has_drawing and not structure.retries:  # of several attempts the last one counts
+    if is_one and voice.has_drawing and not structure.retries:  # with retries only the last attempt counts
         return LiveThinking(structure.after)
     return ThinkingSummary(results, voice)
 
@@ -71,7 +80,7 @@ def _live(sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: Exi
 
 
 def reading_line(sink: Sink, stack: ExitStack) -> Writer:
-    """What shows on stderr that a long prompt is being read; it makes room for the result."""
+    """Return a writer that shows the progress of a long prompt on stderr; it is erased before the result."""
     from gencli.cli.terminal.drawing import Drawing
     from gencli.cli.terminal.progress import ReadingLine
 

@@ -1,4 +1,4 @@
-"""Lines at the end of a terminal that the next ones replace."""
+"""Lines below a terminal's text that are redrawn in place."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gencli.text.escapes import escape_controls
 
 __all__ = ["Drawing"]
 
-_SECONDS = 0.1  # between two drawings
+_SECONDS = 0.1  # least time between two drawings
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
 _CLEAR = "\x1b[2K"  # the line of the cursor
-# All below that line. From the line itself some terminals would keep a whole screen in their history.
+# Clears all below the cursor's line. From that line itself, some terminals move a screen to their history.
 _CLEAR_REST = "\r\n\x1b[J"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
 class Drawing:
-    """What moves on a terminal, below all that stays.
+    """Lines that are redrawn in place, below the text of a terminal.
 
-    Between two drawings the cursor waits, hidden, where they begin. Terminals that fold lines when they are
-    made narrower keep it there, so what is to be erased is always all below it, however it was folded.
+    Between two drawings the hidden cursor stays at the first line. Terminals that rewrap lines when they
+    become narrower keep it there, so erasing all below it removes the lines however they were wrapped.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -42,28 +42,28 @@ class Drawing:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines that there is room for; the last line of the terminal is left free."""
+        """The columns and lines of a drawing; the last line of the terminal stays free."""
         return self._console.width, max(1, self._console.height - 1)
 
     @property
     def is_due(self) -> bool:
-        """Whether the last drawing, or its end, is long enough ago for another."""
+        """Whether the last drawing or erasing is at least 0.1 seconds ago."""
         return time.monotonic() - self._last >= _SECONDS
 
     def show(self, *parts: RenderableType) -> None:
-        """Draw these lines in the place of those that are there."""
+        """Replace the drawn lines by these."""
         options = self._console.options.update(no_wrap=True, overflow="crop")
         drawn = self._console.render_lines(Group(*parts), options, pad=False)
         with self._console.capture() as captured:
-            self._console.print(SegmentLines(map(_harmless, drawn), new_lines=True), crop=True)
+            self._console.print(SegmentLines(map(_escaped, drawn), new_lines=True), crop=True)
         lines = captured.get().splitlines()[: self.size[1]]
         text = "\r\n".join(_CLEAR + line for line in lines)
-        # Not wrapped, for the terminal may have become narrower since it was measured.
+        # Without wrapping, because the terminal may have become narrower since it was measured.
         self._write(f"{_HIDE}\r{_NO_WRAP}{text}{_WRAP}{_CLEAR_REST}\x1b[{len(lines)}A")
         self._is_shown, self._last = True, time.monotonic()
 
     def erase(self) -> None:
-        """Take the lines away, so that text can follow in their place."""
+        """Erase the lines, so that text can be written in their place."""
         if self._is_shown:
             self._write(f"\r{_CLEAR}{_CLEAR_REST}\x1b[A{_SHOW}")
             self._is_shown, self._last = False, time.monotonic()
@@ -72,6 +72,6 @@ class Drawing:
         draw(self._stream, text)
 
 
-def _harmless(line: Iterable[Segment]) -> list[Segment]:
-    """The line with the control characters of its text escaped; its styles stay."""
+def _escaped(line: Iterable[Segment]) -> list[Segment]:
+    """Return the line with the control characters of its text escaped; styles are kept."""
     return [Segment(escape_controls(text), style, control) for text, style, control in line]

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first ends the run in order, a second one, or one before the run, ends the process."""
+"""Ctrl-C: the first one ends the run in order; a second one, or one before the run, ends the process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Interrupts", "interrupts"]
 
 
 class Interrupts:
-    """The handler of signals. `on_first` is what ends the run in order; until it is set nothing is open."""
+    """A signal handler. `on_first` ends the run in order; while it is None a signal ends the process."""
 
     def __init__(self) -> None:
         self.on_first: Callable[[], None] | None = None
@@ -22,7 +22,7 @@ class Interrupts:
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         """Handle one signal."""
         if self.on_first is None:
-            # A KeyboardInterrupt could be swallowed by the imports and loaders it passes through.
+            # Imports and model loaders could swallow a KeyboardInterrupt.
             say_interrupted()
             os._exit(130)
         self.on_first()
@@ -31,7 +31,7 @@ class Interrupts:
 
 @contextmanager
 def interrupts(*signals: signal.Signals) -> Iterator[Interrupts]:
-    """Handle these signals inside the block; Ctrl-C if none is named."""
+    """Handle these signals (by default SIGINT) inside the block, and restore the old handlers after it."""
     handler = Interrupts()
     before = {each: signal.signal(each, handler) for each in signals or (signal.SIGINT,)}
     try:

@@ -1,4 +1,4 @@
-"""Several texts on a terminal: a line for each that runs, finished ones in full above, in their order."""
+"""Several texts on a terminal: finished texts in order, and below them a line for each running one."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["LiveWriter"]
 
 
 class LiveWriter:
-    """Shows the newest words of every text that is not written yet, and the texts as blocks in their order.
+    """Writes finished texts as blocks in order, and draws the newest words of every text not written yet.
 
-    A text that is complete before its turn keeps its line until then. Lines that there is no room for, and
-    texts that have not begun, are counted. A meter adds a line with the pace of the run.
+    A text that finishes out of order keeps its line until it can be written. A last line counts the texts
+    without a line, because there is no room or they have not begun. A meter adds a line with the rate.
     """
 
     def __init__(self, sink: Sink, results: Results, drawing: Drawing, meter: Meter | None) -> None:
         self._results, self._blocks = results, BlockWriter(sink, results, is_streaming=False)
         self._drawing, self._meter = drawing, meter
-        self._held: dict[int, tuple[Row, int]] = {}  # texts that wait for their turn, by their place in it
+        self._held: dict[int, tuple[Row, int]] = {}  # finished out of order, by index
 
     def add(self, event: Event) -> None:
-        """Draw the lines anew, not too often; write the texts whose turn has come."""
+        """Redraw the lines if a drawing is due; write texts that are finished and next in order."""
         if self._meter:
             self._meter.add(event, time.monotonic())
         if isinstance(event, Finish | Error):
@@ -42,17 +42,17 @@ class LiveWriter:
         self._drawing.show(*self._lines(self._drawing.size[1] - len(bar)), *bar)
 
     def close(self) -> None:
-        """Take the lines away; the texts are written by then."""
+        """Erase the lines; all texts are written by now."""
         self._drawing.erase()
 
     def _end(self, row: Row, event: Finish | Error) -> None:
-        """Write the texts whose turn has come."""
+        """Write the finished texts that are next in order, and keep this one until then."""
         self._held[_place(row, event.sample)] = row, event.sample
         self._blocks.add(event)
         self._held = {at: held for at, held in self._held.items() if at >= self._blocks.num_written}
 
     def _lines(self, room: int) -> list[Text]:
-        """A line for each text that has begun, as many as there is room for, and how many more there are."""
+        """Return a line for each text that has begun, at most `room`, and a count of the rest."""
         running = {
             _place(row, sample): (row, sample)
             for row in self._results.rows
@@ -62,7 +62,8 @@ class LiveWriter:
         begun = sorted({**running, **self._held})
         missing = sum(len(row.texts) for row in self._results.rows) - self._blocks.num_written
         if missing > room or missing > len(begun):
-            begun = sorted(begun, key=lambda at: at in self._held)[: max(0, room - 1)]  # those that run first
+            # Running texts have precedence over finished ones.
+            begun = sorted(begun, key=lambda at: at in self._held)[: max(0, room - 1)]
         texts = [self._line(*(running.get(at) or self._held[at])) for at in begun]
         rest = missing - len(begun)
         return [*texts, *([Text(f"{rest} more")] if rest else [])][:room]
@@ -75,5 +76,5 @@ class LiveWriter:
 
 
 def _place(row: Row, sample: int) -> int:
-    """The place of a text among all that are written."""
+    """Return the index of a sample among all samples of the run."""
     return (int(row.id) - 1) * len(row.texts) + sample

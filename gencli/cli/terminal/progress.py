@@ -1,4 +1,4 @@
-"""Bars with rate and time left, on a terminal."""
+"""Progress bars with rate and remaining time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["LoadBar", "ReadingLine", "RunBar", "run_bar", "share_bar"]
 
 
 class LoadBar:
-    """Bytes of a model: to be called with those that are done, and with all."""
+    """A bar of the bytes of a model; call it with the bytes that are done and the total."""
 
     def __init__(self, name: str, drawing: Drawing, verb: str = "Loading") -> None:
         self._drawing, self._is_first = drawing, True
@@ -37,11 +37,11 @@ class LoadBar:
             TimeRemainingColumn(),
         )
         self._task = self._bar.add_task(name, total=None)
-        drawing.show(f"{verb} {name} ...")  # the files are looked through before the first byte
+        drawing.show(f"{verb} {name} ...")  # before the first byte the files are examined
 
     def __call__(self, done: int, total: int) -> None:
-        """Draw the bar anew, not too often."""
-        if self._is_first:  # what was there before is no part of the rate
+        """Redraw the bar if a drawing is due."""
+        if self._is_first:  # bytes that were present at the start do not count for the rate
             self._bar.reset(self._task, completed=done, total=total)
             self._is_first = False
         self._bar.update(self._task, completed=done, total=total)
@@ -50,21 +50,21 @@ class LoadBar:
 
 
 class RunBar:
-    """Samples that have ended, beside a result that does not show how far it is."""
+    """A bar of the samples that have ended, for results that do not show the progress themselves."""
 
     def __init__(self, meter: Meter, drawing: Drawing) -> None:
         self._meter, self._drawing = meter, drawing
         self._draw()
 
     def add(self, event: Event) -> None:
-        """Count the event; draw the bar anew, not too often."""
+        """Count the event; redraw the bar if a drawing is due."""
         self._meter.add(event, time.monotonic())
         is_first = isinstance(event, Reading) and not event.done
         if is_first or self._drawing.is_due:
             self._draw()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Erase the bar."""
         self._drawing.erase()
 
     def _draw(self) -> None:
@@ -72,13 +72,13 @@ class RunBar:
 
 
 class ReadingLine:
-    """A line that says how much of a long prompt is read, until there is text."""
+    """A line with the progress of a long prompt, until the first token."""
 
     def __init__(self, drawing: Drawing) -> None:
         self._drawing, self._prompts = drawing, PromptProgress()
 
     def add(self, event: Event) -> None:
-        """Draw the line anew, or take it away."""
+        """Redraw the line, or erase it if no prompt is being read."""
         self._prompts.add(event)
         if text := self._prompts.text:
             self._drawing.show(f"{text[0].upper()}{text[1:]}")
@@ -86,12 +86,12 @@ class ReadingLine:
             self._drawing.erase()
 
     def close(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         self._drawing.erase()
 
 
 def run_bar(pace: ProgressRate) -> RenderableType:
-    """The line that shows a run's pace."""
+    """Return the bar of a run: samples done, tokens a second, time left, prompts being read."""
     rate = [] if pace.speed is None else [f"{pace.speed:.1f} tok/s"]
     rate += [] if pace.left is None else [f"{clock(pace.left)} left"]
     rate += [pace.reading] if pace.reading else []
@@ -101,12 +101,12 @@ def run_bar(pace: ProgressRate) -> RenderableType:
 
 
 def share_bar(share: float, text: str) -> RenderableType:
-    """A bar of the part that is done, and what there is to say of it."""
+    """Return a bar of the share that is done (0 to 1), followed by a text."""
     bar = Progress(BarColumn(bar_width=20), _text(text))
     bar.add_task("", total=1000, completed=round(1000 * share))
     return bar.get_renderable()
 
 
 def _text(text: str) -> TextColumn:
-    """A cell that is not shortened before the bar is."""
+    """Return a column that keeps its width; a narrow terminal shortens the bar instead."""
     return TextColumn(text, markup=False, table_column=Column(min_width=len(text), no_wrap=True))

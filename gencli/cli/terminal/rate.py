@@ -1,4 +1,4 @@
-"""How far a run is, how fast it goes and how long it will take, counted from its events."""
+"""Progress, rate and remaining time of a run, computed from its events."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Meter", "ProgressRate"]
 
 @dataclass(frozen=True, slots=True)
 class ProgressRate:
-    """Samples that have ended, of how many; tokens a second and seconds left, where they can be told.
+    """Samples done and in total, tokens a second, and seconds left; None if not known yet.
 
-    `reading` says how far prompts are that are being read.
+    `reading` is a text about the progress of prompts that are being read, "" without any.
     """
 
     done: int
@@ -25,18 +25,18 @@ class ProgressRate:
 
 
 class Meter:
-    """Counts the tokens of every sample. `max_tokens` is what a sample may have."""
+    """Counts the tokens of every sample. `max_tokens` is the limit of a sample."""
 
     def __init__(self, total: int, max_tokens: int) -> None:
         self._total, self._max_tokens = total, max_tokens
         self._prompts = PromptProgress()
         self._open: dict[tuple[str, int], int] = {}
         self._ended: list[int] = []
-        self._failed: list[int] = []  # their lengths say nothing of the others
+        self._failed: list[int] = []  # not used to estimate lengths
         self._first: tuple[float, int] | None = None  # time of the first event, tokens by then
 
     def add(self, event: Event, now: float) -> None:
-        """Take note of an event at a time in seconds."""
+        """Count an event at the time `now` in seconds."""
         self._prompts.add(event)
         if isinstance(event, Reading):
             return
@@ -53,15 +53,16 @@ class Meter:
             self._first = now, self._tokens
 
     def pace(self, now: float) -> ProgressRate:
-        """The pace at a time. A sample that has not ended is taken to become as long as those that have.
+        """Return the rate at the time `now`.
 
-        Before the first has ended it is taken to become as long as it may.
+        seconds left = tokens missing / tokens a second. Unfinished samples are expected to reach the mean
+        length of the finished ones, or `max_tokens` before any has finished.
         """
         done = len(self._ended) + len(self._failed)
         start, before = self._first or (now, 0)
         speed = (self._tokens - before) / (now - start) if now > start and self._tokens > before else None
         length = sum(self._ended) / len(self._ended) if self._ended else self._max_tokens
-        missing = length * (self._total - done) - sum(min(length, got) for got in self._open.values())
+        missing = length * (self._total - done) - sum(min(length, count) for count in self._open.values())
         left = missing / speed if speed else None
         return ProgressRate(done, self._total, speed, left, self._prompts.text)
 

@@ -1,7 +1,7 @@
-"""The streams. Results go to stdout or a file, all else to stderr; nothing else in gencli prints.
+"""Output streams: results go to stdout or a file, everything else to stderr. Nothing else in gencli prints.
 
-On a terminal each stream is a Terminal, which escapes the control characters of all text written to it, so
-that prompts, models and files cannot control the terminal. Files and pipes get every byte as it is.
+On a terminal each stream is a Terminal, which escapes control characters, so that prompts, model output and
+files cannot control the terminal. Files and pipes get every byte unchanged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class OutputClosed(Exception):
-    """Whoever read the result has gone (`| head`); there is nobody left to write for."""
+    """The reader of the result closed the pipe, as `| head` does."""
 
 
 class Terminal:
@@ -45,13 +45,13 @@ class Terminal:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._last = ""  # the character written before, which decides on a joiner
+        self._last = ""  # the last character written; a joiner is escaped or kept by it
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write text of any origin; the number of characters that were given."""
+        """Write text with its control characters escaped. Return the number of characters of `text`."""
         self._stream.write(escape_controls(text, before=self._last))
         self._last = text[-1:] or self._last
         return len(text)
@@ -62,18 +62,18 @@ class Terminal:
             self.write(line)
 
     def draw(self, codes: str) -> None:
-        """Write text with control codes as it is. Foreign text in it has to be escaped already."""
+        """Write text with control codes unchanged. Foreign text in it must be escaped already."""
         self._stream.write(codes)
 
 
 def _on_terminal(stream: TextIO) -> TextIO:
-    """The stream, as a Terminal if it is one."""
+    """Return the stream, wrapped in a Terminal if it is a terminal."""
     is_plain = isinstance(stream, Terminal) or not stream.isatty()
     return stream if is_plain else cast(TextIO, Terminal(stream))
 
 
 def prepare() -> None:
-    """Escape control characters where a stream is a terminal, and characters that its encoding lacks."""
+    """Make stdout and stderr escape control characters on terminals, and characters their encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -90,7 +90,7 @@ def draw(stream: TextIO, codes: str) -> None:
 
 
 def silence() -> None:
-    """Nothing more is written to stdout or stderr by this process."""
+    """Send stdout and stderr of this process to the null device from now on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for handle in (1, 2):
         os.dup2(nowhere, handle)
@@ -99,30 +99,30 @@ def silence() -> None:
 
 def say(text: str) -> None:
     """Write a line to stderr, if there is one."""
-    with suppress(OSError):  # nobody reads it; the result matters more
+    with suppress(OSError):  # stderr is closed; the result matters more
         if sys.stderr is not None:
             print(text, file=sys.stderr, flush=True)
 
 
 def say_notice(text: str) -> None:
-    """Write a notice of the library to stderr."""
+    """Write a notice to stderr; option keys in backticks become flags."""
     say(f"Notice: {with_flags(text)}")
 
 
 def say_error(message: str, hint: str = "") -> None:
-    """Write an error of the library to stderr, with its hint if it has one."""
+    """Write an error and its hint to stderr; option keys in backticks become flags."""
     say(with_flags(f"Error: {message}" + (f"\nHint: {hint}" if hint else "")))
 
 
 def prompt(text: str) -> None:
-    """Ask on stderr for a line, which follows on the same one."""
+    """Write a prompt to stderr without a line end."""
     with suppress(OSError):
         if sys.stderr is not None:
             print(text, end="", file=sys.stderr, flush=True)
 
 
 def confirm(question: str) -> bool | None:
-    """Ask on stderr for yes or no, no if nothing is said; None where stdin is no terminal."""
+    """Ask a yes-or-no question on stderr; an empty answer is no. Return None if stdin is no terminal."""
     if sys.stdin is None or not sys.stdin.isatty():
         return None
     prompt(f"{question} [y/N] ")
@@ -135,29 +135,30 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def has_control(stream: TextIO | None) -> bool:
-    """Whether colours and cursor movement are welcome: a terminal, and no NO_COLOR."""
+    """Return whether to use colours and cursor movement: a terminal, not dumb, without NO_COLOR."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return is_terminal(stream) and not is_plain
 
 
 def tidy() -> None:
-    """Take away a drawing that is cut short: all below the cursor, which it hides."""
+    """Erase an unfinished drawing below the cursor, and show the cursor again."""
     for stream in (sys.stdout, sys.stderr):
         if has_control(stream):
             draw(stream, "\x1b[?7h\x1b[J\x1b[?25h")
 
 
 def say_interrupted() -> None:
-    """Say that the process was interrupted; on a terminal below the line that shows text or ^C."""
+    """Write "Interrupted." to stderr, on a terminal on a new line."""
     tidy()
-    is_seen = sys.stderr is not None and sys.stderr.isatty()
-    say("\nInterrupted." if is_seen else "Interrupted.")
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    say("\nInterrupted." if is_terminal else "Interrupted.")
 
 
 class Sink:
-    """Where the result goes: stdout, or a file that is opened at once and emptied at the first write.
+    """The destination of the result: stdout, or a file that is opened at once and emptied at the first write.
 
-    `before_write` makes room for it where something is drawn.
+    `before_write` is called before each write, to erase a drawing. Raises UsageError if stdout is closed or
+    the file cannot be opened.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -181,7 +182,7 @@ class Sink:
 
     @property
     def is_file(self) -> bool:
-        """Whether the result goes where nobody reads it meanwhile, and not to a terminal or a pipe."""
+        """Whether the result goes to a regular file or a device that is no terminal, such as /dev/null."""
         with suppress(OSError, ValueError):
             mode = os.fstat(self._stream.fileno()).st_mode
             return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not self._stream.isatty())
@@ -189,16 +190,16 @@ class Sink:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the result is shown on a terminal."""
+        """Whether the result goes to a terminal."""
         return not self._is_file and self._stream.isatty()
 
     @property
     def has_control(self) -> bool:
-        """Whether the result is shown on a terminal that can be drawn on."""
+        """Whether the result goes to a terminal on which lines can be redrawn."""
         return not self._is_file and has_control(self._stream)
 
     def write(self, text: str) -> None:
-        """Write and flush. Raises OutputClosed for a closed pipe."""
+        """Write and flush. Raises OutputClosed for a closed pipe, GenerationError for another OSError."""
         self.before_write()
         try:
             if self._is_file and self._is_fresh and self._stream.seekable():
@@ -214,7 +215,7 @@ class Sink:
             raise GenerationError(f"Cannot write to {self.name}: {error.strerror or error}.") from error
 
     def _detach(self) -> None:
-        # What is still in the buffer would raise again when the interpreter flushes it at its end.
+        # The buffer would raise again when the interpreter flushes it at exit.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 

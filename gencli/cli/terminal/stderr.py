@@ -1,4 +1,4 @@
-"""Reports of a run on stderr: lines, notices, and how much of a model is loaded."""
+"""Reports of a run on stderr: lines, notices, and the progress of loading a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gencli.cli.terminal.render import has_control, is_terminal, say, say_notice
 
 __all__ = ["Stderr"]
 
-_LARGE = 256 * 10**6  # bytes of weights that take long enough for a line where no bar is drawn
+_LARGE = 256 * 10**6  # bytes; without a terminal a line announces larger weights
 
 
 class Stderr:
@@ -23,19 +23,19 @@ class Stderr:
 
     @property
     def has_drawing(self) -> bool:
-        """Whether stderr is a terminal on which something may move."""
+        """Whether to draw progress: stderr is a terminal that can redraw lines, and --quiet is not given."""
         return not self.is_quiet and has_control(sys.stderr)
 
     @property
     def has_reader(self) -> bool:
-        """Whether somebody sees what is said: stderr is a terminal, and --quiet is not given."""
+        """Whether a person reads the messages: stderr is a terminal, and --quiet is not given."""
         return not self.is_quiet and is_terminal(sys.stderr)
 
     @contextmanager
     def loading(self, name: str, verb: str = "Loading") -> Iterator[Callable[[int, int], None]]:
-        """Show how much of a model is loaded, or hashed: a bar, or off a terminal a line for a large one.
+        """Show how much of a model is loaded or hashed: on a terminal a bar, else a line for large models.
 
-        The value of the context is to be called with the bytes done and the bytes in all.
+        Yields the function to call with the bytes that are done and the total.
         """
         if self.has_drawing:
             from gencli.cli.terminal.progress import LoadBar

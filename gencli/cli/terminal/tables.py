@@ -8,7 +8,7 @@ __all__ = ["table"]
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
-    """Return columns as wide as their widest cell, two spaces between them."""
+    """Return rows as lines, with columns as wide as their widest cell and two spaces between them."""
     lines = [tuple(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

@@ -1,4 +1,4 @@
-"""What a model writes before its result, on stderr: as it is made where somebody looks, else at the end."""
+"""Show thinking, the text before a marker and the result, on stderr: live on a terminal, else at the end."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["LiveThinking", "ThinkingSummary"]
 
 
 class LiveThinking:
-    """Shows the text of one sample up to the marker, which is drawn once."""
+    """Streams the thinking of a single sample to stderr, up to the marker."""
 
     def __init__(self, marker: str) -> None:
         self._splitter, self._is_open = ThinkingSplitter(marker), False
 
     def add(self, event: Event) -> None:
-        """Write what is thinking for sure; a new line where it ends."""
+        """Write the text that is certainly thinking, and a line end after the last of it."""
         if isinstance(event, Reading):
             return
         is_token = isinstance(event, Token)
@@ -32,17 +32,17 @@ class LiveThinking:
             self._is_open = False
 
     def close(self) -> None:
-        """All of it is written by then."""
+        """Do nothing; all is written by now."""
 
 
 class ThinkingSummary:
-    """Says at the end what stood before each result."""
+    """Writes the thinking of each sample to stderr at the end of the run."""
 
     def __init__(self, results: Results, voice: Stderr) -> None:
         self._results, self._voice = results, voice
 
     def add(self, event: Event) -> None:
-        """Nothing to show before the end."""
+        """Do nothing before the end."""
 
     def close(self) -> None:
         """Write a paragraph for each sample."""

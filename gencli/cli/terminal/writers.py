@@ -1,4 +1,4 @@
-"""How results are shown: streamed text, labelled blocks, JSON. Each takes a run's events as they come."""
+"""Writers of results: streamed text, labelled blocks, lines, JSON and YAML records. Each gets all events."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ __all__ = [
     "RecordWriter",
     "TextWriter",
     "Writer",
-    "headed",
+    "block_label",
     "label",
 ]
 
 
 class Writer(Protocol):
-    """Shows a run; `results` has taken note of an event before `add` is called with it."""
+    """Writes a run. The run's `Results` include an event before `add` is called with it."""
 
     def add(self, event: Event) -> None:
-        """Show what the event changes."""
+        """Write what the event adds."""
         ...
 
     def close(self) -> None:
-        """The run is over."""
+        """Write what is left at the end of the run."""
         ...
 
 
 class TextWriter:
-    """One text, as it is made or at once; one newline follows it if it does not end with one."""
+    """Writes one text, streamed or at the end, with a newline after it unless it ends with one."""
 
     def __init__(self, sink: Sink, results: Results, *, is_streaming: bool) -> None:
         self._sink, self._results, self._is_streaming = sink, results, is_streaming
@@ -47,29 +47,29 @@ class TextWriter:
             self._sink.write(event.text)
 
     def close(self) -> None:
-        """Write what is missing."""
+        """Write what is not streamed yet."""
         text = self._results.rows[0].shown(0)
         if text is not None:
             self._sink.write(_rest("" if not self._is_streaming else text, text))
 
 
 class BlockWriter:
-    """Several texts, one labelled block after the other, in the order of the prompts.
+    """Writes several texts as labelled blocks, in the order of the prompts.
 
-    The first unfinished text is streamed; what comes for the others waits until it is their turn.
-    `num_written` counts the texts that had it.
+    The first unfinished text is streamed; later ones wait until all before them are written. `num_written`
+    counts the finished blocks.
     """
 
     def __init__(self, sink: Sink, results: Results, *, is_streaming: bool) -> None:
         self._sink, self._is_streaming = sink, is_streaming
-        self._turns = _turns(results)
+        self._turns = _samples(results)
         self._open = next(self._turns, None)
         self.num_written = 0
         self._is_first = True
-        self._written: str | None = None  # of the block that is open
+        self._written: str | None = None  # the written part of the open block
 
     def add(self, event: Event) -> None:
-        """Write what the open block gained, and the blocks after it that are complete."""
+        """Write the new text of the open block, and complete blocks after it."""
         while self._open:
             row, sample = self._open
             is_done = row.outcomes[sample] is not None
@@ -83,7 +83,7 @@ class BlockWriter:
             self._written = None
 
     def close(self) -> None:
-        """All blocks are written by then."""
+        """Do nothing; all blocks are written by now."""
 
     def _write(self, row: Row, sample: int, *, is_done: bool) -> None:
         text = row.shown(sample) if is_done else row.texts[sample]
@@ -100,15 +100,15 @@ class BlockWriter:
 
 
 class LineWriter:
-    """Results alone, each with its newline, in the order of the prompts and as they become complete."""
+    """Writes one result a line without labels, in the order of the prompts, as they are completed."""
 
     def __init__(self, sink: Sink, results: Results) -> None:
         self._sink = sink
-        self._turns = _turns(results)
+        self._turns = _samples(results)
         self._open = next(self._turns, None)
 
     def add(self, event: Event) -> None:
-        """Write the results that nothing stands before."""
+        """Write the complete results that are next in order."""
         while self._open and self._open[0].outcomes[self._open[1]] is not None:
             row, sample = self._open
             self._open = next(self._turns, None)
@@ -117,11 +117,11 @@ class LineWriter:
                 self._sink.write(_rest("", text))
 
     def close(self) -> None:
-        """All results are written by then."""
+        """Do nothing; all results are written by now."""
 
 
 class RecordWriter:
-    """A record for each prompt, as it finishes: a line of JSON (`jsonl`), or a document of YAML (`yaml`)."""
+    """Writes a record for each prompt when it finishes: a JSON line (`jsonl`) or a YAML document (`yaml`)."""
 
     def __init__(self, sink: Sink, results: Results, info: RunInfo, form: str) -> None:
         self._sink, self._results, self._info, self._form = sink, results, info, form
@@ -136,17 +136,17 @@ class RecordWriter:
             self._head = "---\n" if self._form == "yaml" else ""
 
     def close(self) -> None:
-        """All records are written by then."""
+        """Do nothing; all records are written by now."""
 
 
 class JsonWriter:
-    """One JSON document at the end: an object, or an array for several prompts."""
+    """Writes one JSON document at the end: an object, or an array for several prompts."""
 
     def __init__(self, sink: Sink, results: Results, info: RunInfo) -> None:
         self._sink, self._results, self._info = sink, results, info
 
     def add(self, event: Event) -> None:
-        """Nothing to show before the end."""
+        """Do nothing before the end."""
 
     def close(self) -> None:
         """Write the document."""
@@ -155,22 +155,22 @@ class JsonWriter:
         self._sink.write(record_text(document, "json", encoding=self._sink.encoding))
 
 
-def _turns(results: Results) -> Iterator[tuple[Row, int]]:
-    """Rows and samples in the order in which they are shown."""
+def _samples(results: Results) -> Iterator[tuple[Row, int]]:
+    """Return an iterator over (row, sample) in the order in which they are written."""
     return ((row, sample) for row in results.rows for sample in range(len(row.texts)))
 
 
 def label(row: Row, sample: int) -> str:
-    """The line above a block, as head(1) and tail(1) write it."""
-    return headed(row.id + (f".{sample + 1}" if len(row.texts) > 1 else ""), row.prompt)
+    """Return the line above a block, in the form that head(1) and tail(1) use."""
+    return block_label(row.id + (f".{sample + 1}" if len(row.texts) > 1 else ""), row.prompt)
 
 
-def headed(number: str, prompt: str) -> str:
-    """The label of a block: its number and the beginning of the prompt."""
+def block_label(number: str, prompt: str) -> str:
+    """Return the label of a block: its number and at most 60 characters of the prompt."""
     prompt = " ".join(prompt.split())
     return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
 
 
 def _rest(written: str, text: str) -> str:
-    """What is still to be written of a text, and the newline at its end."""
+    """Return the unwritten part of a text, with a newline at its end."""
     return text[len(written) :] + ("" if text.endswith("\n") else "\n")
