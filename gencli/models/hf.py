@@ -30,6 +30,7 @@ class HFRunner(LaneRunner):
         name: str = "model",
         max_lanes: int = 8,
         dtype_reason: str = "",
+        backend: str = "transformers",
         notices: tuple[str, ...] = (),
     ) -> None:
         from gencli.models.kv.choose import choose_lanes
@@ -48,6 +49,7 @@ class HFRunner(LaneRunner):
             eos_ids=_eos_ids(model),
             can_rollback=lanes.can_rollback,
             dtype_reason=dtype_reason,
+            backend=backend,
             notices=notices + lane_notices,
             rope_switches=rope_switches(model.config.get_text_config(decoder=True)),
         )
@@ -63,6 +65,7 @@ class HFRunner(LaneRunner):
         max_lanes: int = 8,
         trust_remote_code: bool = False,
         spread: Spread = ONE_DEVICE,
+        backend: str = "transformers",
         on_bytes: OnBytes | None = None,
     ) -> HFRunner:
         """Load a model folder, or a hub name in the local cache, without downloading.
@@ -86,6 +89,7 @@ class HFRunner(LaneRunner):
             name=str(name_or_path),
             max_lanes=max_lanes,
             dtype_reason=loaded.dtype_reason,
+            backend=backend,
             notices=loaded.notices,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import torch
@@ -41,11 +42,18 @@ class Lanes(Protocol):
         ...
 
 
-class LaneRunner:
+class LaneRunner(ABC):
     """ModelRunner over lanes. `lengths` are those of the lanes."""
 
     def __init__(self, spec: ModelSpec, lanes: Lanes, lengths: LaneLengths) -> None:
         self._spec, self._lanes, self._lengths = spec, lanes, lengths
+
+    @abstractmethod
+    def first_layers(self, count: int | None = None, *, max_lanes: int) -> LaneRunner:
+        """Return a runner of the first `count` layers (default: half of them), sharing the weights.
+
+        Raises ModelError for a model without a plain row of layers, or a count outside 1..num_layers - 1.
+        """
 
     @property
     def spec(self) -> ModelSpec:

@@ -63,6 +63,8 @@ def stats(
     reason = f" ({spec.dtype_reason})" if spec.dtype_reason else ""
     yield f"model: {spec.name}, context {spec.context}, vocabulary {spec.vocab_size}"
     yield f"device: {spec.device}, {_count(threads, 'thread')}, dtype: {dtype}{reason}"
+    if spec.backend:
+        yield f"backend: {spec.backend}"
     yield f"load: {load_seconds:.2f} s"
     if info.compiled is not None:
         backend = info.compiled.variant.constraint.backend

@@ -104,12 +104,12 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
 
 
 def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
-    from gencli.models.hf import HFRunner
+    from gencli.models.lane_runner import LaneRunner
 
     text = name.partition(":")[2]
     count = whole(text)
     if text and count is None:
         raise UsageError(f"--draft {name[:60]}: {text[:60]!r} is no number of layers.")
-    if not isinstance(target.runner, HFRunner):
+    if not isinstance(target.runner, LaneRunner):
         raise UsageError(f"--draft {name}: the model {target.runner.spec.name} has no layers.")
     return target.runner.first_layers(count, max_lanes=max_lanes)

@@ -12,7 +12,10 @@ from gencli.models.files.locate import find_local
 from gencli.models.spread import ONE_DEVICE, Spread, rank
 
 if TYPE_CHECKING:
+    from gencli.models.backend import Backend
     from gencli.models.base import ModelRunner
+    from gencli.models.decoder.spec import DecoderSpec
+    from gencli.models.files.checkpoint import Checkpoint
     from gencli.models.files.vocabulary import OnTokenizer
     from gencli.models.watch import OnBytes
     from gencli.text.tokenizer import Tokenizer
@@ -31,6 +34,7 @@ class ModelChoice:
     trust_remote_code: bool = False
     spread: Spread = ONE_DEVICE
     companions: bool = False
+    backend: Backend = "auto"
 
     @property
     def max_lanes(self) -> int:
@@ -57,15 +61,29 @@ def load(
     choice.spread.check(choice.device)
     if choice.name == "fake":
         return _load_fake(choice)
+    from gencli.models.decoder.runner import DecoderRunner
     from gencli.models.files.vocabulary import declared_vocabulary
-    from gencli.models.hf import HFRunner
     from gencli.text.tokenizer import HFTokenizer
 
     # Faults of the folder and the tokenizer are found before the weights are read, which takes longest.
-    folder = _checked(choice)
+    checkpoint, spec, reason = _open(choice)
+    folder = checkpoint.folder
     tokenizer = HFTokenizer.load(folder, trust_remote_code=choice.trust_remote_code)
     if on_tokenizer is not None:
         on_tokenizer(tokenizer, *declared_vocabulary(folder, tokenizer))
+    if spec is not None:
+        native = DecoderRunner.load(
+            spec,
+            checkpoint,
+            dtype=choice.dtype,
+            device=choice.device,
+            max_lanes=choice.max_lanes,
+            backend=f"native: {reason}",
+            on_bytes=on_bytes,
+        )
+        return Loaded(native, tokenizer)
+    from gencli.models.hf import HFRunner
+
     runner = HFRunner.load(
         folder,
         dtype=choice.dtype,
@@ -73,9 +91,27 @@ def load(
         max_lanes=choice.max_lanes,
         trust_remote_code=choice.trust_remote_code,
         spread=choice.spread,
+        backend=f"transformers: {reason}",
         on_bytes=on_bytes,
     )
     return Loaded(_with_leader(runner) if choice.spread.tp is not None else runner, tokenizer)
+
+
+def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
+    """Return the checked files of a model, its decoder (None: transformers), and the reason for that."""
+    from gencli.models.backend import choose_backend
+    from gencli.models.files.checkpoint import open_checkpoint, read_checkpoint, read_folder
+
+    folder, config = read_folder(choice.name)
+    spec, reason = choose_backend(
+        choice.backend,
+        config,
+        trust_remote_code=choice.trust_remote_code,
+        is_spread=choice.spread.is_on,
+    )
+    if spec is not None:
+        return read_checkpoint(folder, config), spec, reason
+    return open_checkpoint(choice.name, trust_remote_code=choice.trust_remote_code), None, reason
 
 
 def _with_leader(runner: ModelRunner) -> ModelRunner:

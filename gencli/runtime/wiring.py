@@ -36,6 +36,7 @@ def model_choice(settings: Settings) -> ModelChoice:
         max_batch=settings["max_batch"],
         trust_remote_code=settings["trust_remote_code"],
         spread=Spread(settings["device_map"], settings["tp"]),
+        backend=settings["backend"],
     )
 
 

@@ -204,6 +204,7 @@ FEATURES = {
     "raw": feature({"--raw": None}),
     "model": feature({"--model": ("fake",)}),
     "dtype": feature({"--dtype": ("float32",)}),
+    "backend": feature({"--backend": ("native",)}),
     "device": feature({"--device": ("cpu",)}),
     "device_map": feature({"--device-map": ("auto",)}),
     "threads": feature({"--threads": ("1",)}),

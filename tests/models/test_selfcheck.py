@@ -84,7 +84,7 @@ def num_passes(model: Any) -> list[int]:
     hook = embed.register_forward_hook(lambda _, args, out: fed.append(args[0].numel()))
     lanes: Any = HFRunner(model)._lanes
     hook.remove()
-    assert not [buffer for buffer in lanes._cache._buffers if buffer._data.numel()]
+    assert not [buffer for buffer in lanes._cache.store.buffers if buffer._data.numel()]
     return fed
 
 

@@ -152,7 +152,7 @@ def test_a_drafter_that_is_not_there_is_refused_by_name():
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_the_first_layers_share_the_weights(count):
-    runner = load(ModelChoice("tiny", dtype="float32")).runner
+    runner = load(ModelChoice("tiny", dtype="float32", backend="transformers")).runner
     first = runner.first_layers(count, max_lanes=2)
     assert first.spec.vocab_size == runner.spec.vocab_size
     weights = [p.data_ptr() for p in runner._model.parameters()]
@@ -161,9 +161,17 @@ def test_the_first_layers_share_the_weights(count):
     assert len(first._model.base_model.layers) == count
 
 
+def test_the_first_layers_of_the_decoder_are_its_own():
+    runner = load(ModelChoice("tiny", dtype="float32", backend="native")).runner
+    first = runner.first_layers(2, max_lanes=2)
+    assert first._decoder.layers == runner._decoder.layers[:2]
+    assert first._decoder.embeddings is runner._decoder.embeddings
+
+
+@pytest.mark.parametrize("backend", ["native", "transformers"])
 @pytest.mark.parametrize("count", [0, 6, 7])
-def test_as_many_layers_as_there_are_cannot_be_the_first(count):
-    runner = load(ModelChoice("tiny", dtype="float32")).runner
+def test_as_many_layers_as_there_are_cannot_be_the_first(count, backend):
+    runner = load(ModelChoice("tiny", dtype="float32", backend=backend)).runner
     with pytest.raises(ModelError, match="1 to 5 can be the first"):
         runner.first_layers(count, max_lanes=2)
 

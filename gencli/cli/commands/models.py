@@ -18,7 +18,9 @@ from gencli.config.options.option import MAX_BATCH, Option
 from gencli.config.tab_words import folders, models
 from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import cached_models
+from gencli.models.backend import choose_backend
 from gencli.models.files.card import Card, kv_bytes, read_card
+from gencli.models.files.json_files import read_object
 from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local, read_aliases
 from gencli.models.files.vocabulary import grammar_support
 from gencli.units import size
@@ -201,6 +203,8 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
         for dtype, width in _NUMBERS.items()
     ]
     record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
+    spec, reason = choose_backend("auto", read_object(folder / "config.json"))
+    record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
     record |= {"memory": {"batch": batch, "context": tokens, "of": memory}}
     return record, _show_text(record)
 
@@ -222,6 +226,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
         ("context", str(record["context"] or "?")),
         ("vocabulary", str(record["vocabulary"] or "?")),
         ("chat template", "yes" if record["chat_template"] else "no (gencli chat needs --raw)"),
+        ("backend", record["backend"]),
         ("lanes", f"{record['lanes']}: {shared}"),
         ("grammars", _GRAMMARS[record["grammars"]]),
         ("rollback", f"{'yes' if record['rollback'] else 'no'}: {rollback}"),

@@ -140,6 +140,9 @@ _MODEL: tuple[Option, ...] = (
            flag_only="it is about the machine, not about a run"),
     Option(("--dtype",), Literal["auto", "float32", "bfloat16", "float16"],
            "Number format of the weights.", "Model", "auto"),
+    Option(("--backend",), Literal["auto", "native", "transformers"], "What runs the model: gencli's own "
+           "decoder, or transformers. auto takes the decoder for every model that it knows in full.",
+           "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
     Option(("--device-map",), Literal["auto"], "Put the layers on all devices there are, for a model that "
            "one cannot hold; needs accelerate.", "Model"),

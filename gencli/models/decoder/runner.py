@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import torch
 
 from gencli.errors import ModelError
@@ -12,6 +9,9 @@ from gencli.models.base import ModelSpec
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.spec import DecoderSpec
+from gencli.models.device import pick_device, pick_dtype
+from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.files.vocabulary import declared_ends
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.lane_runner import LaneRunner, Lanes
 from gencli.models.longrope import LongRopeLanes
@@ -31,6 +31,7 @@ class DecoderRunner(LaneRunner):
         max_lanes: int = 8,
         eos_ids: tuple[int, ...] = (),
         dtype_reason: str = "",
+        backend: str = "native",
         notices: tuple[str, ...] = (),
     ) -> None:
         spec = decoder.spec
@@ -44,6 +45,7 @@ class DecoderRunner(LaneRunner):
             dtype=decoder.dtype,
             eos_ids=eos_ids,
             dtype_reason=dtype_reason,
+            backend=backend,
             notices=notices,
             rope_switches=spec.rope_switches,
         )
@@ -53,27 +55,37 @@ class DecoderRunner(LaneRunner):
     def load(
         cls,
         spec: DecoderSpec,
-        files: Sequence[Path],
+        checkpoint: Checkpoint,
         *,
-        name: str,
-        dtype: torch.dtype,
-        device: torch.device,
+        dtype: str = "auto",
+        device: str = "auto",
         max_lanes: int = 8,
-        eos_ids: tuple[int, ...] = (),
-        dtype_reason: str = "",
+        backend: str = "native",
         on_bytes: OnBytes | None = None,
     ) -> DecoderRunner:
-        """Load the weights of a decoder. Raises ModelError if they do not fit `spec`."""
-        decoder, unused = read_decoder(spec, files, dtype=dtype, device=device, on_bytes=on_bytes)
-        notices = (
-            (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",) if unused else ()
-        )
+        """Load the weights of a checkpoint for the decoder `spec`.
+
+        `dtype` and `device` are as for HFRunner.load, `on_bytes` is called with the loaded and the total
+        bytes. Raises UsageError for an unknown dtype or device, ModelError for weights that do not fit.
+        """
+        where = pick_device(device)
+        number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored)
+        try:
+            decoder, unused = read_decoder(
+                spec, checkpoint.files, dtype=number, device=where, on_bytes=on_bytes
+            )
+        except torch.OutOfMemoryError:
+            raise ModelError(f"The model does not fit into the memory of {where}.") from None
+        notices: tuple[str, ...] = ()
+        if unused:
+            notices = (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
         return cls(
             decoder,
-            name=name,
+            name=str(checkpoint.folder),
             max_lanes=max_lanes,
-            eos_ids=eos_ids,
-            dtype_reason=dtype_reason,
+            eos_ids=declared_ends(checkpoint.folder),
+            dtype_reason=reason,
+            backend=backend,
             notices=notices,
         )
 

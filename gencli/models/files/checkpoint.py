@@ -13,7 +13,14 @@ from gencli.models.files.fit import check_config, check_files, check_shapes, rea
 from gencli.models.files.json_files import read_object
 from gencli.models.files.locate import absent, find_local, is_bundled
 
-__all__ = ["Checkpoint", "check_architecture", "open_checkpoint", "weight_files"]
+__all__ = [
+    "Checkpoint",
+    "check_architecture",
+    "open_checkpoint",
+    "read_checkpoint",
+    "read_folder",
+    "weight_files",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +43,28 @@ class Checkpoint:
 
 def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint:
     """Find the folder and check its config and weights. Raises ModelError with the first fault."""
+    folder, config = read_folder(name_or_path)
+    check_architecture(folder, config, trust_remote_code=trust_remote_code)
+    found = read_checkpoint(folder, config)
+    made = _made_config(folder, trust_remote_code=trust_remote_code)
+    if not (found.is_quantized or trust_remote_code or is_bundled(str(folder))):
+        check_shapes(folder, config, read_heads(found.files), made)
+    return found
+
+
+def read_folder(name_or_path: str) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of a model and its config.json. Raises ModelError for damaged small files."""
     folder = _find_folder(name_or_path)
     config = read_object(folder / "config.json")
     check_files(folder)
-    check_architecture(folder, config, trust_remote_code=trust_remote_code)
+    return folder, config
+
+
+def read_checkpoint(folder: Path, config: dict[str, Any]) -> Checkpoint:
+    """Return the checkpoint of a folder after checking its config and weights, without transformers."""
     check_config(folder, config)
     files = weight_files(folder)
-    found = Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
-    made = _made_config(folder, trust_remote_code=trust_remote_code)
-    if not (found.is_quantized or trust_remote_code or is_bundled(str(folder))):
-        check_shapes(folder, config, read_heads(files), made)
-    return found
+    return Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
 
 
 def _made_config(folder: Path, *, trust_remote_code: bool) -> Any:

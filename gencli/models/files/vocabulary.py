@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from gencli.models.files.card import text_part
 from gencli.models.files.json_files import read_object_if_any
 from gencli.text.pieces import read_rules
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Difference",
     "OnTokenizer",
+    "declared_ends",
     "declared_vocabulary",
     "end_ids",
     "first_difference",
@@ -28,15 +30,17 @@ OnTokenizer = Callable[["Tokenizer", int, tuple[int, ...]], None]
 
 def declared_vocabulary(folder: Path, tokenizer: Tokenizer) -> tuple[int, tuple[int, ...]]:
     """Return the width of the logits and the end-of-text ids. Those of the loaded model may differ."""
-    config = read_object_if_any(folder / "config.json")
-    generation = read_object_if_any(folder / "generation_config.json")
-    inner = config.get("text_config")
-    text = inner if isinstance(inner, dict) else config
-    width = text.get("vocab_size")
-    ends = generation.get("eos_token_id") if generation else text.get("eos_token_id")
-    ids = [ends] if isinstance(ends, int) else ends or []
+    width = text_part(read_object_if_any(folder / "config.json")).get("vocab_size")
     width = width if isinstance(width, int) else tokenizer.vocab_size
-    return width, end_ids(ids, tokenizer, width)
+    return width, end_ids(declared_ends(folder), tokenizer, width)
+
+
+def declared_ends(folder: Path) -> tuple[int, ...]:
+    """Return the end-of-text ids in generation_config.json; without that file, those in config.json."""
+    generation = read_object_if_any(folder / "generation_config.json")
+    found = generation or text_part(read_object_if_any(folder / "config.json"))
+    ends = found.get("eos_token_id")
+    return (ends,) if isinstance(ends, int) else tuple(ends or ())
 
 
 def end_ids(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> tuple[int, ...]:

@@ -1,0 +1,88 @@
+"""What runs a model is chosen from its configuration, said, and can be asked for."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gencli.core.step import Feed, StepPlan
+from gencli.errors import ModelError, UsageError
+from gencli.models.backend import choose_backend
+from gencli.models.decoder.families import read_spec
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.files.checkpoint import read_checkpoint, read_folder
+from gencli.runtime.models import ModelChoice, load
+from tests.models.tiny_models import build
+
+LLAMA = build("llama").config.to_dict()
+MAMBA = {"model_type": "mamba"}
+
+
+@pytest.mark.parametrize(
+    ("options", "config", "is_native", "reason"),
+    [
+        ({"backend": "auto"}, LLAMA, True, "the decoder knows the family"),
+        ({"backend": "native"}, LLAMA, True, "as asked"),
+        ({"backend": "transformers"}, LLAMA, False, "as asked"),
+        ({"backend": "auto"}, MAMBA, False, "models of type mamba are none of its families"),
+        ({"backend": "auto"}, {**LLAMA, "more": 1}, False, "the configuration has 'more'"),
+        ({"backend": "auto", "trust_remote_code": True}, LLAMA, False, "code of the model may run"),
+        ({"backend": "auto", "is_spread": True}, LLAMA, False, "spread over several devices"),
+    ],
+)
+def test_the_decoder_runs_what_it_knows_in_full(
+    options: Any, config: dict[str, Any], is_native: bool, reason: str
+) -> None:
+    spec, found = choose_backend(config=config, **options)
+    assert (spec is not None) == is_native
+    assert reason in found
+
+
+def test_the_decoder_is_not_forced_on_a_model() -> None:
+    with pytest.raises(ModelError, match="own decoder cannot run this model: models of type mamba"):
+        choose_backend("native", MAMBA)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    build("llama").save_pretrained(tmp_path)
+    return tmp_path
+
+
+def load_native(folder: Path, **options: Any) -> DecoderRunner:
+    found, config = read_folder(str(folder))
+    return DecoderRunner.load(read_spec(config), read_checkpoint(found, config), device="cpu", **options)
+
+
+def test_the_spec_says_what_was_loaded(folder: Path) -> None:
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 9]}))
+    spec = load_native(folder, dtype="bfloat16", backend="native: why").spec
+    assert (spec.vocab_size, spec.context, spec.eos_ids) == (120, 1024, (3, 9))
+    assert (spec.dtype, spec.dtype_reason, spec.backend) == (
+        torch.bfloat16,
+        "bfloat16: as asked",
+        "native: why",
+    )
+    assert (spec.name, spec.can_rollback, spec.notices) == (str(folder), True, ())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_other_number_formats_give_about_the_same_logits(folder: Path, dtype: torch.dtype) -> None:
+    step = StepPlan((Feed(0, 0, (5, 6, 7), 3),))
+    exact = load_native(folder).forward(step)
+    rounded = load_native(folder, dtype=str(dtype).removeprefix("torch.")).forward(step)
+    assert rounded.dtype == dtype
+    torch.testing.assert_close(rounded.float(), exact, atol=0.05 * float(exact.abs().max()), rtol=0)
+
+
+def test_unknown_names_are_refused_before_weights_are_read(folder: Path) -> None:
+    with pytest.raises(UsageError, match="No dtype is called 'int7'"):
+        load_native(folder, dtype="int7")
+
+
+def test_a_run_says_what_runs_its_model() -> None:
+    assert load(ModelChoice("tiny")).runner.spec.backend == "native: the decoder knows the family"
+    chosen = load(ModelChoice("tiny", backend="transformers")).runner.spec.backend
+    assert chosen == "transformers: as asked"
