@@ -29,7 +29,7 @@ def models_of(batch: Batch, card: Card) -> tuple[Held, ...]:
 def _amateurs(batch: Batch) -> Iterator[Held]:
     name = batch.settings["contrast"]
     if name != NO_AMATEUR:
-        yield Held(name, _card("--contrast", name), 1 if batch.jobs.are_contrasted else 0)
+        yield Held(name, _card("contrast", name), 1 if batch.jobs.are_contrasted else 0)
 
 
 def _drafts(batch: Batch, card: Card) -> Iterator[Held]:
@@ -39,7 +39,7 @@ def _drafts(batch: Batch, card: Card) -> Iterator[Held]:
     if kind == EARLY_EXIT:
         yield Held(name, _first_layers(card, int(count) if count.isdecimal() else None), 1)
     elif is_draft_model(name, batch.jobs.base.registry):
-        yield Held(name, _card("--draft", name), 1)
+        yield Held(name, _card("draft", name), 1)
 
 
 def _first_layers(card: Card, count: int | None) -> Card:
@@ -49,8 +49,8 @@ def _first_layers(card: Card, count: int | None) -> Card:
     return replace(card, weights=Weights(stored=card.weights.stored), kv_values=values)
 
 
-def _card(flag: str, name: str) -> Card:
+def _card(key: str, name: str) -> Card:
     folder = find_local(name)
     if folder is None:
-        raise UsageError(f"{flag} {name}: {name} is not on this machine.")
+        raise UsageError(f"`{key}` = {name}: {name} is not on this machine.")
     return read_card(folder)

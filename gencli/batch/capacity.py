@@ -40,16 +40,16 @@ def plan_rows(batch: Batch) -> Capacity:
         if settings[key] is not None:
             raise UsageError(
                 f"The memory of one device is planned, and {settings.name(key)} takes several.",
-                hint="Give --max-batch a number; it is halved where the memory is full.",
+                hint="Give `max_batch` a number; it is halved where the memory is full.",
             )
     if settings["model"] == "fake":
         if kv_memory is not None:
-            raise UsageError("--kv-memory: the fake model has no keys and values.", hint="Leave it out.")
+            raise UsageError("`kv_memory`: the fake model has no keys and values.", hint="Leave it out.")
         return Capacity(_FAKE, 0, None, None)
     tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
     folder = find_local(settings["model"])
     if folder is None:
-        raise UsageError(f"--max-batch auto: {settings['model']} is not on this machine.")
+        raise UsageError(f"`max_batch` = auto: {settings['model']} is not on this machine.")
     return plan_capacity(
         models_of(batch, read_card(folder)),
         tokens=_longest(batch, tokenizer),

@@ -12,7 +12,7 @@ from gencli import __version__
 from gencli.batch.survey import Survey
 from gencli.config.job import Job
 from gencli.config.named_models import named_models
-from gencli.config.options.run import OPTIONS, option
+from gencli.config.options.run import OPTIONS
 from gencli.config.settings import Settings
 from gencli.models.files.identity import identify_model
 from gencli.models.files.locate import find_local
@@ -43,7 +43,7 @@ def fingerprint(
     `on_bytes` is called with the bytes of weights that are hashed, and all that have to be.
     """
     options = {
-        entry.flag: settings[entry.key]
+        f"`{entry.key}`": settings[entry.key]
         for entry in OPTIONS
         if entry.section != "Output" and not entry.stage and entry.key not in _BESIDE
     }
@@ -69,7 +69,7 @@ def fingerprint(
 def company(settings: Settings, survey: Survey) -> frozenset[str]:
     """Names in a fingerprint that decide no text where the number format is batch-invariant."""
     keys = {"max_batch"} if _drafts_decide(settings, survey) else _COMPANY
-    return frozenset(option(key).flag for key in keys)
+    return frozenset(f"`{key}`" for key in keys)
 
 
 def _weights(
@@ -79,7 +79,7 @@ def _weights(
     for key, name in named_models(settings, job.registry).items():
         if key != "draft" or is_drafted:
             identity = identify_model(name, on_bytes)
-            prefix = "" if key == "model" else f"--{key} "
+            prefix = "" if key == "model" else f"`{key}` "
             yield f"{prefix}revision", identity.revision if identity else None
             yield f"{prefix}weights_sha256", identity.sha256 if identity else None
 

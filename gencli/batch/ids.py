@@ -43,7 +43,7 @@ class IdCheck:
                 if name in places:
                     raise UsageError(
                         f"The id {name!r} stands at {places[name]} and at {place}, but names one result.",
-                        hint="Change one of them, or name another column with --id-column.",
+                        hint="Change one of them, or name another column with `id_column`.",
                     )
                 places[name] = place
 

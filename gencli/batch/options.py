@@ -64,7 +64,7 @@ _MODEL: tuple[Option, ...] = (
 _ENGINE: tuple[Option, ...] = (
     Option(("--engine",), Literal["local", "ray"], "Run the rows in this process, or on workers of Ray, each "
            "with a model of its own.", "Model", "local"),
-    Option(("--workers",), int, "With --engine ray: how many workers; 2 if not given.", "Model",
+    Option(("--workers",), int, "With `engine` = ray: how many workers; 2 if not given.", "Model",
            bounds=Bounds(ge=1, le=_MAX_WORKERS)),
     Option(("--worker-cpus",), float, "CPUs of each worker, as in 0.5; an equal part of all, at most 1, if "
            "not given.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
@@ -92,9 +92,9 @@ _OUTPUT: tuple[Option, ...] = (
            metavar="FILE"),
     Option(("--resume",), bool, "Go on with a run that was cut short; begin one if there is none.", "Output",
            False),
-    Option(("--allow-other-batch",), bool, "With --resume: let --max-batch and drafts be others than before, "
+    Option(("--allow-other-batch",), bool, "With `resume`: let `max_batch` and drafts be others than before, "
            "also in a number format in which they may change texts.", "Output", False),
-    Option(("--retry-errors",), bool, "With --resume: take the rows that failed once more.", "Output", False),
+    Option(("--retry-errors",), bool, "With `resume`: take the rows that failed once more.", "Output", False),
     Option(("--overwrite",), bool, "Begin anew, whatever is there.", "Output", False),
     Option(("--keep-journal",), bool, "Keep OUTPUT.journal when every row has succeeded.", "Output", False),
 )  # fmt: skip

@@ -40,7 +40,7 @@ def refuse_key(key: str, *more: str) -> ColumnError:
     spelled = {name: repr(name) for name in (*REQUEST_KEYS, *more)}
     return ColumnError(
         f"There is no option {key!r}. {meant_option(key, spelled)}",
-        hint="Columns that are data need --template, --prompt-column or --keep-input.",
+        hint="Columns that are data need `template`, `prompt_column` or `keep_input`.",
     )
 
 

@@ -48,10 +48,10 @@ class Places:
         if read_header(self.journal) is not None:
             raise UsageError(
                 f"{self.journal} is there: a run was cut short, or some of its rows failed.",
-                hint="--resume goes on with it, --overwrite begins anew.",
+                hint="`resume` goes on with it, `overwrite` begins anew.",
             )
         if self._exists():
-            raise UsageError(f"{self.output} is there already.", hint="--overwrite replaces it.")
+            raise UsageError(f"{self.output} is there already.", hint="`overwrite` replaces it.")
 
     def open(self, fingerprint: Mapping[str, Any], *, company: Collection[str], is_free: bool) -> Journal:
         """The journal, to go on with or new. Raises UsageError that names what has changed since it began.
@@ -64,13 +64,13 @@ class Places:
         if is_free:
             changed = {name: said for name, said in changed.items() if name not in company}
         if changed:
-            reason, way = "", "begin anew with --overwrite"
+            reason, way = "", "begin anew with `overwrite`"
             if changed.keys() <= set(company):
                 reason = " In this number format that may change texts."
-                way = "go on all the same with --allow-other-batch"
+                way = "go on all the same with `allow_other_batch`"
             raise UsageError(
                 f"{self.journal} belongs to another run: {'; '.join(changed.values())}.{reason}",
-                hint=f"Undo the change and --resume, or {way}.",
+                hint=f"Undo the change and `resume`, or {way}.",
             )
         return Journal(self.journal, {"fingerprint": fingerprint})
 

@@ -45,7 +45,7 @@ class Plan:
     @property
     def columns(self) -> dict[str, Any]:
         """What says how records become rows, for the journal."""
-        return {f"--{key.replace('_', '-')}": self.own[key] for key in _OF_ROWS}
+        return {f"`{key}`": self.own[key] for key in _OF_ROWS}
 
 
 def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -68,20 +68,18 @@ def _refuse(plan: Plan) -> None:
     is_stdout = plan["output"] in (None, "-")
     for key in _OF_FILES if is_stdout else ():
         if plan[key]:
-            flag = f"--{key.replace('_', '-')}"
             raise UsageError(
-                f"{flag} needs a file: what goes to stdout has no journal.", hint="Add --output."
+                f"`{key}` needs a file: what goes to stdout has no journal.", hint="Add `output`."
             )
     for one, other in (("resume", "overwrite"), ("fail_fast", "max_errors")):
         if plan[one] and plan[other] is not None and plan[other] is not False:
-            first, second = (f"--{key.replace('_', '-')}" for key in (one, other))
-            raise UsageError(f"{first} and {second} contradict each other.", hint="Leave one of them out.")
+            raise UsageError(f"`{one}` and `{other}` contradict each other.", hint="Leave one of them out.")
     if plan["retry_errors"] and not plan["resume"]:
-        raise UsageError("--retry-errors goes on with a run that has ended.", hint="Add --resume.")
+        raise UsageError("`retry_errors` goes on with a run that has ended.", hint="Add `resume`.")
     if plan["allow_other_batch"] and not plan["resume"]:
-        raise UsageError("--allow-other-batch goes on with a run that was cut.", hint="Add --resume.")
+        raise UsageError("`allow_other_batch` goes on with a run that was cut.", hint="Add `resume`.")
     if plan["kv_memory"] is not None and plan["max_batch"] not in (None, "auto"):
         raise UsageError(
-            "--kv-memory and --max-batch both say how many samples run.", hint="Leave one of them out."
+            "`kv_memory` and `max_batch` both say how many samples run.", hint="Leave one of them out."
         )
     check_engine(plan.own)

@@ -58,7 +58,7 @@ class Batch:
     def fingerprint(self, found: Survey, on_bytes: OnBytes | None = None) -> dict[str, Any]:
         """What must not change until the batch is complete; `on_bytes` is told how far hashing is."""
         template = self.row_options.template
-        columns = {**self.plan.columns, "--template": template and template.text}
+        columns = {**self.plan.columns, "`template`": template and template.text}
         known = self._number_format()
         name = str(known[0]).removeprefix("torch.") if known else ""
         return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
@@ -68,9 +68,9 @@ class Batch:
         names = company(self.settings, found)
         return places.open(self.fingerprint(found, on_bytes), company=names, is_free=self.is_free)
 
-    def begun_with(self, name: str) -> Any:
-        """What the run that is gone on with began with; None for a run that begins."""
-        return _begun_with(name, self.plan, self.places)
+    def begun_with(self, key: str) -> Any:
+        """Return the option's value in the run that is resumed; None for a new run."""
+        return _begun_with(f"`{key}`", self.plan, self.places)
 
     @property
     def is_free(self) -> bool:
@@ -118,7 +118,7 @@ def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
 def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:
     path = plan["summary"]
     if path is not None and Path(path).resolve() in {one.resolve() for one in taken}:
-        raise UsageError(f"--summary {path} is also the input or the output.", hint="Name another file.")
+        raise UsageError(f"`summary` = {path} is also the input or the output.", hint="Name another file.")
 
 
 def _settings(plan: Plan, environ: Mapping[str, str], places: Places | None) -> Settings:

@@ -42,7 +42,7 @@ class RowOptions:
     def __post_init__(self) -> None:
         if self.template and self.prompt_column:
             raise UsageError(
-                "--template and --prompt-column both say what the prompt is.", hint="Leave one out."
+                "`template` and `prompt_column` both say what the prompt is.", hint="Leave one out."
             )
 
     @property
@@ -118,7 +118,7 @@ def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, d
     if prompt is None and messages is None:
         raise ColumnError(
             f"The row has neither prompt nor messages. It has: {_listed(columns)}.",
-            hint="--prompt-column or --template says what the prompt is.",
+            hint="`prompt_column` or `template` says what the prompt is.",
         )
     return prompt, messages, _flat(columns, options)
 

@@ -34,7 +34,7 @@ def read_shard(text: str) -> Shard:
     at, count = whole(part), whole(of)
     if not slash or at is None or count is None or at >= count:
         raise UsageError(
-            f"--shard is {text[:60]!r}, but has to be i/n with i from 0 to n - 1.",
+            f"`shard` is {text[:60]!r}, but has to be i/n with i from 0 to n - 1.",
             hint="Four machines take 0/4, 1/4, 2/4 and 3/4.",
         )
     return Shard(at, count)

@@ -29,7 +29,7 @@ from processors.names import close_names, did_you_mean
 __all__ = ["Input", "Source", "open_input"]
 
 _KNOWN = f"{', '.join(SUFFIXES)}, each also with {' or '.join(COMPRESSED)}"
-_CHOOSE = f"Say what it is with --input-format {'|'.join(READERS)}, or name it {_KNOWN}."
+_CHOOSE = f"Say what it is with `input_format` = {'|'.join(READERS)}, or name it {_KNOWN}."
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
@@ -113,9 +113,9 @@ def open_input(
     if list(spec).count("-") > 1:
         raise UsageError("stdin (-) is given twice, but it can be read only once.")
     if format is not None and format not in READERS:
-        raise UsageError(f"--input-format is {format!r}, but has to be one of {', '.join(READERS)}.")
+        raise UsageError(f"`input_format` is {format!r}, but has to be one of {', '.join(READERS)}.")
     if delimiter is not None and len(delimiter) != 1:
-        raise UsageError(f"--delimiter is {delimiter!r}, but has to be one character.")
+        raise UsageError(f"`delimiter` is {delimiter!r}, but has to be one character.")
     notices: list[str] = []
     sources = [source for text in spec for source in _sources(text, format, notices)]
     if not sources:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gencli import __version__
 from gencli.cli.commands.chain_view import chain_rows
+from gencli.cli.flags import with_flags
 from gencli.cli.report import RunInfo, record
 from gencli.cli.terminal.display import load_progress
 from gencli.cli.terminal.render import Stderr, say_notice
@@ -71,7 +72,7 @@ class _LogWriter:
     def _entry(self) -> Entry:
         settings, job = self._settings, self._info.job
         values = {
-            key: {"value": settings[key], "origin": settings.where(key)}
+            key: {"value": settings[key], "origin": with_flags(settings.where(key))}
             for key in settings
             if settings.is_given(key)
         }

@@ -68,7 +68,9 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         "candidates": candidates(row),
         "grammar": _grammar(info),
         "chain": _stages(info),
-        "origins": {f"{a.stage}.{a.field}": f"{a.origin} {a.said}" for a in info.job.assembly.values},
+        "origins": {
+            f"{a.stage}.{a.field}": with_flags(f"{a.origin} {a.said}") for a in info.job.assembly.values
+        },
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
-from gencli.config.settings import Assigned, Layer, Settings
+from gencli.config.settings import Assigned, Layer, Settings, with_value
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 from processors.chain import Chain, parse_fields
@@ -48,7 +48,7 @@ def assemble(
     for entry in list(_from_penalty_options(settings, chosen)):
         _choose(chosen, entry, registry)
     values = tuple(chosen.values())
-    # A bare name, as in --stage top_k, puts a stage in with its defaults.
+    # A bare name, as in `stage` = top_k, puts a stage in with its defaults.
     named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
     fields: dict[str, dict[str, Any]] = {parse_fields(text, registry)[0]: {} for text in named}
     for entry in values:
@@ -123,7 +123,7 @@ def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
 def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for text in layer.values.get("stage", ()):
         name, fields = parse_fields(text, registry)
-        said = f"{layer.said('stage')} {text!r}"
+        said = with_value(layer.said("stage"), repr(text))
         if name == "tail":
             raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
         _check(name, fields, said, registry)
@@ -132,13 +132,13 @@ def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
 
 
 def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:
-    """--penalty-scope and --penalty-window, once for each penalty that is on."""
+    """Yield the scope and the window of all penalties, once for each penalty that is on."""
     given = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
     active = [name for name in PENALTY_STAGES if _is_on(name, chosen)]
     if given and not active:
         raise UsageError(
             f"{settings.name(given[0])} is given, but no penalty is on.",
-            hint="Add --repetition-penalty, --frequency-penalty or --presence-penalty, or leave it out.",
+            hint="Add `repetition_penalty`, `frequency_penalty` or `presence_penalty`, or leave it out.",
         )
     for key in given:
         origin, said, rank = settings.origin(key), settings.said(key), settings.rank(key)

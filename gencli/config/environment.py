@@ -34,9 +34,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
             continue
         if name not in known:
             spelled = {entry.key: entry.variable for entry in OPTIONS}
-            hint = (
-                meant_option(name.removeprefix("GENCLI_"), spelled) or "gencli run --help lists the options."
-            )
+            hint = meant_option(name.removeprefix("GENCLI_"), spelled) or "gencli run -h lists the options."
             raise UsageError(f"The environment variable {name} belongs to no option.", hint=hint)
         given[known[name].key] = _typed(known[name], text)
     return Layer.of(ENVIRONMENT, given, {key: f"GENCLI_{key.upper()}" for key in given})

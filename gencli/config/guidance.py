@@ -34,12 +34,13 @@ def refuse_guidance(settings: Settings) -> None:
         )
     if settings["negative"] is not None and settings.origin("guidance") == DEFAULT:
         raise UsageError(
-            f"{settings.name('negative')} is given, but nothing is guided.", hint="Add --guidance 1.5."
+            f"{settings.name('negative')} is given, but nothing is guided.", hint="Add `guidance` = 1.5."
         )
     strengths = [key for key in CONTRASTS[1:] if settings.is_given(key)]
     if strengths and settings.origin("contrast") == DEFAULT:
         raise UsageError(
-            f"{settings.name(strengths[0])} is given, but there is no contrast.", hint="Add --contrast NAME."
+            f"{settings.name(strengths[0])} is given, but there is no contrast.",
+            hint="Add `contrast` = NAME.",
         )
 
 

@@ -241,10 +241,10 @@ def _idle_stops(job: Job) -> Iterator[str]:
     if job.structure is None or not job.structure.is_document:
         return
     stops = job.stops
-    asked = {"--stop": stops.strings, "--stop-id": stops.ids, "--stop-regex": stops.patterns}
+    asked = {"stop": stops.strings, "stop_id": stops.ids, "stop_regex": stops.patterns}
     named = [
-        *(flag for flag, found in asked.items() if found),
-        *(["--include-stop"] if stops.include else []),
+        *(f"`{key}`" for key, found in asked.items() if found),
+        *(["`include_stop`"] if stops.include else []),
     ]
     if named:
         yield f"A document ends by itself, and nothing in it stops it: {', '.join(named)} hardly matters."

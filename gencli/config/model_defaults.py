@@ -66,7 +66,7 @@ def model_layer(name: str) -> Layer | None:
 
 
 def _not_taken(key: str) -> str:
-    return "for which there is --beams" if key == "num_beams" else "which gencli does not have"
+    return "for which there is `beams`" if key == "num_beams" else "which gencli does not have"
 
 
 def _config_file(name: str) -> Path | None:

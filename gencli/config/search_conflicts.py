@@ -39,12 +39,14 @@ def search_notices(settings: Settings) -> Iterator[str]:
 def _refuse_idle(settings: Settings) -> None:
     for key in _DETAILS:
         if settings.is_given(key):
-            raise UsageError(f"{settings.name(key)} is given, but nothing searches.", hint="Add --beams.")
+            raise UsageError(f"{settings.name(key)} is given, but nothing searches.", hint="Add `beams`.")
 
 
 def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
     said, width = settings.name, settings["beams"]
-    search = _listed([f"{said('beams')} {width}", *(said(key) for key in _DETAILS if settings.is_given(key))])
+    search = _listed(
+        [settings.with_value("beams"), *(said(key) for key in _DETAILS if settings.is_given(key))]
+    )
     if drawing := [*_drawing(settings, assembly)]:
         raise UsageError(
             f"With {search} the most likely text is searched and none is drawn: {_listed(drawing)} would "
@@ -55,7 +57,7 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
         drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
             f"A draft ({drafting}) guesses at one text, with {search} there are {width} at once.",
-            hint=f"Leave one of them out; {said('draft')} {NO_DRAFTER} drafts nothing.",
+            hint=f"Leave one of them out; `draft` = {NO_DRAFTER} drafts nothing.",
         )
     if companions := [said(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
         raise UsageError(
@@ -102,11 +104,11 @@ def _is_drawing(name: str, registry: Registry) -> bool:
 
 
 def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
-    said, wanted = settings.name, f"{settings.name('best_of')} {settings['best_of']}"
+    said, wanted = settings.name, settings.with_value("best_of")
     if settings["sampler"] == "greedy" or assembly.chain.is_greedy:
-        temperature = next((entry.said for entry in assembly.of_stage("temperature")), "--temperature")
+        temperature = next((entry.said for entry in assembly.of_stage("temperature")), "`temperature`")
         is_sampler = settings["sampler"] == "greedy"
-        greedy = f"{said('sampler')} greedy" if is_sampler else f"a temperature of 0 ({temperature})"
+        greedy = settings.with_value("sampler") if is_sampler else f"a temperature of 0 ({temperature})"
         raise UsageError(
             f"{wanted} with {greedy} would choose among equal texts.",
             hint="Leave one of them out, or draw with a temperature above 0.",

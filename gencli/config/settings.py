@@ -22,6 +22,7 @@ __all__ = [
     "Setting",
     "Settings",
     "resolve",
+    "with_value",
 ]
 
 DEFAULT = "default"
@@ -76,8 +77,8 @@ class PresetInfo:
 class Layer:
     """Checked values by option key, and fields of stages, that came from one place.
 
-    `places` holds the words in which a key was said, where that is not its flag: a variable, a file's line.
-    `preset` is there for the values of a preset.
+    `places` maps keys to their sources, a variable or the line of a file; a key without one was a flag or a
+    keyword. `preset` is set for the values of a preset.
     """
 
     origin: str
@@ -96,7 +97,7 @@ class Layer:
 
     def said(self, key: str) -> str:
         """The words in which a key was given its value here."""
-        return self.places.get(key) or option(key).flag
+        return self.places.get(key) or f"`{key}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +145,20 @@ class Settings(Mapping[str, Any]):
         return self._entries[key].said
 
     def where(self, key: str) -> str:
-        """The layer and its words, as in `flag --top-p` or `preset configs/story.yaml:4`."""
+        """The layer and its words, as in "flag `top_p`" or "preset configs/story.yaml:4"."""
         entry = self._entries[key]
         return f"{entry.origin} {entry.said}".strip()
 
     def name(self, key: str) -> str:
-        """The option as the person who set it knows it: a flag, a variable, a key with its line."""
+        """The option in messages: its key in backticks, its variable, or its key and the line of a file."""
         entry = self._entries[key]
         if entry.origin in (DEFAULT, FLAG, ENVIRONMENT):
-            return entry.said or option(key).flag
+            return entry.said or f"`{key}`"
         return key if entry.said == key else f"{key} ({entry.said})"
+
+    def with_value(self, key: str) -> str:
+        """Return the option's name and value, as in "`top_k` = 5" or "top_k (story.yaml:4) 5"."""
+        return with_value(self.name(key), self[key])
 
     def notices(self) -> Iterator[str]:
         """What the layers could not take over."""
@@ -162,6 +167,11 @@ class Settings(Mapping[str, Any]):
     def is_given(self, key: str) -> bool:
         """Whether anything but the defaults set the option."""
         return self.origin(key) != DEFAULT
+
+
+def with_value(name: str, value: object) -> str:
+    """Return an option's name in messages and a value: "`top_k` = 5", or "GENCLI_TOP_K 5"."""
+    return f"{name} = {value}" if name.startswith("`") else f"{name} {value}"
 
 
 def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry | None = None) -> Settings:

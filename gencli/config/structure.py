@@ -88,13 +88,13 @@ def _refuse_idle(settings: Settings, kind: str) -> None:
     for key, kinds in _NEEDS.items():
         if not settings.is_given(key) or settings[key] == option(key).default or kind in kinds:
             continue
-        flags = [option(needed).flag for needed in kinds]
-        some = "one of " if flags[1:] else ""
+        names = [f"`{needed}`" for needed in kinds]
+        some = "one of " if names[1:] else ""
         if not kind:
-            raise UsageError(f"{settings.name(key)} needs {some}{', '.join(flags)}.", hint="Leave it out.")
+            raise UsageError(f"{settings.name(key)} needs {some}{', '.join(names)}.", hint="Leave it out.")
         raise UsageError(
             f"{settings.name(key)} does nothing for {settings.name(kind)}.",
-            hint=f"It goes with {', '.join(flags)}.",
+            hint=f"It goes with {', '.join(names)}.",
         )
 
 

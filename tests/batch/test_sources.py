@@ -77,9 +77,9 @@ def test_a_pattern_is_the_files_that_match_and_a_name_with_its_signs_is_itself(t
     ("name", "message", "hint"),
     [
         ("promts.jsonl", "There is no file", "Did you mean"),
-        ("prompts.doc", "does not say how its records are written", "--input-format"),
+        ("prompts.doc", "does not say how its records are written", "`input_format`"),
         ("none*.txt", "No file matches", ""),
-        ("empty", "has no file of a known format", "--input-format"),
+        ("empty", "has no file of a known format", "`input_format`"),
         ("nosuch://somewhere/a.jsonl", "There is no driver for nosuch://", "pip install"),
         ("array.json", "is no JSON array", ""),
     ],

@@ -100,11 +100,14 @@ def fair_share(
     share = Share(
         _part(has_cpus, workers) if cpus is None else cpus, _part(has_gpus, workers) if gpus is None else gpus
     )
-    for flag, each, has in (("cpus", share.cpus, has_cpus), ("gpus", share.gpus, has_gpus)):
+    for key, each, has in (
+        ("worker_cpus", share.cpus, has_cpus),
+        ("worker_gpus", share.gpus, has_gpus),
+    ):
         if each * workers > has:
             raise UsageError(
-                f"{workers} workers with --worker-{flag} {each:g} need {each * workers:g}; Ray has {has:g}.",
-                hint=f"Lower --workers or --worker-{flag}; fractions such as 0.5 are fine.",
+                f"{workers} workers with `{key}` = {each:g} need {each * workers:g}; Ray has {has:g}.",
+                hint=f"Lower `workers` or `{key}`; fractions such as 0.5 are fine.",
             )
     return share
 

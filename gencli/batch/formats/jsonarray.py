@@ -71,7 +71,7 @@ class _Splitter:
             chunk = self._stream.read(_CHUNK)
         bare = chunk.lstrip()
         if not bare.startswith(b"["):
-            raise Unfit("is no JSON array. If it has one object a line, say --input-format jsonl")
+            raise Unfit("is no JSON array. If it has one object a line, say `input_format` = jsonl")
         self._line += chunk[: len(chunk) - len(bare)].count(b"\n")
         self._depth = 1
         return bare[1:] or self._stream.read(_CHUNK)

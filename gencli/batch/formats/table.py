@@ -56,7 +56,7 @@ def _header(names: list[str], delimiter: str) -> list[str]:
     if twice:
         raise Unfit(f"has the column {twice[0]!r} more than once. Rename one of them")
     if len(names) == 1 and delimiter == "," and ";" in names[0]:
-        raise Unfit("has its columns separated by semicolons, not commas. Say --delimiter ';'")
+        raise Unfit("has its columns separated by semicolons, not commas. Say `delimiter` = ';'")
     return names
 
 

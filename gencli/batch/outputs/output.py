@@ -85,14 +85,14 @@ def plan_output(
     written there, and for a file that is one of the `inputs`.
     """
     if format is not None and format not in _FORMATS:
-        raise UsageError(f"--format is {format!r}, but has to be one of {', '.join(_FORMATS)}.")
+        raise UsageError(f"`format` is {format!r}, but has to be one of {', '.join(_FORMATS)}.")
     chosen: Format | None = format
     if path in (None, "-"):
         if chosen in ("parquet", "texts"):
-            raise UsageError(f"--format {chosen} cannot go to stdout.", hint="Name a file with --output.")
+            raise UsageError(f"`format` = {chosen} cannot go to stdout.", hint="Name a file with `output`.")
         return Output(None, chosen or "jsonl")
     if "://" in str(path):
-        raise UsageError(f"--output {path}: results are written to this machine's files only.")
+        raise UsageError(f"`output` = {path}: results are written to this machine's files only.")
     place = Path(str(path))
     output = Output(place, chosen or _format_of(place, is_folder=str(path).endswith(("/", "\\"))))
     _check(output, place, inputs)
@@ -106,14 +106,14 @@ def _format_of(path: Path, *, is_folder: bool) -> Format:
     if bare.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[bare.suffix.lower()]
     raise UsageError(
-        f"--output {path}: the name does not say how results are written.",
-        hint=f"Say it with --format {'|'.join(_FORMATS)}, or end the name in {', '.join(_SUFFIXES)}, or in / "
-        "for a folder of texts.",
+        f"`output` = {path}: the name does not say how results are written.",
+        hint=f"Say it with `format` = {'|'.join(_FORMATS)}, or end the name in {', '.join(_SUFFIXES)}, "
+        "or in / for a folder of texts.",
     )
 
 
 def _check(output: Output, path: Path, inputs: Iterable[Path]) -> None:
-    said = f"--output {path}"
+    said = f"`output` = {path}"
     if path.resolve() in {one.resolve() for one in inputs}:
         raise UsageError(f"{said} is also the input, which would be lost.", hint="Name another file.")
     check_writable(path.resolve())

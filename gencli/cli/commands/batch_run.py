@@ -121,7 +121,7 @@ def _sized(batch: Batch, voice: Stderr) -> Batch:
     """
     if batch.plan["max_batch"] != "auto" and batch.plan["kv_memory"] is None:
         return batch
-    number = batch.begun_with("--max-batch")
+    number = batch.begun_with("max_batch")
     if number is None or batch.is_free:
         plan = plan_rows(batch)
         each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""

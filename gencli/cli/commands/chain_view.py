@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gencli.cli.flags import with_flags
 from gencli.cli.terminal.tables import table
 from gencli.config.job import Job
 from gencli.json_text import to_json
@@ -46,12 +47,17 @@ def _lines(job: Job) -> Iterator[tuple[str, str, str, str]]:
         why = "" if name in running else "  (off)" if params.is_off() else "  (not run: greedy)"
         said = job.assembly.of_stage(name)
         for entry in said:
-            yield phase, name, f"{entry.field}={_short(entry.value)}{why}", f"{entry.origin} {entry.said}"
+            yield (
+                phase,
+                name,
+                f"{entry.field}={_short(entry.value)}{why}",
+                with_flags(f"{entry.origin} {entry.said}"),
+            )
         if name == "grammar" and job.structure is not None:
-            yield phase, name, _described(job.structure), job.structure.origin
+            yield phase, name, _described(job.structure), with_flags(job.structure.origin)
         elif not said:
             yield phase, name, f"defaults{why}", "flag --stage"
     if job.is_greedy and job.draw != "greedy":
         yield "draw", "greedy", "", "temperature 0"
     else:
-        yield "draw", job.method, "", job.draw_origin
+        yield "draw", job.method, "", with_flags(job.draw_origin)

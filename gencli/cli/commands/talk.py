@@ -118,7 +118,7 @@ class _Talker:
             reply = run_command(line, chat, self._scene)
             chat, self._draft, self._is_over = reply.chat, reply.draft, reply.is_over
             if reply.text:
-                say(reply.text)
+                say(with_flags(reply.text) if reply.has_keys else reply.text)
             if chat.layers != self._chat.layers:
                 for text in notices(chat.job, ()):
                     if text not in self._noticed:

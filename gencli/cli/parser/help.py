@@ -6,6 +6,7 @@ import shutil
 import textwrap
 from collections.abc import Iterable
 
+from gencli.cli.flags import with_flags
 from gencli.cli.parser.page import RUN, Page
 from gencli.config.options.run import SECTIONS, Option
 
@@ -33,7 +34,9 @@ def describe_option(entry: Option, *, space: str = " ") -> str:
         notes.append("repeatable")
     elif entry.default not in (None, ()) and entry.type is not bool:
         notes.append(f"default: {entry.default:g}" if entry.type is float else f"default: {entry.default}")
-    return entry.help + (f" ({'; '.join(note.replace(' ', space) for note in notes)})" if notes else "")
+    return with_flags(entry.help) + (
+        f" ({'; '.join(note.replace(' ', space) for note in notes)})" if notes else ""
+    )
 
 
 def signature(entry: Option) -> str:

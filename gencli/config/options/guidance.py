@@ -20,8 +20,8 @@ GUIDANCE: tuple[Option, ...] = (
            "of the prompt.", "Guidance", metavar="TEXT"),
     Option(("--contrast",), str, "Prefer what this weaker model finds less likely: a name or a folder, with "
            "the same vocabulary; or none.", "Guidance", NO_AMATEUR, metavar="NAME"),
-    Option(("--contrast-alpha",), float, "With --contrast, drop tokens below this times the probability of "
+    Option(("--contrast-alpha",), float, "With `contrast`, drop tokens below this times the probability of "
            "the most likely one.", "Guidance", 0.1, Bounds(ge=0, le=1)),
-    Option(("--contrast-beta",), float, "How strong --contrast is; 0 leaves only its cutoff.", "Guidance",
+    Option(("--contrast-beta",), float, "How strong `contrast` is; 0 leaves only its cutoff.", "Guidance",
            0.5, Bounds(ge=0, le=_STRONGEST)),
 )  # fmt: skip

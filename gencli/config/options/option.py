@@ -58,12 +58,12 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The name used in messages."""
+        """The name used on the command line."""
         return self.names[0].partition("/")[0]
 
     @property
     def key(self) -> str:
-        """The name used in code."""
+        """The name used in code, presets and messages."""
         return self.key_name or self.flag.lstrip("-").replace("-", "_")
 
     @property
@@ -78,7 +78,7 @@ class Option:
 
     def value(self, given: Any, said: str = "") -> Any:
         """The checked value of what was typed; UsageError names the option, or what `said` it."""
-        said = said or self.flag
+        said = said or f"`{self.key}`"
         try:
             if self.read:
                 value = self.read(given)

@@ -55,7 +55,7 @@ def _read_order(given: str | Sequence[str]) -> tuple[str, ...]:
     names = tuple(part.strip() for part in parts)
     for name in names:
         if not name.replace("_", "").isalnum():
-            raise UsageError(f"{name!r} is not a stage.", hint="It is the order alone; values go to --stage.")
+            raise UsageError(f"{name!r} is not a stage.", hint="It is the order alone; values go to `stage`.")
     return names
 
 
@@ -117,7 +117,7 @@ _PROMPT: tuple[Option, ...] = (
     Option(("--raw",), bool, "Give the model the prompt as it is (the default).", "Prompt", False),
     Option(("--system",), str, "System message of the chat template.", "Prompt", metavar="TEXT"),
     Option(("--template",), str, "Make the prompt with a Jinja template: a name in a folder of templates, a "
-           "file, or the text. Its variables are prompt, stdin and those of --var; in a batch, the columns.",
+           "file, or the text. Its variables are prompt, stdin and those of `vars`; in a batch, the columns.",
            "Prompt", metavar="NAME|FILE|TEXT"),
     Option(("--var",), tuple[str, str], "Give a variable of the template its value.", "Prompt", (),
            many=True, read=_read_variables, metavar="NAME=TEXT", key_name="vars"),

@@ -49,7 +49,7 @@ STRUCTURE: tuple[Option, ...] = (
            _HERE, False),
     Option(("--retries",), int, "Draw an output that is not valid again, up to this many times.", _HERE, 0,
            Bounds(ge=0, le=MAX_SAMPLES)),
-    Option(("--finish-open",), bool, "Complete a document that --max-tokens cuts, by a short text that "
+    Option(("--finish-open",), bool, "Complete a document that `max_tokens` cuts, by a short text that "
            "does; the reason is then closed.", _HERE, False),
     Option(("--jump-forward",), Literal["auto", "off"], "Whether text without a choice is drafted, to take "
            "fewer forwards; the text is the same.", _HERE, "auto"),

@@ -67,11 +67,11 @@ def _head(settings: Settings) -> Iterator[str]:
 def needs(settings: Settings, job: Job) -> Iterator[str]:
     """What the run has and a preset cannot have, in sentences."""
     if settings["trust_remote_code"]:
-        yield "The run had --trust-remote-code, which only a flag can give."
+        yield "The run had `trust_remote_code`, which only a flag can give."
     for name, _ in job.assembly.chain:
         spec = job.registry.spec(name)
         if spec.source in settings["plugin"]:
-            yield f"The stage {name} needs --plugin {shlex.quote(spec.source)}, which only a flag can give."
+            yield f"The stage {name} needs `plugin` = {shlex.quote(spec.source)}, which only a flag can give."
         elif not job.registry.is_builtin(name):
             yield f"The stage {name} needs the package {spec.source}."
 
@@ -87,7 +87,7 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
             if entry.rank not in inherited
         ]
         if not said:
-            values = [(field, value, f"flag --stage {name}") for field, value in _switched_on(params)]
+            values = [(field, value, f"flag `stage` = {name}") for field, value in _switched_on(params)]
         if values:
             yield f"  {name}:"
         for field, value, origin in values:
@@ -95,7 +95,7 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
 
 
 def _switched_on(params: Params) -> Iterator[tuple[str, Any]]:
-    """What a bare --stage name sets: nothing, but for an adapted stage, which is on once it is named."""
+    """What a bare stage name sets: nothing, but for an adapted stage, which is on once it is named."""
     for field in dataclasses.fields(params):
         value = getattr(params, field.name)
         if value != field.default:

@@ -53,7 +53,7 @@ def plan_choices(choices: Sequence[str]) -> Plan:
     """
     if not choices:
         raise ConfigError(
-            "There is no choice.", hint="Give at least one, better two: --choice yes --choice no."
+            "There is no choice.", hint="Give at least one, better two: `choice` = yes `choice` = no."
         )
     seen: set[str] = set()
     for number, choice in enumerate(choices, start=1):
