@@ -36,7 +36,7 @@ def gather_layer(layer: Layer, *presets: str, registry: Registry) -> Settings:
 
 
 def plugin_texts(given: Iterable[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What --plugin was given in a command that is no run; without the flag, what GENCLI_PLUGIN says."""
+    """Return the plug-ins for a command that is no run: those given, otherwise those of GENCLI_PLUGIN."""
     return tuple(given or environment_layer(environ).values.get("plugin", ()))
 
 

@@ -22,7 +22,7 @@ def named_models(settings: Settings, registry: Registry | None) -> dict[str, str
 
 
 def is_draft_model(name: str, registry: Registry | None) -> bool:
-    """Whether --draft names a model, and no drafter of gencli or of a plugin."""
+    """Return whether the name of a draft is that of a model, not of a drafter of gencli or of a plug-in."""
     if name in (NO_DRAFTER, *BUILT_IN) or name.partition(":")[0] == EARLY_EXIT:
         return False
     return not (isinstance(registry, PluginRegistry) and registry.drafter(name) is not None)

@@ -81,7 +81,7 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
         if choice.spread.is_on:
             raise UsageError(f"`draft` = {name} does not go together with `tp` or `device_map`.")
         return ModelDrafter(_first_layers(name, target, choice.max_batch))
-    # With --tp only the first process has an engine, and so a draft model.
+    # With `tp` only the first process has an engine, and so a draft model.
     draft = load(replace(choice, name=name, spread=ONE_DEVICE))
     if not draft.runner.spec.can_rollback:
         raise ModelError(
