@@ -1,4 +1,4 @@
-"""The options that only `gencli batch` has, and those of a run that it shares."""
+"""The options of `gencli batch`: its own, and those that it shares with a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def read_bytes(given: str) -> int:
-    """Bytes from 4G, 512M or a plain number."""
+    """Return the bytes of a size such as 4G, 512M or a plain number. Raises UsageError."""
     text = str(given).strip().upper().removesuffix("IB").removesuffix("B")
     unit = text[-1:] if text[-1:] in _UNITS else ""
     number = text.removesuffix(unit)

@@ -1,4 +1,4 @@
-"""The chain of a run, put together from its settings, with the origin of every value."""
+"""The chain of a run, assembled from its settings, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ _Chosen = dict[tuple[str, str], Assigned]  # by stage and field
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The chain and where its values came from."""
+    """The chain and the origins of its values."""
 
     chain: Chain
     values: tuple[Assigned, ...] = ()
 
     def of_stage(self, name: str) -> tuple[Assigned, ...]:
-        """What was said about a stage."""
+        """Return the assigned values of a stage."""
         return tuple(entry for entry in self.values if entry.stage == name)
 
 
 def assemble(
     settings: Settings, registry: Registry | None = None, *, grammar: Mapping[str, Any] | None = None
 ) -> Assembly:
-    """The chain that the settings describe; `grammar` holds the fields of that stage, if an option sets it.
+    """Return the chain of the settings; `grammar` are the fields of the stage grammar if an option sets it.
 
-    A field that several layers set has the strongest one's value; set twice in one layer it is an error
-    that names both places.
+    The strongest layer decides a field. Raises UsageError for a field that one layer sets twice.
     """
     registry = registry or builtin_registry()
     chosen: _Chosen = {}
@@ -60,7 +59,7 @@ def assemble(
 
 
 def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
-    """One grammar comes from an option; a second one from the stage would take its place."""
+    """Raise UsageError if both an option and the stage set a grammar."""
     if not named:
         return
     kind = next(kind for kind in KINDS if settings[kind])
@@ -71,7 +70,7 @@ def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, na
 
 
 def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
-    """Let the entry have its field, unless a stronger layer has it."""
+    """Assign the entry to its field unless a stronger layer has set it."""
     before = chosen.get((entry.stage, entry.field))
     if before and before.rank == entry.rank:
         params = registry.spec(entry.stage).params
@@ -85,7 +84,7 @@ def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
 
 
 def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], registry: Registry) -> Chain:
-    """The chain in the order that was asked for; UsageError for an order that is unsound."""
+    """Return the chain in the requested order. Raises UsageError for an invalid order."""
     if settings["chain"] and settings["temperature_last"]:
         raise UsageError(
             f"{settings.name('chain')} and {settings.name('temperature_last')} both say where the "
@@ -105,7 +104,7 @@ def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], re
 
 
 def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:
-    """Let a value that the stage refuses be named as it was typed."""
+    """Raise UsageError that begins with `said` for a value that the stage refuses."""
     try:
         registry.spec(stage).params.from_mapping(fields, stage=stage)
     except ParamError as error:

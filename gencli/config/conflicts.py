@@ -1,4 +1,4 @@
-"""Options that cannot stand together. Nothing is ignored in silence: a rule refuses, naming both."""
+"""Rules for conflicting options. No option is ignored silently: an error names both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["refuse_conflicts"]
 
 
 def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
-    """Raise UsageError for the first pair of options that does not work."""
+    """Raise UsageError for the first conflict of options."""
     _refuse_pairs(settings)
     refuse_search(settings, assembly)
     if not settings["beams"]:
@@ -96,7 +96,7 @@ def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
 
 
 def _refuse_drafts(settings: Settings) -> None:
-    """What is said of drafts needs a drafter; a row may choose only among those that the run has."""
+    """Raise UsageError for options of drafts without a drafter."""
     said, name = settings.name("draft"), settings["draft"]
     given = [
         key for key in ("draft_tokens", "draft_min_p", "verify", "verify_threshold") if settings.is_given(key)

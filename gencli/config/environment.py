@@ -1,8 +1,8 @@
-"""Options from environment variables: GENCLI_ and the option's key, as in GENCLI_TOP_P=0.9.
+"""Options from environment variables: GENCLI_ and the key in capitals, as in GENCLI_TOP_P=0.9.
 
-The value is what the flag would take. A switch takes 1, true, yes, on or 0, false, no, off. An option
-that may be repeated takes one value, or a JSON list of them: GENCLI_STOP='["END", "\\\\n\\\\n"]'. An
-empty variable is none.
+The value is written as on the command line. A switch takes 1, true, yes, on or 0, false, no, off. A
+repeatable option takes one value or a JSON list: GENCLI_STOP='["END", "\\\\n\\\\n"]'. An empty variable is
+ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gencli.errors import UsageError
 
 __all__ = ["OTHER_VARIABLES", "environment_layer"]
 
-OTHER_VARIABLES = ("GENCLI_NO_PLUGINS",)  # read elsewhere
+OTHER_VARIABLES = ("GENCLI_NO_PLUGINS",)  # variables that other modules read
 _SWITCH = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -26,7 +26,7 @@ _SWITCH = {
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """The options that variables set. Raises UsageError that names the variable."""
+    """Return the layer of options that variables set. Raises UsageError with the name of the variable."""
     known = {entry.variable: entry for entry in OPTIONS}
     given: dict[str, Any] = {}
     for name, text in environ.items():
@@ -41,7 +41,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def _typed(entry: Option, text: str) -> Any:
-    """The value as the command line would hand it over."""
+    """Return the value in the form of the command line."""
     if entry.type is bool:
         if text.lower() not in _SWITCH:
             raise UsageError(f"{entry.variable} is {text!r}, but has to be true or false.")

@@ -1,4 +1,4 @@
-"""From settings to the guidance of requests, and what is refused on the way."""
+"""The guidance of requests from settings, and its conflicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["refuse_guidance", "wanted_guidance"]
 
 
 def wanted_guidance(settings: Settings) -> Guidance:
-    """What every prompt has in common: all but the tokens of the negative prompt."""
+    """Return the guidance of all prompts, without the tokens of the negative prompt."""
     if settings["contrast"] == NO_AMATEUR:
         return Guidance(settings["guidance"])
     scale, cutoff = 1 + settings["contrast_beta"], settings["contrast_alpha"]
@@ -21,7 +21,7 @@ def wanted_guidance(settings: Settings) -> Guidance:
 
 
 def refuse_guidance(settings: Settings) -> None:
-    """Raise UsageError for options that do not go together: a text has one companion or none."""
+    """Raise UsageError for conflicting options: a text has at most one companion."""
     is_contrast = settings["contrast"] != NO_AMATEUR
     if not settings["contrast"]:
         raise UsageError(
@@ -45,5 +45,5 @@ def refuse_guidance(settings: Settings) -> None:
 
 
 def _given(settings: Settings, keys: Iterable[str]) -> str:
-    """Those of the options that were given."""
+    """Return the names of the options that are given, separated by commas."""
     return ", ".join(settings.name(key) for key in keys if settings.is_given(key))

@@ -1,4 +1,4 @@
-"""The models that a run's options name: its own, one that drafts, and the amateur of a contrast."""
+"""The models that the options of a run name: its model, a draft model, the amateur of a contrast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["is_draft_model", "named_models"]
 
 
 def named_models(settings: Settings, registry: Registry | None) -> dict[str, str]:
-    """The names by the key of their option: model, draft, contrast."""
+    """Return the names by option key: model, draft, contrast."""
     found = {"model": settings["model"]}
     if is_draft_model(settings["draft"], registry):
         found["draft"] = settings["draft"]

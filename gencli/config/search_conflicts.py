@@ -1,4 +1,4 @@
-"""What cannot stand beside a search, or beside a choice among samples."""
+"""Conflicts of other options with beam search and with best-of."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAVE_OUT = "Leave one of them out."
 
 
 def refuse_search(settings: Settings, assembly: Assembly) -> None:
-    """Raise UsageError for options that do not work together, naming them."""
+    """Raise UsageError that names the conflicting options."""
     if settings["beams"]:
         _refuse_beside_beams(settings, assembly)
     elif not settings.is_given("beams"):
@@ -30,7 +30,7 @@ def refuse_search(settings: Settings, assembly: Assembly) -> None:
 
 
 def search_notices(settings: Settings) -> Iterator[str]:
-    """What deserves a word before the run."""
+    """Yield the notices before a run."""
     for key in ("beams", "best_of"):
         if settings[key] and settings["stream"]:
             yield f"With {settings.name(key)} nothing is known before the end: the text is shown then."
@@ -77,9 +77,9 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
 
 
 def _drawing(settings: Settings, assembly: Assembly) -> Iterator[str]:
-    """What was said about the draw, in the words in which it was said.
+    """Yield the names of the options and stages of sampling that are as strong as the option `beams`.
 
-    What a weaker layer says of it is replaced by the search, as a greedy draw replaces it.
+    The search replaces those of weaker layers, as a greedy draw does.
     """
     registry, rank = settings.registry or builtin_registry(), settings.rank("beams")
     for name, _ in assembly.chain.active():
@@ -97,7 +97,7 @@ def _drawing(settings: Settings, assembly: Assembly) -> Iterator[str]:
 
 
 def _is_drawing(name: str, registry: Registry) -> bool:
-    """Whether a stage, or a phase, is of no use without a draw."""
+    """Return whether a stage or phase has no effect without sampling."""
     if name in registry.names():
         return registry.phase(name) >= Phase.SCALE
     return name.upper() in Phase.__members__ and Phase[name.upper()] >= Phase.SCALE

@@ -18,7 +18,7 @@ __all__ = ["build_output_spec"]
 
 _VALUES = (*DOCUMENTS, "tools")
 _SCHEMAS = ("json_schema", "pydantic")
-# Options that mean something with some kinds only, and which these are.
+# Options that work with some kinds only, and these kinds.
 _NEEDS: dict[str, tuple[str, ...]] = {
     "constrain_after": KINDS,
     "grammar_backend": tuple(kind for kind in KINDS if kind != "choice"),
@@ -42,7 +42,7 @@ _NUM_SHOWN = 60  # characters of a source
 def build_output_spec(settings: Settings) -> OutputSpec | None:
     """Return the specification that the settings give for outputs; None if the text is free.
 
-    UsageError for options that do not stand together, ConfigError for a schema or grammar that is wrong.
+    Raises UsageError for conflicting options, ConfigError for a wrong schema or grammar.
     """
     kinds = [kind for kind in KINDS if settings[kind]]
     if kinds[1:]:

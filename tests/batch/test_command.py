@@ -116,7 +116,7 @@ def test_a_column_id_names_the_results_and_keys_their_draws(bench):
     assert {one["id"]: one["text"] for one in bench.results} == texts
     bench.write([*rows, rows[0]])
     done = bench.run("--overwrite")
-    assert (done.code, "The id 'x' stands at" in done.err) == (2, True)
+    assert (done.code, "The id 'x' occurs twice, at" in done.err) == (2, True)
 
 
 def test_the_prompt_of_two_samples_counts_once(bench):

@@ -1,4 +1,4 @@
-"""What may be asked of an engine, looked at before anything is read."""
+"""Checks of the options of an engine, before any input is read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_engine(own: Mapping[str, Any]) -> None:
 
 
 def check_settings(settings: Settings) -> None:
-    """Raise UsageError for what workers of Ray cannot do of the options that a run has too."""
+    """Raise UsageError for options of a run that workers of Ray do not support."""
     if settings["tp"] is not None:
         raise UsageError(
             f"{settings.name('tp')} splits a model over processes of torchrun, "

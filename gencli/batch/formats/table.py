@@ -1,4 +1,4 @@
-"""CSV and TSV with a header. Cells may be quoted and hold newlines; a row has as many cells as the header."""
+"""CSV and TSV with a header. Quoted cells may contain newlines; all rows have the cells of the header."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["read_table"]
 
 
 def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]:
-    """The records of a table; its cells are texts."""
+    """Yield the records of a table; values are of type Cell."""
     csv.field_size_limit(MAX_BYTES)  # the module's own limit, 128 KiB, is less than a document
     lines = Lines(stream)
     rows = csv.reader(_Texts(lines), delimiter=delimiter, strict=True)
@@ -36,7 +36,7 @@ def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]
 
 
 class _Texts:
-    """Lines as text. Bytes that are not UTF-8 pass as half characters: their row is refused, and no other."""
+    """Lines as text. Bytes that are not UTF-8 become surrogates, so that only their row is refused."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines

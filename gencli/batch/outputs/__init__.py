@@ -1,1 +1,1 @@
-"""How results are written: one writer for each format. Nothing has its final name before it is complete."""
+"""Writers of results: one for each format. An output gets its final name when it is complete."""

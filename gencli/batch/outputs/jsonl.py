@@ -1,4 +1,4 @@
-"""JSON Lines: a result a line; or, as OpenAI's batch files have it, a response a line."""
+"""JSON Lines: one result per line, or one response line of OpenAI's batch files per row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["JsonLines", "OpenAILines"]
 
 
 class JsonLines:
-    """The fields of `gencli run --format json`, led by the row's index."""
+    """Writes the records of `gencli run` with `format` = json, with the row's index first."""
 
     def __init__(self, target: TextTarget) -> None:
         self._target = target
@@ -23,7 +23,7 @@ class JsonLines:
 
 
 class OpenAILines:
-    """Response objects with choices and usage, or an error."""
+    """Writes response lines with choices and usage, or an error."""
 
     def __init__(self, target: TextTarget) -> None:
         self._target = target

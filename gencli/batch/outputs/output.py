@@ -1,4 +1,4 @@
-"""The output of a batch: refused at once where it cannot work, opened when there are results."""
+"""The output of a batch: checked at once, opened when there are results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SUFFIXES: Mapping[str, Format] = {
 
 
 class RowWriter(Protocol):
-    """Takes outcomes in the order in which they are to stand."""
+    """Writes outcomes in the order of the output."""
 
     def write(self, outcome: Outcome) -> None:
         """Write one row."""
@@ -44,7 +44,7 @@ class RowWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where results go, and in which form. `path` is None for stdout."""
+    """Path and format of the results; `path` is None for stdout."""
 
     path: Path | None
     format: Format
@@ -53,10 +53,10 @@ class Output:
     def open(
         self, kept: Mapping[str, Kind] | None = None, *, stdout: TextTarget | None = None
     ) -> Iterator[RowWriter]:
-        """A writer; after the block the output has its name, or after an exception is not there.
+        """Open a writer. The output gets its name after the block; after an exception there is none.
 
-        `kept` are the columns of the input that tables have too (Survey.columns). Outcomes hold their
-        values as `input`. Raises GenerationError where the disk takes no more.
+        `kept` are the input columns for tables (Survey.columns); outcomes hold their values as `input`.
+        Raises GenerationError if writing fails.
         """
         kept = kept or {}
         try:
@@ -79,10 +79,10 @@ def plan_output(
     *,
     inputs: Iterable[Path] = (),
 ) -> Output:
-    """The output that --output and --format describe; `-` and None are stdout.
+    """Return the output of the options `output` and `format`; the paths `-` and None are stdout.
 
-    Without a format the name tells, and stdout is JSON Lines. Raises UsageError for what cannot be
-    written there, and for a file that is one of the `inputs`.
+    Without a format the suffix decides; stdout is JSON Lines. Raises UsageError for a path that cannot be
+    written, and for one of the `inputs`.
     """
     if format is not None and format not in _FORMATS:
         raise UsageError(f"`format` is {format!r}, but has to be one of {', '.join(_FORMATS)}.")
@@ -137,7 +137,7 @@ def _in_file(form: Format, file: BinaryIO, kept: Mapping[str, Kind]) -> Iterator
         with parquet_rows(file, kept) as rows:
             yield rows
         return
-    # A lone half of a character cannot be encoded; as an escape it is seen, and JSON reads it back.
+    # A lone surrogate cannot be encoded; it is written as an escape, which JSON reads back.
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="backslashreplace")
     try:
         yield _lines(form, text, kept)

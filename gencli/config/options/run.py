@@ -1,7 +1,7 @@
-"""Every option of a run, declared once: names, type, help, bounds, default, and the stage it sets.
+"""The table of all options of a run: names, type, help, bounds, default, and the stage that they set.
 
 The command line, its help, docs/cli.md, environment variables and presets are made from this table. An
-option that sets a field of a stage takes help, bounds and default from the stage's own declaration.
+option of a stage's field has the help, bounds and default of the stage's declaration.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LIMITS: Section = "Limits and stops"
 
 
 def read_ids(given: Sequence[str]) -> tuple[int, ...]:
-    """Ids from "1,2,3", repeated or not."""
+    """Return the ids of texts such as "1,2,3". Raises UsageError."""
     found = []
     for part in (part.strip() for text in given for part in text.split(",")):
         if (number := whole(part)) is None:
@@ -50,7 +50,7 @@ def _read_texts(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read_order(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Names from "penalties,temperature", or from a list."""
+    """Return names from "penalties,temperature" or a list. Raises UsageError."""
     parts = given.split(",") if isinstance(given, str) else given
     names = tuple(part.strip() for part in parts)
     for name in names:
@@ -60,7 +60,7 @@ def _read_order(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
-    """Pairs from "42=1.5" and " word=-2"; digits alone are an id."""
+    """Return pairs from "42=1.5" and " word=-2"; digits are a token id. Raises UsageError."""
     pairs: list[tuple[int | str, float]] = []
     for text in given:
         token, equals, number = text.rpartition("=")
@@ -76,7 +76,7 @@ def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
 
 
 def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Option:
-    """An option that sets a field of a stage, declared as the field is."""
+    """Return the option of a stage's field, with the declaration of the field."""
     params = builtin_registry().spec(stage).params
     field = field or params.main()
     about = describe(params)[field]
@@ -90,15 +90,15 @@ def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Opti
 
 
 def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option:
-    """An option for whichever penalties are on; each keeps its own default otherwise."""
+    """Return the option of a field of all active penalties; without it each penalty has its own default."""
     about = describe(builtin_registry().spec("frequency").params)[field]
-    about["doc"] = about["doc"].replace("; null is all", "")  # which is not to give it
+    about["doc"] = about["doc"].replace("; null is all", "")  # an option without a value is not given
     text = f"For all penalties that are on: {about['doc'][0].lower()}{about['doc'][1:]}"
     return Option(names, kind, text, "Chain", bounds=about["bounds"], field=field, **changes)
 
 
 def _read_variables(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Pairs from "name=text"."""
+    """Return pairs from "name=text". Raises UsageError."""
     pairs: dict[str, str] = {}
     for item in given:
         name, equals, text = item.partition("=")
@@ -229,5 +229,5 @@ _BY_KEY = {entry.key: entry for entry in OPTIONS}
 
 
 def option(key: str) -> Option:
-    """The option with this key."""
+    """Return the option with this key."""
     return _BY_KEY[key]

@@ -1,4 +1,4 @@
-"""The options of searching and of choosing among samples; a part of the table in options/run.py."""
+"""The options of beam search and best-of; a part of the table in options/run.py."""
 
 from __future__ import annotations
 
