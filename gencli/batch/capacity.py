@@ -39,8 +39,8 @@ def plan_rows(batch: Batch) -> Capacity:
     for key in ("tp", "device_map"):
         if settings[key] is not None:
             raise UsageError(
-                f"The memory of one device is planned, and {settings.name(key)} takes several.",
-                hint="Give `max_batch` a number; it is halved where the memory is full.",
+                f"Memory is planned for one device, but {settings.name(key)} uses several.",
+                hint="Give `max_batch` a number; it is halved if memory runs out.",
             )
     if settings["model"] == "fake":
         if kv_memory is not None:

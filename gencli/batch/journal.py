@@ -51,12 +51,12 @@ def read_header(path: Path) -> dict[str, Any] | None:
     with suppress(ValueError, RecursionError):
         header = json.loads(line)
     if not isinstance(header, dict) or not isinstance(version := header.get(_KEY), int):
-        raise UsageError(f"{path} is no journal of a batch.", hint="`overwrite` begins anew.")
+        raise UsageError(f"{path} is not a journal of a batch.", hint="`overwrite` starts a new run.")
     if version != VERSION:
         raise UsageError(
             f"{path} is a journal of version {version}, and this gencli has version {VERSION}: its rows "
             f"{'have no checksums' if version < VERSION else 'are of a later gencli'}.",
-            hint="Finish it with the gencli that began it, or begin anew with `overwrite`.",
+            hint="Finish it with the version that started it, or start a new run with `overwrite`.",
         )
     return _checked(line, f"{path} is damaged in line 1")
 
@@ -71,7 +71,7 @@ def _checked(line: bytes, fault: str) -> dict[str, Any]:
     """Return the entry of a line. Raises UsageError that begins with `fault` if the checksum is wrong."""
     data, _, check = line.rpartition(_CHECK)
     if check != _checksum(data) + b"}\n":
-        raise UsageError(f"{fault}: its checksum is wrong.", hint="`overwrite` begins anew.")
+        raise UsageError(f"{fault}: its checksum is wrong.", hint="`overwrite` starts a new run.")
     entry: dict[str, Any] = json.loads(data + b"}")
     return entry
 
@@ -133,7 +133,8 @@ class Journal:
         with suppress(OSError):
             os.ftruncate(self._handle, self._size)
         raise GenerationError(
-            f"{self.path} cannot be written: {reason}.", hint="What is in it is safe; `resume` goes on."
+            f"{self.path} cannot be written: {reason}.",
+            hint="The rows in it are safe; `resume` continues the run.",
         )
 
     def _scanned(self) -> int:

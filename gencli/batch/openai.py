@@ -55,7 +55,7 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
     for field, value in body.items():
         if field in _OFF:
             if value != _OFF[field]:
-                raise UsageError(f"{field} is {value!r}, which a batch does not have.")
+                raise UsageError(f"{field} is {value!r}, which a batch does not support.")
             continue
         key, value = _option(field, value)
         if not key:

@@ -87,9 +87,11 @@ class _Download(io.RawIOBase):
         try:
             size = int(self._response.readinto(buffer))
         except OSError as error:
-            raise UsageError(f"{self._url} cannot be read on: {error}.") from error
+            raise UsageError(f"{self._url} cannot be read further: {error}.") from error
         if not size and self._response.length:
-            raise UsageError(f"{self._url} cannot be read on: {self._response.length} bytes are missing.")
+            raise UsageError(
+                f"{self._url} cannot be read further: {self._response.length} bytes are missing."
+            )
         return size
 
     def close(self) -> None:

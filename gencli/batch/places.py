@@ -47,11 +47,11 @@ class Places:
             return
         if read_header(self.journal) is not None:
             raise UsageError(
-                f"{self.journal} is there: a run was cut short, or some of its rows failed.",
-                hint="`resume` goes on with it, `overwrite` begins anew.",
+                f"{self.journal} exists: a run was interrupted, or some of its rows failed.",
+                hint="`resume` continues it, `overwrite` starts a new run.",
             )
         if self._exists():
-            raise UsageError(f"{self.output} is there already.", hint="`overwrite` replaces it.")
+            raise UsageError(f"{self.output} exists already.", hint="`overwrite` replaces it.")
 
     def open(self, fingerprint: Mapping[str, Any], *, company: Collection[str], is_free: bool) -> Journal:
         """Return the existing journal or a new one. Raises UsageError with the changes since it began.
@@ -64,10 +64,10 @@ class Places:
         if is_free:
             changed = {name: said for name, said in changed.items() if name not in company}
         if changed:
-            reason, way = "", "begin anew with `overwrite`"
+            reason, way = "", "start a new run with `overwrite`"
             if changed.keys() <= set(company):
                 reason = " In this number format that may change texts."
-                way = "go on all the same with `allow_other_batch`"
+                way = "continue anyway with `allow_other_batch`"
             raise UsageError(
                 f"{self.journal} belongs to another run: {'; '.join(changed.values())}.{reason}",
                 hint=f"Undo the change and `resume`, or {way}.",

@@ -69,17 +69,18 @@ def _refuse(plan: Plan) -> None:
     for key in _OF_FILES if is_stdout else ():
         if plan[key]:
             raise UsageError(
-                f"`{key}` needs a file: what goes to stdout has no journal.", hint="Add `output`."
+                f"`{key}` needs an output file: results on stdout have no journal.", hint="Add `output`."
             )
     for one, other in (("resume", "overwrite"), ("fail_fast", "max_errors")):
         if plan[one] and plan[other] is not None and plan[other] is not False:
             raise UsageError(f"`{one}` and `{other}` contradict each other.", hint="Leave one of them out.")
     if plan["retry_errors"] and not plan["resume"]:
-        raise UsageError("`retry_errors` goes on with a run that has ended.", hint="Add `resume`.")
+        raise UsageError("`retry_errors` continues an earlier run.", hint="Add `resume`.")
     if plan["allow_other_batch"] and not plan["resume"]:
-        raise UsageError("`allow_other_batch` goes on with a run that was cut.", hint="Add `resume`.")
+        raise UsageError("`allow_other_batch` continues an earlier run.", hint="Add `resume`.")
     if plan["kv_memory"] is not None and plan["max_batch"] not in (None, "auto"):
         raise UsageError(
-            "`kv_memory` and `max_batch` both say how many samples run.", hint="Leave one of them out."
+            "`kv_memory` and `max_batch` both limit the samples that run at once.",
+            hint="Leave one of them out.",
         )
     check_engine(plan.own)

@@ -41,9 +41,7 @@ class RowOptions:
 
     def __post_init__(self) -> None:
         if self.template and self.prompt_column:
-            raise UsageError(
-                "`template` and `prompt_column` both say what the prompt is.", hint="Leave one out."
-            )
+            raise UsageError("`template` and `prompt_column` both define the prompt.", hint="Leave one out.")
 
     @property
     def is_data(self) -> bool:
@@ -118,7 +116,7 @@ def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, d
     if prompt is None and messages is None:
         raise ColumnError(
             f"The row has neither prompt nor messages. It has: {_listed(columns)}.",
-            hint="`prompt_column` or `template` says what the prompt is.",
+            hint="Set `prompt_column` or `template`.",
         )
     return prompt, messages, _flat(columns, options)
 
@@ -155,9 +153,7 @@ def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
         if _given(value) is None:
             continue
         if key in found:
-            raise UsageError(
-                f"{key} is a column of the row and stands in its options. Leave one of them out."
-            )
+            raise UsageError(f"{key} is both a column of the row and in its options. Leave one of them out.")
         found[key] = typed(key, value)
     return found
 

@@ -29,7 +29,7 @@ from processors.names import close_names, did_you_mean
 __all__ = ["Input", "Source", "open_input"]
 
 _KNOWN = f"{', '.join(SUFFIXES)}, each also with {' or '.join(COMPRESSED)}"
-_CHOOSE = f"Say what it is with `input_format` = {'|'.join(READERS)}, or name it {_KNOWN}."
+_CHOOSE = f"Set `input_format` = {'|'.join(READERS)}, or name it {_KNOWN}."
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
@@ -89,8 +89,8 @@ class Input:
             raise UsageError(f"{source.name} {error}.") from None
         except (OSError, EOFError, zlib.error) as error:
             if not is_damage(error):
-                raise UsageError(f"{source.name} cannot be read on after line {number}: {error}.") from error
-            text = f"{source.name} is damaged after line {number}, what follows is lost: {error}."
+                raise UsageError(f"{source.name} cannot be read after line {number}: {error}.") from error
+            text = f"{source.name} is damaged after line {number}, the rest is lost: {error}."
             yield Record(index, f"{source.name}:{number + 1}", failure=Failure("InputError", text))
 
     def _reader(self, name: str) -> Reader:
@@ -151,7 +151,7 @@ def _files(text: str) -> list[Path]:
         return found
     names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     guess = did_you_mean([str(path.with_name(name)) for name in close_names(path.name, names)])
-    raise UsageError(f"There is no file {text}.", hint=guess or "See where it lies, or name another.")
+    raise UsageError(f"There is no file {text}.", hint=guess or "Check the path.")
 
 
 def _folder(folder: Path, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
@@ -175,7 +175,7 @@ def _source(name: str, place: Path | str, format: str | None) -> Source:  # noqa
     bare = urlsplit(place).path if isinstance(place, str) else name
     suffix, packing = _split(bare)
     if not format and suffix not in SUFFIXES:
-        raise UsageError(f"The name {name} does not say how its records are written.", hint=_CHOOSE)
+        raise UsageError(f"The name {name} has no suffix of a known format.", hint=_CHOOSE)
     return Source(name, place, format or SUFFIXES[suffix], packing)
 
 

@@ -62,7 +62,7 @@ class Summary:
         )
         if self.prompt_tokens_copied:
             yield (
-                f"Prompts: {self.prompt_tokens_copied:,} tokens copied from prompts that begin alike, "
+                f"Prompts: {self.prompt_tokens_copied:,} tokens copied from the prefix cache, "
                 f"{self.prompt_tokens_read:,} read."
             )
         yield from self._errors()
@@ -72,7 +72,7 @@ class Summary:
             yield f"Drafts: {stood:,} of {made:,} accepted, {each:.2f} tokens a forward."
         if self.finish_reasons.get("length"):
             count = self.finish_reasons["length"]
-            yield f"{count:,} texts were cut at a limit; `matched` says at which."
+            yield f"{count:,} texts were cut at a limit; `matched` in the results names the limit."
 
     def _errors(self) -> Iterator[str]:
         """Yield the most frequent errors with their message and first row."""

@@ -64,9 +64,7 @@ def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, na
         return
     kind = next(kind for kind in KINDS if settings[kind])
     said = next((entry.said for entry in values if entry.stage == "grammar"), settings.name("stage"))
-    raise UsageError(
-        f"{settings.name(kind)} and {said} both give the output a grammar.", hint="Leave one of them out."
-    )
+    raise UsageError(f"{settings.name(kind)} and {said} both set a grammar.", hint="Leave one of them out.")
 
 
 def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
@@ -87,8 +85,8 @@ def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], re
     """Return the chain in the requested order. Raises UsageError for an invalid order."""
     if settings["chain"] and settings["temperature_last"]:
         raise UsageError(
-            f"{settings.name('chain')} and {settings.name('temperature_last')} both say where the "
-            "temperature goes.",
+            f"{settings.name('chain')} and {settings.name('temperature_last')} both set the "
+            "place of the temperature.",
             hint="Leave one of them out.",
         )
     if settings["temperature_last"]:

@@ -59,7 +59,7 @@ def _refuse_pairs(settings: Settings) -> None:
         raise UsageError(f"{said('seed')} is {settings['seed']}, but has to be below 2**64.")
     if settings["loop"] == 1:
         raise UsageError(
-            f"{said('loop')} is 1, and everything occurs once.", hint="Give 2 or more; 0 is off."
+            f"{said('loop')} is 1, but every text occurs once.", hint="Give 2 or more; 0 is off."
         )
 
 
@@ -70,7 +70,7 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
     asked = [entry for entry in assembly.of_stage("temperature") if entry.rank >= settings.rank("sampler")]
     if is_sampler and not assembly.chain.is_greedy and asked:
         raise UsageError(
-            f"{sampler} takes the most likely token, so {said} would do nothing.",
+            f"{sampler} takes the most likely token, so {said} would have no effect.",
             hint="Leave one of them out.",
         )
     greedy = sampler if is_sampler else f"a temperature of 0 ({said})"
@@ -103,7 +103,7 @@ def _refuse_drafts(settings: Settings) -> None:
     ]
     if name == NO_DRAFTER and given and settings.origin("draft") == DEFAULT:
         raise UsageError(
-            f"{settings.name(given[0])} is given, but nothing drafts.", hint="Add `draft` = NAME."
+            f"{settings.name(given[0])} is given, but there is no drafter.", hint="Add `draft` = NAME."
         )
     if not name:
         raise UsageError(f"{said} is empty.", hint="Leave it out, or give the name of a drafter.")
@@ -122,7 +122,7 @@ def _refuse_output(settings: Settings) -> None:
         is_told = settings["format"] in ("jsonl", "yaml")
         hint = f"{settings['format']} writes each prompt's record as it finishes." if is_told else ""
         raise UsageError(
-            f"{settings.name('stream')} shows text as it is made, which "
+            f"{settings.name('stream')} shows text while it is generated, which "
             f"{settings.with_value('format')} cannot.",
             hint=hint or "Leave out `stream`, or use `format` = jsonl.",
         )

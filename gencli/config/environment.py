@@ -56,7 +56,7 @@ def _listed(entry: Option, text: str) -> list[str]:
     try:
         items = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{entry.variable} is no JSON list: {error}.", hint=hint) from None
+        raise UsageError(f"{entry.variable} is not a JSON list: {error}.", hint=hint) from None
     if not all(isinstance(item, str | int | float) for item in items):
-        raise UsageError(f"{entry.variable} is a list of other things than texts and numbers.", hint=hint)
+        raise UsageError(f"{entry.variable} is a list with other values than texts and numbers.", hint=hint)
     return [item if isinstance(item, str) else json.dumps(item) for item in items]

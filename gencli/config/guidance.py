@@ -29,12 +29,12 @@ def refuse_guidance(settings: Settings) -> None:
         )
     if is_contrast and (settings["guidance"] != 1 or settings["negative"] is not None):
         raise UsageError(
-            f"{_given(settings, GUIDES)} and {_given(settings, CONTRASTS)} want two companions of one text.",
+            f"{_given(settings, GUIDES)} and {_given(settings, CONTRASTS)} cannot be used together.",
             hint="Leave one of them out.",
         )
     if settings["negative"] is not None and settings.origin("guidance") == DEFAULT:
         raise UsageError(
-            f"{settings.name('negative')} is given, but nothing is guided.", hint="Add `guidance` = 1.5."
+            f"{settings.name('negative')} is given, but there is no guidance.", hint="Add `guidance` = 1.5."
         )
     strengths = [key for key in CONTRASTS[1:] if settings.is_given(key)]
     if strengths and settings.origin("contrast") == DEFAULT:

@@ -232,7 +232,7 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
     if job.is_greedy and idle:
-        how = "A search draws nothing" if job.beams else "The draw is greedy"
+        how = "A beam search draws nothing" if job.beams else "The draw is greedy"
         yield f"{how}, so these stages change nothing: {', '.join(idle)}."
 
 
@@ -247,7 +247,7 @@ def _idle_stops(job: Job) -> Iterator[str]:
         *(["`include_stop`"] if stops.include else []),
     ]
     if named:
-        yield f"A document ends by itself, and nothing in it stops it: {', '.join(named)} hardly matters."
+        yield f"A document ends by itself; inside it these options have no effect: {', '.join(named)}."
 
 
 def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -33,13 +33,15 @@ def search_notices(settings: Settings) -> Iterator[str]:
     """Yield the notices before a run."""
     for key in ("beams", "best_of"):
         if settings[key] and settings["stream"]:
-            yield f"With {settings.name(key)} nothing is known before the end: the text is shown then."
+            yield f"With {settings.name(key)} text cannot be streamed: it is shown at the end."
 
 
 def _refuse_idle(settings: Settings) -> None:
     for key in _DETAILS:
         if settings.is_given(key):
-            raise UsageError(f"{settings.name(key)} is given, but nothing searches.", hint="Add `beams`.")
+            raise UsageError(
+                f"{settings.name(key)} is given, but there is no beam search.", hint="Add `beams`."
+            )
 
 
 def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
@@ -50,14 +52,14 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
     if drawing := [*_drawing(settings, assembly)]:
         raise UsageError(
             f"With {search} the most likely text is searched and none is drawn: {_listed(drawing)} would "
-            "do nothing.",
+            "have no effect.",
             hint=_LEAVE_OUT,
         )
     if settings["draft"] != NO_DRAFTER:
         drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
             f"A draft ({drafting}) guesses at one text, with {search} there are {width} at once.",
-            hint=f"Leave one of them out; `draft` = {NO_DRAFTER} drafts nothing.",
+            hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
         )
     if companions := [said(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
         raise UsageError(
@@ -115,7 +117,7 @@ def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
         )
     if settings["retries"]:
         raise UsageError(
-            f"{said('retries')} draws again what is not valid, {wanted} draws all at once.", hint=_LEAVE_OUT
+            f"{said('retries')} samples again, {wanted} draws all samples at once.", hint=_LEAVE_OUT
         )
     if settings["n"] > settings["best_of"]:
         raise UsageError(f"{said('n')} is {settings['n']}, more texts than {wanted} draws.")

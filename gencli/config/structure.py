@@ -47,7 +47,7 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
     kinds = [kind for kind in KINDS if settings[kind]]
     if kinds[1:]:
         raise UsageError(
-            f"{settings.name(kinds[0])} and {settings.name(kinds[1])} each say what the output has to be.",
+            f"{settings.name(kinds[0])} and {settings.name(kinds[1])} both define the output.",
             hint="Leave one of them out.",
         )
     kind = kinds[0] if kinds else ""
@@ -93,7 +93,7 @@ def _refuse_idle(settings: Settings, kind: str) -> None:
         if not kind:
             raise UsageError(f"{settings.name(key)} needs {some}{', '.join(names)}.", hint="Leave it out.")
         raise UsageError(
-            f"{settings.name(key)} does nothing for {settings.name(kind)}.",
+            f"{settings.name(key)} has no effect for {settings.name(kind)}.",
             hint=f"It goes with {', '.join(names)}.",
         )
 
@@ -104,8 +104,8 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
         raise UsageError(f"{name('constrain_after')} is empty.", hint="Give a text, such as </think>.")
     if settings["stream"]:
         raise UsageError(
-            f"{name('stream')} shows text as it is made, but with {name(kind)} it is written when it is "
-            "known to be valid.",
+            f"{name('stream')} shows text while it is generated, but with {name(kind)} it is written "
+            "after the final check.",
             hint=f"Leave {name('stream')} out.",
         )
     if settings["parsed"] and settings["select"] is not None:

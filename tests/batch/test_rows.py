@@ -62,7 +62,7 @@ def test_messages_are_a_list_or_its_json(value):
     ("columns", "message"),
     [
         ({}, "The row has neither prompt nor messages."),
-        ({"text": "a"}, "`prompt_column` or `template` says what the prompt is."),
+        ({"text": "a"}, "Set `prompt_column` or `template`."),
         ({"prompt": "a", "messages": MESSAGES}, "The row has both prompt and messages."),
         ({"prompt": ""}, "The prompt is empty."),
         ({"prompt": Cell("")}, "The prompt is empty."),
@@ -86,7 +86,7 @@ def test_messages_are_a_list_or_its_json(value):
         ({"prompt": "a", "options": {"extends": "x"}}, "There is no option 'extends'."),
         ({"prompt": "a", "options": {"preset": "x"}}, "by a row: presets are read once, before the first"),
         ({"prompt": "a", "options": 5}, "options is 5, but has to be an object"),
-        ({"prompt": "a", "n": 2, "options": {"n": 3}}, "n is a column of the row and stands in its options."),
+        ({"prompt": "a", "n": 2, "options": {"n": 3}}, "n is both a column of the row and in its options."),
         ({"prompt": "a", "n": 2, "temperature": 0}, "would give 2 equal texts"),
         ({"prompt": "a", "min_tokens": 9, "max_tokens": 5}, "asks for 9 tokens"),
         ({"prompt": "a", "top_k": 4, "stages": {"top_k": 5}}, "both set k of the stage top_k"),
@@ -239,7 +239,7 @@ def test_a_template_is_a_text_or_a_file(tmp_path):
         read_template(str(tmp_path / "none.j2"))
     with pytest.raises(UsageError, match="`template`, line 2: this is not a Jinja template"):
         read_template("{{ x }}\n{% if %}")
-    with pytest.raises(UsageError, match="both say what the prompt is"):
+    with pytest.raises(UsageError, match="both define the prompt"):
         RowOptions(template=read_template("{{ x }}"), prompt_column="y")
 
 

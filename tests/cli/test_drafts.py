@@ -112,8 +112,8 @@ def test_only_plain_steps_of_the_same_run_count(run):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("--draft-tokens", "3"), 2, "--draft-tokens is given, but nothing drafts"),
-        (("--draft-min-p", "0.5"), 2, "--draft-min-p is given, but nothing drafts"),
+        (("--draft-tokens", "3"), 2, "--draft-tokens is given, but there is no drafter"),
+        (("--draft-min-p", "0.5"), 2, "--draft-min-p is given, but there is no drafter"),
         (("--draft", "ngram", "--draft-tokens", "0"), 2, "--draft-tokens is 0, but has to be a number >= 1"),
         (("--draft", "ngram", "--draft-tokens", "many"), 2, "'many' is neither a whole number nor auto"),
         (("--draft", "ngram", "--draft-min-p", "2"), 2, "--draft-min-p is 2"),
@@ -133,8 +133,8 @@ def test_what_cannot_be_is_refused(run, options, code, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--verify", "rejection"), "--verify is given, but nothing drafts"),
-        (("--verify-threshold", "0.5"), "--verify-threshold is given, but nothing drafts"),
+        (("--verify", "rejection"), "--verify is given, but there is no drafter"),
+        (("--verify-threshold", "0.5"), "--verify-threshold is given, but there is no drafter"),
         (("--draft", "ngram", "--verify", "typical"), "--verify: 'typical' is not one of match, rejection"),
         (("--draft", "ngram", "--verify-threshold", "0.5"), "is for lossy-threshold, but --verify is match"),
         (

@@ -28,7 +28,7 @@ def check_engine(own: Mapping[str, Any]) -> None:
         name = "`max_batch` = auto" if own["kv_memory"] is None else "`kv_memory`"
         raise UsageError(
             f"{name} plans from the memory of this machine, but workers of Ray may run on others.",
-            hint="Give `max_batch` a number; a worker whose memory is full halves it.",
+            hint="Give `max_batch` a number; a worker halves it if its memory runs out.",
         )
     gpus = own["worker_gpus"] or 0
     if gpus > 1 and gpus % 1:

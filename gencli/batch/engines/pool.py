@@ -180,7 +180,7 @@ class Pool:
             said = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise GenerationError(
                 f"{_MAX_DEATHS} workers died before a row was finished: {said}",
-                hint="Perhaps the memory is too small: lower `workers` or `max_batch`.",
+                hint="The memory may be too small: lower `workers` or `max_batch`.",
             )
         self.notices.append(f"A worker has died; its {count:,} rows run again on another one.")
         member.actor = self._make()

@@ -38,7 +38,7 @@ class Unfit(Exception):
 
 def too_long(limit: int = MAX_BYTES) -> RecordFault:
     """Return the fault of a record that exceeds the limit in bytes."""
-    return RecordFault(f"The record is longer than {limit / 2**20:g} MiB, the most that is read.")
+    return RecordFault(f"The record is longer than the limit of {limit / 2**20:g} MiB.")
 
 
 def decode(data: bytes) -> str:

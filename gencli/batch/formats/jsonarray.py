@@ -71,7 +71,7 @@ class _Splitter:
             chunk = self._stream.read(_CHUNK)
         bare = chunk.lstrip()
         if not bare.startswith(b"["):
-            raise Unfit("is no JSON array. If it has one object a line, say `input_format` = jsonl")
+            raise Unfit("is not a JSON array. If it has one object per line, use `input_format` = jsonl")
         self._line += chunk[: len(chunk) - len(bare)].count(b"\n")
         self._depth = 1
         return bare[1:] or self._stream.read(_CHUNK)
@@ -125,6 +125,6 @@ class _Splitter:
     def _behind(self, rest: bytes) -> Iterator[_Element]:
         while rest:
             if rest.strip():
-                yield self._line, RecordFault("There is text behind the end of the array.")
+                yield self._line, RecordFault("There is text after the end of the array.")
                 return
             rest = self._stream.read(_CHUNK)

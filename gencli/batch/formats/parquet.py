@@ -26,7 +26,7 @@ def read_parquet(stream: BinaryIO, name: str) -> Iterator[Item]:
     try:
         file = ParquetFile(stream)
     except pa.ArrowInvalid as error:
-        raise Unfit(f"is no Parquet file that can be read: {str(error).rstrip('.')}") from None
+        raise Unfit(f"is not a readable Parquet file: {str(error).rstrip('.')}") from None
     rows = (row for batch in file.iter_batches(_ROWS, use_threads=False) for row in batch.to_pylist())
     for number, row in enumerate(rows, start=1):
         yield number, _plain(row)

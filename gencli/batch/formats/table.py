@@ -20,7 +20,7 @@ def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]
     try:
         header = _header(next(rows, []), delimiter)
     except (csv.Error, RecordFault, UnicodeError) as error:
-        raise Unfit(f"has no header that can be read: {error}") from None
+        raise Unfit(f"has no readable header: {error}") from None
     while True:
         start = lines.number + 1
         try:
@@ -30,7 +30,7 @@ def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]
         except StopIteration:
             return
         except csv.Error as error:
-            yield start, RecordFault(f"This is no row of a table: {error}.").failure
+            yield start, RecordFault(f"This is not a row of a table: {error}.").failure
         except RecordFault as fault:
             yield start, fault.failure
 
@@ -56,7 +56,7 @@ def _header(names: list[str], delimiter: str) -> list[str]:
     if twice:
         raise Unfit(f"has the column {twice[0]!r} more than once. Rename one of them")
     if len(names) == 1 and delimiter == "," and ";" in names[0]:
-        raise Unfit("has its columns separated by semicolons, not commas. Say `delimiter` = ';'")
+        raise Unfit("has its columns separated by semicolons, not commas. Use `delimiter` = ';'")
     return names
 
 

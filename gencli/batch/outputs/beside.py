@@ -24,7 +24,7 @@ def packing_of(path: Path) -> str:
 def check_writable(path: Path) -> None:
     """Raise UsageError if the folder of a result is missing or not writable."""
     if not path.parent.is_dir():
-        raise UsageError(f"`output` = {path}: there is no folder {path.parent}.", hint="Make it first.")
+        raise UsageError(f"`output` = {path}: there is no folder {path.parent}.", hint="Create it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(f"`output` = {path}: the folder {path.parent} cannot be written to.")
 

@@ -43,7 +43,7 @@ def check_replaceable(path: Path) -> None:
     if not path.exists() or (path.is_dir() and (not any(path.iterdir()) or _holds_texts_alone(path))):
         return
     raise UsageError(
-        f"`output` = {path} exists, and is no folder with results alone.", hint="Name a new folder."
+        f"`output` = {path} exists, and is not a folder with results only.", hint="Name a new folder."
     )
 
 

@@ -92,7 +92,7 @@ def plan_output(
             raise UsageError(f"`format` = {chosen} cannot go to stdout.", hint="Name a file with `output`.")
         return Output(None, chosen or "jsonl")
     if "://" in str(path):
-        raise UsageError(f"`output` = {path}: results are written to this machine's files only.")
+        raise UsageError(f"`output` = {path}: results can be written to local files only.")
     place = Path(str(path))
     output = Output(place, chosen or _format_of(place, is_folder=str(path).endswith(("/", "\\"))))
     _check(output, place, inputs)
@@ -106,8 +106,8 @@ def _format_of(path: Path, *, is_folder: bool) -> Format:
     if bare.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[bare.suffix.lower()]
     raise UsageError(
-        f"`output` = {path}: the name does not say how results are written.",
-        hint=f"Say it with `format` = {'|'.join(_FORMATS)}, or end the name in {', '.join(_SUFFIXES)}, "
+        f"`output` = {path}: the suffix is not that of a known format.",
+        hint=f"Set `format` = {'|'.join(_FORMATS)}, or use a suffix of {', '.join(_SUFFIXES)}, "
         "or in / for a folder of texts.",
     )
 
@@ -115,13 +115,13 @@ def _format_of(path: Path, *, is_folder: bool) -> Format:
 def _check(output: Output, path: Path, inputs: Iterable[Path]) -> None:
     said = f"`output` = {path}"
     if path.resolve() in {one.resolve() for one in inputs}:
-        raise UsageError(f"{said} is also the input, which would be lost.", hint="Name another file.")
+        raise UsageError(f"{said} is also the input, which would be overwritten.", hint="Name another file.")
     check_writable(path.resolve())
     if output.format == "parquet":
         need_pyarrow(str(path))
     if packing_of(path) and output.format in ("parquet", "texts"):
         raise UsageError(
-            f"{said}: {output.format} is not packed once more.", hint="Leave out the last suffix."
+            f"{said}: {output.format} cannot be compressed again.", hint="Leave out the last suffix."
         )
     if packing_of(path) == ".zst":
         need_pyarrow(str(path))
