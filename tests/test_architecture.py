@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -9,6 +10,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from gencli.batch.options import OWN
+from gencli.config.options.run import OPTIONS
 
 ROOT = Path(__file__).parent.parent
 PATHS = sorted(path for package in ("gencli", "processors") for path in (ROOT / package).rglob("*.py"))
@@ -123,6 +127,49 @@ def test_only_render_prints():
         return streams + [one for one in used if one == "print"]
 
     assert violations(printing, TREES.keys() - {"gencli.cli.terminal.render"}) == {}
+
+
+# A call that declares an option; its first argument, or its leading texts, are the flags.
+DECLARES = ("Option", "_for_stage", "_for_penalties")
+# A long flag of gencli; torchrun and llama.cpp have options of their own.
+A_FLAG = re.compile(r"(?<!torchrun )(?<!llama\.cpp )(?<![\w-])--[a-z][a-z-]+")
+KEY = re.compile(r"`([a-z]\w*)`")
+# What backticks hold in a message beside keys of options: fields of results, a field of a stage.
+OTHER_CODE = {"error", "kind", "matched"}
+
+
+def texts(name):
+    """The texts in a module's code: no docstrings, no flags of an option that is declared."""
+    tree = TREES[name]
+    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for function, call in calls(name):
+        if function in DECLARES:
+            left_out |= {id(node) for first in call.args[:1] for node in ast.walk(first)}
+            left_out |= {id(node) for node in call.args if function != "Option"}
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return [node.value for node in constants if isinstance(node.value, str) and id(node) not in left_out]
+
+
+# peers has the names that other tools, or habit, give to options and commands.
+BELOW_CLI = [
+    name for name in TREES if layer(name) > LAYERS.index(("gencli.cli",)) and name != "gencli.config.peers"
+]
+
+
+def test_only_the_command_line_knows_flags():
+    def flags(name):
+        return [found for text in texts(name) for found in A_FLAG.findall(text)]
+
+    assert violations(flags, BELOW_CLI) == {}
+
+
+def test_messages_name_options_by_keys_that_exist():
+    keys = {entry.key for entry in (*OPTIONS, *OWN)}
+
+    def unknown(name):
+        return {key for text in texts(name) for key in KEY.findall(text)} - keys - OTHER_CODE
+
+    assert violations(unknown, BELOW_CLI) == {}
 
 
 # Benches make values on the device outside of a step.

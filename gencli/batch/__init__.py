@@ -1,1 +1,1 @@
-"""Batches: prompts from files, a journal in which nothing is lost, results in the form that is asked for."""
+"""Batches: rows of prompts from files, a journal of finished rows, and results in several formats."""

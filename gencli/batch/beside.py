@@ -1,4 +1,4 @@
-"""The models that a batch loads beside its own: who drafts, and the amateur of a contrast."""
+"""The models in the memory of a batch: its own model, a draft model and the amateur of a contrast."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["models_of"]
 
 
 def models_of(batch: Batch, card: Card) -> tuple[Held, ...]:
-    """What is held in memory: the model of the card, and those beside it.
+    """Return the models that the batch holds in memory; `card` describes its own model.
 
-    Raises UsageError for one that is not on this machine.
+    Raises UsageError for a model that is not on this machine.
     """
     own = 2 if batch.jobs.are_guided else 1
     return Held("", card, own), *_amateurs(batch), *_drafts(batch, card)
@@ -29,17 +29,17 @@ def models_of(batch: Batch, card: Card) -> tuple[Held, ...]:
 def _amateurs(batch: Batch) -> Iterator[Held]:
     name = batch.settings["contrast"]
     if name != NO_AMATEUR:
-        yield Held(name, _card("--contrast", name), 1 if batch.jobs.are_contrasted else 0)
+        yield Held(name, _card("contrast", name), 1 if batch.jobs.are_contrasted else 0)
 
 
 def _drafts(batch: Batch, card: Card) -> Iterator[Held]:
-    """A draft has a lane for each sample; the first layers of the model are there already."""
+    """Yield the draft model, with one lane for each sample; early exit shares the weights of the model."""
     name = batch.settings["draft"]
     kind, _, count = name.partition(":")
     if kind == EARLY_EXIT:
         yield Held(name, _first_layers(card, int(count) if count.isdecimal() else None), 1)
     elif is_draft_model(name, batch.jobs.base.registry):
-        yield Held(name, _card("--draft", name), 1)
+        yield Held(name, _card("draft", name), 1)
 
 
 def _first_layers(card: Card, count: int | None) -> Card:
@@ -49,8 +49,8 @@ def _first_layers(card: Card, count: int | None) -> Card:
     return replace(card, weights=Weights(stored=card.weights.stored), kv_values=values)
 
 
-def _card(flag: str, name: str) -> Card:
+def _card(key: str, name: str) -> Card:
     folder = find_local(name)
     if folder is None:
-        raise UsageError(f"{flag} {name}: {name} is not on this machine.")
+        raise UsageError(f"`{key}` = {name}: {name} is not on this machine.")
     return read_card(folder)

@@ -1,4 +1,4 @@
-"""How many rows of a batch may run side by side, planned from its first rows and the free memory."""
+"""The number of samples that run at once, planned from the first rows of a batch and the free memory."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["count_tokens", "job_of", "plan_rows"]
 
-_SEEN = 256  # rows that are looked at; a longer one later is what halving is for
+_SEEN = 256  # rows whose lengths are measured; if a later row is longer, `max_batch` is halved
 _FAKE = 64  # samples of the fake model, which needs no memory
 
 
 def job_of(row: Row, jobs: Jobs) -> Job:
-    """The job of a row that has no failure."""
+    """Return the job of a row without a failure."""
     return jobs.job(row.options, is_chat=bool(row.messages))
 
 
 def count_tokens(row: Row, job: Job, tokenizer: Tokenizer) -> int:
-    """Tokens of the prompt as the model will be fed it."""
+    """Return the number of tokens of the row's prompt, special tokens included."""
     return len(tokenizer.encode(prompt_text(row, job, tokenizer), special=not job.is_chat))
 
 
 def plan_rows(batch: Batch) -> Capacity:
-    """The plan for a batch. Raises UsageError where there is nothing to plan from."""
+    """Return the planned capacity. Raises UsageError if the model is not here or uses several devices."""
     settings, kv_memory = batch.settings, batch.plan["kv_memory"]
     for key in ("tp", "device_map"):
         if settings[key] is not None:
             raise UsageError(
-                f"The memory of one device is planned, and {settings.name(key)} takes several.",
-                hint="Give --max-batch a number; it is halved where the memory is full.",
+                f"Memory is planned for one device, but {settings.name(key)} uses several.",
+                hint="Give `max_batch` a number; it is halved if memory runs out.",
             )
     if settings["model"] == "fake":
         if kv_memory is not None:
-            raise UsageError("--kv-memory: the fake model has no keys and values.", hint="Leave it out.")
+            raise UsageError("`kv_memory`: the fake model has no keys and values.", hint="Leave it out.")
         return Capacity(_FAKE, 0, None, None)
     tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
     folder = find_local(settings["model"])
     if folder is None:
-        raise UsageError(f"--max-batch auto: {settings['model']} is not on this machine.")
+        raise UsageError(f"`max_batch` = auto: {settings['model']} is not on this machine.")
     return plan_capacity(
         models_of(batch, read_card(folder)),
         tokens=_longest(batch, tokenizer),
@@ -60,7 +60,7 @@ def plan_rows(batch: Batch) -> Capacity:
 
 
 def _longest(batch: Batch, tokenizer: Tokenizer) -> int:
-    """Tokens of the longest of the first rows, with all that it may generate."""
+    """Return the largest number of tokens, prompt plus `max_tokens`, among the first rows."""
     longest = batch.jobs.base.limits.max_tokens + 1
     for row in islice(batch.rows(), _SEEN):
         if row.failure:
@@ -68,6 +68,6 @@ def _longest(batch: Batch, tokenizer: Tokenizer) -> int:
         try:
             job = job_of(row, batch.jobs)
             longest = max(longest, count_tokens(row, job, tokenizer) + job.limits.max_tokens)
-        except GencliError:  # it fails in its turn
+        except GencliError:  # reported when the row runs
             continue
     return longest

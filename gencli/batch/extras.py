@@ -1,4 +1,4 @@
-"""Packages that only some batches need."""
+"""Optional packages of batches."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ INSTALL = "Install it with: pip install 'gencli[batch]'"
 
 
 def need_pyarrow(name: str) -> None:
-    """Raise UsageError that says what to install, if pyarrow is missing. `name` is the file that needs it."""
+    """Raise UsageError with the install command if pyarrow is missing; `name` is the file that needs it."""
     if find_spec("pyarrow") is None:
         raise UsageError(f"{name} needs pyarrow, which is not installed.", hint=INSTALL)

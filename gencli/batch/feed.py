@@ -1,4 +1,4 @@
-"""From a row to its request: the prompt's tokens, and the seed that its id decides."""
+"""Requests of rows: the tokens of the prompt, and a seed derived from the id of the row."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from processors.rng import derive
 
 __all__ = ["prompt_text", "row_key", "row_request", "row_seed"]
 
-_DIGITS = 18  # a number of so many fits into 64 bits
+_DIGITS = 18  # numbers with at most 18 digits fit into 64 bits
 
 
 def row_key(name: str) -> int | str:
-    """What keys the row's seed: its id, as a number if it is written like an index."""
+    """Return the key of the row's seed: its id, as an int if it is written like an index."""
     is_number = name.isascii() and name.isdecimal() and str(int(name[:_DIGITS])) == name
     return int(name) if is_number else name
 
 
 def row_seed(row: Row, job: Job) -> int:
-    """The request's seed. A row with a seed of its own gives what its prompt alone gives with --seed."""
+    """Return the seed of the request.
+
+    A row with its own seed has the text of a run with this `seed` and only this prompt.
+    """
     return derive(job.seed, 0 if "seed" in row.options else row_key(row.id))
 
 
 def prompt_text(row: Row, job: Job, tokenizer: Tokenizer) -> str:
-    """The prompt as the model sees it, before the tokenizer adds what it puts around a text."""
+    """Return the text of the prompt after the chat template, before the tokenizer adds special tokens."""
     messages = conversation(row, job)
     if not messages:
         return row.prompt or ""
@@ -35,6 +38,6 @@ def prompt_text(row: Row, job: Job, tokenizer: Tokenizer) -> str:
 
 
 def row_request(row: Row, job: Job, tokenizer: Tokenizer) -> Request:
-    """The request for a row, named by the row's index. Raises ModelError if the chat template fails."""
+    """Return the request of a row, named by the row's index. Raises ModelError if the template fails."""
     ids = tokenizer.encode(prompt_text(row, job, tokenizer), special=not job.is_chat)
     return make_request(job, str(row.record.index), tuple(ids), row_seed(row, job), tokenizer)

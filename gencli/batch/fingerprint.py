@@ -1,4 +1,4 @@
-"""What decides the texts of a batch, as values that a resumed run is compared with."""
+"""The fingerprint of a batch: all values that decide its texts, compared when a run is resumed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gencli import __version__
 from gencli.batch.survey import Survey
 from gencli.config.job import Job
 from gencli.config.named_models import named_models
-from gencli.config.options.run import OPTIONS, option
+from gencli.config.options.run import OPTIONS
 from gencli.config.settings import Settings
 from gencli.models.files.identity import identify_model
 from gencli.models.files.locate import find_local
@@ -21,12 +21,12 @@ from processors.policy import MATCH
 
 __all__ = ["company", "differences", "fingerprint", "folder_digest"]
 
-# Of a weight file so many places are read, so many bytes each: two trainings of one model differ in all.
+# Number and length of the samples read from a weight file; two trainings of a model differ in all of them.
 _PLACES, _BYTES = 16, 65536
 _MOST_SAID = 300  # characters
-# What says where results go and how fast they come; the chain stands for the options of stages.
+# Options that decide no text, or that the fingerprint records in another form.
 _BESIDE = {"seed", "file", "threads", "debug", "model", "preset", "trust_remote_code", "offline", "download"}
-# What decides which texts and drafts are computed side by side.
+# Options that decide which texts and drafts are computed in one forward.
 _COMPANY = {"max_batch", "draft", "draft_tokens", "draft_min_p"}
 
 
@@ -38,12 +38,13 @@ def fingerprint(
     number_format: str,
     on_bytes: OnBytes | None = None,
 ) -> dict[str, Any]:
-    """By name what must not change between the parts of a run. `columns` says how records become rows.
+    """Return by name the values that must be equal in all parts of a resumed run.
 
-    `on_bytes` is called with the bytes of weights that are hashed, and all that have to be.
+    `columns` are the options that turn records into rows. `on_bytes` is called with the number of hashed
+    bytes of weights, and with their total.
     """
     options = {
-        entry.flag: settings[entry.key]
+        f"`{entry.key}`": settings[entry.key]
         for entry in OPTIONS
         if entry.section != "Output" and not entry.stage and entry.key not in _BESIDE
     }
@@ -63,36 +64,36 @@ def fingerprint(
         "number of rows": survey.num_rows,
         "input": survey.digest,
     }
-    return dict(json.loads(json.dumps(found)))  # as a header gives it back
+    return dict(json.loads(json.dumps(found)))  # with the types that a header in JSON has
 
 
 def company(settings: Settings, survey: Survey) -> frozenset[str]:
-    """Names in a fingerprint that decide no text where the number format is batch-invariant."""
+    """Return the names in a fingerprint that decide no text if the number format is batch-invariant."""
     keys = {"max_batch"} if _drafts_decide(settings, survey) else _COMPANY
-    return frozenset(option(key).flag for key in keys)
+    return frozenset(f"`{key}`" for key in keys)
 
 
 def _weights(
     settings: Settings, job: Job, on_bytes: OnBytes | None, *, is_drafted: bool
 ) -> Iterator[tuple[str, str | None]]:
-    """Revision and hash of the weights of each model that decides the texts."""
+    """Yield revision and hash of the weights of each model that decides the texts."""
     for key, name in named_models(settings, job.registry).items():
         if key != "draft" or is_drafted:
             identity = identify_model(name, on_bytes)
-            prefix = "" if key == "model" else f"--{key} "
+            prefix = "" if key == "model" else f"`{key}` "
             yield f"{prefix}revision", identity.revision if identity else None
             yield f"{prefix}weights_sha256", identity.sha256 if identity else None
 
 
 def _drafts_decide(settings: Settings, survey: Survey) -> bool:
-    """Whether texts depend on drafts; verified by `match`, they do no more than come faster."""
+    """Return whether texts depend on drafts; with the policy `match` they do not."""
     return settings["verify"] != MATCH.policy or "verify" in survey.options
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """What changed, by name, in words; digests and long values are only named.
+    """Return a sentence for each changed value, by name; digests and long values are not shown.
 
-    Another revision is none where files and weights are the same.
+    Revisions are not compared: a revision with equal files and weights is the same model.
     """
     changed = {}
     for name in [*before, *(name for name in now if name not in before)]:
@@ -105,9 +106,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 
 
 def folder_digest(folder: Path) -> str:
-    """A hash of a model's files: small ones whole, of weights the head and places all over the file.
+    """Return a hash of a model's files: of weights only samples, of other files all bytes.
 
-    It does not depend on names of folders or on times, so that a copy of a model is the same model.
+    It does not depend on folder names or times, so a copy of a model has the same hash.
     """
     digest = blake2b(digest_size=16)
     kinds = ("*.json", "*.jinja", "*.model", "*.txt", "*.py", "*.safetensors")
@@ -129,6 +130,6 @@ def _places(path: Path) -> Iterator[int]:
 
 
 def _plugin(text: str) -> str:
-    """A plugin's name, with a hash of its code if it is a file."""
+    """Return the plug-in as given, with a hash of its code if it is a file."""
     path = Path(text.rpartition(":")[0] or text) if not Path(text).is_file() else Path(text)
     return f"{text} {blake2b(path.read_bytes(), digest_size=8).hexdigest()}" if path.is_file() else text

@@ -1,4 +1,4 @@
-"""Ids that stand twice in a batch, found with eight bytes a row."""
+"""Detection of duplicate ids in a batch with eight bytes of memory for each row."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ __all__ = ["IdCheck", "id_hash"]
 
 
 class IdCheck:
-    """Takes note of ids as hashes of 64 bits; hashes that occur twice are looked at again."""
+    """Stores 64-bit hashes of ids. Ids with equal hashes are compared in a second pass."""
 
     def __init__(self) -> None:
         self._hashes = array("Q")
 
     def add(self, name: str) -> None:
-        """Take note of an id."""
+        """Store the hash of an id."""
         self._hashes.append(id_hash(name))
 
     def suspects(self) -> frozenset[int]:
-        """The hashes that occur more than once: of equal ids, or (seldom) of different ones."""
+        """Return the hashes that occur more than once: those of equal ids, rarely of different ones."""
         if not self._hashes:
             return frozenset()
         found = np.frombuffer(self._hashes, dtype=np.uint64)
-        found.sort()  # in place: a copy would take as much once more
+        found.sort()  # in place: a copy would double the memory
         return frozenset(found[1:][found[1:] == found[:-1]].tolist())
 
     def refuse_twice(self, again: Iterable[tuple[str, str]]) -> None:
-        """Raise UsageError if an id was added twice. `again` yields all ids and their places once more,
-        and is read only if there is a suspicion."""
+        """Raise UsageError if an id was added twice.
+
+        `again` yields all ids with their places; it is read only if two hashes are equal.
+        """
         suspects = self.suspects()
         if not suspects:
             return
@@ -42,12 +44,12 @@ class IdCheck:
             if id_hash(name) in suspects:
                 if name in places:
                     raise UsageError(
-                        f"The id {name!r} stands at {places[name]} and at {place}, but names one result.",
-                        hint="Change one of them, or name another column with --id-column.",
+                        f"The id {name!r} occurs twice, at {places[name]} and at {place}.",
+                        hint="Change one of them, or name another column with `id_column`.",
                     )
                 places[name] = place
 
 
 def id_hash(name: str) -> int:
-    """64 bits of an id: the same on every machine."""
+    """Return a 64-bit hash of an id, the same on every machine."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -1,7 +1,7 @@
-"""The journal of a batch: a header, then a line for each finished row. It survives an end at any moment.
+"""The journal of a batch: a header, then a line for each finished row.
 
-A line is appended with one write, so that only the last one can be torn, and that one is dropped. Each line
-ends in a checksum of the rest of it. Of rows the memory holds 17 bytes each.
+It survives the end of the process at any time: each line is appended with one write, so only the last line
+can be incomplete, and that line is dropped. Each line ends with a checksum. A row takes 17 bytes of memory.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _BINARY = getattr(os, "O_BINARY", 0)
 
 
 def journal_path(output: Path) -> Path:
-    """The journal of an output, beside it."""
+    """Return the path of an output's journal, in the same folder."""
     return output.with_name(f"{output.name}.journal")
 
 
 def read_header(path: Path) -> dict[str, Any] | None:
-    """The header of a journal; None if there is none yet. Raises UsageError for what is no journal."""
+    """Return the header of a journal; None if it has none yet. Raises UsageError for another kind of file."""
     try:
         with open_regular(path) as file:
             line = file.readline(_MAX_HEADER)
@@ -51,27 +51,27 @@ def read_header(path: Path) -> dict[str, Any] | None:
     with suppress(ValueError, RecursionError):
         header = json.loads(line)
     if not isinstance(header, dict) or not isinstance(version := header.get(_KEY), int):
-        raise UsageError(f"{path} is no journal of a batch.", hint="--overwrite begins anew.")
+        raise UsageError(f"{path} is not a journal of a batch.", hint="`overwrite` starts a new run.")
     if version != VERSION:
         raise UsageError(
             f"{path} is a journal of version {version}, and this gencli has version {VERSION}: its rows "
             f"{'have no checksums' if version < VERSION else 'are of a later gencli'}.",
-            hint="Finish it with the gencli that began it, or begin anew with --overwrite.",
+            hint="Finish it with the version that started it, or start a new run with `overwrite`.",
         )
     return _checked(line, f"{path} is damaged in line 1")
 
 
 def _sealed(entry: Mapping[str, Any]) -> bytes:
-    """The line of an entry: a JSON object whose last member is the checksum of what stands before it."""
+    """Return the line of an entry: a JSON object whose last member is the checksum of the others."""
     data = json.dumps(entry).encode().removesuffix(b"}")
     return data + _CHECK + _checksum(data) + b"}\n"
 
 
 def _checked(line: bytes, fault: str) -> dict[str, Any]:
-    """The entry of a line. Raises UsageError that begins with `fault` if it is not what was written."""
+    """Return the entry of a line. Raises UsageError that begins with `fault` if the checksum is wrong."""
     data, _, check = line.rpartition(_CHECK)
     if check != _checksum(data) + b"}\n":
-        raise UsageError(f"{fault}: its checksum is wrong.", hint="--overwrite begins anew.")
+        raise UsageError(f"{fault}: its checksum is wrong.", hint="`overwrite` starts a new run.")
     entry: dict[str, Any] = json.loads(data + b"}")
     return entry
 
@@ -81,10 +81,10 @@ def _checksum(data: bytes) -> bytes:
 
 
 class Journal:
-    """Appends outcomes and reads them back: of each row the last one that was written."""
+    """Appends outcomes of rows and reads them back; the last outcome of a row is the valid one."""
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
-        """Open a journal, or begin one with this header; a torn last line is cut off."""
+        """Open a journal, or create one with this header; an incomplete last line is removed."""
         self.path = path
         self._rows, self._offsets, self._failed = array("q"), array("q"), bytearray()
         is_old = read_header(path) is not None
@@ -100,7 +100,7 @@ class Journal:
             self._write({_KEY: VERSION, **header})
 
     def close(self) -> None:
-        """Let what was written reach the disk."""
+        """Flush the journal to the disk and close it."""
         if self._handle >= 0:
             with suppress(OSError):
                 os.fsync(self._handle)
@@ -108,12 +108,12 @@ class Journal:
             self._handle = -1
 
     def remove(self) -> None:
-        """The journal is not needed any more."""
+        """Close and delete the journal."""
         self.close()
         self.path.unlink()
 
     def append(self, outcome: Outcome) -> None:
-        """Write a row. Raises GenerationError if the disk takes no more; what was written before is safe."""
+        """Append a row. Raises GenerationError if the write fails; earlier rows are safe."""
         place = self._size
         self._write(
             {"row": outcome.index, "failed": outcome.is_error, "id": outcome.id, "result": outcome.result}
@@ -122,7 +122,7 @@ class Journal:
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         data = _sealed(entry)
-        reason = "the disk took only a part of a row"
+        reason = "only a part of a row was written"
         try:
             written = os.write(self._handle, data)
         except OSError as error:
@@ -133,11 +133,12 @@ class Journal:
         with suppress(OSError):
             os.ftruncate(self._handle, self._size)
         raise GenerationError(
-            f"{self.path} cannot be written: {reason}.", hint="What is in it is safe; --resume goes on."
+            f"{self.path} cannot be written: {reason}.",
+            hint="The rows in it are safe; `resume` continues the run.",
         )
 
     def _scanned(self) -> int:
-        """Take note of all rows; the size without a torn line."""
+        """Index all rows; return the size in bytes without an incomplete last line."""
         with self.path.open("rb") as file:
             place = len(file.readline())
             for number, line in enumerate(file, start=2):
@@ -154,7 +155,7 @@ class Journal:
         self._failed.append(is_failed)
 
     def _latest(self) -> NDArray[np.int64]:
-        """Where in the lists the last entry of each row stands, by row."""
+        """Return the positions of the last entry of each row, ordered by row, int64 [number of rows]."""
         rows = np.array(self._rows, dtype=np.int64)
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
@@ -164,12 +165,15 @@ class Journal:
         return latest
 
     def counts(self) -> tuple[int, int]:
-        """Finished rows, and how many of them failed."""
+        """Return the number of finished rows, and of those that failed."""
         latest = self._latest()
         return len(latest), int(np.frombuffer(self._failed, dtype=np.uint8)[latest].sum())
 
     def pending(self, rows: Iterable[Row], *, with_failed: bool = False) -> Iterator[Row]:
-        """The rows, ascending, that are not finished, or failed. What is appended meanwhile is not seen."""
+        """Yield those of the ascending rows that are not finished; failed rows too if `with_failed`.
+
+        Rows that are appended during the iteration are not noticed.
+        """
         latest = self._latest()
         if with_failed:
             latest = latest[np.frombuffer(self._failed, dtype=np.uint8)[latest] == 0]
@@ -182,7 +186,7 @@ class Journal:
                 yield row
 
     def outcomes(self, *, by_row: bool = True) -> Iterator[Outcome]:
-        """All rows: in the input's order, or as they were finished."""
+        """Yield all outcomes, in the order of the input or of completion."""
         places = np.array(self._offsets, dtype=np.int64)[self._latest()]
         with self.path.open("rb") as file:
             for place in places if by_row else np.sort(places):

@@ -1,4 +1,4 @@
-"""The loop of a batch: rows into the engine, a few ahead of those that run, and outcomes out of it."""
+"""The loop of a batch: submits rows to the engine ahead of time and yields their outcomes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from gencli.text.tokenizer import Tokenizer
 __all__ = ["Ended", "Judge", "Loop"]
 
 Ended = Finish | Error
-Judge = Callable[[Row, Job, Sequence[Ended]], Outcome]  # what becomes of a row whose samples have ended
+Judge = Callable[[Row, Job, Sequence[Ended]], Outcome]  # from the ends of a row's samples to its outcome
 
 
 @dataclass(slots=True)
 class _Open:
-    """A row in the engine, and how its samples have ended so far."""
+    """A row in the engine, and the finishes or errors of its samples so far."""
 
     row: Row
     job: Job
@@ -35,9 +35,10 @@ class _Open:
 
 
 class Loop:
-    """Runs rows on an engine. `ahead` samples are in the engine at once, so that memory is flat.
+    """Runs rows on an engine.
 
-    A row that cannot run has an outcome like any other, with the error.
+    At most `ahead` samples are in the engine at a time, so memory does not grow with the input. A row that
+    cannot run has an outcome with the error.
     """
 
     def __init__(
@@ -61,37 +62,37 @@ class Loop:
 
     @property
     def notices(self) -> list[str]:
-        """What the engine has to say; it grows."""
+        """The notices of the engine so far."""
         return self._engine.notices
 
     @property
     def occupancy(self) -> float:
-        """What runs, of what may run at once."""
+        """The share of the slots that are in use."""
         return self._engine.occupancy
 
     @property
     def reading(self) -> str:
-        """How far long prompts are that are being read; empty if none is."""
+        """The progress of long prompts that are being read, as text; "" if there are none."""
         return self._prompts.text
 
     @property
     def limit(self) -> int:
-        """How many samples may run at once."""
+        """The number of samples that may run at once."""
         return self._engine.limit
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the run was told to end before all rows were through."""
+        """Whether `stop` was called."""
         return self._deadline is not None
 
     def stop(self, drain: float = 0.0) -> None:
-        """End in order: what runs has `drain` seconds yet, all else is left. Safe in a signal handler."""
+        """Stop: running rows have `drain` more seconds, no others start. Safe in a signal handler."""
         self._deadline = time.monotonic() + drain
         if drain <= 0:
             self._engine.interrupt()
 
     def run(self, rows: Iterable[Row], on_tokens: OnTokens = lambda tokens: None) -> Iterator[Outcome]:
-        """An outcome for each row, as they end. Rows that were interrupted have none."""
+        """Yield the outcome of each row as it ends. Interrupted rows have none."""
         source = iter(rows)
         yield from self._feed(source)
         while self._open:
@@ -103,7 +104,7 @@ class Loop:
                 yield from self._feed(source)
 
     def _feed(self, source: Iterator[Row]) -> Iterator[Outcome]:
-        """Submit rows until enough are ahead; outcomes of those that are refused."""
+        """Submit rows until `ahead` samples are in the engine; yield the outcomes of refused rows."""
         while self._num_samples < self._ahead and not self.is_stopped:
             row = next(source, None)
             if row is None:
@@ -119,7 +120,7 @@ class Loop:
             job = self._jobs.job(row.options, is_chat=bool(row.messages))
             request = row_request(row, self._grammars.ready(job), self._tokenizer)
             self._attempts.submit(request, job.structure)
-        except Exception as error:  # whatever it is, the other rows go on
+        except Exception as error:  # an error of any kind fails this row only
             failure = Failure.of(error)
             yield self._refused(row, job, failure.type, failure.message)
         else:
@@ -143,13 +144,13 @@ class Loop:
         del self._open[event.request]
         if not any(isinstance(end, Finish) and end.reason == "interrupted" for end in ends):
             finishes = [end for end in ends if isinstance(end, Finish)]
-            # The prompt counts once, however many samples have it: as the one that read the most of it did.
+            # The prompt counts once for all samples: with the numbers of the sample that read most of it.
             copied = min((end.cached_tokens for end in finishes), default=0)
             read = max((end.prompt_tokens for end in finishes), default=0) - copied
             yield replace(self._judge(entry.row, entry.job, ends), read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:
-        """Once told to stop: what waits is left, and when the time is over, what runs as well."""
+        """After `stop`: end waiting samples, at the deadline also running ones; yield their outcomes."""
         if self._deadline is None:
             return
         if not self._is_draining:

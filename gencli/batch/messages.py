@@ -1,4 +1,4 @@
-"""The messages of a row: what they have to be, and what the chat template is given."""
+"""The messages of a row: how they are read, and what the chat template renders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["conversation", "read_messages"]
 
 
 def conversation(row: Row, job: Job) -> tuple[Message, ...]:
-    """The messages that the chat template renders for a row; none if its prompt is raw.
+    """Return the messages that the chat template renders for a row; none if its prompt is raw.
 
     The system message of the job goes before messages that have none of their own.
     """

@@ -1,4 +1,4 @@
-"""The lines of OpenAI's batch files: requests as rows, results as responses.
+"""The lines of OpenAI's batch files: request lines as rows, results as response lines.
 
 Source: platform.openai.com/docs/guides/batch and the reference of chat completions.
 """
@@ -17,22 +17,22 @@ __all__ = ["URLS", "is_request", "read_request", "response_line"]
 
 URLS = ("/v1/chat/completions", "/v1/completions")
 _LINE = {"custom_id", "method", "url", "body"}
-# Fields that say nothing about the text. The model is the run's.
+# Fields that do not change the text. The model is that of the run.
 _WITHOUT_EFFECT = frozenset({"model", "user", "metadata", "store", "service_tier", "safety_identifier"})
-_OFF = {"stream": False, "logprobs": False, "echo": False}  # taken only as what they are by default
+_OFF = {"stream": False, "logprobs": False, "echo": False}  # accepted only with their default values
 _RENAMED = {"max_completion_tokens": "max_tokens", "stop_token_ids": "stop_id"}
 _REASONS = {"length": "length", "error": "error", "interrupted": "interrupted"}
 
 
 def is_request(columns: Mapping[str, Any]) -> bool:
-    """Whether a record is a request line: it has a custom_id, and a body or a url."""
+    """Return whether a record is a request line: it has a custom_id, and a body or a url."""
     return "custom_id" in columns and ("body" in columns or "url" in columns)
 
 
 def read_request(columns: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
-    """Prompt, messages (one of them None) and options of a request line.
+    """Return prompt, messages (one of them None) and options of a request line.
 
-    Raises UsageError for a field that is unknown, or that gencli does not have.
+    Raises UsageError for a field that is unknown or not supported.
     """
     for key in columns:
         if key not in _LINE:
@@ -55,7 +55,7 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
     for field, value in body.items():
         if field in _OFF:
             if value != _OFF[field]:
-                raise UsageError(f"{field} is {value!r}, which a batch does not have.")
+                raise UsageError(f"{field} is {value!r}, which a batch does not support.")
             continue
         key, value = _option(field, value)
         if not key:
@@ -69,7 +69,7 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _option(field: str, value: Any) -> tuple[str, Any]:
-    """The option that a field sets, and its value; no name if it sets none."""
+    """Return the option that a field sets, and its value; the option is "" if it sets none."""
     if field == "logit_bias":
         return field, _bias(value)
     if field == "response_format":
@@ -96,10 +96,10 @@ def _response_format(value: Any) -> tuple[str, Any]:
 
 
 def response_line(name: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """The line of a result file for a row: `result` has the fields of `gencli run --format json`.
+    """Return the response line of a row; `result` is a record as of `gencli run` with `format` = json.
 
-    A row whose samples all failed has an error and no response. `created` is 0: the same batch gives the
-    same file.
+    A row whose samples all failed has an error and no response. `created` is 0, so equal batches give equal
+    files.
     """
     samples = samples_of(result)
     errors = [sample["error"] for sample in samples if sample["error"]]

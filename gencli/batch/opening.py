@@ -1,4 +1,4 @@
-"""Bytes from where they are: files, URLs, stdin; unpacked, and laid into a file where that is needed."""
+"""Byte streams of files, URLs and stdin: unpacked, and copied to a temporary file if needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIMEOUT = 60.0  # seconds without a byte
 
 
 def open_local(path: Path) -> BinaryIO:
-    """A file of this machine, or a pipe. Raises UsageError."""
+    """Open a local file or a pipe. Raises UsageError."""
     try:
         return open_regular(path, pipes=True)
     except OSError as error:
@@ -33,7 +33,7 @@ def open_local(path: Path) -> BinaryIO:
 
 
 def open_url(url: str) -> BinaryIO:
-    """What a URL leads to: HTTP through the standard library, all else through fsspec. Raises UsageError."""
+    """Open a URL: HTTP with the standard library, other schemes with fsspec. Raises UsageError."""
     try:
         if url.startswith(("http://", "https://")):
             response = urlopen(Request(url, headers={"User-Agent": "gencli"}), timeout=_TIMEOUT)
@@ -50,7 +50,7 @@ def open_url(url: str) -> BinaryIO:
 
 
 def remote_files(url: str) -> list[str]:
-    """The files behind a URL that is a folder or a pattern, sorted; the URL itself if it is neither."""
+    """Return the sorted files of a URL that is a folder or a pattern; otherwise the URL itself."""
     if url.startswith(("http://", "https://")):
         return [url]
     try:
@@ -75,7 +75,7 @@ def _no_driver(url: str, error: Exception) -> UsageError:
 
 
 class _Download(io.RawIOBase):
-    """The body of a response; UsageError where the connection ends before the body does."""
+    """The body of a response. Raises UsageError if the connection ends before the body."""
 
     def __init__(self, response: Any, url: str) -> None:
         self._response, self._url = response, url
@@ -87,9 +87,11 @@ class _Download(io.RawIOBase):
         try:
             size = int(self._response.readinto(buffer))
         except OSError as error:
-            raise UsageError(f"{self._url} cannot be read on: {error}.") from error
+            raise UsageError(f"{self._url} cannot be read further: {error}.") from error
         if not size and self._response.length:
-            raise UsageError(f"{self._url} cannot be read on: {self._response.length} bytes are missing.")
+            raise UsageError(
+                f"{self._url} cannot be read further: {self._response.length} bytes are missing."
+            )
         return size
 
     def close(self) -> None:
@@ -99,7 +101,7 @@ class _Download(io.RawIOBase):
 
 @contextmanager
 def unpacked(opened: Callable[[], BinaryIO], suffix: str, name: str, *, seekable: bool) -> Iterator[BinaryIO]:
-    """The stream, unpacked as its suffix says; laid into a temporary file if it has to be `seekable`."""
+    """Open the stream, unpacked by its suffix; `seekable` copies it to a temporary file if needed."""
     with ExitStack() as stack:
         stream = stack.enter_context(opened())
         if suffix == ".gz":
@@ -116,12 +118,12 @@ def unpacked(opened: Callable[[], BinaryIO], suffix: str, name: str, *, seekable
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error while reading comes from packed data that is cut off or broken."""
+    """Return whether a reading error comes from truncated or damaged compressed data."""
     return isinstance(error, EOFError | zlib.error) or (isinstance(error, OSError) and error.errno is None)
 
 
 def spool(stream: BinaryIO) -> BinaryIO:
-    """All of the stream in a temporary file, at its beginning."""
+    """Return a temporary file with the content of the stream, positioned at its start."""
     file = cast(BinaryIO, tempfile.TemporaryFile(prefix="gencli-"))  # noqa: SIM115 - the caller closes it
     try:
         shutil.copyfileobj(stream, file)

@@ -1,4 +1,4 @@
-"""The options that only `gencli batch` has, and those of a run that it shares."""
+"""The options of `gencli batch`: its own, and those that it shares with a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def read_bytes(given: str) -> int:
-    """Bytes from 4G, 512M or a plain number."""
+    """Return the bytes of a size such as 4G, 512M or a plain number. Raises UsageError."""
     text = str(given).strip().upper().removesuffix("IB").removesuffix("B")
     unit = text[-1:] if text[-1:] in _UNITS else ""
     number = text.removesuffix(unit)
@@ -39,64 +39,66 @@ def _read_batch(given: str | int) -> int | str:
 
 _INPUT: tuple[Option, ...] = (
     Option(("--input-format",), Literal["jsonl", "json", "csv", "tsv", "parquet", "lines", "paragraphs",
-           "document"], "Form of the input, where the file's name does not say it.", "Prompt"),
-    Option(("--delimiter",), str, "What separates the cells of a table.", "Prompt", metavar="CHAR"),
-    Option(("--prompt-column",), str, "The column that is the prompt; the others are data.", "Prompt",
+           "document"], "Format of the input; by default the suffix of the file decides.", "Prompt"),
+    Option(("--delimiter",), str, "The character between the cells of a table.", "Prompt", metavar="CHAR"),
+    Option(("--prompt-column",), str, "The column of the prompt; the other columns are data.", "Prompt",
            metavar="NAME"),
-    Option(("--id-column",), str, "The column that names the results and keys their draws; the place in the "
-           "input if not given.", "Prompt", metavar="NAME"),
-    Option(("--keep-input",), bool, "Put the columns of the input into the results.", "Prompt", False),
-    Option(("--limit",), int, "Take the first rows only.", "Prompt", bounds=Bounds(ge=1, le=MAX_ROWS)),
-    Option(("--sample",), int, "Take so many rows, chosen by the seed.", "Prompt",
+    Option(("--id-column",), str, "The column of the ids of rows, from which their seeds are derived; by "
+           "default the index of the row.", "Prompt", metavar="NAME"),
+    Option(("--keep-input",), bool, "Copy the columns of the input to the results.", "Prompt", False),
+    Option(("--limit",), int, "Take at most this many rows, the first ones.", "Prompt",
            bounds=Bounds(ge=1, le=MAX_ROWS)),
-    Option(("--shard",), str, "Take one machine's share, as in 0/4.", "Prompt", metavar="I/N"),
-    Option(("--dry-run",), bool, "Show the first prompts as the model would see them, count tokens, list all "
+    Option(("--sample",), int, "Take this many rows, chosen at random by the seed.", "Prompt",
+           bounds=Bounds(ge=1, le=MAX_ROWS)),
+    Option(("--shard",), str, "Take the share of one machine, as in 0/4.", "Prompt", metavar="I/N"),
+    Option(("--dry-run",), bool, "Show the first prompts as the model would get them, count tokens, list all "
            "faults of the input; load no weights.", "Prompt", False),
 )  # fmt: skip
 
 _MODEL: tuple[Option, ...] = (
-    Option(("--max-batch",), str, "Samples that run side by side; auto plans them from the free memory.",
+    Option(("--max-batch",), str, "Samples that run at once; auto plans the number from the free memory.",
            "Model", bounds=Bounds(ge=1, le=MAX_BATCH), read=_read_batch, metavar="N|auto"),
-    Option(("--kv-memory",), str, "Memory for keys and values, as in 4G: as many samples run as fit into it.",
+    Option(("--kv-memory",), str, "Memory of the KV cache, as in 4G; it limits the samples that run at once.",
            "Model", bounds=Bounds(ge=1, le=2**60), read=read_bytes, metavar="SIZE"),
 )  # fmt: skip
 
 _ENGINE: tuple[Option, ...] = (
     Option(("--engine",), Literal["local", "ray"], "Run the rows in this process, or on workers of Ray, each "
-           "with a model of its own.", "Model", "local"),
-    Option(("--workers",), int, "With --engine ray: how many workers; 2 if not given.", "Model",
+           "with its own copy of the model.", "Model", "local"),
+    Option(("--workers",), int, "With `engine` = ray: the number of workers; 2 by default.", "Model",
            bounds=Bounds(ge=1, le=_MAX_WORKERS)),
-    Option(("--worker-cpus",), float, "CPUs of each worker, as in 0.5; an equal part of all, at most 1, if "
-           "not given.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
-    Option(("--worker-gpus",), float, "GPUs of each worker, as in 0.5; an equal part of all, at most 1, if "
-           "not given.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
+    Option(("--worker-cpus",), float, "CPUs of each worker, as in 0.5; by default an equal part of all, at "
+           "most 1.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
+    Option(("--worker-gpus",), float, "GPUs of each worker, as in 0.5; by default an equal part of all, at "
+           "most 1.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
 )  # fmt: skip
 
 _LIMITS: tuple[Option, ...] = (
     Option(("--fail-fast",), bool, "Stop at the first row that fails.", "Limits and stops", False),
     Option(("--max-errors",), int, "Stop when more rows than this have failed.", "Limits and stops",
            bounds=Bounds(ge=0, le=MAX_ROWS)),
-    Option(("--drain",), float, "Seconds that running rows are given to end after Ctrl-C or SIGTERM.",
+    Option(("--drain",), float, "Seconds for running rows to finish after Ctrl-C or SIGTERM.",
            "Limits and stops", 0.0, Bounds(ge=0, le=MAX_SECONDS)),
 )  # fmt: skip
 
 _OUTPUT: tuple[Option, ...] = (
-    Option(("--output", "-o"), str, "Write the results to this file, or folder; stdout if not given.",
+    Option(("--output", "-o"), str, "Write the results to this file or folder; stdout by default.",
            "Output", metavar="FILE"),
     Option(("--format",), Literal["jsonl", "openai", "csv", "tsv", "parquet", "texts"],
-           "Form of the results; the output's name says it if not given.", "Output"),
+           "Format of the results; by default the suffix of the output decides.", "Output"),
     Option(("--order",), Literal["input", "completion"], "Order of the results.", "Output", "input"),
-    Option(("--no-timings",), bool, "Leave times out of the results: equal runs are equal files.", "Output",
-           False),
-    Option(("--summary",), str, "Write what the run came to into this file, as JSON.", "Output",
+    Option(("--no-timings",), bool, "Leave times out of the results, so equal runs give equal files.",
+           "Output", False),
+    Option(("--summary",), str, "Write a summary of the run to this file, as JSON.", "Output",
            metavar="FILE"),
-    Option(("--resume",), bool, "Go on with a run that was cut short; begin one if there is none.", "Output",
+    Option(("--resume",), bool, "Continue an interrupted run; start a new one if there is none.", "Output",
            False),
-    Option(("--allow-other-batch",), bool, "With --resume: let --max-batch and drafts be others than before, "
-           "also in a number format in which they may change texts.", "Output", False),
-    Option(("--retry-errors",), bool, "With --resume: take the rows that failed once more.", "Output", False),
-    Option(("--overwrite",), bool, "Begin anew, whatever is there.", "Output", False),
-    Option(("--keep-journal",), bool, "Keep OUTPUT.journal when every row has succeeded.", "Output", False),
+    Option(("--allow-other-batch",), bool, "With `resume`: allow another `max_batch` and other drafts, also "
+           "in a number format in which they may change texts.", "Output", False),
+    Option(("--retry-errors",), bool, "With `resume`: run the failed rows again.", "Output", False),
+    Option(("--overwrite",), bool, "Replace an existing output and journal.", "Output", False),
+    Option(("--keep-journal",), bool, "Keep OUTPUT.journal even if all rows have succeeded.", "Output",
+           False),
 )  # fmt: skip
 
 OWN: tuple[Option, ...] = (*_INPUT, *_MODEL, *_ENGINE, *_LIMITS, *_OUTPUT)

@@ -1,4 +1,4 @@
-"""Options that a row sets for itself, read by the rules of presets."""
+"""Options of single rows, read by the rules of presets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OF_PROMPTS = dict.fromkeys(("template", "vars"), "one template makes the prompt
 
 
 def refuse_key(key: str, *more: str) -> ColumnError:
-    """What to say of a key that no row has; `more` are other names that could be meant."""
+    """Return the error for a key that a row cannot have; `more` are further names to suggest."""
     entry = next((entry for entry in OPTIONS if entry.key == key), None)
     if entry:
         reason = _OF_PROMPTS.get(key) or _PER_RUN.get(entry.section) or entry.flag_only
@@ -40,12 +40,12 @@ def refuse_key(key: str, *more: str) -> ColumnError:
     spelled = {name: repr(name) for name in (*REQUEST_KEYS, *more)}
     return ColumnError(
         f"There is no option {key!r}. {meant_option(key, spelled)}",
-        hint="Columns that are data need --template, --prompt-column or --keep-input.",
+        hint="Columns that are data need `template`, `prompt_column` or `keep_input`.",
     )
 
 
 def typed(key: str, value: Any) -> Any:
-    """The value of an option; a table's cell is read as JSON where the option takes more than a text."""
+    """Return the value of an option; a table's cell is read as JSON unless the option takes a text."""
     if not isinstance(value, Cell):
         return value
     hint = hint_of(KEYS[key]) if key in KEYS else None
@@ -59,7 +59,7 @@ def typed(key: str, value: Any) -> Any:
 
 
 def _inline(key: str, value: Any) -> Any:
-    """The value of a key that may name a file; data must not be able to read files, so a row cannot."""
+    """Return the value of a key. Raises UsageError if it names a file, because data must not read files."""
     if key == "json_schema" and isinstance(value, Mapping | bool):
         return json.dumps(value)
     if named_file(key, str(value)) is not None:
@@ -71,7 +71,7 @@ def _inline(key: str, value: Any) -> Any:
 
 
 def row_layer(options: Mapping[str, Any], registry: Registry) -> Layer:
-    """The options of a row as a layer of settings. Raises UsageError for the first one that is wrong."""
+    """Return the options of a row as a layer of settings. Raises UsageError for the first wrong one."""
     for key in options:
         if key not in REQUEST_KEYS:
             raise refuse_key(key)
@@ -79,5 +79,5 @@ def row_layer(options: Mapping[str, Any], registry: Registry) -> Layer:
 
 
 def row_jobs(settings: Settings) -> Jobs:
-    """The jobs of a batch's rows."""
+    """Return the jobs of a batch's rows."""
     return Jobs(settings, row_layer)

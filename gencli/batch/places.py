@@ -1,4 +1,4 @@
-"""Where a batch lies on the disk, and what may be done with what is there already."""
+"""The files of a batch, and the rules for files that exist already."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["Places"]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The output, and its journal beside it."""
+    """The paths of the output and of its journal."""
 
     output: Path
     journal: Path
 
     @classmethod
     def of(cls, output: Output) -> Places | None:
-        """Those of an output; None for stdout, a device or a pipe, which nothing can lie beside."""
+        """Return the paths of an output; None for stdout, a device or a pipe, which have no journal."""
         if output.path is None or not (_is_ordinary(path := output.path.resolve())):
             return None
         return cls(path, journal_path(path))
 
     def is_complete(self, plan: Plan) -> bool:
-        """Whether --resume has nothing to do: the output is there, and its journal was not needed."""
+        """Return whether `resume` has nothing to do: there is an output and no journal."""
         return bool(plan["resume"]) and self._exists() and not self.journal.exists()
 
     def claim(self, plan: Plan) -> None:
-        """Raise UsageError where something is there, and the plan does not say what is to become of it.
+        """Raise UsageError if output or journal exist and the plan neither resumes nor overwrites.
 
-        To overwrite is to begin a journal at once: an old output is never taken for the new one.
+        Overwriting creates the journal at once, so an old output is never taken for the new one.
         """
         if plan["overwrite"]:
             os.close(new_file(self.journal))
@@ -47,16 +47,16 @@ class Places:
             return
         if read_header(self.journal) is not None:
             raise UsageError(
-                f"{self.journal} is there: a run was cut short, or some of its rows failed.",
-                hint="--resume goes on with it, --overwrite begins anew.",
+                f"{self.journal} exists: a run was interrupted, or some of its rows failed.",
+                hint="`resume` continues it, `overwrite` starts a new run.",
             )
         if self._exists():
-            raise UsageError(f"{self.output} is there already.", hint="--overwrite replaces it.")
+            raise UsageError(f"{self.output} exists already.", hint="`overwrite` replaces it.")
 
     def open(self, fingerprint: Mapping[str, Any], *, company: Collection[str], is_free: bool) -> Journal:
-        """The journal, to go on with or new. Raises UsageError that names what has changed since it began.
+        """Return the existing journal or a new one. Raises UsageError with the changes since it began.
 
-        `company` are the names of what decides how texts are computed side by side, which may change if it
+        `company` are names of values that decide which texts are computed in one forward; they may change if
         `is_free`.
         """
         header = read_header(self.journal)
@@ -64,13 +64,13 @@ class Places:
         if is_free:
             changed = {name: said for name, said in changed.items() if name not in company}
         if changed:
-            reason, way = "", "begin anew with --overwrite"
+            reason, way = "", "start a new run with `overwrite`"
             if changed.keys() <= set(company):
                 reason = " In this number format that may change texts."
-                way = "go on all the same with --allow-other-batch"
+                way = "continue anyway with `allow_other_batch`"
             raise UsageError(
                 f"{self.journal} belongs to another run: {'; '.join(changed.values())}.{reason}",
-                hint=f"Undo the change and --resume, or {way}.",
+                hint=f"Undo the change and `resume`, or {way}.",
             )
         return Journal(self.journal, {"fingerprint": fingerprint})
 

@@ -1,4 +1,4 @@
-"""What a batch is asked to do: its options, checked against each other before anything is read."""
+"""The options of a batch, checked for conflicts before any input is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gencli.errors import UsageError
 
 __all__ = ["Plan", "make_plan", "run_variables"]
 
-_AUTO = ("GENCLI_MAX_BATCH", "auto")  # what only a batch can be told of a variable that runs have too
+_AUTO = ("GENCLI_MAX_BATCH", "auto")  # a value that only batches accept
 
 _OF_FILES = ("resume", "allow_other_batch", "retry_errors", "overwrite", "keep_journal")
 _OF_ROWS = (
@@ -28,7 +28,7 @@ _OF_ROWS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The values of the batch's own options; `given` are the flags that it shares with a run."""
+    """The values of the batch's own options; `given` are the options that it shares with a run."""
 
     inputs: tuple[str, ...]
     own: Mapping[str, Any]
@@ -39,22 +39,22 @@ class Plan:
 
     @property
     def max_errors(self) -> int | None:
-        """How many rows may fail; None is any number."""
+        """The number of rows that may fail; None is any number."""
         return 0 if self.own["fail_fast"] else self.own["max_errors"]
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What says how records become rows, for the journal."""
-        return {f"--{key.replace('_', '-')}": self.own[key] for key in _OF_ROWS}
+        """The options that decide how records become rows, for the journal."""
+        return {f"`{key}`": self.own[key] for key in _OF_ROWS}
 
 
 def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a batch takes as a run does."""
+    """Return the environment variables with the meaning that they have in a run."""
     return dict(item for item in environ.items() if item != _AUTO)
 
 
 def make_plan(inputs: tuple[str, ...], given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
-    """The plan that flags describe, and variables. Raises UsageError for what does not go together."""
+    """Return the plan of options and variables. Raises UsageError for conflicting options."""
     if _AUTO in environ.items():
         given = {"max_batch": "auto", **given}
     keys = {entry.key for entry in OWN}
@@ -68,20 +68,19 @@ def _refuse(plan: Plan) -> None:
     is_stdout = plan["output"] in (None, "-")
     for key in _OF_FILES if is_stdout else ():
         if plan[key]:
-            flag = f"--{key.replace('_', '-')}"
             raise UsageError(
-                f"{flag} needs a file: what goes to stdout has no journal.", hint="Add --output."
+                f"`{key}` needs an output file: results on stdout have no journal.", hint="Add `output`."
             )
     for one, other in (("resume", "overwrite"), ("fail_fast", "max_errors")):
         if plan[one] and plan[other] is not None and plan[other] is not False:
-            first, second = (f"--{key.replace('_', '-')}" for key in (one, other))
-            raise UsageError(f"{first} and {second} contradict each other.", hint="Leave one of them out.")
+            raise UsageError(f"`{one}` and `{other}` contradict each other.", hint="Leave one of them out.")
     if plan["retry_errors"] and not plan["resume"]:
-        raise UsageError("--retry-errors goes on with a run that has ended.", hint="Add --resume.")
+        raise UsageError("`retry_errors` continues an earlier run.", hint="Add `resume`.")
     if plan["allow_other_batch"] and not plan["resume"]:
-        raise UsageError("--allow-other-batch goes on with a run that was cut.", hint="Add --resume.")
+        raise UsageError("`allow_other_batch` continues an earlier run.", hint="Add `resume`.")
     if plan["kv_memory"] is not None and plan["max_batch"] not in (None, "auto"):
         raise UsageError(
-            "--kv-memory and --max-batch both say how many samples run.", hint="Leave one of them out."
+            "`kv_memory` and `max_batch` both limit the samples that run at once.",
+            hint="Leave one of them out.",
         )
     check_engine(plan.own)

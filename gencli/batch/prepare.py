@@ -1,4 +1,4 @@
-"""A batch before it runs: its input, its output, and the settings of its rows."""
+"""A batch before it runs: input, output, and the settings of its rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["Batch", "prepare"]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """All that is known before the rows are read. `places` is None where results go to a stream."""
+    """Everything known before the rows are read. `places` is None if results go to a stream."""
 
     plan: Plan
     settings: Settings
@@ -48,40 +48,40 @@ class Batch:
     selected: Selected
 
     def rows(self) -> Iterator[Row]:
-        """The rows, read anew."""
+        """Return the rows; each call reads the input again."""
         return make_rows(self.selected, self.row_options, self.jobs)
 
     def survey(self, on_fault: Callable[[Row], None] | None = None) -> Survey:
-        """Read all rows once."""
+        """Read all rows once and return the survey."""
         return survey(self.rows, on_fault)
 
     def fingerprint(self, found: Survey, on_bytes: OnBytes | None = None) -> dict[str, Any]:
-        """What must not change until the batch is complete; `on_bytes` is told how far hashing is."""
+        """Return the values that must not change until the batch is complete, see `fingerprint`."""
         template = self.row_options.template
-        columns = {**self.plan.columns, "--template": template and template.text}
+        columns = {**self.plan.columns, "`template`": template and template.text}
         known = self._number_format()
         name = str(known[0]).removeprefix("torch.") if known else ""
         return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
 
     def open_journal(self, places: Places, found: Survey, on_bytes: OnBytes | None = None) -> Journal:
-        """The journal, to go on with or new. Raises UsageError for a run that may not go on with this one."""
+        """Return the existing journal or a new one. Raises UsageError if it belongs to another run."""
         names = company(self.settings, found)
         return places.open(self.fingerprint(found, on_bytes), company=names, is_free=self.is_free)
 
-    def begun_with(self, name: str) -> Any:
-        """What the run that is gone on with began with; None for a run that begins."""
-        return _begun_with(name, self.plan, self.places)
+    def begun_with(self, key: str) -> Any:
+        """Return the option's value in the run that is resumed; None for a new run."""
+        return _begun_with(f"`{key}`", self.plan, self.places)
 
     @property
     def is_free(self) -> bool:
-        """Whether batch size and drafts may change when the run goes on."""
+        """Whether batch size and drafts may change when the run is resumed."""
         known = self._number_format()
         return self.plan["allow_other_batch"] or known is None or is_batch_invariant(*known)
 
     def _number_format(self) -> tuple[torch.dtype, torch.device] | None:
-        """The model's number format and device, None if it is not on this machine.
+        """Return the model's number format and device; None if it is not on this machine.
 
-        Workers of Ray may have GPUs that this machine lacks: unless they are told otherwise they have one.
+        Workers of Ray are assumed to have a GPU unless the device is cpu.
         """
         settings = self.settings
         if settings["model"] == "fake":
@@ -96,9 +96,9 @@ class Batch:
 
 
 def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
-    """Open what the plan names. Raises UsageError for all that can be refused without reading rows.
+    """Return the batch of a plan. Raises UsageError for every fault that needs no row.
 
-    A run that goes on has the seed that it began with, if none is given.
+    A resumed run without a seed has the seed of the journal.
     """
     shard = read_shard(plan["shard"] or "0/1")
     source = open_input(plan.inputs, format=plan["input_format"], delimiter=plan["delimiter"])
@@ -118,7 +118,7 @@ def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
 def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:
     path = plan["summary"]
     if path is not None and Path(path).resolve() in {one.resolve() for one in taken}:
-        raise UsageError(f"--summary {path} is also the input or the output.", hint="Name another file.")
+        raise UsageError(f"`summary` = {path} is also the input or the output.", hint="Name another file.")
 
 
 def _settings(plan: Plan, environ: Mapping[str, str], places: Places | None) -> Settings:

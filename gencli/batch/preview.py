@@ -1,4 +1,4 @@
-"""A batch looked at without its model: prompts, tokens, faults, what it will take."""
+"""A preview of a batch without its weights: prompts, tokens, faults, memory and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A prompt as the model would see it."""
+    """A prompt as the model would get it."""
 
     row: Row
     text: str
@@ -33,7 +33,7 @@ class Shown:
 
 @dataclass(slots=True)
 class Preview:
-    """What was counted: tokens of prompts, and of outputs if every one is as long as it may be."""
+    """Counts of rows, samples and tokens; outputs count with their maximum length."""
 
     shown: list[Shown] = field(default_factory=list)
     num_rows: int = 0
@@ -47,9 +47,9 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What the batch takes, at so many samples side by side; `seconds` is a rough guess.
+    """The memory and time of the batch with `batch` samples at once; `seconds` is a rough estimate.
 
-    `process` are the bytes of Python and PyTorch, None where the system does not say.
+    `process` is the memory of Python and PyTorch in bytes; None if the system does not report it.
     """
 
     capacity: Capacity
@@ -59,7 +59,7 @@ class Need:
 
 
 def look(batch: Batch, found: Preview) -> Iterator[tuple[Row, str]]:
-    """Look at every row; yields those that cannot run, and why, and counts the others into `found`."""
+    """Check every row: yield those that cannot run with the reason, count the others in `found`."""
     settings = batch.settings
     tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
     context = _context(settings["model"])
@@ -72,11 +72,11 @@ def look(batch: Batch, found: Preview) -> Iterator[tuple[Row, str]]:
 
 
 def _looked_at(row: Row, batch: Batch, tokenizer: Tokenizer, context: int | None, found: Preview) -> str:
-    """Count the row; what is wrong with it, if anything is."""
+    """Count the row in `found`; return what is wrong with it, or ""."""
     try:
         job = job_of(row, batch.jobs)
         tokens = count_tokens(row, job, tokenizer)
-    except Exception as error:  # whatever it is, the other rows are looked at
+    except Exception as error:  # an error of any kind concerns this row only
         return Failure.of(error).message
     if context is not None and tokens >= context:
         return f"The prompt has {tokens} tokens, but the model takes {context} with the output."
@@ -108,7 +108,7 @@ def _card(model: str) -> Card | None:
 
 
 def need_of(batch: Batch, found: Preview) -> Need | None:
-    """What the counted rows take; None where nothing is known of the model."""
+    """Return the need of the counted rows; None if the model is unknown or there are no rows."""
     import torch
 
     settings, card = batch.settings, _card(batch.settings["model"])

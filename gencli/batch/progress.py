@@ -1,4 +1,4 @@
-"""How far a batch is: counted from its tokens and outcomes, told as one line."""
+"""The progress of a batch: counts of tokens and outcomes, and a status line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gencli.units import clock
 
 __all__ = ["ErrorCount", "Progress", "Tally"]
 
-_MAX_MESSAGES = 1000  # different ones that are counted
-_MAX_CHARS = 300  # of each that are kept
+_MAX_MESSAGES = 1000  # different messages that are counted
+_MAX_CHARS = 300  # kept of each message
 
 
 @dataclass(slots=True)
 class ErrorCount:
-    """Samples that failed with one message, and the lowest index of their rows."""
+    """The number of samples that failed with one message, and the lowest index of their rows."""
 
     type: str
     message: str
@@ -28,9 +28,9 @@ class ErrorCount:
 
 @dataclass(slots=True)
 class Tally:
-    """What the rows of a run have come to. `failed` counts rows, `errors` and `reasons` their samples.
+    """Counts over the outcomes of a run. `failed` counts rows; `errors` and `reasons` count samples.
 
-    `messages` sums up the errors by type and message, as long as there are not too many different ones.
+    `messages` counts errors by type and message, up to 1000 different ones.
     """
 
     rows: int = 0
@@ -64,7 +64,7 @@ class Tally:
 
     @property
     def frequent(self) -> list[ErrorCount]:
-        """The errors by how often they came, the most frequent first; of equal ones the earlier row."""
+        """The errors by frequency, then by their first row."""
         return sorted(self.messages.values(), key=lambda error: (-error.count, error.first_row))
 
     def _add_error(self, row: int, kind: str, message: str) -> None:
@@ -78,9 +78,9 @@ class Tally:
 
 
 class Progress:
-    """Counts what this process does, from `start` on. Times are seconds of a monotonic clock.
+    """Counts the work of this process from `start` on. Times are seconds of a monotonic clock.
 
-    `before` rows, `failed_before` of them failed, are there from an earlier run.
+    `before` rows were finished by an earlier run; `failed_before` of them failed.
     """
 
     def __init__(self, total: int, *, before: int = 0, failed_before: int = 0) -> None:
@@ -89,39 +89,39 @@ class Progress:
         self._total, self._failed_before = total, failed_before
         self._start = self._last = float("inf")
         self._tokens = 0
-        self._taken = 0.0  # places that were taken, times seconds
+        self._taken = 0.0  # sum of occupancy times seconds
 
     def start(self, now: float) -> None:
-        """The model is loaded; the first row begins."""
+        """Start the clock, once the model is loaded."""
         self._start = self._last = now
 
     def add_tokens(self, count: int, now: float, occupancy: float) -> None:
-        """Take note of tokens that were made, and of how full the engines are."""
+        """Count generated tokens; `occupancy` is the share of slots in use."""
         self._taken += occupancy * (now - self._last)
         self._last = now
         self._tokens += count
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Take note of a row that is through."""
+        """Count a finished row."""
         self.tally.add(outcome)
 
     @property
     def done(self) -> int:
-        """Rows that are through, those of earlier runs included."""
+        """The number of finished rows, with those of earlier runs."""
         return self.before + self.tally.rows
 
     @property
     def failed(self) -> int:
-        """How many of them failed."""
+        """The number of failed rows, with those of earlier runs."""
         return self._failed_before + self.tally.failed
 
     @property
     def share(self) -> float:
-        """The part that is done."""
+        """The share of the rows that is finished."""
         return self.done / self._total if self._total else 1.0
 
     def rates(self, now: float) -> dict[str, Any]:
-        """Rows and tokens a second of this process, seconds left, the part of the places that was taken."""
+        """Return rows and tokens per second of this process, the seconds left, and the mean occupancy."""
         seconds = max(0.0, now - self._start)
         rows = self.tally.rows / seconds if seconds > 0 else 0.0
         return {
@@ -133,7 +133,7 @@ class Progress:
         }
 
     def line(self, now: float) -> str:
-        """All of it in one line."""
+        """Return the progress as one line."""
         rates = self.rates(now)
         left = rates["seconds_left"]
         parts = [

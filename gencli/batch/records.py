@@ -1,4 +1,4 @@
-"""What goes through a batch: a record of the input, the row made of it, and what came out."""
+"""The data of a batch: records of the input, rows made of them, and their outcomes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["ColumnError", "Failure", "Outcome", "Record", "Row"]
 
 
 class ColumnError(UsageError):
-    """A column that a record lacks, or that means nothing: the names are wrong, whatever the values."""
+    """A missing or unknown column: the names of the columns are wrong, not their values."""
 
     is_of_columns = True
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a row has no result: the type of the error and its message.
+    """The reason why a row has no result: type and message of the error.
 
-    `is_of_columns` says that the names of the record's columns are at fault, and not their values.
+    `is_of_columns`: the names of the record's columns are wrong, not their values.
     """
 
     type: str
@@ -31,7 +31,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Of an exception; one that is not ours is a fault, but of this row alone."""
+        """Return the failure of an exception; an unexpected one is reported as a bug."""
         if isinstance(error, GencliError | ProcessorsError):
             kind = UsageError if isinstance(error, UsageError) else type(error)
             message = f"{error} {getattr(error, 'hint', '')}".strip()
@@ -42,9 +42,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of the input: its index over all files, where it stands, and its columns.
+    """One record of the input: its index over all files, its place and its columns.
 
-    A line that cannot be read has a `failure` in place of columns; the records after it are not touched.
+    A line that cannot be read has a `failure` and no columns; later records are not affected.
     """
 
     index: int
@@ -55,7 +55,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is generated for a record: its id, the prompt or messages, and the options that it overrides."""
+    """The request of a record: id, prompt or messages, and the options that it sets."""
 
     record: Record
     id: str
@@ -67,11 +67,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished row as it is written: `result` holds the fields of `gencli run --format json`.
+    """A finished row; `result` is a record as of `gencli run` with `format` = json.
 
-    A failed row has the same fields as far as they are known, and an `error`. Of its prompt's tokens `read`
-    were fed to the model and `copied` were in memory, from another prompt that begins alike; samples share
-    the prompt. That is not written, since it depends on the neighbours.
+    A failed row has an `error` and the other fields as far as they are known. `read` tokens of the prompt
+    were fed to the model, `copied` ones came from the prefix cache. The output leaves both out, because they
+    depend on the other rows.
     """
 
     index: int

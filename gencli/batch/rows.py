@@ -1,7 +1,7 @@
-"""Rows from records: which columns are the prompt, the id, options or data.
+"""Rows of records: which columns are the prompt, the id, options or data.
 
-A record is an OpenAI request line; or, where --template or --prompt-column is given, data, with options
-under `options`; or else columns that are all prompt, messages, id or options. docs/batch.md has the rule.
+A record is an OpenAI request line; with `template` or `prompt_column` it is data, with options in the column
+`options`; otherwise its columns are prompt, messages, id and options. See docs/batch.md.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["RowOptions", "kept_columns", "make_rows"]
 
 _OPTIONS = "options"
 _ID = "id"
-_FILE = "file"  # the reader of whole documents makes this column
+_FILE = "file"  # column made by the reader of whole documents
 
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """How columns are read: the values of the flags of the same names."""
+    """The options that decide how columns are read; the fields have the names of the options."""
 
     template: PromptTemplate | None = None
     prompt_column: str | None = None
@@ -41,24 +41,22 @@ class RowOptions:
 
     def __post_init__(self) -> None:
         if self.template and self.prompt_column:
-            raise UsageError(
-                "--template and --prompt-column both say what the prompt is.", hint="Leave one out."
-            )
+            raise UsageError("`template` and `prompt_column` both define the prompt.", hint="Leave one out.")
 
     @property
     def is_data(self) -> bool:
-        """Whether columns are data, and options stand under `options` alone."""
+        """Whether columns are data, with options only in the column `options`."""
         return self.template is not None or self.prompt_column is not None
 
 
 def make_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
-    """A row for each record; what is wrong with a record or its options is the row's `failure`."""
+    """Yield a row for each record; a fault of a record or its options is the `failure` of the row."""
     for record in records:
         yield _row(record, options, jobs)
 
 
 def kept_columns(row: Row) -> dict[str, Any]:
-    """What --keep-input adds to a row's result, as `input`."""
+    """Return the columns of the record, which `keep_input` copies to the field `input` of the result."""
     return dict(row.record.columns)
 
 
@@ -75,13 +73,13 @@ def _row(record: Record, options: RowOptions, jobs: Jobs) -> Row:
         jobs.job(given, is_chat=messages is not None)
     except RecordFault as error:
         return Row(record, name, failure=Failure("InputError", str(error)))
-    except Exception as error:  # whatever it is, the other rows go on
+    except Exception as error:  # an error of any kind fails this row only
         return Row(record, name, failure=Failure.of(error))
     return row
 
 
 def _naming(columns: Mapping[str, Any], options: RowOptions) -> str | None:
-    """The column that names the row; None if its place in the input does."""
+    """Return the column of the row's id; None if the id is the index."""
     if options.id_column is not None or options.is_data:
         return options.id_column
     if is_request(columns):
@@ -103,7 +101,7 @@ def _id(record: Record, options: RowOptions) -> str:
 
 
 def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, dict[str, Any]]:
-    """Prompt, messages and options of a record; of prompt and messages one is None."""
+    """Return prompt, messages (one of them None) and options of a record."""
     if options.is_data:
         prompt = _from_data(columns, options)
         is_list = isinstance(prompt, list)
@@ -118,7 +116,7 @@ def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, d
     if prompt is None and messages is None:
         raise ColumnError(
             f"The row has neither prompt nor messages. It has: {_listed(columns)}.",
-            hint="--prompt-column or --template says what the prompt is.",
+            hint="Set `prompt_column` or `template`.",
         )
     return prompt, messages, _flat(columns, options)
 
@@ -135,14 +133,14 @@ def _from_data(columns: Mapping[str, Any], options: RowOptions) -> Any:
 
 
 def _nested(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a row whose columns are data: a column `options`, if it holds an object."""
+    """Return the options of a row whose columns are data: the column `options`, if it is an object."""
     value = columns.get(_OPTIONS)
     is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
     return _object(value) if is_object else {}
 
 
 def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
-    """The options of a row whose columns all have a meaning."""
+    """Return the options of a row whose columns are prompt, messages, id and options."""
     nested = _given(columns.get(_OPTIONS))
     found = {} if nested is None else _object(nested)
     for key, value in columns.items():
@@ -155,9 +153,7 @@ def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
         if _given(value) is None:
             continue
         if key in found:
-            raise UsageError(
-                f"{key} is a column of the row and stands in its options. Leave one of them out."
-            )
+            raise UsageError(f"{key} is both a column of the row and in its options. Leave one of them out.")
         found[key] = typed(key, value)
     return found
 
@@ -167,7 +163,7 @@ def _listed(columns: Mapping[str, Any]) -> str:
 
 
 def _given(value: Any) -> Any:
-    """None for what is not given: null, and the empty cell of a table."""
+    """Return the value; None for the empty cell of a table."""
     return None if isinstance(value, Cell) and not value else value
 
 

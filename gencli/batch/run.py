@@ -29,7 +29,7 @@ from gencli.units import size
 
 __all__ = ["run_batch"]
 
-_MESSAGES = 20  # of errors that --summary has
+_MESSAGES = 20  # maximum number of error messages in the summary
 _EXIT = {"interrupted": 130, "stopped": 7}
 
 
@@ -51,7 +51,7 @@ def run_batch(batch: Batch, reporter: BatchReporter, stdout: TextTarget) -> int:
     if batch.places is None:
         survey = _survey(batch, reporter)
         return _streamed(_Run(_sized(batch, reporter), survey, reporter, stdout))
-    with locked(batch.places.output, hint="Wait until it has ended, or name another --output."):
+    with locked(batch.places.output, hint="Wait until it has ended, or name another `output`."):
         batch.places.claim(batch.plan)
         if batch.places.is_complete(batch.plan):
             reporter.say(f"{batch.places.output} is complete: there is nothing to go on with.")
@@ -78,7 +78,7 @@ def _survey(batch: Batch, reporter: BatchReporter) -> Survey:
     if allowed is not None and survey.num_faults > allowed:
         raise UsageError(
             f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {_said(faults[0])}",
-            hint="--dry-run lists them all.",
+            hint="`dry_run` lists them all.",
         )
     jobs = batch.jobs
     if not survey.num_chats and survey.num_faults < survey.num_rows:
@@ -95,7 +95,7 @@ def _refuse_untold_tools(batch: Batch) -> None:
         raise UsageError(
             f"{batch.settings.name('tools')} is told to the chat template, which no row uses, and no prompt "
             "names a tool: the model would not know of them.",
-            hint="Add --chat, or name the tools in the prompts.",
+            hint="Add `chat`, or name the tools in the prompts.",
         )
 
 
@@ -106,7 +106,7 @@ def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
     """
     if batch.plan["max_batch"] != "auto" and batch.plan["kv_memory"] is None:
         return batch
-    number = batch.begun_with("--max-batch")
+    number = batch.begun_with("max_batch")
     if number is None or batch.is_free:
         plan = plan_rows(batch)
         each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""
@@ -144,14 +144,16 @@ def _journalled(run: _Run, places: Places) -> int:
         if not is_needed:
             journal.remove()
     except Exception:
-        run.reporter.say_always(f"What is finished is safe in {places.journal}; --resume goes on.")
+        run.reporter.say_always(f"What is finished is safe in {places.journal}; `resume` continues the run.")
         raise
     finally:
         journal.close()
     if end.status != "complete":
-        run.reporter.say(f"{progress.done:,} rows are safe in {places.journal}; --resume goes on.")
+        run.reporter.say(f"{progress.done:,} rows are safe in {places.journal}; `resume` continues the run.")
     elif progress.failed:
-        run.reporter.say(f"{places.journal} stays: --resume --retry-errors takes the failed rows once more.")
+        run.reporter.say(
+            f"{places.journal} stays: `resume` with `retry_errors` takes the failed rows once more."
+        )
     return _finished(run, progress, end)
 
 
@@ -201,7 +203,7 @@ def _finished(run: _Run, progress: Progress, end: End) -> int:
             with replaced(Path(path)) as file:
                 file.write((to_json(summary.to_dict(), indent=2) + "\n").encode())
         except OSError as error:
-            raise UsageError(f"--summary {path}: cannot be written: {error.strerror}.") from error
+            raise UsageError(f"`summary` = {path}: cannot be written: {error.strerror}.") from error
     return _EXIT.get(end.status, 7 if progress.failed else 0)
 
 

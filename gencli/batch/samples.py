@@ -1,4 +1,4 @@
-"""The samples of a result, one by one, however many there are."""
+"""The samples of a result as a list, for one and for several."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 __all__ = ["SAMPLE_FIELDS", "samples_of"]
 
-# What is a list, one entry a sample, in a result with `texts`.
+# Fields that are lists with an entry for each sample in a result with `texts`.
 SAMPLE_FIELDS = ("finish_reason", "matched", "offset", "completion_tokens", "error", "speculation")
 
 
 def samples_of(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each sample's fields, with `text`. A result without a text, of a row that never ran, is one sample."""
+    """Return the fields of each sample, with `text`. The result of a row that never ran is one sample."""
     if "texts" not in result:
         return [{"text": result.get("text", ""), **{key: result.get(key) for key in SAMPLE_FIELDS}}]
     fields = {key: result[key] for key in SAMPLE_FIELDS if key in result}

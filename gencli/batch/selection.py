@@ -1,6 +1,6 @@
-"""Which records of an input are taken: a sample, the first ones, one machine's share.
+"""Selection of records: a random sample, then the first ones, then the shard of one machine.
 
-In this order, so that the shares of several machines together are what one machine would take.
+The order makes the shards of all machines together equal to the selection without shards.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["Selected", "Shard", "read_shard"]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The records whose index leaves `part` when divided by `of`."""
+    """The records with index modulo `of` equal to `part`."""
 
     part: int = 0
     of: int = 1
 
 
 def read_shard(text: str) -> Shard:
-    """The shard written i/n, as in 0/4; i counts from 0. Raises UsageError."""
+    """Return the shard written as i/n, such as 0/4; i counts from 0. Raises UsageError."""
     part, slash, of = text.partition("/")
     at, count = whole(part), whole(of)
     if not slash or at is None or count is None or at >= count:
         raise UsageError(
-            f"--shard is {text[:60]!r}, but has to be i/n with i from 0 to n - 1.",
+            f"`shard` is {text[:60]!r}, but has to be i/n with i from 0 to n - 1.",
             hint="Four machines take 0/4, 1/4, 2/4 and 3/4.",
         )
     return Shard(at, count)
@@ -42,10 +42,10 @@ def read_shard(text: str) -> Shard:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The records that are taken, in the input's order; each iteration reads the input anew.
+    """The selected records in the order of the input; each iteration reads the input again.
 
-    A sample of n are the records whose hash of seed and index is among the n smallest: the same for the
-    same seed and number of records, whatever they hold. It reads the input once more, and holds n numbers.
+    A sample of n records are those with the n smallest hashes of seed and index, so it depends only on the
+    seed and the number of records. Sampling reads the input twice and holds n numbers.
     """
 
     records: Iterable[Record]
@@ -69,8 +69,8 @@ class Selected:
 
 
 def _chosen(total: int, size: int, seed: int) -> array[int]:
-    """The indexes of a sample, ascending."""
-    heap: list[tuple[int, int]] = []  # of the smallest hashes, negated: the largest of them is on top
+    """Return the ascending indexes of a sample of `size` out of `total` records."""
+    heap: list[tuple[int, int]] = []  # negated hashes: the largest of the smallest hashes is on top
     for index in range(total):
         digest = blake2b(b"%d %d" % (seed, index), digest_size=8).digest()
         entry = (-int.from_bytes(digest, "little"), index)

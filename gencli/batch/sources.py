@@ -1,6 +1,6 @@
 """The input of a batch: files, folders, patterns, URLs and stdin as one stream of records.
 
-An input is read as often as it is iterated, and never held: of stdin a copy is laid into a temporary file.
+Each iteration reads the input again; nothing is held in memory. stdin is copied to a temporary file.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from processors.names import close_names, did_you_mean
 __all__ = ["Input", "Source", "open_input"]
 
 _KNOWN = f"{', '.join(SUFFIXES)}, each also with {' or '.join(COMPRESSED)}"
-_CHOOSE = f"Say what it is with --input-format {'|'.join(READERS)}, or name it {_KNOWN}."
+_CHOOSE = f"Set `input_format` = {'|'.join(READERS)}, or name it {_KNOWN}."
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file: its name for people, where it is, its format, and the suffix that says how it is packed."""
+    """One file: its name in messages, path or URL, format, and the suffix of its compression."""
 
     name: str
     place: Path | str  # a path, or a URL
     format: str
     packing: str = ""
-    copy: _Copy | None = None  # keeps the copy of stdin as long as it may be read
+    copy: _Copy | None = None  # keeps the copy of stdin alive
 
     def open(self) -> BinaryIO:
-        """The bytes as they lie there."""
+        """Open the bytes, still compressed."""
         return open_local(self.place) if isinstance(self.place, Path) else open_url(self.place)
 
 
 class Input:
-    """The records of all sources, in order; each iteration reads them anew.
+    """The records of all sources, in order; each iteration reads them again.
 
-    `notices` says what was left out. Iterating raises UsageError for a file that cannot be used.
+    `notices` name files that are left out. Iterating raises UsageError for a file that cannot be read.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Input:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files of this machine that are read."""
+        """The local files among the sources."""
         return tuple(source.place for source in self.sources if isinstance(source.place, Path))
 
     def __iter__(self) -> Iterator[Record]:
@@ -89,8 +89,8 @@ class Input:
             raise UsageError(f"{source.name} {error}.") from None
         except (OSError, EOFError, zlib.error) as error:
             if not is_damage(error):
-                raise UsageError(f"{source.name} cannot be read on after line {number}: {error}.") from error
-            text = f"{source.name} is damaged after line {number}, what follows is lost: {error}."
+                raise UsageError(f"{source.name} cannot be read after line {number}: {error}.") from error
+            text = f"{source.name} is damaged after line {number}, the rest is lost: {error}."
             yield Record(index, f"{source.name}:{number + 1}", failure=Failure("InputError", text))
 
     def _reader(self, name: str) -> Reader:
@@ -105,17 +105,17 @@ def open_input(
     format: str | None = None,  # noqa: A002
     delimiter: str | None = None,
 ) -> Input:
-    """The input that `spec` names: files, folders, patterns, URLs, and - for stdin.
+    """Return the input that `spec` names: files, folders, patterns, URLs, and - for stdin.
 
-    `format` is that of every file; without it the names tell, and stdin's first character. `delimiter`
-    separates the cells of tables. Raises UsageError for what is not there or has no known format.
+    `format` is the format of all files; without it the suffix decides, for stdin the first character.
+    `delimiter` separates the cells of tables. Raises UsageError for missing files and unknown formats.
     """
     if list(spec).count("-") > 1:
         raise UsageError("stdin (-) is given twice, but it can be read only once.")
     if format is not None and format not in READERS:
-        raise UsageError(f"--input-format is {format!r}, but has to be one of {', '.join(READERS)}.")
+        raise UsageError(f"`input_format` is {format!r}, but has to be one of {', '.join(READERS)}.")
     if delimiter is not None and len(delimiter) != 1:
-        raise UsageError(f"--delimiter is {delimiter!r}, but has to be one character.")
+        raise UsageError(f"`delimiter` is {delimiter!r}, but has to be one character.")
     notices: list[str] = []
     sources = [source for text in spec for source in _sources(text, format, notices)]
     if not sources:
@@ -126,7 +126,7 @@ def open_input(
 
 
 def _sources(text: str, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
-    """What one argument names."""
+    """Return the sources that one argument names."""
     if text == "-":
         return [_stdin(format)]
     if "://" in text:
@@ -151,11 +151,11 @@ def _files(text: str) -> list[Path]:
         return found
     names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     guess = did_you_mean([str(path.with_name(name)) for name in close_names(path.name, names)])
-    raise UsageError(f"There is no file {text}.", hint=guess or "See where it lies, or name another.")
+    raise UsageError(f"There is no file {text}.", hint=guess or "Check the path.")
 
 
 def _folder(folder: Path, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
-    """The files of a folder and those below it, by name; hidden ones, and unknown ones, are left out."""
+    """Return the files below a folder, sorted; hidden files and unknown formats are left out."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not _is_hidden(path, folder))
     known = [path for path in paths if format or _split(path.name)[0] in SUFFIXES]
     unknown = [str(path) for path in paths if path not in set(known)]
@@ -175,12 +175,12 @@ def _source(name: str, place: Path | str, format: str | None) -> Source:  # noqa
     bare = urlsplit(place).path if isinstance(place, str) else name
     suffix, packing = _split(bare)
     if not format and suffix not in SUFFIXES:
-        raise UsageError(f"The name {name} does not say how its records are written.", hint=_CHOOSE)
+        raise UsageError(f"The name {name} has no suffix of a known format.", hint=_CHOOSE)
     return Source(name, place, format or SUFFIXES[suffix], packing)
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The suffix that tells the format, and the one that tells the packing."""
+    """Return the suffix of the format and the suffix of the compression."""
     path = PurePosixPath(Path(name).name.lower())
     packing = path.suffix if path.suffix in COMPRESSED else ""
     return (PurePosixPath(path.stem).suffix if packing else path.suffix), packing
@@ -193,13 +193,13 @@ def _stdin(format: str | None) -> Source:  # noqa: A002
 
 
 def _piped(name: str, stream: BinaryIO, format: str | None) -> Source:  # noqa: A002
-    """What can be read only once, as a copy that can be read often."""
+    """Return a stream that can be read only once as a source that can be read often."""
     copy = _Copy(stream)
     return Source(name, copy.path, format or _sniffed(copy.path, name), copy=copy)
 
 
 class _Copy:
-    """A temporary file with all of a stream, there as long as this object is."""
+    """A temporary file with the content of a stream; deleted with this object."""
 
     def __init__(self, stream: BinaryIO) -> None:
         with tempfile.NamedTemporaryFile(prefix="gencli-", delete=False) as file:
@@ -209,7 +209,7 @@ class _Copy:
 
 
 def _sniffed(path: Path, name: str) -> str:
-    """The format of what has no name that tells it: JSON Lines, a JSON array, or a prompt a line."""
+    """Return the format by the first character: JSON Lines, a JSON array, or one prompt per line."""
     with path.open("rb") as file:
         head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(_PACKED):

@@ -1,4 +1,4 @@
-"""Where outcomes go while a batch runs: into the journal, or straight to a stream."""
+"""Stores of outcomes while a batch runs: the journal, or a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["JournalStore", "Store", "StreamStore", "untimed"]
 
 
 def untimed(outcome: Outcome) -> Outcome:
-    """The outcome without times, which no two runs have in common."""
+    """Return the outcome without times, which differ in every run."""
     result = {key: value for key, value in outcome.result.items() if key not in ("timings", "speculation")}
     if result.get("grammar"):
         result["grammar"] = {k: v for k, v in result["grammar"].items() if k != "compile_seconds"}
@@ -25,54 +25,54 @@ def untimed(outcome: Outcome) -> Outcome:
 
 
 class Store(Protocol):
-    """Takes outcomes as rows end."""
+    """Stores outcomes as rows end."""
 
     def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """The rows that are to be made."""
+        """Yield the rows that have to run."""
         ...
 
     def add(self, outcome: Outcome) -> None:
-        """Keep an outcome."""
+        """Store an outcome."""
         ...
 
 
 class JournalStore:
-    """Keeps outcomes in a journal until all are there."""
+    """Stores outcomes in a journal until all rows have ended."""
 
     def __init__(self, journal: Journal, *, with_failed: bool) -> None:
         self._journal, self._with_failed = journal, with_failed
 
     def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """The rows that are not finished."""
+        """Yield the rows that are not finished."""
         return self._journal.pending(rows, with_failed=self._with_failed)
 
     def add(self, outcome: Outcome) -> None:
-        """Append the row."""
+        """Append the outcome to the journal."""
         self._journal.append(outcome)
 
     def write(self, output: Output, kept: Mapping[str, Kind], *, by_row: bool, has_timings: bool) -> None:
-        """Write the output from the journal; it has its name when it is complete."""
+        """Write the output from the journal; it gets its name when it is complete."""
         with output.open(kept) as writer:
             for outcome in self._journal.outcomes(by_row=by_row):
                 writer.write(outcome if has_timings else untimed(outcome))
 
 
 class StreamStore:
-    """Writes each outcome as soon as its turn has come; those that are early wait."""
+    """Writes outcomes at once; with `by_row` in the order of rows, early ones wait in memory."""
 
     def __init__(self, writer: RowWriter, *, by_row: bool, has_timings: bool) -> None:
         self._writer, self._by_row, self._has_timings = writer, by_row, has_timings
-        self._order: deque[int] = deque()  # of the rows that were begun and are not written
+        self._order: deque[int] = deque()  # indexes of rows that have started and are not written
         self._early: dict[int, Outcome] = {}
 
     def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """All rows."""
+        """Yield all rows."""
         for row in rows:
             self._order.append(row.record.index)
             yield row
 
     def add(self, outcome: Outcome) -> None:
-        """Write the row, and those that waited for it."""
+        """Write the outcome, and those that waited for it."""
         if not self._by_row:
             self._write(outcome)
             return
@@ -81,7 +81,7 @@ class StreamStore:
             self._write(self._early.pop(self._order.popleft()))
 
     def close(self) -> None:
-        """Write what waited for rows that will not come."""
+        """Write the outcomes that waited for rows without an outcome."""
         for index in sorted(self._early):
             self._write(self._early[index])
 

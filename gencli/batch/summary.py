@@ -1,4 +1,4 @@
-"""What a batch came to: a few lines for people, one object for scripts."""
+"""The summary of a batch: lines for a person, and an object for scripts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ _SHOWN = 5  # messages of errors
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The end of a run. `rows` are all of the batch, `done` those that have a result or an error.
+    """The result of a run. `rows` are all rows of the batch, `done` those with a result or an error.
 
-    Tokens, reasons, errors and speed are of this run alone; `resumed` rows were there before it. `status` is
-    complete, interrupted, or stopped (too many errors). Prompt tokens are those of rows, whatever the number
-    of their samples: each was read, or copied from a prompt that begins alike. `drafts` counts forwards,
-    drafts proposed and accepted, and tokens of the rows that had a drafter. `error_messages` are the most
-    frequent ones.
+    Tokens, reasons, errors and speed count this run only; `resumed` rows were finished before it. `status` is
+    complete, interrupted, or stopped (too many errors). The tokens of a prompt count once for all its
+    samples: each was read by the model or copied from the prefix cache. `drafts` counts forwards, proposed
+    and accepted draft tokens, and tokens of rows with a drafter. `error_messages` are the most frequent ones.
     """
 
     status: str
@@ -49,11 +48,11 @@ class Summary:
     error_messages: Sequence[ErrorCount] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The object that --summary writes."""
+        """Return the object that `summary` writes to a file."""
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """What is said at the end."""
+        """Yield the lines for a person."""
         resumed = f", {self.resumed:,} from before" if self.resumed else ""
         speed = f"{self.rows_per_second:.1f} rows/s, {self.tokens_per_second:,.0f} tok/s"
         yield (
@@ -63,7 +62,7 @@ class Summary:
         )
         if self.prompt_tokens_copied:
             yield (
-                f"Prompts: {self.prompt_tokens_copied:,} tokens copied from prompts that begin alike, "
+                f"Prompts: {self.prompt_tokens_copied:,} tokens copied from the prefix cache, "
                 f"{self.prompt_tokens_read:,} read."
             )
         yield from self._errors()
@@ -73,10 +72,10 @@ class Summary:
             yield f"Drafts: {stood:,} of {made:,} accepted, {each:.2f} tokens a forward."
         if self.finish_reasons.get("length"):
             count = self.finish_reasons["length"]
-            yield f"{count:,} texts were cut at a limit; `matched` says at which."
+            yield f"{count:,} texts were cut at a limit; `matched` in the results names the limit."
 
     def _errors(self) -> Iterator[str]:
-        """The most frequent errors, each with its message and the first row that has it."""
+        """Yield the most frequent errors with their message and first row."""
         shown = self.error_messages[:_SHOWN]
         for error in shown:
             yield f"{error.count:,} {error.type}, first in row {error.first_row}: {error.message}"

@@ -1,4 +1,4 @@
-"""A look at all rows before the model is loaded: how many, what is wrong, whether ids stand twice."""
+"""A survey of all rows before the model is loaded: counts, faults, duplicate ids."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found. `columns` are those of all records with the kind that holds all their values.
+    """The result of a survey. `columns` maps each column to the kind that holds all its values.
 
-    Of the records that could be read, `num_misnamed` have columns whose names are wrong. `num_chats` rows
-    need the chat template by themselves.
-
-    `digest` changes with any row's id, prompt, messages or options: two inputs of one digest ask for the
-    same. `options` are the keys that any row sets for itself.
+    `num_misnamed` of the `num_read` records have wrong column names. `num_chats` rows need the chat template
+    because of their own columns. `digest` is a hash of ids, prompts, messages and options of all rows.
+    `options` are the keys of the options that any row sets.
     """
 
     num_rows: int
@@ -39,14 +37,15 @@ class Survey:
 
     @property
     def has_only_chats(self) -> bool:
-        """Whether no row can run without the chat template."""
+        """Whether all rows without a fault need the chat template."""
         return 0 < self.num_chats == self.num_rows - self.num_faults
 
 
 def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | None = None) -> Survey:
-    """Read all rows once; a second time only if an id seems to stand twice, which raises UsageError.
+    """Read all rows and return the survey; needs eight bytes of memory for each row.
 
-    `on_fault` is given each row that failed. Memory: eight bytes a row.
+    Raises UsageError for a duplicate id; rows are read again only if two hashes of ids are equal. `on_fault`
+    is called with each faulty row.
     """
     ids, digest = IdCheck(), blake2b(digest_size=16)
     kinds: dict[str, Kind | None] = {}
@@ -88,7 +87,7 @@ def _bytes(row: Row) -> bytes:
 
 
 def _wider(kind: Kind | None, value: Any) -> Kind | None:
-    """The kind that holds the value too; None as long as all values are null."""
+    """Return the kind that also holds the value; None if all values so far are null."""
     if value is None or kind == "text":
         return kind
     found: Kind = "text"

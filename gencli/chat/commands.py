@@ -43,12 +43,16 @@ class CommandContext:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The next chat, a message, a draft for the input line, and whether the chat is over."""
+    """The next chat, a message, a draft for the input line, and whether the chat is over.
+
+    `has_keys`: the message may name options by their keys in backticks.
+    """
 
     chat: Chat
     text: str = ""
     draft: str = ""
     is_over: bool = False
+    has_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ def _set(chat: Chat, rest: str, env: CommandContext) -> Reply:
     chat = chat.with_value(entry.key, value)
     rows = option_rows(chat, entry)
     text = ", ".join(f"{name} is {shown}" for name, shown, _ in rows) + " from the next answer on"
-    return Reply(chat, f"{text}." if value is not None else f"{text} ({rows[0][2]}).")
+    return Reply(chat, f"{text}." if value is not None else f"{text} ({rows[0][2]}).", has_keys=True)
 
 
 def _typed(entry: Option, text: str) -> Any:
@@ -99,12 +103,12 @@ def _typed(entry: Option, text: str) -> Any:
         return [text] if entry.many else text
     words = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
     if text not in words:
-        raise UsageError(f"{entry.flag} is on or off, not {text!r}.")
+        raise UsageError(f"`{entry.key}` is on or off, not {text!r}.")
     return words[text]
 
 
 def _show(chat: Chat, rest: str, env: CommandContext) -> Reply:
-    return Reply(chat, listed(about(chat, rest) if rest else everything(chat)))
+    return Reply(chat, listed(about(chat, rest) if rest else everything(chat)), has_keys=True)
 
 
 def _chain(chat: Chat, rest: str, env: CommandContext) -> Reply:

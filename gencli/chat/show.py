@@ -7,7 +7,7 @@ from typing import Any
 
 from gencli.chat.conversation import Conversation
 from gencli.chat.state import Chat, changeable
-from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, Option, option
+from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, Option
 from gencli.config.peers import meant_option
 from gencli.config.settings import Assigned
 from gencli.errors import UsageError
@@ -115,13 +115,13 @@ def _head(chat: Chat) -> Iterator[Row]:
 
 def _row(value: Assigned) -> Row:
     name = _NAMES.get((value.stage, value.field), f"{value.stage}.{value.field}")
-    return name, shown(value.value), _from(value.origin, value.said, f"--{name}")
+    return name, shown(value.value), _from(value.origin, value.said, name.replace("-", "_"))
 
 
 def _origin(chat: Chat, key: str) -> str:
-    return _from(chat.settings.origin(key), chat.settings.said(key), option(key).flag)
+    return _from(chat.settings.origin(key), chat.settings.said(key), key)
 
 
-def _from(origin: str, source: str, flag: str) -> str:
-    """Return the layer, and the source text unless that is the option's flag."""
-    return origin if source == flag else f"{origin} {source}".strip()
+def _from(origin: str, source: str, key: str) -> str:
+    """Return the layer, and the source text unless that is the option's key."""
+    return origin if source == f"`{key}`" else f"{origin} {source}".strip()

@@ -113,7 +113,7 @@ class Chat:
         if fixed := sorted(changed - _CHANGEABLE - {*_OF_CONVERSATION, "preset"}):
             raise UsageError(
                 f"The preset {name} sets {after.name(fixed[0])}, which cannot change in a running chat.",
-                hint=f"Start a chat with it: gencli chat --preset {name}" if fixed[0] in _OPTIONS else "",
+                hint=f"Start a chat with it: gencli chat `preset` = {name}" if fixed[0] in _OPTIONS else "",
             )
         values = {key: after[key] for key in _OF_CONVERSATION if key in changed - self.own}
         return replace(chat, conversation=replace(self.conversation, **values))._checked()
@@ -163,7 +163,7 @@ def open_chat(given: Mapping[str, Any]) -> Chat:
         name = chat.settings.name("template")
         raise UsageError(f"{name} renders the prompt of a run, but a chat has turns.", hint="Leave it out.")
     if system == "":
-        raise UsageError("--system is empty.", hint="Leave it out.")
+        raise UsageError("`system` is empty.", hint="Leave it out.")
     return replace(chat, conversation=Conversation(job.seed, system))
 
 

@@ -83,7 +83,7 @@ def restore(chat: Chat, transcript: Transcript, origin: str) -> Chat:
     """
     typed = dict(transcript.typed)
     if bool(typed.pop("raw", False)) != chat.settings["raw"]:
-        raise UsageError("Either the chat or the transcript is --raw, but not both.")
+        raise UsageError("Either the chat or the transcript is `raw`, but not both.")
     return chat.with_typed(typed, origin).with_conversation(transcript.conversation)
 
 

@@ -12,6 +12,7 @@ from gencli.cli.commands.chain_view import chain_rows
 from gencli.cli.terminal.render import say_notice
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.named_models import named_models
+from gencli.config.options.flags import with_flags
 from gencli.config.settings import Settings
 from gencli.core.events import Event
 from gencli.errors import GencliError
@@ -71,7 +72,7 @@ class _LogWriter:
     def _entry(self) -> Entry:
         settings, job = self._settings, self._info.job
         values = {
-            key: {"value": settings[key], "origin": settings.where(key)}
+            key: {"value": settings[key], "origin": with_flags(settings.where(key))}
             for key in settings
             if settings.is_given(key)
         }

@@ -1,1 +1,1 @@
-"""From flags, environment, presets and model files to the settings and the job of a run."""
+"""Settings and jobs of runs, from flags, environment, presets and model files."""

@@ -1,4 +1,4 @@
-"""The chain of a run, put together from its settings, with the origin of every value."""
+"""The chain of a run, assembled from its settings, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
-from gencli.config.settings import Assigned, Layer, Settings
+from gencli.config.settings import Assigned, Layer, Settings, with_value
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 from processors.chain import Chain, parse_fields
@@ -22,23 +22,22 @@ _Chosen = dict[tuple[str, str], Assigned]  # by stage and field
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The chain and where its values came from."""
+    """The chain and the origins of its values."""
 
     chain: Chain
     values: tuple[Assigned, ...] = ()
 
     def of_stage(self, name: str) -> tuple[Assigned, ...]:
-        """What was said about a stage."""
+        """Return the assigned values of a stage."""
         return tuple(entry for entry in self.values if entry.stage == name)
 
 
 def assemble(
     settings: Settings, registry: Registry | None = None, *, grammar: Mapping[str, Any] | None = None
 ) -> Assembly:
-    """The chain that the settings describe; `grammar` holds the fields of that stage, if an option sets it.
+    """Return the chain of the settings; `grammar` are the fields of the stage grammar if an option sets it.
 
-    A field that several layers set has the strongest one's value; set twice in one layer it is an error
-    that names both places.
+    The strongest layer decides a field. Raises UsageError for a field that one layer sets twice.
     """
     registry = registry or builtin_registry()
     chosen: _Chosen = {}
@@ -48,7 +47,7 @@ def assemble(
     for entry in list(_from_penalty_options(settings, chosen)):
         _choose(chosen, entry, registry)
     values = tuple(chosen.values())
-    # A bare name, as in --stage top_k, puts a stage in with its defaults.
+    # A bare name, as in `stage` = top_k, puts a stage in with its defaults.
     named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
     fields: dict[str, dict[str, Any]] = {parse_fields(text, registry)[0]: {} for text in named}
     for entry in values:
@@ -60,18 +59,16 @@ def assemble(
 
 
 def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
-    """One grammar comes from an option; a second one from the stage would take its place."""
+    """Raise UsageError if both an option and the stage set a grammar."""
     if not named:
         return
     kind = next(kind for kind in KINDS if settings[kind])
     said = next((entry.said for entry in values if entry.stage == "grammar"), settings.name("stage"))
-    raise UsageError(
-        f"{settings.name(kind)} and {said} both give the output a grammar.", hint="Leave one of them out."
-    )
+    raise UsageError(f"{settings.name(kind)} and {said} both set a grammar.", hint="Leave one of them out.")
 
 
 def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
-    """Let the entry have its field, unless a stronger layer has it."""
+    """Assign the entry to its field unless a stronger layer has set it."""
     before = chosen.get((entry.stage, entry.field))
     if before and before.rank == entry.rank:
         params = registry.spec(entry.stage).params
@@ -85,11 +82,11 @@ def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
 
 
 def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], registry: Registry) -> Chain:
-    """The chain in the order that was asked for; UsageError for an order that is unsound."""
+    """Return the chain in the requested order. Raises UsageError for an invalid order."""
     if settings["chain"] and settings["temperature_last"]:
         raise UsageError(
-            f"{settings.name('chain')} and {settings.name('temperature_last')} both say where the "
-            "temperature goes.",
+            f"{settings.name('chain')} and {settings.name('temperature_last')} both set the "
+            "place of the temperature.",
             hint="Leave one of them out.",
         )
     if settings["temperature_last"]:
@@ -105,7 +102,7 @@ def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], re
 
 
 def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:
-    """Let a value that the stage refuses be named as it was typed."""
+    """Raise UsageError that begins with `said` for a value that the stage refuses."""
     try:
         registry.spec(stage).params.from_mapping(fields, stage=stage)
     except ParamError as error:
@@ -123,7 +120,7 @@ def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
 def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for text in layer.values.get("stage", ()):
         name, fields = parse_fields(text, registry)
-        said = f"{layer.said('stage')} {text!r}"
+        said = with_value(layer.said("stage"), repr(text))
         if name == "tail":
             raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
         _check(name, fields, said, registry)
@@ -132,13 +129,13 @@ def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
 
 
 def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:
-    """--penalty-scope and --penalty-window, once for each penalty that is on."""
+    """Yield the scope and the window of all penalties, once for each penalty that is on."""
     given = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
     active = [name for name in PENALTY_STAGES if _is_on(name, chosen)]
     if given and not active:
         raise UsageError(
             f"{settings.name(given[0])} is given, but no penalty is on.",
-            hint="Add --repetition-penalty, --frequency-penalty or --presence-penalty, or leave it out.",
+            hint="Add `repetition_penalty`, `frequency_penalty` or `presence_penalty`, or leave it out.",
         )
     for key in given:
         origin, said, rank = settings.origin(key), settings.said(key), settings.rank(key)

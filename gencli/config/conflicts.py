@@ -1,4 +1,4 @@
-"""Options that cannot stand together. Nothing is ignored in silence: a rule refuses, naming both."""
+"""Rules for conflicting options. No option is ignored silently: an error names both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["refuse_conflicts"]
 
 
 def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
-    """Raise UsageError for the first pair of options that does not work."""
+    """Raise UsageError for the first conflict of options."""
     _refuse_pairs(settings)
     refuse_search(settings, assembly)
     if not settings["beams"]:
@@ -41,17 +41,17 @@ def _refuse_pairs(settings: Settings) -> None:
             )
     if settings["system"] is not None and not settings["chat"]:
         raise UsageError(
-            f"{said('system')} needs --chat: a raw prompt has no system message.", hint="Add --chat."
+            f"{said('system')} needs `chat`: a raw prompt has no system message.", hint="Add `chat`."
         )
     if settings["vars"] and settings["template"] is None:
         raise UsageError(
             f"{said('vars')} is given, but there is no template with variables.",
-            hint="Add --template, as in --template 'Say {{ word }}' --var word=hi.",
+            hint="Add `template`, as in `template` = 'Say {{ word }}' `vars` = word=hi.",
         )
     if settings["include_stop"] and not any(settings[key] for key in ("stop", "stop_id", "stop_regex")):
         raise UsageError(
             f"{said('include_stop')} is given, but there is nothing to stop at.",
-            hint="Add --stop, --stop-id or --stop-regex.",
+            hint="Add `stop`, `stop_id` or `stop_regex`.",
         )
     if "" in settings["stop"]:
         raise UsageError(f"{said('stop')} is an empty text, which would end every output at once.")
@@ -59,18 +59,18 @@ def _refuse_pairs(settings: Settings) -> None:
         raise UsageError(f"{said('seed')} is {settings['seed']}, but has to be below 2**64.")
     if settings["loop"] == 1:
         raise UsageError(
-            f"{said('loop')} is 1, and everything occurs once.", hint="Give 2 or more; 0 is off."
+            f"{said('loop')} is 1, but every text occurs once.", hint="Give 2 or more; 0 is off."
         )
 
 
 def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
-    said = next((entry.said for entry in assembly.of_stage("temperature")), "--temperature")
+    said = next((entry.said for entry in assembly.of_stage("temperature")), "`temperature`")
     is_sampler = settings["sampler"] == "greedy"
-    sampler = f"{settings.name('sampler')} greedy"
+    sampler = settings.with_value("sampler")
     asked = [entry for entry in assembly.of_stage("temperature") if entry.rank >= settings.rank("sampler")]
     if is_sampler and not assembly.chain.is_greedy and asked:
         raise UsageError(
-            f"{sampler} takes the most likely token, so {said} would do nothing.",
+            f"{sampler} takes the most likely token, so {said} would have no effect.",
             hint="Leave one of them out.",
         )
     greedy = sampler if is_sampler else f"a temperature of 0 ({said})"
@@ -81,8 +81,8 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
         )
     if settings["n"] > 1 and (is_sampler or assembly.chain.is_greedy):
         raise UsageError(
-            f"{settings.name('n')} {settings['n']} with {greedy} would give {settings['n']} equal texts.",
-            hint="Leave out -n, or draw with a temperature above 0.",
+            f"{settings.with_value('n')} with {greedy} would give {settings['n']} equal texts.",
+            hint="Leave out `n`, or draw with a temperature above 0.",
         )
 
 
@@ -96,13 +96,15 @@ def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
 
 
 def _refuse_drafts(settings: Settings) -> None:
-    """What is said of drafts needs a drafter; a row may choose only among those that the run has."""
+    """Raise UsageError for options of drafts without a drafter."""
     said, name = settings.name("draft"), settings["draft"]
     given = [
         key for key in ("draft_tokens", "draft_min_p", "verify", "verify_threshold") if settings.is_given(key)
     ]
     if name == NO_DRAFTER and given and settings.origin("draft") == DEFAULT:
-        raise UsageError(f"{settings.name(given[0])} is given, but nothing drafts.", hint="Add --draft NAME.")
+        raise UsageError(
+            f"{settings.name(given[0])} is given, but there is no drafter.", hint="Add `draft` = NAME."
+        )
     if not name:
         raise UsageError(f"{said} is empty.", hint="Leave it out, or give the name of a drafter.")
     is_asked = settings.is_given("verify_threshold")
@@ -111,7 +113,7 @@ def _refuse_drafts(settings: Settings) -> None:
         raise UsageError(
             f"{settings.name('verify_threshold')} is for lossy-threshold, but {settings.name('verify')} is "
             f"{settings['verify']}.",
-            hint="Add --verify lossy-threshold.",
+            hint="Add `verify` = lossy-threshold.",
         )
 
 
@@ -120,10 +122,10 @@ def _refuse_output(settings: Settings) -> None:
         is_told = settings["format"] in ("jsonl", "yaml")
         hint = f"{settings['format']} writes each prompt's record as it finishes." if is_told else ""
         raise UsageError(
-            f"{settings.name('stream')} shows text as it is made, which {settings.name('format')} "
-            f"{settings['format']} cannot.",
-            hint=hint or "Leave out --stream, or use --format jsonl.",
+            f"{settings.name('stream')} shows text while it is generated, which "
+            f"{settings.with_value('format')} cannot.",
+            hint=hint or "Leave out `stream`, or use `format` = jsonl.",
         )
     output = settings["output"]
     if output is not None and Path(output).resolve() in [Path(path).resolve() for path in settings["file"]]:
-        raise UsageError(f"--output and --file are both {output!r}; the prompt would be lost.")
+        raise UsageError(f"`output` and `file` are both {output!r}; the prompt would be lost.")

@@ -1,8 +1,8 @@
-"""Options from environment variables: GENCLI_ and the option's key, as in GENCLI_TOP_P=0.9.
+"""Options from environment variables: GENCLI_ and the key in capitals, as in GENCLI_TOP_P=0.9.
 
-The value is what the flag would take. A switch takes 1, true, yes, on or 0, false, no, off. An option
-that may be repeated takes one value, or a JSON list of them: GENCLI_STOP='["END", "\\\\n\\\\n"]'. An
-empty variable is none.
+The value is written as on the command line. A switch takes 1, true, yes, on or 0, false, no, off. A
+repeatable option takes one value or a JSON list: GENCLI_STOP='["END", "\\\\n\\\\n"]'. An empty variable is
+ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gencli.errors import UsageError
 
 __all__ = ["OTHER_VARIABLES", "environment_layer"]
 
-OTHER_VARIABLES = ("GENCLI_NO_PLUGINS",)  # read elsewhere
+OTHER_VARIABLES = ("GENCLI_NO_PLUGINS",)  # variables that other modules read
 _SWITCH = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -26,7 +26,7 @@ _SWITCH = {
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """The options that variables set. Raises UsageError that names the variable."""
+    """Return the layer of options that variables set. Raises UsageError with the name of the variable."""
     known = {entry.variable: entry for entry in OPTIONS}
     given: dict[str, Any] = {}
     for name, text in environ.items():
@@ -34,16 +34,14 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
             continue
         if name not in known:
             spelled = {entry.key: entry.variable for entry in OPTIONS}
-            hint = (
-                meant_option(name.removeprefix("GENCLI_"), spelled) or "gencli run --help lists the options."
-            )
+            hint = meant_option(name.removeprefix("GENCLI_"), spelled) or "gencli run -h lists the options."
             raise UsageError(f"The environment variable {name} belongs to no option.", hint=hint)
         given[known[name].key] = _typed(known[name], text)
     return Layer.of(ENVIRONMENT, given, {key: f"GENCLI_{key.upper()}" for key in given})
 
 
 def _typed(entry: Option, text: str) -> Any:
-    """The value as the command line would hand it over."""
+    """Return the value in the form of the command line."""
     if entry.type is bool:
         if text.lower() not in _SWITCH:
             raise UsageError(f"{entry.variable} is {text!r}, but has to be true or false.")
@@ -58,7 +56,7 @@ def _listed(entry: Option, text: str) -> list[str]:
     try:
         items = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{entry.variable} is no JSON list: {error}.", hint=hint) from None
+        raise UsageError(f"{entry.variable} is not a JSON list: {error}.", hint=hint) from None
     if not all(isinstance(item, str | int | float) for item in items):
-        raise UsageError(f"{entry.variable} is a list of other things than texts and numbers.", hint=hint)
+        raise UsageError(f"{entry.variable} is a list with other values than texts and numbers.", hint=hint)
     return [item if isinstance(item, str) else json.dumps(item) for item in items]

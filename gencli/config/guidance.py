@@ -1,4 +1,4 @@
-"""From settings to the guidance of requests, and what is refused on the way."""
+"""The guidance of requests from settings, and its conflicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["refuse_guidance", "wanted_guidance"]
 
 
 def wanted_guidance(settings: Settings) -> Guidance:
-    """What every prompt has in common: all but the tokens of the negative prompt."""
+    """Return the guidance of all prompts, without the tokens of the negative prompt."""
     if settings["contrast"] == NO_AMATEUR:
         return Guidance(settings["guidance"])
     scale, cutoff = 1 + settings["contrast_beta"], settings["contrast_alpha"]
@@ -21,7 +21,7 @@ def wanted_guidance(settings: Settings) -> Guidance:
 
 
 def refuse_guidance(settings: Settings) -> None:
-    """Raise UsageError for options that do not go together: a text has one companion or none."""
+    """Raise UsageError for conflicting options: a text has at most one companion."""
     is_contrast = settings["contrast"] != NO_AMATEUR
     if not settings["contrast"]:
         raise UsageError(
@@ -29,20 +29,21 @@ def refuse_guidance(settings: Settings) -> None:
         )
     if is_contrast and (settings["guidance"] != 1 or settings["negative"] is not None):
         raise UsageError(
-            f"{_given(settings, GUIDES)} and {_given(settings, CONTRASTS)} want two companions of one text.",
+            f"{_given(settings, GUIDES)} and {_given(settings, CONTRASTS)} cannot be used together.",
             hint="Leave one of them out.",
         )
     if settings["negative"] is not None and settings.origin("guidance") == DEFAULT:
         raise UsageError(
-            f"{settings.name('negative')} is given, but nothing is guided.", hint="Add --guidance 1.5."
+            f"{settings.name('negative')} is given, but there is no guidance.", hint="Add `guidance` = 1.5."
         )
     strengths = [key for key in CONTRASTS[1:] if settings.is_given(key)]
     if strengths and settings.origin("contrast") == DEFAULT:
         raise UsageError(
-            f"{settings.name(strengths[0])} is given, but there is no contrast.", hint="Add --contrast NAME."
+            f"{settings.name(strengths[0])} is given, but there is no contrast.",
+            hint="Add `contrast` = NAME.",
         )
 
 
 def _given(settings: Settings, keys: Iterable[str]) -> str:
-    """Those of the options that were given."""
+    """Return the names of the options that are given, separated by commas."""
     return ", ".join(settings.name(key) for key in keys if settings.is_given(key))

@@ -1,4 +1,4 @@
-"""A run as one value: settings checked against each other, and the requests made of them."""
+"""The job of a run: its checked settings, and the requests made from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["Job", "chat_ids", "encode_prompt", "make_job", "make_request", "make
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every prompt of a run has in common."""
+    """The settings that all prompts of a run share."""
 
     assembly: Assembly
     draw: Draw
@@ -56,58 +56,58 @@ class Job:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most likely token is taken, without a draw."""
+        """Whether the most likely token is taken in each step."""
         return self.resolved[1] == "greedy"
 
     @property
     def num_drawn(self) -> int:
-        """Texts that are made for each prompt, those included that are not chosen."""
+        """The number of texts generated for each prompt, including those that are not chosen."""
         return self.beams.width if self.beams else self.best_of or self.n
 
     @property
     def tools(self) -> tuple[Any, ...]:
-        """The tools that the chat template is told."""
+        """The tools that the chat template renders."""
         return self.structure.tools if self.structure else ()
 
     @property
     def untold_tools(self) -> tuple[str, ...]:
-        """The names of tools that no chat template tells the model of: it knows those that a prompt names."""
+        """The names of tools that no chat template renders, so that only the prompt can name them."""
         tools = () if self.is_chat else self.tools
         return tuple(str(tool.get("function", tool)["name"]) for tool in tools)
 
     @property
     def is_drafted(self) -> bool:
-        """Whether drafts that change no text may be made: of a drafter, or of what a grammar forces."""
+        """Whether there may be drafts, of a drafter or of forced text, that do not change the text."""
         is_exact = self.drafting.verification.policy == MATCH.policy
         has_jumps = self.structure is not None and self.structure.jump != "off"
         return is_exact and (self.drafting.drafter != NO_DRAFTER or has_jumps)
 
     @property
     def method(self) -> str:
-        """How tokens are chosen: beams, greedy, or the method of the draw."""
+        """How tokens are chosen: beams, greedy, or the name of the sampler."""
         if self.beams is not None:
             return "beams"
         return self.resolved[1]
 
     def on(self, constraint: Constraint) -> Job:
-        """The same job, held inside this grammar."""
+        """Return the job with this grammar as its constraint."""
         after = self.structure.after if self.structure else ""
         chain = self.assembly.chain.with_stage("grammar", self.registry, **_grammar_fields(constraint, after))
         return replace(self, assembly=replace(self.assembly, chain=chain))
 
     @property
     def chain(self) -> Chain:
-        """The stages that run."""
+        """The stages that run, in order."""
         return self.resolved[0]
 
     @property
     def resolved(self) -> tuple[Chain, Draw]:
-        """The stages that run, and the draw that they run with."""
+        """The stages that run, and the sampler."""
         return self.assembly.chain.resolved(self.draw, self.registry)
 
 
 def make_job(settings: Settings) -> Job:
-    """The job that the settings describe. Raises UsageError, or ProcessorsError for a stage's values."""
+    """Return the job of the settings. Raises UsageError, or ProcessorsError for values of a stage."""
     registry = settings.registry or make_registry(settings["plugin"])
     structure = build_output_spec(settings)
     assembly = assemble(settings, registry, grammar=_first_grammar(structure))
@@ -157,7 +157,7 @@ def _drafting(settings: Settings) -> Drafting:
 
 
 def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
-    """What the stage `grammar` is told."""
+    """Return the fields of the stage `grammar`."""
     return {
         "text": constraint.text,
         "kind": constraint.kind,
@@ -174,7 +174,7 @@ def _first_grammar(structure: OutputSpec | None) -> dict[str, Any] | None:
 
 
 def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
-    """One request for each prompt; its index is the key of its seed, its number (from 1) the id."""
+    """Yield a request for each prompt: its index from 0 keys the seed, its number from 1 is the id."""
     from processors.rng import derive
 
     for index, prompt in enumerate(prompts):
@@ -185,7 +185,7 @@ def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Ite
 def make_request(
     job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, tokenizer: Tokenizer, *, session: str = ""
 ) -> Request:
-    """A request with all that the job says."""
+    """Return a request with the settings of the job."""
     return Request(
         id=name,
         prompt_ids=prompt_ids,
@@ -206,21 +206,21 @@ def make_request(
 
 
 def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
-    """The guidance with its negative prompt, which is put into a template as prompts are."""
+    """Return the guidance with the tokens of its negative prompt, encoded like a prompt."""
     if job.negative is None:
         return job.guidance
     return replace(job.guidance, negative=encode_prompt(job, job.negative, tokenizer))
 
 
 def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iterator[str]:
-    """What deserves a word before the run. With rows, which may use more plug-ins, not of these."""
+    """Yield the notices before a run; `has_rows` leaves out those about plug-ins, which rows may use."""
     if not job.is_chat and any(prompt.endswith(" ") for prompt in prompts):
         yield (
             "The prompt ends with a space. Most tokenizers put the space before the next word, "
             "so models seldom saw one there; the text is often better without it."
         )
     if job.structure is not None:
-        if job.structure.kind != "json":  # which has no schema that could be another
+        if job.structure.kind != "json":  # it has no schema to report on
             yield from plan_notices(job.structure.plan)
         if job.structure.notice:
             yield job.structure.notice
@@ -232,26 +232,26 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
     phase = job.registry.phase
     idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
     if job.is_greedy and idle:
-        how = "A search draws nothing" if job.beams else "The draw is greedy"
+        how = "A beam search draws nothing" if job.beams else "The draw is greedy"
         yield f"{how}, so these stages change nothing: {', '.join(idle)}."
 
 
 def _idle_stops(job: Job) -> Iterator[str]:
-    """Stop texts are not looked for inside a document, and nothing follows one."""
+    """Yield a notice about stops, which have no effect inside a document."""
     if job.structure is None or not job.structure.is_document:
         return
     stops = job.stops
-    asked = {"--stop": stops.strings, "--stop-id": stops.ids, "--stop-regex": stops.patterns}
+    asked = {"stop": stops.strings, "stop_id": stops.ids, "stop_regex": stops.patterns}
     named = [
-        *(flag for flag, found in asked.items() if found),
-        *(["--include-stop"] if stops.include else []),
+        *(f"`{key}`" for key, found in asked.items() if found),
+        *(["`include_stop`"] if stops.include else []),
     ]
     if named:
-        yield f"A document ends by itself, and nothing in it stops it: {', '.join(named)} hardly matters."
+        yield f"A document ends by itself; inside it these options have no effect: {', '.join(named)}."
 
 
 def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The ids of a prompt, which a chat's template is put around."""
+    """Return the token ids of a prompt, in the chat template if the job is a chat."""
     if not job.is_chat:
         return tuple(tokenizer.encode(prompt))
     return chat_ids(prompt, tokenizer, job.system, job.tools)
@@ -260,7 +260,7 @@ def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...
 def chat_ids(
     prompt: str, tokenizer: Tokenizer, system: str | None = None, tools: Sequence[Any] = ()
 ) -> tuple[int, ...]:
-    """The ids of a prompt as the user's message in the chat template. Raises ModelError if there is none."""
+    """Return the ids of a prompt as user message. Raises ModelError without a chat template."""
     messages = [{"role": "user", "content": prompt}]
     text = render_conversation(tokenizer, messages, system=system, tools=tools)
     return tuple(tokenizer.encode(text, special=False))

@@ -1,4 +1,4 @@
-"""The jobs of many requests that share settings, and set some of their own."""
+"""Jobs of many requests that share settings and set some of their own."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from processors.registry import Registry
 __all__ = ["REQUEST_KEYS", "Jobs", "ReadLayer", "request_layer"]
 
 ReadLayer = Callable[[Mapping[str, Any], Registry], Layer]
-_MAX_JOBS = 1024  # that are remembered
-_SHARED = ("Presets", "Model", "Output")  # sections that are about all requests of a run
-# Every option that a request may set for itself, and the two blocks of presets that hold stages.
+_MAX_JOBS = 1024  # kept in memory
+_SHARED = ("Presets", "Model", "Output")  # sections of options for the whole run
+# Options that a request may set, and the two keys of presets that hold stages.
 REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _SHARED) - {
     "template", "vars",
 } | {"chain", "stages"}  # fmt: skip
 
 
 def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) -> Layer:
-    """The values of a request as a layer of settings. Raises UsageError for the first one that is wrong."""
+    """Return the values of a request as a layer of settings. Raises UsageError for the first wrong one."""
     preset = read_values(values, registry)
     for fault in preset.faults:
         raise UsageError(fault.text)
@@ -36,12 +36,12 @@ def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) ->
 
 
 class Jobs:
-    """The jobs of many requests on one model: shared settings, and above them what a request sets itself.
+    """The jobs of many requests on one model: shared settings, overridden by the options of each request.
 
-    `read` makes a layer of a request's options. Requests of equal options share a job, but for the seed; the
-    least used jobs are forgotten. `base` is the job of a request that sets nothing. Of the jobs that were
-    asked for, some may be guided by the model itself (`are_guided`), and some by a contrast model
-    (`are_contrasted`); `stages` and `drafters` are all that they use.
+    `read` turns the options of a request into a layer. Requests with equal options share a job except for
+    the seed; the least recently used jobs are dropped. `base` is the job of a request without options.
+    Over all jobs so far, `are_guided` says whether one uses guidance, `are_contrasted` whether one uses a
+    contrast model; `stages` and `drafters` are the names in use.
     """
 
     def __init__(self, settings: Settings, read: ReadLayer) -> None:
@@ -54,10 +54,10 @@ class Jobs:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
 
     def job(self, options: Mapping[str, Any], *, is_chat: bool = False) -> Job:
-        """The job of a request; `is_chat` if it has messages, which need the chat template.
+        """Return the job of a request; `is_chat`: it has messages, which need the chat template.
 
-        A request without a seed of its own has the shared one. Raises UsageError, or ProcessorsError, for
-        options that do not exist, are out of bounds, or do not fit each other or the shared ones.
+        A request without its own seed has the shared one. Raises UsageError or ProcessorsError for options
+        that are unknown, out of bounds, or in conflict with each other or with the shared ones.
         """
         is_chat = is_chat and not self._settings["chat"]
         if not options and not is_chat:

@@ -1,4 +1,4 @@
-"""All layers of a run, the weakest first: model, user defaults, presets, environment, flags."""
+"""The layers of a run, weakest first: model, user defaults, presets, environment, flags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["gather", "gather_layer", "gather_presets", "plugin_texts"]
 
 
 def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    """The settings of a command line. `given` holds the flags, by key."""
+    """Return the settings of a command line; `given` holds its options by key."""
     environment, flags = environment_layer(environ), Layer.of(FLAG, given)
     names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
     registry = make_registry(plugins)
@@ -25,25 +25,25 @@ def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
 
 
 def gather_presets(*names: str, registry: Registry | None = None) -> Settings:
-    """The settings of presets alone, whatever the environment says."""
+    """Return the settings of presets, without the environment."""
     registry = registry or make_registry()
     return _with_model(tuple(_presets(names, registry)), registry)
 
 
 def gather_layer(layer: Layer, *presets: str, registry: Registry) -> Settings:
-    """The settings of one layer over presets and what the model's files ask for; no environment."""
+    """Return the settings of a layer above presets and the model's own values, without the environment."""
     return _with_model((*_presets(presets, registry), layer), registry)
 
 
 def plugin_texts(given: Iterable[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What --plugin was given in a command that is no run; without the flag, what GENCLI_PLUGIN says."""
+    """Return the plug-ins for a command that is no run: those given, otherwise those of GENCLI_PLUGIN."""
     return tuple(given or environment_layer(environ).values.get("plugin", ()))
 
 
 def _presets(names: tuple[str, ...], registry: Registry, origin: str = PRESET) -> list[Layer]:
     if not names:
         return []
-    from gencli.config.presets.stack import load_presets  # YAML is read by those who use it
+    from gencli.config.presets.stack import load_presets  # PyYAML is imported only if there are presets
 
     return load_presets(names, registry, origin=origin)
 

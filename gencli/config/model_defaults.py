@@ -1,7 +1,7 @@
-"""What a model's generation_config.json asks for: the weakest layer above gencli's own defaults.
+"""The values of a model's generation_config.json: the weakest layer above gencli's own defaults.
 
-Only values that are written in the file count. `do_sample: false` is temperature 0, and the other values
-of the draw then mean nothing, as in transformers.
+Only values in the file count. `do_sample: false` is temperature 0; the other sampling values are then
+ignored, as in transformers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REST = {
     "suppress_tokens": "suppress_ids",
     "stop_strings": "stop",
 }
-# What transformers would do and gencli does not, or only if asked; with the value that asks for nothing.
+# Settings of transformers that gencli lacks or does not take over, with the value that disables them.
 _LACKING: dict[str, Any] = {
     "typical_p": 1.0,
     "epsilon_cutoff": 0.0,
@@ -49,7 +49,7 @@ _LACKING: dict[str, Any] = {
 
 
 def model_layer(name: str) -> Layer | None:
-    """The layer of a model by name or folder; None where it has no such file."""
+    """Return the layer of a model by name or folder; None without the file."""
     path = _config_file(name)
     if path is None:
         return None
@@ -66,7 +66,7 @@ def model_layer(name: str) -> Layer | None:
 
 
 def _not_taken(key: str) -> str:
-    return "for which there is --beams" if key == "num_beams" else "which gencli does not have"
+    return "for which there is `beams`" if key == "num_beams" else "which gencli does not have"
 
 
 def _config_file(name: str) -> Path | None:
@@ -75,7 +75,7 @@ def _config_file(name: str) -> Path | None:
 
 
 def _checked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
-    from gencli.config.presets.keys import checked  # what is typed in YAML and in JSON is typed alike
+    from gencli.config.presets.keys import checked  # YAML and JSON values have the same types
 
     values = {}
     for key, value in given.items():

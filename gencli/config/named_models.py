@@ -1,4 +1,4 @@
-"""The models that a run's options name: its own, one that drafts, and the amateur of a contrast."""
+"""The models that the options of a run name: its model, a draft model, the amateur of a contrast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["is_draft_model", "named_models"]
 
 
 def named_models(settings: Settings, registry: Registry | None) -> dict[str, str]:
-    """The names by the key of their option: model, draft, contrast."""
+    """Return the names by option key: model, draft, contrast."""
     found = {"model": settings["model"]}
     if is_draft_model(settings["draft"], registry):
         found["draft"] = settings["draft"]
@@ -22,7 +22,7 @@ def named_models(settings: Settings, registry: Registry | None) -> dict[str, str
 
 
 def is_draft_model(name: str, registry: Registry | None) -> bool:
-    """Whether --draft names a model, and no drafter of gencli or of a plugin."""
+    """Return whether the name of a draft is that of a model, not of a drafter of gencli or of a plug-in."""
     if name in (NO_DRAFTER, *BUILT_IN) or name.partition(":")[0] == EARLY_EXIT:
         return False
     return not (isinstance(registry, PluginRegistry) and registry.drafter(name) is not None)

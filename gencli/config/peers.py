@@ -1,8 +1,7 @@
-"""What other tools call the options and commands of gencli: the names that people try first.
+"""Names that other tools give to the options and commands of gencli, for suggestions in errors.
 
-The spellings are those of llama.cpp, vLLM, transformers, Ollama, mlx-lm, the OpenAI API and llm. Names are
-written without dashes in front and with underscores, a single letter as `-p`; braces in a sentence hold the
-key of an option.
+The names are those of llama.cpp, vLLM, transformers, Ollama, mlx-lm, the OpenAI API and llm, without leading
+dashes and with underscores; a single letter is written as `-p`. Braces in a sentence hold an option key.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["COMMAND_NAMES", "OPTION_NAMES", "SENTENCES", "SLASH_NAMES", "meant_c
 
 _Names = Mapping[str, str]
 
-# The option of the same meaning, and its names elsewhere.
+# Options by key, and the names of other tools for them.
 OPTION_NAMES: _Names = {
     "model": "model_name model_id model_path model_name_or_path hf_repo hfr hf repo",
     "dtype": "torch_dtype",
@@ -161,9 +160,10 @@ SLASH_NAMES: _Names = {
 
 
 def meant_option(word: str, spelled: Mapping[str, str]) -> str:
-    """The sentence that helps with an option of an unknown name; empty if none is near.
+    """Return a hint for an unknown option name; "" if no option is similar.
 
-    `spelled` has the spelling of each option that could be meant, by key: `{"top_k": "--top-k"}`.
+    `spelled` maps the key of each option that could be meant to its spelling in the hint, such as
+    `{"top_k": "GENCLI_TOP_K"}`.
     """
     name = word if re.fullmatch("-[a-z]", word) else word.strip("-").casefold().replace("-", "_")
     if sentence := _SENTENCE_OF.get(name):
@@ -174,14 +174,14 @@ def meant_option(word: str, spelled: Mapping[str, str]) -> str:
 
 
 def meant_command(word: str, known: Iterable[str], aliases: _Names) -> list[str]:
-    """The commands that an unknown one may stand for."""
+    """Return the commands that an unknown one may mean."""
     known = list(known)
     same = [name for name, others in aliases.items() if name in known and word in others.split()]
     return same or close_names(word, known)
 
 
 class _Spelled(dict[str, str]):
-    """An option that cannot be given where the name was read goes by its key."""
+    """Spellings by key; an option without a spelling is named by its key."""
 
     def __missing__(self, key: str) -> str:
         return key

@@ -1,4 +1,4 @@
-"""What cannot stand beside a search, or beside a choice among samples."""
+"""Conflicts of other options with beam search and with best-of."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAVE_OUT = "Leave one of them out."
 
 
 def refuse_search(settings: Settings, assembly: Assembly) -> None:
-    """Raise UsageError for options that do not work together, naming them."""
+    """Raise UsageError that names the conflicting options."""
     if settings["beams"]:
         _refuse_beside_beams(settings, assembly)
     elif not settings.is_given("beams"):
@@ -30,32 +30,36 @@ def refuse_search(settings: Settings, assembly: Assembly) -> None:
 
 
 def search_notices(settings: Settings) -> Iterator[str]:
-    """What deserves a word before the run."""
+    """Yield the notices before a run."""
     for key in ("beams", "best_of"):
         if settings[key] and settings["stream"]:
-            yield f"With {settings.name(key)} nothing is known before the end: the text is shown then."
+            yield f"With {settings.name(key)} text cannot be streamed: it is shown at the end."
 
 
 def _refuse_idle(settings: Settings) -> None:
     for key in _DETAILS:
         if settings.is_given(key):
-            raise UsageError(f"{settings.name(key)} is given, but nothing searches.", hint="Add --beams.")
+            raise UsageError(
+                f"{settings.name(key)} is given, but there is no beam search.", hint="Add `beams`."
+            )
 
 
 def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
     said, width = settings.name, settings["beams"]
-    search = _listed([f"{said('beams')} {width}", *(said(key) for key in _DETAILS if settings.is_given(key))])
+    search = _listed(
+        [settings.with_value("beams"), *(said(key) for key in _DETAILS if settings.is_given(key))]
+    )
     if drawing := [*_drawing(settings, assembly)]:
         raise UsageError(
             f"With {search} the most likely text is searched and none is drawn: {_listed(drawing)} would "
-            "do nothing.",
+            "have no effect.",
             hint=_LEAVE_OUT,
         )
     if settings["draft"] != NO_DRAFTER:
         drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
             f"A draft ({drafting}) guesses at one text, with {search} there are {width} at once.",
-            hint=f"Leave one of them out; {said('draft')} {NO_DRAFTER} drafts nothing.",
+            hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
         )
     if companions := [said(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
         raise UsageError(
@@ -75,9 +79,9 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
 
 
 def _drawing(settings: Settings, assembly: Assembly) -> Iterator[str]:
-    """What was said about the draw, in the words in which it was said.
+    """Yield the names of the options and stages of sampling that are as strong as the option `beams`.
 
-    What a weaker layer says of it is replaced by the search, as a greedy draw replaces it.
+    The search replaces those of weaker layers, as a greedy draw does.
     """
     registry, rank = settings.registry or builtin_registry(), settings.rank("beams")
     for name, _ in assembly.chain.active():
@@ -95,25 +99,25 @@ def _drawing(settings: Settings, assembly: Assembly) -> Iterator[str]:
 
 
 def _is_drawing(name: str, registry: Registry) -> bool:
-    """Whether a stage, or a phase, is of no use without a draw."""
+    """Return whether a stage or phase has no effect without sampling."""
     if name in registry.names():
         return registry.phase(name) >= Phase.SCALE
     return name.upper() in Phase.__members__ and Phase[name.upper()] >= Phase.SCALE
 
 
 def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
-    said, wanted = settings.name, f"{settings.name('best_of')} {settings['best_of']}"
+    said, wanted = settings.name, settings.with_value("best_of")
     if settings["sampler"] == "greedy" or assembly.chain.is_greedy:
-        temperature = next((entry.said for entry in assembly.of_stage("temperature")), "--temperature")
+        temperature = next((entry.said for entry in assembly.of_stage("temperature")), "`temperature`")
         is_sampler = settings["sampler"] == "greedy"
-        greedy = f"{said('sampler')} greedy" if is_sampler else f"a temperature of 0 ({temperature})"
+        greedy = settings.with_value("sampler") if is_sampler else f"a temperature of 0 ({temperature})"
         raise UsageError(
             f"{wanted} with {greedy} would choose among equal texts.",
             hint="Leave one of them out, or draw with a temperature above 0.",
         )
     if settings["retries"]:
         raise UsageError(
-            f"{said('retries')} draws again what is not valid, {wanted} draws all at once.", hint=_LEAVE_OUT
+            f"{said('retries')} samples again, {wanted} draws all samples at once.", hint=_LEAVE_OUT
         )
     if settings["n"] > settings["best_of"]:
         raise UsageError(f"{said('n')} is {settings['n']}, more texts than {wanted} draws.")

@@ -1,4 +1,4 @@
-"""Where values come from: layers, the later ones stronger, and the origin of each value."""
+"""Settings: the values of all options from layers, later ones stronger, with their origins."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__ = [
     "Setting",
     "Settings",
     "resolve",
+    "with_value",
 ]
 
 DEFAULT = "default"
@@ -30,7 +31,7 @@ PRESET = "preset"
 ENVIRONMENT = "environment"
 FLAG = "flag"
 
-# What is switched on in one layer replaces its contrary in the weaker ones; in one layer both are refused.
+# A key that one layer sets resets these keys of weaker layers; within one layer both are an error.
 _REPLACES = {
     "raw": ("chat", "system"),
     "chat": ("raw",),
@@ -42,18 +43,18 @@ _REPLACES = {
     "temperature_last": ("chain",),
     "beams": ("best_of", "retries"),
     "best_of": ("beams", "retries"),
-    "template": ("vars",),  # which are those of a template
+    "template": ("vars",),  # the variables belong to the template
     "parsed": ("select",),
     "select": ("parsed",),
     **{kind: tuple(other for other in KINDS if other != kind) for kind in KINDS},
 }
 
-_BY_NAME = ("vars",)  # pairs of which a layer replaces those that it names
+_BY_NAME = ("vars",)  # pairs by name: a layer replaces only the names that it has
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A stage's field that was given a value: by which layer, in which words, and that layer's rank."""
+    """A value of a stage's field: its layer, its name in messages, and the rank of the layer."""
 
     stage: str
     field: str
@@ -65,7 +66,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class PresetInfo:
-    """A preset's description, the presets that it extends, and whether another one extends it."""
+    """The description of a preset, the presets that it extends, and whether another extends it."""
 
     description: str = ""
     extends: tuple[str, ...] = ()
@@ -76,8 +77,8 @@ class PresetInfo:
 class Layer:
     """Checked values by option key, and fields of stages, that came from one place.
 
-    `places` holds the words in which a key was said, where that is not its flag: a variable, a file's line.
-    `preset` is there for the values of a preset.
+    `places` maps keys to their sources, a variable or the line of a file; a key without one was a flag or a
+    keyword. `preset` is set for the values of a preset.
     """
 
     origin: str
@@ -89,19 +90,19 @@ class Layer:
 
     @classmethod
     def of(cls, origin: str, given: Mapping[str, Any], places: Mapping[str, str] | None = None) -> Layer:
-        """A layer of what was typed. Raises UsageError for a value that an option does not take."""
+        """Return the layer of given values. Raises UsageError for a wrong value."""
         places = places or {}
         values = {key: option(key).value(value, places.get(key, "")) for key, value in given.items()}
         return cls(origin, values, places)
 
     def said(self, key: str) -> str:
-        """The words in which a key was given its value here."""
-        return self.places.get(key) or option(key).flag
+        """Return the source of a key's value in messages: its place, or the key in backticks."""
+        return self.places.get(key) or f"`{key}`"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value, the layer it came from, the words it was said in, and the layer's rank."""
+    """A value, the origin and rank of its layer, and its source in messages."""
 
     value: Any
     origin: str
@@ -110,7 +111,7 @@ class Setting:
 
 
 class Settings(Mapping[str, Any]):
-    """The value of every option by key; `origin` says where it came from."""
+    """The values of all options by key, with their origins."""
 
     def __init__(
         self,
@@ -132,42 +133,51 @@ class Settings(Mapping[str, Any]):
         return len(self._entries)
 
     def origin(self, key: str) -> str:
-        """The layer that the value came from."""
+        """Return the origin of the value's layer."""
         return self._entries[key].origin
 
     def rank(self, key: str) -> int:
-        """The place of that layer among the layers; -1 for a default."""
+        """Return the index of the value's layer; -1 for a default."""
         return self._entries[key].rank
 
     def said(self, key: str) -> str:
-        """The words in which the option was given its value."""
+        """Return the source of the value in messages; "" for a default."""
         return self._entries[key].said
 
     def where(self, key: str) -> str:
-        """The layer and its words, as in `flag --top-p` or `preset configs/story.yaml:4`."""
+        """Return origin and source, as in "flag `top_p`" or "preset configs/story.yaml:4"."""
         entry = self._entries[key]
         return f"{entry.origin} {entry.said}".strip()
 
     def name(self, key: str) -> str:
-        """The option as the person who set it knows it: a flag, a variable, a key with its line."""
+        """Return the option's name in messages: its key in backticks, its variable, or key and line."""
         entry = self._entries[key]
         if entry.origin in (DEFAULT, FLAG, ENVIRONMENT):
-            return entry.said or option(key).flag
+            return entry.said or f"`{key}`"
         return key if entry.said == key else f"{key} ({entry.said})"
 
+    def with_value(self, key: str) -> str:
+        """Return the option's name and value, as in "`top_k` = 5" or "top_k (story.yaml:4) 5"."""
+        return with_value(self.name(key), self[key])
+
     def notices(self) -> Iterator[str]:
-        """What the layers could not take over."""
+        """Return the notices of all layers."""
         return (text for layer in self.layers for text in layer.notices)
 
     def is_given(self, key: str) -> bool:
-        """Whether anything but the defaults set the option."""
+        """Return whether a layer sets the option."""
         return self.origin(key) != DEFAULT
 
 
-def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry | None = None) -> Settings:
-    """Every option's checked value: from the last layer that has it, or its default.
+def with_value(name: str, value: object) -> str:
+    """Return an option's name in messages and a value: "`top_k` = 5", or "GENCLI_TOP_K 5"."""
+    return f"{name} = {value}" if name.startswith("`") else f"{name} {value}"
 
-    `registry` is the one that the layers' stages were read with.
+
+def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry | None = None) -> Settings:
+    """Return the settings: each option from the last layer that has it, otherwise its default.
+
+    `registry` is the registry that the stages of the layers were read with.
     """
     made = tuple(entry if isinstance(entry, Layer) else Layer.of(*entry) for entry in layers)
     defaults = {entry.key: Setting(entry.default, DEFAULT) for entry in OPTIONS}

@@ -18,7 +18,7 @@ __all__ = ["build_output_spec"]
 
 _VALUES = (*DOCUMENTS, "tools")
 _SCHEMAS = ("json_schema", "pydantic")
-# Options that mean something with some kinds only, and which these are.
+# Options that work with some kinds only, and these kinds.
 _NEEDS: dict[str, tuple[str, ...]] = {
     "constrain_after": KINDS,
     "grammar_backend": tuple(kind for kind in KINDS if kind != "choice"),
@@ -42,12 +42,12 @@ _NUM_SHOWN = 60  # characters of a source
 def build_output_spec(settings: Settings) -> OutputSpec | None:
     """Return the specification that the settings give for outputs; None if the text is free.
 
-    UsageError for options that do not stand together, ConfigError for a schema or grammar that is wrong.
+    Raises UsageError for conflicting options, ConfigError for a wrong schema or grammar.
     """
     kinds = [kind for kind in KINDS if settings[kind]]
     if kinds[1:]:
         raise UsageError(
-            f"{settings.name(kinds[0])} and {settings.name(kinds[1])} each say what the output has to be.",
+            f"{settings.name(kinds[0])} and {settings.name(kinds[1])} both define the output.",
             hint="Leave one of them out.",
         )
     kind = kinds[0] if kinds else ""
@@ -88,13 +88,13 @@ def _refuse_idle(settings: Settings, kind: str) -> None:
     for key, kinds in _NEEDS.items():
         if not settings.is_given(key) or settings[key] == option(key).default or kind in kinds:
             continue
-        flags = [option(needed).flag for needed in kinds]
-        some = "one of " if flags[1:] else ""
+        names = [f"`{needed}`" for needed in kinds]
+        some = "one of " if names[1:] else ""
         if not kind:
-            raise UsageError(f"{settings.name(key)} needs {some}{', '.join(flags)}.", hint="Leave it out.")
+            raise UsageError(f"{settings.name(key)} needs {some}{', '.join(names)}.", hint="Leave it out.")
         raise UsageError(
-            f"{settings.name(key)} does nothing for {settings.name(kind)}.",
-            hint=f"It goes with {', '.join(flags)}.",
+            f"{settings.name(key)} has no effect for {settings.name(kind)}.",
+            hint=f"It goes with {', '.join(names)}.",
         )
 
 
@@ -104,8 +104,8 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
         raise UsageError(f"{name('constrain_after')} is empty.", hint="Give a text, such as </think>.")
     if settings["stream"]:
         raise UsageError(
-            f"{name('stream')} shows text as it is made, but with {name(kind)} it is written when it is "
-            "known to be valid.",
+            f"{name('stream')} shows text while it is generated, but with {name(kind)} it is written "
+            "after the final check.",
             hint=f"Leave {name('stream')} out.",
         )
     if settings["parsed"] and settings["select"] is not None:

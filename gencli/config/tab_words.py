@@ -1,4 +1,4 @@
-"""Words that Tab offers, in the shell and in a chat: files, presets, models, stages and their fields."""
+"""Words for completion in the shell and in a chat: files, presets, models, stages, their fields."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _MAX_ENTRIES = 1000  # of a folder
 
 
 def paths(beginning: str, *, suffixes: Collection[str] | None = None) -> list[str]:
-    """Folders, and files that end in one of the suffixes (any, if not given), whose path begins so.
+    """Return the folders, and the files with one of the suffixes (None: any), that complete a path.
 
-    A folder ends with a slash. Hidden ones show once their dot is typed.
+    A folder ends with a slash. Hidden ones are offered after a typed dot.
     """
     head, _, tail = beginning.rpartition("/")
     typed = beginning.removesuffix(tail)
@@ -56,44 +56,44 @@ def paths(beginning: str, *, suffixes: Collection[str] | None = None) -> list[st
 
 
 def folders(beginning: str) -> list[str]:
-    """Folders whose path begins so."""
+    """Return the folders that complete a path."""
     return paths(beginning, suffixes=())
 
 
 def presets(beginning: str) -> list[str]:
-    """Presets by name, and files once a path is begun."""
+    """Return presets by name; YAML files if the word begins a path."""
     if "/" in beginning or beginning.startswith("."):
         return paths(beginning, suffixes=_PRESETS)
     return _of(beginning, (name for name, _, _ in list_presets()))
 
 
 def presets_and_files(beginning: str) -> list[str]:
-    """Presets by name, and YAML files."""
+    """Return presets by name, and YAML files."""
     return list(dict.fromkeys([*presets(beginning), *paths(beginning, suffixes=_PRESETS)]))
 
 
 def models(beginning: str) -> list[str]:
-    """Models on this machine by name, and folders."""
+    """Return models on this machine by name, and folders."""
     return [*_of(beginning, local_names()), *folders(beginning)]
 
 
 def drafters(beginning: str) -> list[str]:
-    """What can draft: nothing, the drafters that need no model, and models."""
+    """Return the values of the option `draft`: none, drafters without a model, and models."""
     return [*_of(beginning, (NO_DRAFTER, *BUILT_IN)), *models(beginning)]
 
 
 def stage_names(beginning: str) -> list[str]:
-    """Built-in stages, and those of installed packages, of which no code is imported."""
+    """Return built-in stages, and those of installed packages, whose code is not imported."""
     return _of(beginning, [*builtin_registry().names(), *(plugin.name for plugin in installed_plugins())])
 
 
 def stages_and_files(beginning: str) -> list[str]:
-    """Stages by name, and Python files that may hold one."""
+    """Return stages by name, and Python files."""
     return [*stage_names(beginning), *paths(beginning, suffixes=(".py",))]
 
 
 def stage_values(beginning: str) -> list[str]:
-    """A stage as a flag takes it: its name, then `name:field=value,field=value` with the fields it has."""
+    """Return completions of the option `stage`: a name, then `name:field=value,field=value`."""
     name, colon, rest = beginning.partition(":")
     if not colon:
         return stage_names(beginning)
@@ -107,7 +107,7 @@ def stage_values(beginning: str) -> list[str]:
 
 
 def stage_order(beginning: str) -> list[str]:
-    """An order of stages as a flag takes it: names, groups and phases between commas."""
+    """Return completions of the option `chain`: names, groups and phases separated by commas."""
     done, comma, last = beginning.rpartition(",")
     words = [*builtin_registry().names(), *GROUPS, *(phase.name.lower() for phase in Phase)]
     return [done + comma + word for word in words if word.startswith(last) and word not in done.split(",")]
@@ -124,7 +124,7 @@ def _fields(params: type[Params], beginning: str) -> Iterator[str]:
 
 
 def _choices(hint: object) -> tuple[str, ...]:
-    """The values of a field, if they can be listed."""
+    """Return the values of a field; none if they cannot be listed."""
     if hint is bool:
         return ("true", "false")
     found = getattr(hint, "__args__", ())

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from gencli.config.job import Job
-from gencli.config.options.run import option
 from gencli.config.presets.read import read_text
 from gencli.config.presets.write import preset_text
 from gencli.config.settings import FLAG, Layer, Settings, resolve
@@ -131,15 +130,14 @@ def settings_of(entry: Entry, code: Mapping[str, Any]) -> Settings:
     `code` are the flags that name code. Raises UsageError if they are not those of the run.
     """
     for key in CODE:
-        flag = option(key).flag
         if key in entry.code and not code.get(key):
             value = entry.code[key]
-            values = "" if value is True else " " + ", ".join([value] if isinstance(value, str) else value)
+            values = "" if value is True else " = " + ", ".join([value] if isinstance(value, str) else value)
             raise UsageError(
-                f"The run had {flag}{values}, but the log does not record code.", hint=f"Give {flag} again."
+                f"The run had `{key}`{values}, but the log does not record code.", hint=f"Give `{key}` again."
             )
         if code.get(key) and key not in entry.code:
-            raise UsageError(f"The run had no {flag}.", hint="Leave it out.")
+            raise UsageError(f"The run had no `{key}`.", hint="Leave it out.")
     registry = make_registry(code.get("plugin") or ())
     preset = read_text(entry.preset.encode(), Path("logged run"), registry, _BOUNDS)
     if messages := preset.messages():

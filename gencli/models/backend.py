@@ -37,6 +37,6 @@ def choose_backend(
     if backend == "native":
         raise ModelError(
             f"gencli's own decoder cannot run this model: {reason}.",
-            hint="Leave out `backend`, or give `backend` = transformers.",
+            hint="Leave `backend` out, or give `backend` = transformers.",
         )
     return None, reason

@@ -89,8 +89,8 @@ def plan_capacity(
     if None in lanes:
         if kv_memory is not None:
             raise ModelError(
-                "--kv-memory cannot be planned: this model keeps a state, or its files do not say how much.",
-                hint="Give --max-batch a number.",
+                "`kv_memory` cannot be planned: this model keeps a state, or its files do not say how much.",
+                hint="Give `max_batch` a number.",
             )
         return Capacity(8, sizes[0], None, free, beside)
     each = sum(lane or 0 for lane in lanes)
@@ -100,7 +100,7 @@ def plan_capacity(
         raise ModelError(
             f"The keys and values of a sample of {min(tokens, models[0].card.context or tokens)} tokens take "
             f"{each:,} bytes; there is room for {max(0, room or 0):,}.",
-            hint="Lower --max-tokens, take a smaller --dtype, or raise --kv-memory.",
+            hint="Lower `max_tokens`, take a smaller `dtype`, or raise `kv_memory`.",
         )
     return Capacity(min(fits, _MAX_BATCH[chosen.type]), sizes[0], each, free, beside)
 

@@ -33,20 +33,20 @@ class Spread:
 
     def check(self, device: str) -> None:
         """Raise UsageError for conflicting options, a missing package, or a wrong number of processes."""
-        flag = "--tp" if self.tp is not None else "--device-map"
+        name = "`tp`" if self.tp is not None else "`device_map`"
         if self.tp is not None and self.device_map is not None:
-            raise UsageError("--tp and --device-map both spread the model.", hint="Leave one of them out.")
+            raise UsageError("`tp` and `device_map` both spread the model.", hint="Leave one of them out.")
         if self.is_on and device != "auto":
             raise UsageError(
-                f"--device {device} names one device, and {flag} takes several.",
+                f"`device` = {device} names one device, and {name} takes several.",
                 hint="Leave one of them out.",
             )
         if self.device_map is not None and find_spec("accelerate") is None:
-            raise UsageError("--device-map needs accelerate, which is not installed.", hint=_INSTALL)
+            raise UsageError("`device_map` needs accelerate, which is not installed.", hint=_INSTALL)
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if self.tp is not None and count != self.tp:
             raise UsageError(
-                f"--tp {self.tp} needs {self.tp} processes; there {'is' if count == 1 else 'are'} {count}.",
+                f"`tp` = {self.tp} needs {self.tp} processes; there {'is' if count == 1 else 'are'} {count}.",
                 hint=f"Start them with: torchrun --nproc-per-node {self.tp} -m gencli ...",
             )
 
@@ -67,13 +67,14 @@ def check_plan(config: Any, tp: int) -> None:
     text = config.get_text_config(decoder=True)
     if not getattr(text, "base_model_tp_plan", None):
         raise ModelError(
-            f"--tp: the library has no plan for splitting {text.model_type} models.",
-            hint="--device-map auto puts its layers on several devices.",
+            f"`tp`: the library has no plan for splitting {text.model_type} models.",
+            hint="`device_map` = auto puts its layers on several devices.",
         )
     for name in ("num_attention_heads", "num_key_value_heads"):
         heads = getattr(text, name, None)
         if isinstance(heads, int) and heads % tp:
             raise ModelError(
-                f"--tp {tp}: the model has {heads} heads ({name}), which {tp} processes cannot share evenly.",
-                hint=f"Take a number that divides {heads}, or --device-map auto.",
+                f"`tp` = {tp}: the model has {heads} heads ({name}), which {tp} processes cannot share "
+                "evenly.",
+                hint=f"Take a number that divides {heads}, or `device_map` = auto.",
             )

@@ -58,7 +58,7 @@ def parse_plugin(text: str) -> Plugin:
     head, _, attribute = text.rpartition(":")
     if not head or not attribute.isidentifier():
         raise UsageError(
-            f"--plugin {text!r} is not of the form path.py, path.py:Class or module:Class.",
+            f"`plugin` = {text!r} is not of the form path.py, path.py:Class or module:Class.",
             hint="A module needs the name of the class in it.",
         )
     if head.endswith(".py"):

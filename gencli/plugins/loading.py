@@ -24,7 +24,7 @@ def load_stage(plugin: Plugin) -> type[Processor[Any]]:
     """Return the class of a plugin as `load_plugin` does. Raises PluginError for a drafter."""
     kind = load_plugin(plugin)
     if issubclass(kind, Drafter):
-        raise PluginError(f"The plugin {plugin.source} is a drafter, not a stage: name it with --draft.")
+        raise PluginError(f"The plugin {plugin.source} is a drafter, not a stage: name it with `draft`.")
     return kind
 
 

@@ -21,11 +21,11 @@ def plugin_notices(
     loaded = registry.drafters() if isinstance(registry, PluginRegistry) else {}
     for name, source in loaded.items():
         if name not in drafters:
-            yield f"The drafter {name} of {source} is not used: add --draft {name}."
+            yield f"The drafter {name} of {source} is not used: add `draft` = {name}."
     for name in registry.names():
         if name not in active and not registry.is_builtin(name):
             source = registry.spec(name).source
-            yield f"The stage {name} of {source} is not on: add --stage {name}, with its values."
+            yield f"The stage {name} of {source} is not on: add `stage` = {name}, with its values."
     yield from adapter_notices(active, registry)
 
 

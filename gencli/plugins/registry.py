@@ -104,7 +104,7 @@ class PluginRegistry(Registry):
 
 
 def make_registry(plugins: Iterable[str] = ()) -> PluginRegistry:
-    """Return the registry of a run: built-in stages, installed plugins, and those that --plugin names."""
+    """Return the registry of a run: built-in stages, installed plugins, and those that `plugin` names."""
     registry = PluginRegistry()
     for text in plugins:
         registry.take(parse_plugin(text))

@@ -53,7 +53,7 @@ def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
     if total.held:
         yield f"The stage {total.held} needs each token before the next, so its texts took no drafts."
     if proposed and _is_loss(total, tokens):
-        yield "Drafting took longer than the forwards that it saved: leave out --draft, or name another."
+        yield "Drafting took longer than the forwards that it saved: leave out `draft`, or name another."
 
 
 def _measured(total: Drafted) -> str:

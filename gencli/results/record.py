@@ -8,6 +8,7 @@ from typing import Any
 
 from gencli.config.job import Job
 from gencli.config.options.drafts import NO_DRAFTER
+from gencli.config.options.flags import with_flags
 from gencli.core.events import Finish
 from gencli.engine.beams.results import rounded
 from gencli.models.files.identity import ModelIdentity
@@ -63,7 +64,9 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         "candidates": _candidates(row),
         "grammar": _grammar(info),
         "chain": _stages(info),
-        "origins": {f"{a.stage}.{a.field}": f"{a.origin} {a.said}" for a in info.job.assembly.values},
+        "origins": {
+            f"{a.stage}.{a.field}": with_flags(f"{a.origin} {a.said}") for a in info.job.assembly.values
+        },
     }
 
 

@@ -62,20 +62,20 @@ def _devices() -> Iterator[Finding]:
     import torch
 
     threads, cores = torch.get_num_threads(), os.cpu_count() or 1
-    yield Finding("device", "cpu", f"{cores} cores, {threads} threads", "--threads N takes fewer.")
+    yield Finding("device", "cpu", f"{cores} cores, {threads} threads", "`threads` = N takes fewer.")
     features = _cpu_features()
     shown = ", ".join(features) or "none known"
     if any(name in features for name in ("amx_bf16", "avx512_bf16", "bf16")):
-        yield Finding("device", "bfloat16", f"native ({shown})", "--dtype auto takes it for such weights.")
+        yield Finding("device", "bfloat16", f"native ({shown})", "`dtype` = auto takes it for such weights.")
     else:
-        advice = "--dtype auto takes float32 here, which is faster and needs twice the memory."
+        advice = "`dtype` = auto takes float32 here, which is faster and needs twice the memory."
         yield Finding("device", "bfloat16", f"emulated ({shown})", advice)
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
         value = f"{about.name}, {about.total_memory / 2**30:.0f} GiB"
-        yield Finding("device", f"cuda:{index}", value, f"--device cuda:{index} takes it.")
+        yield Finding("device", f"cuda:{index}", value, f"`device` = cuda:{index} takes it.")
     if torch.backends.mps.is_available():
-        yield Finding("device", "mps", "Apple GPU", "--device mps takes it.")
+        yield Finding("device", "mps", "Apple GPU", "`device` = mps takes it.")
     elif not torch.cuda.is_available():
         from gencli.models.device import no_gpu_reason
 
@@ -115,7 +115,7 @@ def _caches() -> Iterator[Finding]:
 def _plugins() -> Iterator[Finding]:
     found = list(metadata.entry_points(group="gencli.processors"))
     for point in found:
-        yield Finding("plug-in", point.name, point.value, "Its stage can be named with --stage.")
+        yield Finding("plug-in", point.name, point.value, "Its stage can be named with `stage`.")
     if not found:
         advice = "A package with the entry point gencli.processors adds stages."
         yield Finding("plug-in", "entry points", "none", advice)

@@ -79,9 +79,9 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
     """
     if name.partition(":")[0] == EARLY_EXIT:
         if choice.spread.is_on:
-            raise UsageError(f"--draft {name} does not go together with --tp or --device-map.")
+            raise UsageError(f"`draft` = {name} does not go together with `tp` or `device_map`.")
         return ModelDrafter(_first_layers(name, target, choice.max_batch))
-    # With --tp only the first process has an engine, and so a draft model.
+    # With `tp` only the first process has an engine, and so a draft model.
     draft = load(replace(choice, name=name, spread=ONE_DEVICE))
     if not draft.runner.spec.can_rollback:
         raise ModelError(
@@ -109,7 +109,7 @@ def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
     text = name.partition(":")[2]
     count = whole(text)
     if text and count is None:
-        raise UsageError(f"--draft {name[:60]}: {text[:60]!r} is no number of layers.")
+        raise UsageError(f"`draft` = {name[:60]}: {text[:60]!r} is no number of layers.")
     if not isinstance(target.runner, LaneRunner):
-        raise UsageError(f"--draft {name}: the model {target.runner.spec.name} has no layers.")
+        raise UsageError(f"`draft` = {name}: the model {target.runner.spec.name} has no layers.")
     return target.runner.first_layers(count, max_lanes=max_lanes)

@@ -84,7 +84,7 @@ class _Race:
                 self._wait(patience if ready is not None else math.inf if is_whole else _HEAD_START)
         raise ConfigError(
             f"No back end compiles the grammar. {' '.join(self._reasons)}",
-            hint="Make it smaller, or give it more time with --grammar-timeout.",
+            hint="Make it smaller, or give it more time with `grammar_timeout`.",
         )
 
     @property

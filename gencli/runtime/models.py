@@ -164,15 +164,15 @@ def _load_fake(choice: ModelChoice) -> Loaded:
     from gencli.text.tokenizer import ByteTokenizer
 
     fixed: Mapping[str, tuple[object, tuple[str | None, ...]]] = {
-        "--dtype": (choice.dtype, ("auto", "float32")),
-        "--device": (choice.device, ("auto", "cpu")),
-        "--tp": (choice.spread.tp, (None,)),
+        "dtype": (choice.dtype, ("auto", "float32")),
+        "device": (choice.device, ("auto", "cpu")),
+        "tp": (choice.spread.tp, (None,)),
     }
-    for flag, (value, possible) in fixed.items():
+    for key, (value, possible) in fixed.items():
         if value not in possible:
             known = " and ".join(name for name in possible if name)
             raise UsageError(
-                f"{flag} is {value}, but the fake model knows {f'only {known}' if known else 'none'}."
+                f"`{key}` is {value}, but the fake model knows {f'only {known}' if known else 'none'}."
             )
     tokenizer = ByteTokenizer()
     runner = FakeRunner(tokenizer.vocab_size, max_lanes=choice.max_lanes, eos_ids=tokenizer.eos_ids)

@@ -11,7 +11,7 @@ __all__ = ["Recorder", "Reporter"]
 
 
 class Reporter(Protocol):
-    """Takes the reports of a run. Messages name options by their keys; see gencli.cli.flags."""
+    """Takes the reports of a run. Messages name options by their keys; see gencli.config.options.flags."""
 
     def say(self, text: str) -> None:
         """Report a line."""

@@ -100,7 +100,7 @@ class Drafter:
     is_autoregressive: bool = False
     is_reading: bool = False
     notices: tuple[str, ...] = ()
-    name: ClassVar[str] = ""  # of a plugin: what --draft calls it
+    name: ClassVar[str] = ""  # of a plugin: what `draft` calls it
 
     def bind(self, chooser: DraftSampler) -> None:
         """Take the sampler that chooses from draft logits as the requests do. Called once, first of all."""

@@ -21,7 +21,7 @@ class OutOfTime(ConfigError):
     def __init__(self, seconds: float) -> None:
         super().__init__(
             f"The schema was not checked within the time limit of {seconds:g} s.",
-            hint="Make it smaller, or give it more time with --grammar-timeout.",
+            hint="Make it smaller, or give it more time with `grammar_timeout`.",
         )
 
 

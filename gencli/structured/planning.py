@@ -146,7 +146,7 @@ def _on_backend(plan: Plan, backend: str, name: str) -> Plan:
         return plan
     kept = tuple(variant for variant in plan.variants if variant.constraint.backend == backend)
     if not kept:
-        raise UsageError(f"--grammar-backend {backend} does not run {name}. {plan.reason}")
+        raise UsageError(f"`grammar_backend` = {backend} does not run {name}. {plan.reason}")
     return replace(plan, variants=kept, reason=f"{backend} was asked for.")
 
 

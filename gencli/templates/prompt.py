@@ -39,7 +39,7 @@ class PromptTemplate:
     for a value of a variable that the template does not use.
     """
 
-    def __init__(self, text: str, name: str = "--template", variables: _Variables = ()) -> None:
+    def __init__(self, text: str, name: str = "`template`", variables: _Variables = ()) -> None:
         self.text = text
         syntax = renderer.render(Order(text, None, is_chat=False, limit=MAX_PROMPT))
         if syntax.error:
@@ -75,7 +75,7 @@ class PromptTemplate:
 
 
 def read_template(
-    given: str, variables: _Variables = (), *, name: str = "--template", pipes: bool = True
+    given: str, variables: _Variables = (), *, name: str = "`template`", pipes: bool = True
 ) -> PromptTemplate:
     """Return the template given as text, file or name. Raises UsageError.
 
@@ -90,7 +90,7 @@ def read_template(
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(
             f"{name} {given!r} has no {{{{ }}}} in it, and is not a readable file: {reason}.",
-            hint="Write it as in --template 'Summarise: {{ text }}'.",
+            hint="Write it as in `template` = 'Summarise: {{ text }}'.",
         ) from None
     return PromptTemplate(text.removesuffix("\n").removesuffix("\r"), str(path), variables)
 

@@ -1,4 +1,4 @@
-r"""Escapes of characters: read those of `--stop`, write control characters of untrusted text."""
+r"""Escapes of characters: read those of `stop`, write control characters of untrusted text."""
 
 from __future__ import annotations
 

@@ -274,5 +274,5 @@ def _load_error(name: str | Path, error: BaseException | None) -> ModelError:
     reason = str(error).strip().partition("\n")[0] if error else "it has no vocabulary"
     hint = "A model folder needs its tokenizer files: tokenizer.json, tokenizer_config.json."
     if "trust_remote_code" in str(error):
-        hint = "Its tokenizer has code of its own; allow it to run with --trust-remote-code."
+        hint = "Its tokenizer has code of its own; allow it to run with `trust_remote_code`."
     return ModelError(f"No tokenizer could be loaded from {name}: {reason}", hint=hint)

@@ -116,7 +116,7 @@ def test_a_column_id_names_the_results_and_keys_their_draws(bench):
     assert {one["id"]: one["text"] for one in bench.results} == texts
     bench.write([*rows, rows[0]])
     done = bench.run("--overwrite")
-    assert (done.code, "The id 'x' stands at" in done.err) == (2, True)
+    assert (done.code, "The id 'x' occurs twice, at" in done.err) == (2, True)
 
 
 def test_the_prompt_of_two_samples_counts_once(bench):
@@ -215,10 +215,10 @@ def test_what_is_there_is_not_written_over_unless_asked(bench):
     cut(bench, 4)
     refused = bench.run()
     assert refused.code == 2
-    assert "--resume goes on with it, --overwrite begins anew" in refused.err
+    assert "--resume continues it, --overwrite starts a new run" in refused.err
     assert bench.run("--overwrite").code == 0
     refused = bench.run()
-    assert (refused.code, "is there already" in refused.err) == (2, True)
+    assert (refused.code, "exists already" in refused.err) == (2, True)
     assert bench.run("--overwrite").code == 0
     done = bench.run("--resume")
     assert (done.code, "there is nothing to go on with" in done.err) == (0, True)
@@ -374,7 +374,7 @@ def test_what_makes_no_sense_is_refused(bench, flags, said):
 def test_what_needs_a_journal_is_refused_on_stdout(bench):
     bench.write(ROWS)
     done = bench.call(bench.input, *FAKE, "--resume")
-    assert (done.code, "--resume needs a file" in done.err) == (2, True)
+    assert (done.code, "--resume needs an output file" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["in.jsonl", "out.jsonl", "out.jsonl.journal"])
@@ -404,7 +404,7 @@ def test_a_folder_of_texts_goes_on_and_is_replaced_when_the_new_one_is_complete(
     folder = bench.folder / "out"
     to_folder = [bench.input, "-o", f"{folder}/", *FAKE]
     assert bench.call(*to_folder).code == 7
-    assert "--resume goes on" in bench.call(*to_folder).err
+    assert "--resume continues" in bench.call(*to_folder).err
     made = {path.name: path.read_text() for path in folder.iterdir()}
     assert bench.call(*to_folder, "--resume", "--retry-errors").code == 7
     assert {path.name: path.read_text() for path in folder.iterdir()} == made
@@ -413,7 +413,7 @@ def test_a_folder_of_texts_goes_on_and_is_replaced_when_the_new_one_is_complete(
     assert bench.files == ["out", "out.journal"]
     (folder / "mine.txt").write_text("mine")
     refused = bench.call(*to_folder, "--overwrite")
-    assert (refused.code, "is no folder with results alone" in refused.err) == (2, True)
+    assert (refused.code, "is not a folder with results only" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(("flags", "said"), [([], True), (["--max-batch", "3"], False)])

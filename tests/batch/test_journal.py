@@ -74,7 +74,7 @@ def test_a_header_that_is_torn_is_none(tmp_path):
 @pytest.mark.parametrize("line", [b"[]\n", b"hello\n", b'{"gencli_journal": 99}\n', b"\xff\n"])
 def test_another_file_is_not_taken_for_a_journal(tmp_path, line):
     (tmp_path / "j").write_bytes(line)
-    with pytest.raises(UsageError, match="is no journal|is a journal of version 99"):
+    with pytest.raises(UsageError, match="is not a journal|is a journal of version 99"):
         Journal(tmp_path / "j", HEADER)
     assert (tmp_path / "j").read_bytes() == line
 
@@ -85,7 +85,7 @@ def test_a_journal_without_checksums_is_refused_with_the_way_out(tmp_path):
     (tmp_path / "j").write_bytes(old)
     with pytest.raises(UsageError, match="version 1, and this gencli has version 2") as raised:
         Journal(tmp_path / "j", HEADER)
-    assert "Finish it with the gencli that began it" in raised.value.hint
+    assert "Finish it with the version that started it" in raised.value.hint
     assert (tmp_path / "j").read_bytes() == old
 
 

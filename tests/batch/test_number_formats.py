@@ -55,7 +55,7 @@ def test_in_bfloat16_a_run_does_not_go_on_in_other_company_unless_allowed(bench,
     refused = resumed(bench, "bfloat16", *flags)
     assert refused.code == 2
     assert f"{said}. In this number format that may change texts." in refused.err
-    assert "go on all the same with --allow-other-batch" in refused.err
+    assert "continue anyway with --allow-other-batch" in refused.err
     allowed = bench.run("--resume", "--allow-other-batch", *tiny("bfloat16", *flags))
     assert (allowed.code, len(bench.results)) == (0, len(ROWS))
 

@@ -88,10 +88,10 @@ def test_the_summary_in_words():
     assert list(summary.lines()) == [
         "1,200 of 1,200 rows, 200 from before: 1,190 succeeded, 10 failed, 12,000 tokens in 1:15 "
         "(13.3 rows/s, 160 tok/s, 91% full), seed 4",
-        "Prompts: 4,000 tokens copied from prompts that begin alike, 1,005 read.",
+        "Prompts: 4,000 tokens copied from the prefix cache, 1,005 read.",
         "8 InputError, first in row 3: This is not JSON.",
         "2 more errors with other messages; `error` in the results has them.",
-        "3 texts were cut at a limit; `matched` says at which.",
+        "3 texts were cut at a limit; `matched` in the results names the limit.",
     ]
     assert summary.to_dict()["finish_reasons"] == {"length": 3}
 

@@ -62,14 +62,14 @@ def test_messages_are_a_list_or_its_json(value):
     ("columns", "message"),
     [
         ({}, "The row has neither prompt nor messages."),
-        ({"text": "a"}, "--prompt-column or --template says what the prompt is."),
+        ({"text": "a"}, "Set `prompt_column` or `template`."),
         ({"prompt": "a", "messages": MESSAGES}, "The row has both prompt and messages."),
         ({"prompt": ""}, "The prompt is empty."),
         ({"prompt": Cell("")}, "The prompt is empty."),
         ({"prompt": 5}, "The prompt is 5, but has to be a text."),
         ({"prompt": "a", "temprature": 1}, "no option 'temprature'. Did you mean 'temperature'?"),
         ({"prompt": "a", "promt": 1}, "Did you mean 'prompt'?"),
-        ({"prompt": "a", "label": 1}, "Columns that are data need --template, --prompt-column or --keep"),
+        ({"prompt": "a", "label": 1}, "Columns that are data need `template`, `prompt_column` or `keep"),
         ({"prompt": "a", "id": [1]}, "The id (column id) is [1], but has to be a text or a number."),
         ({"prompt": "a", "model": "x"}, "model is set for the whole run, not by a row: one model serves all"),
         ({"prompt": "a", "device": "cpu"}, "device is set for the whole run"),
@@ -86,11 +86,11 @@ def test_messages_are_a_list_or_its_json(value):
         ({"prompt": "a", "options": {"extends": "x"}}, "There is no option 'extends'."),
         ({"prompt": "a", "options": {"preset": "x"}}, "by a row: presets are read once, before the first"),
         ({"prompt": "a", "options": 5}, "options is 5, but has to be an object"),
-        ({"prompt": "a", "n": 2, "options": {"n": 3}}, "n is a column of the row and stands in its options."),
+        ({"prompt": "a", "n": 2, "options": {"n": 3}}, "n is both a column of the row and in its options."),
         ({"prompt": "a", "n": 2, "temperature": 0}, "would give 2 equal texts"),
         ({"prompt": "a", "min_tokens": 9, "max_tokens": 5}, "asks for 9 tokens"),
         ({"prompt": "a", "top_k": 4, "stages": {"top_k": 5}}, "both set k of the stage top_k"),
-        ({"prompt": "a", "system": "s"}, "needs --chat"),
+        ({"prompt": "a", "system": "s"}, "needs `chat`"),
         ({"messages": MESSAGES, "raw": True}, "needs the chat template, but raw is set."),
         ({"messages": []}, "messages has to be a list of objects"),
         ({"messages": "[{"}, "This is not JSON"),
@@ -237,9 +237,9 @@ def test_a_template_is_a_text_or_a_file(tmp_path):
     assert read_template(str(path)).render({"x": 1}) == "Say 1"
     with pytest.raises(UsageError, match=r"has no \{\{ \}\} in it"):
         read_template(str(tmp_path / "none.j2"))
-    with pytest.raises(UsageError, match="--template, line 2: this is not a Jinja template"):
+    with pytest.raises(UsageError, match="`template`, line 2: this is not a Jinja template"):
         read_template("{{ x }}\n{% if %}")
-    with pytest.raises(UsageError, match="both say what the prompt is"):
+    with pytest.raises(UsageError, match="both define the prompt"):
         RowOptions(template=read_template("{{ x }}"), prompt_column="y")
 
 

@@ -56,7 +56,7 @@ def test_a_signal_ends_a_run_that_can_go_on(bench, start, number, drain):
     process.send_signal(number)
     _, said = process.communicate()
     assert process.returncode == 130
-    assert "--resume goes on" in said
+    assert "--resume continues the run" in said
     assert bench.files == ["out.jsonl.journal"]
     lines = [json.loads(line) for line in bench.journal.read_text().splitlines()[1:]]
     assert {line["result"]["completion_tokens"] for line in lines} == {400}  # whole rows, or none
@@ -89,7 +89,7 @@ def test_an_input_that_vanishes_meanwhile_leaves_what_is_finished(bench, start):
     (folder / "b.jsonl").unlink()
     _, said = process.communicate()
     assert (process.returncode, "b.jsonl cannot be read" in said) == (2, True)
-    assert "--resume goes on" in said
+    assert "--resume continues the run" in said
     (folder / "b.jsonl").write_text(lines)
     assert bench.call(*flags, *FAKE, "--resume", "--max-batch", "64").code == 0
     assert len(bench.results) == 400

@@ -62,7 +62,7 @@ def rows_of(names, **flags):
 
 
 def test_an_id_that_stands_twice_is_named_with_both_places():
-    with pytest.raises(UsageError, match="The id 'b' stands at f:2 and at f:4, but names one result"):
+    with pytest.raises(UsageError, match=r"The id 'b' occurs twice, at f:2 and at f:4\."):
         survey(rows_of(["a", "b", "c", "b"]))
 
 
@@ -73,7 +73,7 @@ def test_different_ids_of_one_hash_are_no_duplicates(monkeypatch):
         check.add(name)
     assert check.suspects() == {1}
     check.refuse_twice([("a", "1"), ("b", "2"), ("cc", "3")])
-    with pytest.raises(UsageError, match="The id 'b' stands at 2 and at 4"):
+    with pytest.raises(UsageError, match="The id 'b' occurs twice, at 2 and at 4"):
         check.refuse_twice([("a", "1"), ("b", "2"), ("cc", "3"), ("b", "4")])
 
 

@@ -77,11 +77,11 @@ def test_a_pattern_is_the_files_that_match_and_a_name_with_its_signs_is_itself(t
     ("name", "message", "hint"),
     [
         ("promts.jsonl", "There is no file", "Did you mean"),
-        ("prompts.doc", "does not say how its records are written", "--input-format"),
+        ("prompts.doc", "has no suffix of a known format", "`input_format`"),
         ("none*.txt", "No file matches", ""),
-        ("empty", "has no file of a known format", "--input-format"),
+        ("empty", "has no file of a known format", "`input_format`"),
         ("nosuch://somewhere/a.jsonl", "There is no driver for nosuch://", "pip install"),
-        ("array.json", "is no JSON array", ""),
+        ("array.json", "is not a JSON array", ""),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_to_do(tmp_path, name, message, hint):
@@ -169,7 +169,7 @@ def test_parquet_is_read_as_json_has_its_values(tmp_path):
 def test_what_is_no_parquet_is_refused(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "a.parquet").write_bytes(LINES)
-    with pytest.raises(UsageError, match="is no Parquet file"):
+    with pytest.raises(UsageError, match="is not a readable Parquet file"):
         list(open_input([str(tmp_path / "a.parquet")]))
 
 
@@ -223,7 +223,7 @@ def server():
 def test_http_is_read_and_a_body_that_ends_early_is_an_error(server):
     source = open_input([f"{server}/a.jsonl?key=1"])
     assert prompts(source) == prompts(source) == ["a", "b"]
-    with pytest.raises(UsageError, match=r"cannot be read on: 10 bytes are missing"):
+    with pytest.raises(UsageError, match=r"cannot be read further: 10 bytes are missing"):
         prompts(open_input([f"{server}/a.jsonl?short"]))
     with pytest.raises(UsageError, match=r"b\.jsonl cannot be read: Not Found"):
         prompts(open_input([f"{server}/b.jsonl"]))

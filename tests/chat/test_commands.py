@@ -22,7 +22,7 @@ def test_help_lists_every_command(chat, scene):
         ("/set top_q 1", "top_q", "top-p"),
         ("/set seed 1", "own command", "/seed"),
         ("/set model x", "cannot set", ""),
-        ("/set top_p 7", "--top-p is 7", ""),
+        ("/set top_p 7", "`top_p` is 7", ""),
         ("/set temperature_last maybe", "on or off", ""),
         ("/seed x", "whole number", ""),
         ("/save", "needs a file", ""),

@@ -75,11 +75,11 @@ def test_an_unknown_preset_names_the_nearest(chat, scene):
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("model: other", "chat --preset"),
-        ("device: cuda", "chat --preset"),
-        ("dtype: float16", "chat --preset"),
-        ("threads: 2", "chat --preset"),
-        ("raw: true", "chat --preset"),
+        ("model: other", "chat `preset`"),
+        ("device: cuda", "chat `preset`"),
+        ("dtype: float16", "chat `preset`"),
+        ("threads: 2", "chat `preset`"),
+        ("raw: true", "chat `preset`"),
         ("n: 2", ""),
         ("format: json", ""),
     ],
@@ -127,7 +127,7 @@ def test_show_prints_the_values_of_a_chain_block_and_its_order(tried, scene, pre
 
 def test_a_field_without_an_option_is_shown_with_its_stage(tried, scene):
     chat = tried("/set stage top_p:keep=2")
-    assert ["top_p.keep", "2", "/set --stage 'top_p:keep=2'"] in shown(chat, scene, "")
+    assert ["top_p.keep", "2", "/set `stage` = 'top_p:keep=2'"] in shown(chat, scene, "")
 
 
 def test_default_takes_flag_and_set_away_and_says_what_acts_then(tried, scene, preset):

@@ -60,7 +60,7 @@ def test_a_transcript_is_above_the_environment_and_replaced_by_the_next_one(
 
 
 def test_a_transcript_that_does_not_fit_the_flags_is_refused_naming_both(saved, scene):
-    with pytest.raises(UsageError, match="--min-tokens asks for 40 tokens, max_tokens .* allows 30"):
+    with pytest.raises(UsageError, match="`min_tokens` asks for 40 tokens, max_tokens .* allows 30"):
         run_command(f"/load {saved}", open_chat({"min_tokens": "40"}), scene)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gencli.cli.app import main
+from gencli.config.options.flags import with_flags
 from tests.helpers.quick import quick_gencli
 
 ROOT = Path(__file__).parent.parent.parent
@@ -27,6 +28,9 @@ class Result:
     code: int
     out: str
     err: str
+
+    def __post_init__(self):
+        assert self.err == with_flags(self.err), "a message for a person names an option by its key"
 
     @property
     def json(self):

@@ -70,12 +70,12 @@ def test_a_search_replaces_what_a_weaker_layer_says_of_the_draw(run, tmp_path):
     plain = run(PROMPT, "--beams", 3, "--max-tokens", 12)
     result = run(PROMPT, "--beams", 3, "--max-tokens", 12, "--preset", preset)
     assert result.out == plain.out
-    assert "A search draws nothing, so these stages change nothing: top_p" in result.err
+    assert "A beam search draws nothing, so these stages change nothing: top_p" in result.err
 
 
 def test_streaming_is_said_to_wait(run):
     for flag in ("--beams", "--best-of"):
-        assert f"With {flag} nothing is known before the end" in run(PROMPT, flag, 2, "--stream").err
+        assert f"With {flag} text cannot be streamed" in run(PROMPT, flag, 2, "--stream").err
 
 
 def test_chats_have_no_search(gencli):
@@ -98,6 +98,6 @@ def test_rows_search_draw_and_choose_in_one_batch(gencli, tmp_path):
     assert [row["sampler"] for row in found[:3]] == ["gumbel", "beams", "gumbel"]
     assert [len(row["candidates"] or ()) for row in found[:3]] == [0, 3, 4]
     assert len(found[2]["texts"]) == 2
-    assert "temperature would do nothing" in found[3]["error"]["message"]
+    assert "temperature would have no effect" in found[3]["error"]["message"]
     alone = gencli("run", PROMPT, *flags, "--beams", 3, "--length-penalty", 2, "--format", "json").json
     assert (found[1]["text"], found[1]["candidates"]) == (alone["text"], alone["candidates"])

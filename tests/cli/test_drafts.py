@@ -88,7 +88,7 @@ def test_a_stage_that_needs_every_outcome_takes_no_drafts_and_is_named(run, tmp_
 def test_drafting_that_takes_longer_than_it_saves_is_said(seconds, is_said):
     drafted = Drafted(10, (10,), (10,), draft_seconds=seconds, verify_seconds=1.0)
     finish = Finish("1", 0, "", "eos", None, None, 3, 20, Timings(0, 0, 0), drafted=drafted)
-    assert any("leave out --draft" in line for line in draft_lines([finish], "x")) is is_said
+    assert any("leave out `draft`" in line for line in draft_lines([finish], "x")) is is_said
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_gain_over_plain_steps_of_the_run_is_said(plain, seconds, said):
     finish = Finish("1", 0, "", "eos", None, None, 3, 24, Timings(0, 0, 0), drafted=drafted)
     lines = [*draft_lines([finish], "x")]
     assert said in lines[0]
-    assert any("leave out --draft" in line for line in lines) is ("0.96" in said)
+    assert any("leave out `draft`" in line for line in lines) is ("0.96" in said)
 
 
 def test_only_plain_steps_of_the_same_run_count(run):
@@ -112,8 +112,8 @@ def test_only_plain_steps_of_the_same_run_count(run):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("--draft-tokens", "3"), 2, "--draft-tokens is given, but nothing drafts"),
-        (("--draft-min-p", "0.5"), 2, "--draft-min-p is given, but nothing drafts"),
+        (("--draft-tokens", "3"), 2, "--draft-tokens is given, but there is no drafter"),
+        (("--draft-min-p", "0.5"), 2, "--draft-min-p is given, but there is no drafter"),
         (("--draft", "ngram", "--draft-tokens", "0"), 2, "--draft-tokens is 0, but has to be a number >= 1"),
         (("--draft", "ngram", "--draft-tokens", "many"), 2, "'many' is neither a whole number nor auto"),
         (("--draft", "ngram", "--draft-min-p", "2"), 2, "--draft-min-p is 2"),
@@ -133,8 +133,8 @@ def test_what_cannot_be_is_refused(run, options, code, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--verify", "rejection"), "--verify is given, but nothing drafts"),
-        (("--verify-threshold", "0.5"), "--verify-threshold is given, but nothing drafts"),
+        (("--verify", "rejection"), "--verify is given, but there is no drafter"),
+        (("--verify-threshold", "0.5"), "--verify-threshold is given, but there is no drafter"),
         (("--draft", "ngram", "--verify", "typical"), "--verify: 'typical' is not one of match, rejection"),
         (("--draft", "ngram", "--verify-threshold", "0.5"), "is for lossy-threshold, but --verify is match"),
         (

@@ -33,9 +33,9 @@ def test_drafts_of_a_model_change_nothing(gencli, options):
     [
         (("--guidance", "-1"), "--guidance is -1, but has to be a number >= 0"),
         (("--guidance", "inf"), "--guidance is inf, but has to be a number >= 0 and <= 1e+06."),
-        (("--negative", "x"), "--negative is given, but nothing is guided"),
+        (("--negative", "x"), "--negative is given, but there is no guidance"),
         (("--negative", "", "--guidance", "2"), "negative prompt is empty"),
-        (("--guidance", "2", "--contrast", "fake"), "--guidance and --contrast want two companions"),
+        (("--guidance", "2", "--contrast", "fake"), "--guidance and --contrast cannot be used together"),
         (("--contrast-alpha", "0.2"), "--contrast-alpha is given, but there is no contrast"),
         (("--contrast-beta", "2"), "--contrast-beta is given, but there is no contrast"),
         (("--contrast", ""), "--contrast is empty"),

@@ -195,7 +195,7 @@ def test_config_imports_nothing_heavy(arguments):
 
 def test_a_run_says_what_its_preset_needs_a_flag_for(here, gencli):
     text = gencli("config", "export", *FAKE, "--trust-remote-code").out
-    assert text.startswith("# The run had --trust-remote-code, which only a flag can give.\n")
+    assert text.startswith("# The run had `trust_remote_code`, which only a flag can give.\n")
 
 
 def test_the_session_in_docs_is_what_the_commands_print(monkeypatch, tmp_path):

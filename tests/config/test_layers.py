@@ -115,8 +115,8 @@ def test_an_option_may_be_a_variable(monkeypatch):
         ("GENCLI_TOP_P", "7", "GENCLI_TOP_P is 7, but has to be a number >= 0 and <= 1."),
         ("GENCLI_TOP_P", "x", "GENCLI_TOP_P: 'x' is not a number."),
         ("GENCLI_CHAT", "maybe", "GENCLI_CHAT is 'maybe', but has to be true or false."),
-        ("GENCLI_STOP_REGEX", "[a-z]+", "GENCLI_STOP_REGEX is no JSON list"),
-        ("GENCLI_STOP", "[[1]]", "GENCLI_STOP is a list of other things"),
+        ("GENCLI_STOP_REGEX", "[a-z]+", "GENCLI_STOP_REGEX is not a JSON list"),
+        ("GENCLI_STOP", "[[1]]", "GENCLI_STOP is a list with other values"),
         ("GENCLI_TEMPRATURE", "1", "The environment variable GENCLI_TEMPRATURE belongs to no option."),
     ],
 )

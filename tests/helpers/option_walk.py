@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from gencli.cli.app import main
+from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS, option
 from gencli.errors import GencliError
 from gencli.structured.output_spec import KINDS
@@ -126,7 +127,7 @@ def _code(line):
         return main(line)
     except GencliError as error:
         hint = f"\nHint: {error.hint}" if error.hint else ""
-        print(f"Error: {error.message.rstrip('.')}.{hint}", file=sys.stderr)
+        print(with_flags(f"Error: {error.message.rstrip('.')}.{hint}"), file=sys.stderr)
         return error.exit_code
 
 

@@ -84,10 +84,10 @@ def test_lanes_of_a_model_on_several_devices_have_caches_of_their_own(folder):
 @pytest.mark.parametrize(
     ("spread", "device", "message"),
     [
-        (Spread(tp=2), "auto", "--tp 2 needs 2 processes; there is 1"),
-        (Spread("auto", 2), "auto", "--tp and --device-map both spread the model"),
-        (Spread("auto"), "cuda:1", "--device cuda:1 names one device, and --device-map takes several"),
-        (Spread(tp=2), "cpu", "--device cpu names one device, and --tp takes several"),
+        (Spread(tp=2), "auto", "`tp` = 2 needs 2 processes; there is 1"),
+        (Spread("auto", 2), "auto", "`tp` and `device_map` both spread the model"),
+        (Spread("auto"), "cuda:1", "`device` = cuda:1 names one device, and `device_map` takes several"),
+        (Spread(tp=2), "cpu", "`device` = cpu names one device, and `tp` takes several"),
     ],
 )
 def test_what_does_not_go_together_is_refused(spread, device, message):

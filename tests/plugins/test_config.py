@@ -90,9 +90,9 @@ def test_the_schema_has_installed_stages_and_says_which_are_broken(gencli, insta
 def test_an_exported_stage_runs_again_and_says_what_it_needs(run, gencli, plugin, tmp_path):
     path = plugin(ONLY)
     done = gencli("config", "export", "--plugin", path, "--stage", "only=98", "--seed", 1, "--model", "fake")
-    need = f"The stage only needs --plugin {path}, which only a flag can give."
+    need = f"The stage only needs `plugin` = {path}, which only a flag can give."
     assert done.out.splitlines()[0] == f"# {need}"
-    assert done.err == f"Notice: {need}\n"
+    assert done.err == f"Notice: The stage only needs --plugin {path}, which only a flag can give.\n"
     exported = tmp_path / "exported.yaml"
     exported.write_text(done.out)
     assert run("--preset", exported, "--plugin", path, "--max-tokens", 3, "hi").out == "bbb\n"

@@ -63,7 +63,7 @@ def test_what_takes_too_long_is_an_error_that_names_the_limit(work):
     with pytest.raises(OutOfTime, match="time limit of 3 s") as caught:
         work(KIND, OVER)
     assert caught.value.exit_code == 3
-    assert "--grammar-timeout" in caught.value.hint
+    assert "`grammar_timeout`" in caught.value.hint
 
 
 @pytest.mark.parametrize("backend", ["auto", "xgrammar"])

@@ -165,7 +165,7 @@ def test_a_saved_tokenizer_loads_from_its_folder(make, tmp_path):
                 "config.json": '{"model_type": "llama"}',
                 "tokenizer_config.json": '{"auto_map": {"AutoTokenizer": ["own.Own", null]}}',
             },
-            "--trust-remote-code",
+            "`trust_remote_code`",
         ),
     ],
     ids=["nothing", "no files, gpt2", "no files, gemma", "broken", "own code"],

@@ -1,1 +1,1 @@
-"""What runs the rows of a batch: this process, or workers in processes and on machines of their own."""
+"""Engines that run the rows of a batch: this process, or workers of Ray."""

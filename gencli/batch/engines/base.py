@@ -1,4 +1,4 @@
-"""The one seam between a batch and what runs its rows."""
+"""The interface between a batch and the engine that runs its rows."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from gencli.batch.records import Outcome, Row
 
 __all__ = ["OnTokens", "RowEngine"]
 
-OnTokens = Callable[[int], None]  # hears, again and again, how many tokens were made
+OnTokens = Callable[[int], None]  # called repeatedly with the number of new tokens
 
 
 class RowEngine(Protocol):
-    """Runs rows, a few ahead of those that are through, so that memory is flat."""
+    """Runs rows; reads only a few rows ahead, so memory does not grow with the input."""
 
     @property
     def notices(self) -> Sequence[str]:
-        """What deserves a word; it grows."""
+        """The notices so far."""
         ...
 
     @property
     def occupancy(self) -> float:
-        """What runs, of what may run at once."""
+        """The share of the slots that are in use."""
         ...
 
     @property
     def reading(self) -> str:
-        """How far long prompts are that are being read; empty if none is."""
+        """The progress of long prompts that are being read, as text; "" if there are none."""
         ...
 
     @property
     def limit(self) -> int:
-        """How many samples may run at once."""
+        """The number of samples that may run at once."""
         ...
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the run was told to end before all rows were through."""
+        """Whether `stop` was called."""
         ...
 
     def stop(self, drain: float = 0.0) -> None:
-        """End in order: what runs has `drain` seconds yet, all else is left. Safe in a signal handler."""
+        """Stop: running rows have `drain` more seconds, no others start. Safe in a signal handler."""
         ...
 
     def run(self, rows: Iterable[Row], on_tokens: OnTokens = ...) -> Iterator[Outcome]:
-        """An outcome for each row, as they end. Rows that were interrupted have none."""
+        """Yield the outcome of each row as it ends. Interrupted rows have none."""
         ...

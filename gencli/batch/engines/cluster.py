@@ -1,4 +1,4 @@
-"""A Ray to run on: one that RAY_ADDRESS names, or a small one on this machine for the length of the run."""
+"""Connection to Ray: the cluster of RAY_ADDRESS, or a local one for the time of the run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gencli.errors import UsageError
 
 __all__ = ["Share", "connected", "fair_share"]
 
-_STORE = 128 * 2**20  # bytes for what is under way; rows and outcomes are small
+_STORE = 128 * 2**20  # bytes of the object store; rows and outcomes are small
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What of a machine each worker is given. Fractions are shares of one CPU or GPU."""
+    """The CPUs and GPUs of each worker; a fraction is a share of one."""
 
     cpus: float
     gpus: float
@@ -31,10 +31,9 @@ class Share:
 
 @contextmanager
 def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
-    """Connect; to what, and the CPUs and GPUs there.
+    """Connect to Ray; yield the address and the numbers of CPUs and GPUs.
 
-    A local Ray ends with the block, and with this process, however that ends. Raises UsageError where
-    RAY_ADDRESS leads nowhere.
+    A local Ray ends with the block or with this process. Raises UsageError for a wrong RAY_ADDRESS.
     """
     address = os.environ.get("RAY_ADDRESS", "")
     if "://" in address:
@@ -46,7 +45,7 @@ def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
     _set_environ(is_local=is_local)
     import ray  # not before: it reads the environment
 
-    # Ray prints what it finds wrong on stdout, where the result goes; a dead worker is a notice of ours.
+    # Ray prints its messages to stdout, where the results go; a dead worker has a notice anyway.
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         try:
             with _same_handlers():
@@ -60,7 +59,7 @@ def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
 def _set_environ(*, is_local: bool) -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if is_local and "RAY_AUTH_MODE" not in os.environ:
-        # A secret of this run alone, where Ray would put one into the user's home to stay.
+        # A token for this run only; otherwise Ray stores one in the user's home.
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
 
 
@@ -80,7 +79,7 @@ def _connect(address: str, *, is_local: bool) -> None:
 
 @contextmanager
 def _same_handlers() -> Iterator[None]:
-    """Ray handles signals itself; a run that can be gone on with needs its own handlers."""
+    """Restore the signal handlers, which Ray replaces and a resumable run needs."""
     before = {each: signal.getsignal(each) for each in _SIGNALS}
     try:
         yield
@@ -92,23 +91,26 @@ def _same_handlers() -> Iterator[None]:
 def fair_share(
     there: Mapping[str, float], workers: int, cpus: float | None, gpus: float | None, *, is_cpu: bool
 ) -> Share:
-    """What each worker is given: what was asked for, else an equal part of what is `there`, at most one.
+    """Return the share of each worker: as requested, otherwise an equal part of `there`, at most one.
 
-    Raises UsageError where the nodes do not have so much.
+    Raises UsageError if the nodes have too little.
     """
     has_cpus, has_gpus = there.get("CPU", 0.0), 0.0 if is_cpu else there.get("GPU", 0.0)
     share = Share(
         _part(has_cpus, workers) if cpus is None else cpus, _part(has_gpus, workers) if gpus is None else gpus
     )
-    for flag, each, has in (("cpus", share.cpus, has_cpus), ("gpus", share.gpus, has_gpus)):
+    for key, each, has in (
+        ("worker_cpus", share.cpus, has_cpus),
+        ("worker_gpus", share.gpus, has_gpus),
+    ):
         if each * workers > has:
             raise UsageError(
-                f"{workers} workers with --worker-{flag} {each:g} need {each * workers:g}; Ray has {has:g}.",
-                hint=f"Lower --workers or --worker-{flag}; fractions such as 0.5 are fine.",
+                f"{workers} workers with `{key}` = {each:g} need {each * workers:g}; Ray has {has:g}.",
+                hint=f"Lower `workers` or `{key}`; fractions such as 0.5 are fine.",
             )
     return share
 
 
 def _part(there: float, workers: int) -> float:
-    """Rounded down to what Ray can count: ten thousandths."""
+    """Return an equal part, at most 1, rounded down to the precision of Ray, 0.0001."""
     return min(1.0, int(there / workers * 10_000) / 10_000)

@@ -1,4 +1,4 @@
-"""A pool of Ray actors, each with a model: rows are handed out, outcomes come back, the dead are replaced."""
+"""A pool of Ray actors, each with its own model; actors that die are replaced."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from gencli.errors import GenerationError
 
 __all__ = ["Pool"]
 
-_MAX_DEATHS = 3  # in a row, without an outcome between: then it is the rows, or the model, that kills
-_PULSE = 0.5  # seconds after which signals are looked at
+_MAX_DEATHS = 3  # consecutive, without an outcome between: the rows or the model are the cause
+_PULSE = 0.5  # seconds between checks for signals
 
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """A worker, and the rows that it was handed and has no outcome for."""
+    """A worker, and its rows without an outcome."""
 
     actor: Any
     held: dict[int, Row] = field(default_factory=dict)
@@ -36,11 +36,11 @@ class _Member:
 
 
 class Pool:
-    """Runs rows on workers. Each holds up to `window` rows, and is handed half of that at a time, so that
-    few rows are shared by all.
+    """Runs rows on workers.
 
-    A worker that dies is replaced, and its rows are handed out again. Their text is the same, whoever
-    draws it: the draws are keyed by the rows.
+    A worker holds up to `window` rows and gets half of that at a time, so few rows are shared among all
+    workers. A worker that dies is replaced and its rows run again; they give the same texts, because draws
+    depend on the row only.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Pool:
         actor = ray.remote(Worker).options(num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0)
         self._make: Callable[[], Any] = partial(actor.remote, open_engine)
         self._members = [_Member(self._make()) for _ in range(workers)]
-        self._calls: dict[Any, _Member] = {}  # by the reference to their answer
+        self._calls: dict[Any, _Member] = {}  # pending calls, by the reference to the result
         self._window, self._block = window, max(1, window // 2)
         self._source: Iterator[Row] = iter(())
         self._is_dry = False  # the source has no more rows
@@ -65,36 +65,36 @@ class Pool:
 
     @property
     def occupancy(self) -> float:
-        """What runs, of what may run at once."""
+        """The share of the slots that are in use, over all workers."""
         return sum(member.last.occupancy for member in self._members) / len(self._members)
 
     @property
     def reading(self) -> str:
-        """How far long prompts are that a worker reads; empty if none does."""
+        """The progress of long prompts that a worker reads, as text; "" if there are none."""
         return next((member.last.reading for member in self._members if member.last.reading), "")
 
     @property
     def limit(self) -> int:
-        """How many samples may run at once, on all workers together."""
+        """The number of samples that may run at once on all workers."""
         return sum(member.last.limit for member in self._members)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the run was told to end before all rows were through."""
+        """Whether `stop` was called."""
         return self._drain is not None
 
     def stop(self, drain: float = 0.0) -> None:
-        """End in order: what runs has `drain` seconds yet, all else is left. Safe in a signal handler."""
+        """Stop: running rows have `drain` more seconds, no others start. Safe in a signal handler."""
         self._drain = drain
 
     def wait(self) -> None:
-        """Until every worker has loaded its model. Raises what kept one from it."""
+        """Wait until every worker has loaded its model. Raises the error of a worker that could not."""
         while not all(member.last.is_ready for member in self._members):
             self._call_all(lambda member: not member.last.is_ready)
             list(self._reports())
 
     def run(self, rows: Iterable[Row], on_tokens: OnTokens = lambda tokens: None) -> Iterator[Outcome]:
-        """An outcome for each row, as they end. Rows that were interrupted have none."""
+        """Yield the outcome of each row as it ends. Interrupted rows have none."""
         self._source, self._is_dry = iter(rows), False
         while True:
             self._call_all(self._is_needed)
@@ -111,14 +111,14 @@ class Pool:
         return self._is_dry and not self._again and not is_held
 
     def _is_needed(self, member: _Member) -> bool:
-        """Whether the member has something to do, or to end."""
+        """Return whether the worker has rows to run, or has to stop or load."""
         if self.is_stopped:
             member.is_over |= not member.held
             return not member.is_over
         return bool(member.held) or not member.last.is_ready
 
     def _call_all(self, is_needed: Callable[[_Member], bool]) -> None:
-        """Hand rows to those that no answer is awaited from, and call them if they are needed."""
+        """Send rows to workers without a pending call, and call those that are needed."""
         called = set(map(id, self._calls.values()))
         for member in self._members:
             if id(member) in called:
@@ -131,7 +131,7 @@ class Pool:
                 self._calls[member.actor.exchange.remote(rows, drain)] = member
 
     def _rows_for(self, member: _Member) -> Sequence[Row]:
-        """What fills its window: rows of the dead first. A worker that is still loading waits."""
+        """Return rows to fill the worker's window, those of dead workers first; none while it loads."""
         rows: list[Row] = []
         if self.is_stopped or not member.last.is_ready:
             return rows
@@ -144,13 +144,13 @@ class Pool:
         return rows
 
     def _reports(self) -> Iterator[Report]:
-        """Wait for a worker to report, or a moment."""
+        """Wait at most _PULSE seconds for reports, and yield them."""
         ready, _ = ray.wait(list(self._calls), timeout=_PULSE)
         for reference in ready:
             member = self._calls.pop(reference)
             try:
                 report = ray.get(reference)
-            except RayTaskError as error:  # the worker lives, and says what is wrong
+            except RayTaskError as error:  # the worker is alive and reports an error
                 raise error.cause from error
             except RayError as error:
                 self._replace(member, error)
@@ -166,9 +166,9 @@ class Pool:
             del member.held[outcome.index]
 
     def _replace(self, member: _Member, error: RayError) -> None:
-        """Another worker for one that is gone. Raises GenerationError where they die one after the other."""
+        """Replace a dead worker. Raises GenerationError if several die without an outcome between."""
         with suppress(RayError):
-            ray.kill(member.actor)  # where only the connection was lost
+            ray.kill(member.actor)  # if only the connection was lost
         self._again.extend(member.held.values())
         count = len(member.held)
         member.held, member.last = {}, Report()
@@ -180,7 +180,7 @@ class Pool:
             said = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise GenerationError(
                 f"{_MAX_DEATHS} workers died before a row was finished: {said}",
-                hint="Perhaps the memory is too small: lower --workers or --max-batch.",
+                hint="The memory may be too small: lower `workers` or `max_batch`.",
             )
         self.notices.append(f"A worker has died; its {count:,} rows run again on another one.")
         member.actor = self._make()

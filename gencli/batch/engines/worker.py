@@ -1,6 +1,6 @@
-"""A model in a process of its own: rows come in and outcomes go out, in calls that are short.
+"""A worker: an engine in its own process that takes rows and returns outcomes in short calls.
 
-The engine runs in a thread, so that it never waits for the next call. Nothing here knows of Ray.
+The engine runs in a thread, so it does not wait for the next call. This module does not depend on Ray.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PATIENCE = 0.2  # seconds that a call waits for an outcome
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker has to say since the last call. `is_over`: it was told to stop, and has."""
+    """The events of a worker since the last call. `is_over`: it was told to stop and has stopped."""
 
     outcomes: tuple[Outcome, ...] = ()
     tokens: int = 0
@@ -36,19 +36,19 @@ class Report:
 
 
 class _Inbox:
-    """Rows that wait: an iterator that ends when none is left, and goes on when there are more."""
+    """A queue of rows: an iterator that ends when the queue is empty and continues after `put`."""
 
     def __init__(self) -> None:
         self._rows: deque[Row] = deque()
         self._is_news = threading.Event()
 
     def put(self, rows: Sequence[Row]) -> None:
-        """Add rows, and wake who waits for some; none is a way to wake it, too."""
+        """Add rows and wake `wait`, also with no rows."""
         self._rows.extend(rows)
         self._is_news.set()
 
     def wait(self) -> None:
-        """Sleep until something was put."""
+        """Block until `put` is called."""
         self._is_news.wait()
         self._is_news.clear()
 
@@ -63,7 +63,7 @@ class _Inbox:
 
 
 class Worker:
-    """Runs the ordinary engine on rows that it is handed. One call of `exchange` at a time."""
+    """Runs an engine on the rows of `exchange`, which must not be called concurrently."""
 
     def __init__(self, open_engine: OpenEngine) -> None:
         self._inbox, self._outbox = _Inbox(), queue.SimpleQueue[Outcome]()
@@ -74,17 +74,17 @@ class Worker:
         self._thread.start()
 
     def exchange(self, rows: Sequence[Row], drain: float | None = None) -> Report:
-        """Take rows, and report what has ended, after a short wait for something to end.
+        """Take rows, wait briefly for an outcome, and return a report.
 
-        `drain` tells the worker to stop: what runs has so many seconds yet. Raises what the engine raised.
+        `drain` stops the worker: running rows have `drain` more seconds. Raises the error of the engine.
         """
         self._inbox.put(rows)
         if drain is not None:
-            if self._engine is None:  # it is still loading, and has nothing to end
+            if self._engine is None:  # it is still loading and has no rows
                 return Report(is_over=True)
             self._engine.stop(drain)
             self._inbox.put(())
-        is_over = not self._thread.is_alive()  # asked first: what it has left behind is taken below
+        is_over = not self._thread.is_alive()  # checked before the remaining outcomes are taken
         outcomes = self._ended()
         if self._error is not None:
             raise self._error
@@ -106,7 +106,7 @@ class Worker:
         return report
 
     def _ended(self) -> tuple[Outcome, ...]:
-        """All that has ended; at least one if one ends soon."""
+        """Return the outcomes so far; waits up to _PATIENCE seconds for the first."""
         found = []
         with suppress(queue.Empty):
             found.append(self._outbox.get(timeout=_PATIENCE))
@@ -115,7 +115,7 @@ class Worker:
         return tuple(found)
 
     def _serve(self, open_engine: OpenEngine) -> None:
-        """The thread: load, then run what comes, until told to stop."""
+        """Run in the thread: load the model, then run rows until stopped."""
         try:
             with open_engine() as engine:
                 self._engine = engine

@@ -1,4 +1,4 @@
-"""How records are written in files: one reader for each format, all of them streams of records."""
+"""Readers of input files: one for each format; each yields records."""
 
 from __future__ import annotations
 

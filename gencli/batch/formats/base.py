@@ -1,4 +1,4 @@
-"""What the readers have in common: lines of bounded length, and what is wrong with a record or a file."""
+"""Common parts of the readers: lines of limited length, and the faults of records and files."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ Reader = Callable[[BinaryIO, str], Iterator[Item]]  # takes the file's name too
 
 
 class Cell(str):
-    """A text of a table that may stand for a number, a switch or a list: the file does not say."""
+    """A cell of a table: text that may mean a number, a boolean or a list."""
 
     __slots__ = ()
 
 
 class RecordFault(Exception):
-    """A record cannot be read; those after it can."""
+    """A record cannot be read; later ones can."""
 
     @property
     def failure(self) -> Failure:
-        """What stands in the record's place."""
+        """The failure that replaces the record."""
         return Failure("InputError", str(self))
 
 
 class Unfit(Exception):
-    """A whole file is not what it was taken for."""
+    """A file does not have the expected format."""
 
 
 def too_long(limit: int = MAX_BYTES) -> RecordFault:
-    """The fault of a record that is longer than is read."""
-    return RecordFault(f"The record is longer than {limit / 2**20:g} MiB, the most that is read.")
+    """Return the fault of a record that exceeds the limit in bytes."""
+    return RecordFault(f"The record is longer than the limit of {limit / 2**20:g} MiB.")
 
 
 def decode(data: bytes) -> str:
-    """UTF-8 text; RecordFault names the first byte that is not."""
+    """Return UTF-8 text. Raises RecordFault with the first wrong byte."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -52,9 +52,9 @@ def decode(data: bytes) -> str:
 
 
 class Lines:
-    """The lines of a file, newline included. One that is too long is skipped and raises RecordFault.
+    """The lines of a file, with their newlines. A line over the limit is skipped and raises RecordFault.
 
-    `number` is that of the line last read, from 1. A byte order mark is dropped; UTF-16 is Unfit.
+    `number` is the number of the last line, from 1. A byte order mark is dropped; UTF-16 raises Unfit.
     """
 
     def __init__(self, stream: BinaryIO, limit: int = MAX_BYTES) -> None:

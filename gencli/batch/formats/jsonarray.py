@@ -1,6 +1,6 @@
-"""A JSON array of objects, split into its elements as it is read; each is then parsed alone.
+"""A JSON array of objects, split into elements while it is read; each element is parsed separately.
 
-Splitting follows brackets and strings only, so an element that is no JSON harms no other.
+Splitting follows brackets and strings only, so a wrong element does not affect the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Element = tuple[int, bytes | RecordFault]
 
 
 def read_array(stream: BinaryIO, name: str) -> Iterator[Item]:
-    """The records of a JSON array."""
+    """Yield the records of a JSON array."""
     for line, found in _Splitter(stream).elements():
         try:
             if isinstance(found, RecordFault):
@@ -33,7 +33,7 @@ def read_array(stream: BinaryIO, name: str) -> Iterator[Item]:
 
 
 class _Splitter:
-    """Cuts an array at its commas into elements: the first line of each, and its bytes or its fault."""
+    """Splits an array into elements: the first line of each, and its bytes or its fault."""
 
     def __init__(self, stream: BinaryIO, limit: int = MAX_BYTES) -> None:
         self._stream, self._limit = stream, limit
@@ -45,7 +45,7 @@ class _Splitter:
         self._num_elements = 0
 
     def elements(self) -> Iterator[_Element]:
-        """The elements in order; a missing end, and what stands behind the end, are faults of their own."""
+        """Yield the elements in order; a missing end and text after the end are further faults."""
         chunk = self._opened()
         while chunk:
             start = 0
@@ -64,20 +64,20 @@ class _Splitter:
         yield self._taken()[0], RecordFault("The array has no end; the file may be cut off here.")
 
     def _opened(self) -> bytes:
-        """The first chunk behind the opening bracket."""
+        """Return the first chunk after the opening bracket."""
         chunk = self._stream.read(_CHUNK).removeprefix(b"\xef\xbb\xbf")
         while chunk and not chunk.strip():
             self._line += chunk.count(b"\n")
             chunk = self._stream.read(_CHUNK)
         bare = chunk.lstrip()
         if not bare.startswith(b"["):
-            raise Unfit("is no JSON array. If it has one object a line, say --input-format jsonl")
+            raise Unfit("is not a JSON array. If it has one object per line, use `input_format` = jsonl")
         self._line += chunk[: len(chunk) - len(bare)].count(b"\n")
         self._depth = 1
         return bare[1:] or self._stream.read(_CHUNK)
 
     def _marks(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
-        """Commas outside of strings, and the bracket that closes the array, with their places."""
+        """Yield the positions of commas outside of strings, and of the bracket that closes the array."""
         at = 0
         while True:
             if self._is_escaped and at < len(chunk):
@@ -125,6 +125,6 @@ class _Splitter:
     def _behind(self, rest: bytes) -> Iterator[_Element]:
         while rest:
             if rest.strip():
-                yield self._line, RecordFault("There is text behind the end of the array.")
+                yield self._line, RecordFault("There is text after the end of the array.")
                 return
             rest = self._stream.read(_CHUNK)

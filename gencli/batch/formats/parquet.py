@@ -1,4 +1,4 @@
-"""Parquet, through pyarrow: a thousand rows at a time."""
+"""Parquet, read with pyarrow in batches of 1000 rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS = 1000
 
 
 def read_parquet(stream: BinaryIO, name: str) -> Iterator[Item]:
-    """The records of a Parquet file, a stream that can be sought in; a row's number is its line."""
+    """Yield the records of a Parquet file in a seekable stream; the number of a row stands for its line."""
     need_pyarrow(name)
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
@@ -26,14 +26,14 @@ def read_parquet(stream: BinaryIO, name: str) -> Iterator[Item]:
     try:
         file = ParquetFile(stream)
     except pa.ArrowInvalid as error:
-        raise Unfit(f"is no Parquet file that can be read: {str(error).rstrip('.')}") from None
+        raise Unfit(f"is not a readable Parquet file: {str(error).rstrip('.')}") from None
     rows = (row for batch in file.iter_batches(_ROWS, use_threads=False) for row in batch.to_pylist())
     for number, row in enumerate(rows, start=1):
         yield number, _plain(row)
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can write it: times and decimals as text, bytes in base64, NaN as null."""
+    """Return a value as JSON: times and decimals as text, bytes in base64, NaN and infinities as null."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):

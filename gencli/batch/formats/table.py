@@ -1,4 +1,4 @@
-"""CSV and TSV with a header. Cells may be quoted and hold newlines; a row has as many cells as the header."""
+"""CSV and TSV with a header. Quoted cells may contain newlines; all rows have the cells of the header."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["read_table"]
 
 
 def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]:
-    """The records of a table; its cells are texts."""
+    """Yield the records of a table; values are of type Cell."""
     csv.field_size_limit(MAX_BYTES)  # the module's own limit, 128 KiB, is less than a document
     lines = Lines(stream)
     rows = csv.reader(_Texts(lines), delimiter=delimiter, strict=True)
     try:
         header = _header(next(rows, []), delimiter)
     except (csv.Error, RecordFault, UnicodeError) as error:
-        raise Unfit(f"has no header that can be read: {error}") from None
+        raise Unfit(f"has no readable header: {error}") from None
     while True:
         start = lines.number + 1
         try:
@@ -30,13 +30,13 @@ def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]
         except StopIteration:
             return
         except csv.Error as error:
-            yield start, RecordFault(f"This is no row of a table: {error}.").failure
+            yield start, RecordFault(f"This is not a row of a table: {error}.").failure
         except RecordFault as fault:
             yield start, fault.failure
 
 
 class _Texts:
-    """Lines as text. Bytes that are not UTF-8 pass as half characters: their row is refused, and no other."""
+    """Lines as text. Bytes that are not UTF-8 become surrogates, so that only their row is refused."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -56,7 +56,7 @@ def _header(names: list[str], delimiter: str) -> list[str]:
     if twice:
         raise Unfit(f"has the column {twice[0]!r} more than once. Rename one of them")
     if len(names) == 1 and delimiter == "," and ";" in names[0]:
-        raise Unfit("has its columns separated by semicolons, not commas. Say --delimiter ';'")
+        raise Unfit("has its columns separated by semicolons, not commas. Use `delimiter` = ';'")
     return names
 
 

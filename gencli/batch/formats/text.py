@@ -1,4 +1,4 @@
-"""Plain text: a prompt a line, a paragraph or a file. Empty ones are passed over."""
+"""Plain text: one prompt per line, paragraph or file. Empty prompts are skipped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["read_document", "read_lines", "read_paragraphs"]
 
 
 def read_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
-    """A record for each line; the newline is no part of it."""
+    """Yield a record for each line, without its newline."""
     lines = Lines(stream)
     while True:
         try:
@@ -25,7 +25,7 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
 
 
 def read_paragraphs(stream: BinaryIO, name: str) -> Iterator[Item]:
-    """A record for each run of lines between empty ones."""
+    """Yield a record for each paragraph; paragraphs are separated by empty lines."""
     lines = Lines(stream)
     paragraph = _Paragraph()
     while True:
@@ -44,7 +44,7 @@ def read_paragraphs(stream: BinaryIO, name: str) -> Iterator[Item]:
 
 
 def read_document(stream: BinaryIO, name: str) -> Iterator[Item]:
-    """One record: the whole text without one newline at its end, and the file's name as `file`."""
+    """Yield one record: the text without a newline at its end, and the file's name as `file`."""
     data = stream.read(MAX_BYTES + 1).removeprefix(b"\xef\xbb\xbf")
     try:
         if len(data) > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""Files that get their name when they are complete: written beside it, flushed to the disk, renamed."""
+"""Atomic files: written under a temporary name in the same folder, flushed to the disk, renamed."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ __all__ = ["check_writable", "open_beside", "packing_of"]
 
 
 def packing_of(path: Path) -> str:
-    """The suffix that says how the file is packed; empty if it is not."""
+    """Return the suffix of the compression; "" without compression."""
     return path.suffix.lower() if path.suffix.lower() in (".gz", ".zst") else ""
 
 
 def check_writable(path: Path) -> None:
-    """Raise UsageError if the folder of a result is missing, or takes no file."""
+    """Raise UsageError if the folder of a result is missing or not writable."""
     if not path.parent.is_dir():
-        raise UsageError(f"--output {path}: there is no folder {path.parent}.", hint="Make it first.")
+        raise UsageError(f"`output` = {path}: there is no folder {path.parent}.", hint="Create it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"--output {path}: the folder {path.parent} cannot be written to.")
+        raise UsageError(f"`output` = {path}: the folder {path.parent} cannot be written to.")
 
 
 @contextmanager
 def open_beside(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, packed as its suffix says. It has its name after the block, or is gone.
+    """Open a file to write, compressed by its suffix. It gets its name after the block, or is deleted.
 
-    A link stays one: what it leads to is replaced. What is no regular file, /dev/null or a named pipe, is
-    written to as it is.
+    The target of a link is replaced, not the link. A device or a named pipe is written directly.
     """
     with replaced(path) as file, _packed(file, packing_of(path.resolve()), path.name) as stream:
         yield stream
@@ -43,7 +42,7 @@ def open_beside(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def _packed(file: BinaryIO, packing: str, name: str) -> Iterator[BinaryIO]:
     with ExitStack() as stack:
-        if packing == ".gz":  # without name and time, so that equal results are equal files
+        if packing == ".gz":  # without name and time, so equal results give equal files
             packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
             file = cast(BinaryIO, stack.enter_context(packed))
         elif packing == ".zst":
@@ -56,7 +55,7 @@ def _packed(file: BinaryIO, packing: str, name: str) -> Iterator[BinaryIO]:
 
 
 class _Open:
-    """A file that stays open when pyarrow closes it: it has to be flushed to the disk yet."""
+    """A file that ignores `close` by pyarrow, because it still has to be flushed to the disk."""
 
     closed = False
 
@@ -64,4 +63,4 @@ class _Open:
         self.write, self.flush = file.write, file.flush
 
     def close(self) -> None:
-        """Leave that to the owner."""
+        """Do nothing: the owner closes the file."""

@@ -1,4 +1,4 @@
-"""A result as rows of a table: one for each sample, all with the same columns."""
+"""Results as rows of a table: one row for each sample, all with the same columns."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _INPUT = "input."
 
 
 def table_columns(kept: Mapping[str, Kind]) -> dict[str, Kind]:
-    """All columns: those of every result, and the kept ones of the input as `input.NAME`."""
+    """Return all columns: those of a result, and the kept ones of the input as `input.NAME`."""
     return {**COLUMNS, **{_INPUT + name: kind for name, kind in kept.items()}}
 
 
 def flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, Any]]:
-    """The rows of a result. A value that is more than its column's kind becomes text, as JSON."""
+    """Yield the rows of a result; in text columns other values become JSON."""
     result = outcome.result
     kept = {_INPUT + name: value for name, value in (result.get("input") or {}).items()}
     for number, sample in enumerate(samples_of(result), start=1):

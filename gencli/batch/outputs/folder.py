@@ -1,4 +1,4 @@
-"""A folder of texts, one file for each sample, named by its id; index.jsonl says which file is whose."""
+"""A folder with a text file for each sample, named by the id; index.jsonl maps rows to files."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from gencli.json_text import to_json
 __all__ = ["INDEX", "TEXTS", "check_replaceable", "safe_name"]
 
 INDEX = "index.jsonl"
-_MAX_BYTES = 150  # of a name, below what every file system takes
-_DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")  # names that Windows keeps for itself
+_MAX_BYTES = 150  # of a name, below the limits of all file systems
+_DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")  # names reserved by Windows
 
 
 def safe_name(name: str) -> str:
-    """An id as a file name: letters, digits and ._- stay, all else is %XX. No path, not hidden, not long.
+    """Return an id as a file name: letters, digits and ._- stay, other characters become %XX.
 
-    Different ids have different names, but for case, which some file systems do not tell apart.
+    The name has no folder, is not hidden and has a limited length. Different ids have different names, on
+    some file systems except for case.
     """
     made = quote(name, safe="").replace("~", "%7E")
     if made.startswith(".") or _DEVICES.match(made):
@@ -39,16 +40,16 @@ def safe_name(name: str) -> str:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raise UsageError if there is anything but an empty folder, or one that holds results alone."""
+    """Raise UsageError unless the path is free, an empty folder, or a folder with results only."""
     if not path.exists() or (path.is_dir() and (not any(path.iterdir()) or _holds_texts_alone(path))):
         return
     raise UsageError(
-        f"--output {path} exists, and is no folder with results alone.", hint="Name a new folder."
+        f"`output` = {path} exists, and is not a folder with results only.", hint="Name a new folder."
     )
 
 
 def _holds_texts_alone(folder: Path) -> bool:
-    """Whether there is an index and the files that it names. They are counted, for there may be many."""
+    """Return whether the folder has an index, the files that it names, and no others."""
     try:
         with (folder / INDEX).open(encoding="utf-8") as index:
             names = (name for line in index for name in json.loads(line)["files"] if name)
@@ -60,13 +61,13 @@ def _holds_texts_alone(folder: Path) -> bool:
 
 
 class _FolderOfTexts:
-    """Writes texts as files. A name that is taken on this file system gets ~2, ~3 and so on behind it."""
+    """Writes texts as files. A name that exists on this file system gets the suffix ~2, ~3 and so on."""
 
     def __init__(self, folder: Path, index: TextIO) -> None:
         self._folder, self._index = folder, index
 
     def write(self, outcome: Outcome) -> None:
-        """Write the texts of the row, and its line of the index; a sample that failed has no file."""
+        """Write the texts of the row and its line of the index; a failed sample has no file."""
         samples = samples_of(outcome.result)
         name = safe_name(outcome.id)
         files: list[str | None] = []
@@ -98,14 +99,14 @@ class _FolderOfTexts:
 
 @contextmanager
 def _open(path: Path) -> Iterator[RowWriter]:
-    """A writer of texts; the folder has its name after the block, until when an older one stays."""
+    """Open a writer of texts; the folder gets its name, and replaces an older one, after the block."""
     part, old = beside(path), path.with_name(f".{path.name}.old")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     try:
         with (part / INDEX).open("w", encoding="utf-8", newline="") as index:
             yield _FolderOfTexts(part, index)
-        check_replaceable(path)  # once more: something may have been put there
+        check_replaceable(path)  # again: the folder may have changed
         if path.is_dir():
             shutil.rmtree(old, ignore_errors=True)
             os.replace(path, old)

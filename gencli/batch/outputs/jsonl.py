@@ -1,4 +1,4 @@
-"""JSON Lines: a result in each line, or a response in the form of OpenAI's batch files."""
+"""JSON Lines: one result per line, or one response line of OpenAI's batch files per row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["JSONL", "OPENAI"]
 
 
 class _Lines:
-    """Writes the object of each outcome as a line of JSON."""
+    """Writes the records of `gencli run` with `format` = json, with the row's index first."""
 
     def __init__(self, target: TextTarget) -> None:
         self._target = target

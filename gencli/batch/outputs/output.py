@@ -1,4 +1,4 @@
-"""The output of a batch: refused at once where it cannot work, opened when there are results."""
+"""The output of a batch: checked at once, opened when there are results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SUFFIXES = {suffix: form for form in OUTPUT_FORMATS.values() for suffix in form
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The place of the results and their form. `path` is None for stdout."""
+    """Path and format of the results; `path` is None for stdout."""
 
     path: Path | None
     format: OutputFormat
@@ -34,10 +34,10 @@ class Output:
     def open(
         self, kept: Mapping[str, Kind] | None = None, *, stdout: TextTarget | None = None
     ) -> Iterator[RowWriter]:
-        """Open a writer; after the block the output has its name, or after an exception does not exist.
+        """Open a writer. The output gets its name after the block; after an exception there is none.
 
-        `kept` are the columns of the input that tables have too (Survey.columns). Outcomes hold their
-        values as `input`. Raises GenerationError where the disk takes no more.
+        `kept` are the input columns for tables (Survey.columns); outcomes hold their values as `input`.
+        Raises GenerationError if writing fails.
         """
         try:
             with self._open(kept or {}, stdout) as writer:
@@ -75,10 +75,10 @@ def plan_output(
     *,
     inputs: Iterable[Path] = (),
 ) -> Output:
-    """Return the output at a path, in a format; `-` and None are stdout.
+    """Return the output of the options `output` and `format`; the paths `-` and None are stdout.
 
-    Without a format the name tells, and stdout is JSON Lines. Raises UsageError for what cannot be
-    written there, and for a file that is one of the `inputs`.
+    Without a format the suffix decides; stdout is JSON Lines. Raises UsageError for a path that cannot be
+    written, and for one of the `inputs`.
     """
     if format is not None and format not in OUTPUT_FORMATS:
         raise UsageError(f"`format` is {format!r}, but has to be one of {', '.join(OUTPUT_FORMATS)}.")
@@ -90,7 +90,7 @@ def plan_output(
             )
         return Output(None, chosen or JSONL)
     if "://" in str(path):
-        raise UsageError(f"`output` = {path}: results are written to this machine's files only.")
+        raise UsageError(f"`output` = {path}: results can be written to local files only.")
     place = Path(str(path))
     output = Output(place, chosen or _format_of(place, is_folder=str(path).endswith(("/", "\\"))))
     _check(output, place, inputs)
@@ -104,8 +104,8 @@ def _format_of(path: Path, *, is_folder: bool) -> OutputFormat:
     if bare.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[bare.suffix.lower()]
     raise UsageError(
-        f"`output` = {path}: the name does not say how results are written.",
-        hint=f"Say it with `format` = {'|'.join(OUTPUT_FORMATS)}, or end the name in {', '.join(_SUFFIXES)}, "
+        f"`output` = {path}: the suffix is not that of a known format.",
+        hint=f"Set `format` = {'|'.join(OUTPUT_FORMATS)}, or use a suffix of {', '.join(_SUFFIXES)}, "
         "or in / for a folder of texts.",
     )
 
@@ -113,13 +113,15 @@ def _format_of(path: Path, *, is_folder: bool) -> OutputFormat:
 def _check(output: Output, path: Path, inputs: Iterable[Path]) -> None:
     said = f"`output` = {path}"
     if path.resolve() in {one.resolve() for one in inputs}:
-        raise UsageError(f"{said} is also the input, which would be lost.", hint="Name another file.")
+        raise UsageError(f"{said} is also the input, which would be overwritten.", hint="Name another file.")
     check_writable(path.resolve())
     form, packing = output.format, packing_of(path)
     if form.needs_pyarrow or packing == ".zst":
         need_pyarrow(str(path))
     if packing and form.lines is None:
-        raise UsageError(f"{said}: {form.name} is not packed once more.", hint="Leave out the last suffix.")
+        raise UsageError(
+            f"{said}: {form.name} cannot be compressed again.", hint="Leave out the last suffix."
+        )
     if form.folder is not None:
         check_replaceable(path)
     elif path.is_dir():

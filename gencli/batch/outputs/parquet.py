@@ -1,4 +1,4 @@
-"""Parquet: the columns of the table, typed, in groups of ten thousand: the footer grows with their number."""
+"""Parquet: typed columns, in groups of 10,000 rows, since the footer grows with the number of groups."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _TYPES: Mapping[Kind, str] = {"boolean": "bool_", "integer": "int64", "number": 
 
 
 class _ParquetRows:
-    """Gathers rows into groups; `flush` writes the last one."""
+    """Collects rows into groups; `flush` writes the last group."""
 
     def __init__(self, writer: Any, schema: Any, columns: Mapping[str, Kind]) -> None:
         self._writer, self._schema, self._columns = writer, schema, columns
         self._rows: list[dict[str, Any]] = []
 
     def write(self, outcome: Outcome) -> None:
-        """Take the row; write the group if it is full."""
+        """Add the rows of the outcome; write the group if it is full."""
         self._rows.extend(flat(outcome, self._columns))
         if len(self._rows) >= _ROWS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was gathered."""
+        """Write the collected rows."""
         import pyarrow as pa
 
         if self._rows:

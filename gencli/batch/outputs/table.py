@@ -1,4 +1,4 @@
-"""CSV and TSV: a header, and a line for each sample."""
+"""CSV and TSV: a header, and a row for each sample."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CSV", "TSV"]
 
 
 class _TableLines:
-    """Writes rows of a table; `kept` are the columns of the input in it. Null is an empty cell."""
+    """Writes a table; `kept` are columns of the input. Null is an empty cell."""
 
     def __init__(self, target: TextTarget, kept: Mapping[str, Kind], *, delimiter: str) -> None:
         self._columns = table_columns(kept)
@@ -23,13 +23,13 @@ class _TableLines:
         self._writer.writerow(self._columns)
 
     def write(self, outcome: Outcome) -> None:
-        """Write the row's lines."""
+        """Write a row for each sample."""
         for row in flat(outcome, self._columns):
             self._writer.writerow([_cell(value) for value in row.values()])
 
 
 class _Newlines:
-    """Ends rows in a newline. The csv module quotes a carriage return only where rows end in one too."""
+    """Ends rows with a newline; csv writes CR LF, because only then it quotes a carriage return."""
 
     def __init__(self, target: TextTarget) -> None:
         self._target = target

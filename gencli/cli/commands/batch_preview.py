@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from gencli.batch.prepare import Batch
 from gencli.batch.preview import Need, Preview, look, need_of
-from gencli.cli.flags import with_flags
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.tables import table
+from gencli.config.options.flags import with_flags
 from gencli.units import clock, size
 
 __all__ = ["preview"]

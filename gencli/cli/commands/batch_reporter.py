@@ -9,12 +9,12 @@ from contextlib import ExitStack, contextmanager
 
 from gencli.batch.engines.base import RowEngine
 from gencli.batch.progress import Progress
-from gencli.cli.flags import with_flags
 from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.progress import share_bar
 from gencli.cli.terminal.render import Sink, say
 from gencli.cli.terminal.stderr import Stderr
+from gencli.config.options.flags import with_flags
 
 __all__ = ["TerminalReporter"]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gencli.cli.terminal.tables import table
 from gencli.config.job import Job
+from gencli.config.options.flags import with_flags
 from gencli.json_text import to_json
 from gencli.structured.output_spec import OutputSpec
 
@@ -46,12 +47,13 @@ def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
         state = "" if name in active else "  (off)" if params.is_off() else "  (not run: greedy)"
         entries = job.assembly.of_stage(name)
         for entry in entries:
-            yield phase, name, f"{entry.field}={_short(entry.value)}{state}", f"{entry.origin} {entry.said}"
+            origin = with_flags(f"{entry.origin} {entry.said}")
+            yield phase, name, f"{entry.field}={_short(entry.value)}{state}", origin
         if name == "grammar" and job.structure is not None:
-            yield phase, name, _output_text(job.structure), job.structure.origin
+            yield phase, name, _output_text(job.structure), with_flags(job.structure.origin)
         elif not entries:
             yield phase, name, f"defaults{state}", "flag --stage"
     if job.is_greedy and job.draw != "greedy":
         yield "draw", "greedy", "", "temperature 0"
     else:
-        yield "draw", job.method, "", job.draw_origin
+        yield "draw", job.method, "", with_flags(job.draw_origin)

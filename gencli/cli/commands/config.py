@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gencli.cli.commands.config_view import config_json, config_table, differences, lint_report, preset_table
-from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import Plugins, make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.render import Sink, say, say_notice
 from gencli.config.job import make_job
 from gencli.config.layers import gather, gather_presets, plugin_texts
+from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS
 from gencli.config.presets.find import defaults_file, folders
 from gencli.config.presets.preset_schema import json_schema

@@ -8,6 +8,7 @@ from pathlib import Path
 from gencli.cli.commands.chain_view import chain_rows, chain_table
 from gencli.cli.terminal.tables import table
 from gencli.config.job import Job, make_job
+from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS, Option
 from gencli.config.presets.find import describe, find_preset, list_presets
 from gencli.config.presets.read import shown
@@ -32,7 +33,8 @@ def preset_table() -> str:
 def config_table(settings: Settings, job: Job) -> str:
     """Return a table of every option with its value and origin, then the table of the chain."""
     rows = [
-        (entry.key, to_json(settings[entry.key]), settings.where(entry.key)) for entry in _plain(settings)
+        (entry.key, to_json(settings[entry.key]), with_flags(settings.where(entry.key)))
+        for entry in _plain(settings)
     ]
     return table([("key", "value", "origin"), *rows]) + "\n" + chain_table(job)
 
@@ -40,7 +42,7 @@ def config_table(settings: Settings, job: Job) -> str:
 def config_json(settings: Settings, job: Job) -> str:
     """Return the settings and the chain with their origins as a JSON object."""
     values = {
-        entry.key: {"value": settings[entry.key], "origin": settings.where(entry.key)}
+        entry.key: {"value": settings[entry.key], "origin": with_flags(settings.where(entry.key))}
         for entry in _plain(settings)
     }
     return to_json({"settings": values, "chain": chain_rows(job)}, indent=2) + "\n"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
 from gencli.cli.terminal.records import FORMAT, record_text
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.tables import table
+from gencli.config.options.flags import with_flags
 from gencli.config.options.option import Option
 from gencli.runtime.quiet import quiet_libraries
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from gencli.cli.commands.models_hub import Output, alias, cache_line, partial_json, partial_line, pull, remove
-from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, read_subcommand, values_of
 from gencli.cli.terminal.records import FORMAT, record_text
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.tables import table
+from gencli.config.options.flags import with_flags
 from gencli.config.options.option import MAX_BATCH, Option
 from gencli.config.tab_words import folders, models
 from gencli.errors import ModelError, UsageError

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from gencli.cli.failures import unknown_word
-from gencli.cli.flags import with_flags
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
 from gencli.cli.terminal.records import FORMAT, record_text
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.tables import table
+from gencli.config.options.flags import with_flags
 from gencli.config.options.option import Option
 from gencli.config.options.run import option
 from gencli.errors import UsageError

@@ -7,8 +7,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Union, get_args, get_origin
 
-from gencli.cli.flags import with_flags
 from gencli.cli.terminal.tables import table
+from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS
 from gencli.plugins.listing import Listed, sentence
 from processors.params import describe

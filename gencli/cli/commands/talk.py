@@ -12,13 +12,13 @@ from gencli.chat.conversation import draw_seed, prompt_ids
 from gencli.chat.state import Chat
 from gencli.cli.commands.chain_view import chain_table
 from gencli.cli.commands.turns import Reader, open_reader
-from gencli.cli.flags import with_flags
 from gencli.cli.terminal.display import reading_line
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.render import Sink, prompt, say, say_error
 from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_request, notices
+from gencli.config.options.flags import with_flags
 from gencli.core.events import Error, Finish, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError
@@ -118,7 +118,7 @@ class _Talker:
             reply = run_command(line, chat, self._context)
             chat, self._draft, self._is_over = reply.chat, reply.draft, reply.is_over
             if reply.text:
-                say(reply.text)
+                say(with_flags(reply.text) if reply.has_keys else reply.text)
             if chat.layers != self._chat.layers:
                 for text in notices(chat.job, ()):
                     if text not in self._noticed:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable
 
 from gencli.cli.parser.page import RUN, Page
+from gencli.config.options.flags import with_flags
 from gencli.config.options.run import SECTIONS, Option
 
 __all__ = ["command_help", "describe_option", "signature"]
@@ -33,7 +34,9 @@ def describe_option(entry: Option, *, space: str = " ") -> str:
         notes.append("repeatable")
     elif entry.default not in (None, ()) and entry.type is not bool:
         notes.append(f"default: {entry.default:g}" if entry.type is float else f"default: {entry.default}")
-    return entry.help + (f" ({'; '.join(note.replace(' ', space) for note in notes)})" if notes else "")
+    return with_flags(entry.help) + (
+        f" ({'; '.join(note.replace(' ', space) for note in notes)})" if notes else ""
+    )
 
 
 def signature(entry: Option) -> str:

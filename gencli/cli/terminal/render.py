@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
-from gencli.cli.flags import with_flags
+from gencli.config.options.flags import with_flags
 from gencli.errors import GenerationError, UsageError
 from gencli.text.escapes import escape_controls
 

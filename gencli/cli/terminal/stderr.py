@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gencli.cli.flags import with_flags
 from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.render import has_control, is_terminal, say, say_notice
+from gencli.config.options.flags import with_flags
 
 __all__ = ["Stderr"]
 

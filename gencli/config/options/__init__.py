@@ -1,1 +1,1 @@
-"""The tables of options, side by side: names, help, bounds and defaults."""
+"""The tables of options: names, help, bounds and defaults."""

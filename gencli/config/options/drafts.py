@@ -25,17 +25,17 @@ def _read_tokens(given: Any) -> int | str:
 
 
 DRAFTS: tuple[Option, ...] = (
-    Option(("--draft",), str, "Guess tokens ahead, so that a forward may give several; the text is the same. "
+    Option(("--draft",), str, "Draft tokens, so that one forward may give several; the text is the same. "
            "none, ngram, suffix, auto, early-exit, or a smaller model: a name or a folder.", "Drafts",
            NO_DRAFTER, metavar="NAME"),
-    Option(("--draft-tokens",), int | Literal["auto"], "At most this many drafts at a time; auto takes as "
-           "many as pay, or none.", "Drafts", "auto", Bounds(ge=1, le=64), read=_read_tokens,
+    Option(("--draft-tokens",), int | Literal["auto"], "At most this many draft tokens at a time; auto "
+           "takes as many as save time.", "Drafts", "auto", Bounds(ge=1, le=64), read=_read_tokens,
            metavar="NUMBER"),
-    Option(("--draft-min-p",), float, "Draft no token that the drafter gives less than this.", "Drafts", 0.0,
-           Bounds(ge=0, le=1)),
-    Option(("--verify",), Policy, "Which drafts stand. match: those that the model chooses, so the text is "
-           "the same; rejection: drawn texts follow the same distribution; lossy-typical, lossy-threshold: "
-           "more of them, and the text is another.", "Drafts", MATCH.policy),
-    Option(("--verify-threshold",), float, "What lossy-threshold lets stand: drafts that the model gives at "
-           f"least this; {MATCH.threshold} if nothing is said.", "Drafts", None, Bounds(gt=0, le=1)),
+    Option(("--draft-min-p",), float, "Draft only tokens with at least this probability in the drafter.",
+           "Drafts", 0.0, Bounds(ge=0, le=1)),
+    Option(("--verify",), Policy, "Which draft tokens are accepted. match: those that the model chooses, so "
+           "the text is the same; rejection: texts have the same distribution; lossy-typical, "
+           "lossy-threshold: more tokens, and the text may differ.", "Drafts", MATCH.policy),
+    Option(("--verify-threshold",), float, "lossy-threshold accepts draft tokens with at least this "
+           f"probability in the model; {MATCH.threshold} by default.", "Drafts", None, Bounds(gt=0, le=1)),
 )  # fmt: skip

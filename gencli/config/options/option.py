@@ -1,4 +1,4 @@
-"""What an option is: one declaration for the command line, its help, variables, presets and docs."""
+"""The declaration of an option, for the command line, help, variables, presets and docs."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ MAX_SECONDS = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `many` may be repeated; `read` turns what was typed into the value.
+    """One option. `many`: it may be repeated; `read` turns the given text into the value.
 
-    `flag_only` is the reason why presets do not have it as a key. `key_name` is its key where that is not the
-    flag's name.
+    `flag_only` is the reason why presets do not have the key. `key_name` is the key if it differs from the
+    name of the flag. `help` and `hint` name other options by key in backticks.
     """
 
     names: tuple[str, ...]
@@ -58,27 +58,27 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The name used in messages."""
+        """The name used on the command line."""
         return self.names[0].partition("/")[0]
 
     @property
     def key(self) -> str:
-        """The name used in code."""
+        """The name used in code, presets and messages."""
         return self.key_name or self.flag.lstrip("-").replace("-", "_")
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
+        """The environment variable of the option."""
         return f"GENCLI_{self.key.upper()}"
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values there are, if they can be listed."""
+        """The possible values; none if they cannot be listed."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     def value(self, given: Any, said: str = "") -> Any:
-        """The checked value of what was typed; UsageError names the option, or what `said` it."""
-        said = said or self.flag
+        """Return the checked value. Raises UsageError that names the option, or `said`."""
+        said = said or f"`{self.key}`"
         try:
             if self.read:
                 value = self.read(given)

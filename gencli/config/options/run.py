@@ -1,7 +1,7 @@
-"""Every option of a run, declared once: names, type, help, bounds, default, and the stage it sets.
+"""The table of all options of a run: names, type, help, bounds, default, and the stage that they set.
 
 The command line, its help, docs/cli.md, environment variables and presets are made from this table. An
-option that sets a field of a stage takes help, bounds and default from the stage's own declaration.
+option of a stage's field has the help, bounds and default of the stage's declaration.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LIMITS: Section = "Limits and stops"
 
 
 def read_ids(given: Sequence[str]) -> tuple[int, ...]:
-    """Ids from "1,2,3", repeated or not."""
+    """Return the ids of texts such as "1,2,3". Raises UsageError."""
     found = []
     for part in (part.strip() for text in given for part in text.split(",")):
         if (number := whole(part)) is None:
@@ -50,17 +50,17 @@ def _read_texts(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read_order(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Names from "penalties,temperature", or from a list."""
+    """Return names from "penalties,temperature" or a list. Raises UsageError."""
     parts = given.split(",") if isinstance(given, str) else given
     names = tuple(part.strip() for part in parts)
     for name in names:
         if not name.replace("_", "").isalnum():
-            raise UsageError(f"{name!r} is not a stage.", hint="It is the order alone; values go to --stage.")
+            raise UsageError(f"{name!r} is not a stage.", hint="It is the order alone; values go to `stage`.")
     return names
 
 
 def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
-    """Pairs from "42=1.5" and " word=-2"; digits alone are an id."""
+    """Return pairs from "42=1.5" and " word=-2"; digits are a token id. Raises UsageError."""
     pairs: list[tuple[int | str, float]] = []
     for text in given:
         token, equals, number = text.rpartition("=")
@@ -76,7 +76,7 @@ def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
 
 
 def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Option:
-    """An option that sets a field of a stage, declared as the field is."""
+    """Return the option of a stage's field, with the declaration of the field."""
     params = builtin_registry().spec(stage).params
     field = field or params.main()
     about = describe(params)[field]
@@ -90,15 +90,15 @@ def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Opti
 
 
 def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option:
-    """An option for whichever penalties are on; each keeps its own default otherwise."""
+    """Return the option of a field of all active penalties; without it each penalty has its own default."""
     about = describe(builtin_registry().spec("frequency").params)[field]
-    about["doc"] = about["doc"].replace("; null is all", "")  # which is not to give it
+    about["doc"] = about["doc"].replace("; null is all", "")  # an option without a value is not given
     text = f"For all penalties that are on: {about['doc'][0].lower()}{about['doc'][1:]}"
     return Option(names, kind, text, "Chain", bounds=about["bounds"], field=field, **changes)
 
 
 def _read_variables(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Pairs from "name=text"."""
+    """Return pairs from "name=text". Raises UsageError."""
     pairs: dict[str, str] = {}
     for item in given:
         name, equals, text = item.partition("=")
@@ -116,10 +116,10 @@ _PROMPT: tuple[Option, ...] = (
     Option(("--chat",), bool, "Put the prompt into the model's chat template.", "Prompt", False),
     Option(("--raw",), bool, "Give the model the prompt as it is (the default).", "Prompt", False),
     Option(("--system",), str, "System message of the chat template.", "Prompt", metavar="TEXT"),
-    Option(("--template",), str, "Make the prompt with a Jinja template: a name in a folder of templates, a "
-           "file, or the text. Its variables are prompt, stdin and those of --var; in a batch, the columns.",
-           "Prompt", metavar="NAME|FILE|TEXT"),
-    Option(("--var",), tuple[str, str], "Give a variable of the template its value.", "Prompt", (),
+    Option(("--template",), str, "Render the prompt with a Jinja template: a name in a folder of templates, "
+           "a file, or the text. Its variables are prompt, stdin and those of `vars`; in a batch, the "
+           "columns.", "Prompt", metavar="NAME|FILE|TEXT"),
+    Option(("--var",), tuple[str, str], "Set a variable of the template.", "Prompt", (),
            many=True, read=_read_variables, metavar="NAME=TEXT", key_name="vars"),
 )  # fmt: skip
 
@@ -133,10 +133,10 @@ _MODEL: tuple[Option, ...] = (
     Option(("--model", "-m"), str, "tiny, tiny-draft or fake, which come with gencli; a Hugging Face model "
            "folder; an alias; or a name of the hub, as in org/name or org/name@revision.", "Model", "tiny",
            metavar="NAME"),
-    Option(("--download",), bool, "Fetch a model of the hub that is not here, without a question. On a "
-           "terminal it is fetched anyway, and from 10 GB on asked about.", "Model", False,
+    Option(("--download",), bool, "Download a missing model of the hub without asking. On a terminal it is "
+           "downloaded anyway, from 10 GB on after a question.", "Model", False,
            flag_only="a file must not be able to use the network"),
-    Option(("--offline",), bool, "Fetch nothing.", "Model", False,
+    Option(("--offline",), bool, "Download nothing.", "Model", False,
            flag_only="it is about the machine, not about a run"),
     Option(("--dtype",), Literal["auto", "float32", "bfloat16", "float16"],
            "Number format of the weights.", "Model", "auto"),
@@ -144,13 +144,13 @@ _MODEL: tuple[Option, ...] = (
            "decoder, or transformers. auto takes the decoder for every model that it knows in full.",
            "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
-    Option(("--device-map",), Literal["auto"], "Put the layers on all devices there are, for a model that "
-           "one cannot hold; needs accelerate.", "Model"),
-    Option(("--tp",), int, "Split each layer over so many processes, which torchrun --nproc-per-node N -m "
+    Option(("--device-map",), Literal["auto"], "Spread the layers over all devices, for a model that is "
+           "too large for one; needs accelerate.", "Model"),
+    Option(("--tp",), int, "Split each layer over this many processes, which torchrun --nproc-per-node N -m "
            "gencli starts.", "Model", bounds=Bounds(ge=2, le=1024)),
-    Option(("--threads",), int, "CPU threads; PyTorch decides if not given.", "Model",
+    Option(("--threads",), int, "CPU threads; by default PyTorch decides.", "Model",
            bounds=Bounds(ge=1, le=1024)),
-    Option(("--max-batch",), int, "Samples that run side by side.", "Model", 8,
+    Option(("--max-batch",), int, "Samples that run at once.", "Model", 8,
            Bounds(ge=1, le=MAX_BATCH)),
     Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False,
            flag_only="a file must not be able to run code"),
@@ -174,18 +174,19 @@ _STAGES: tuple[Option, ...] = (
     _for_stage("--ignore-eos", stage="ignore_eos"),
     Option(("--stage",), str, "Any stage: name, name=value or name:key=value,key=value.", "Chain", (),
            many=True, metavar="STAGE", flag_only="stages go under stages: or chain:"),
-    Option(("--plugin",), str, "Add a stage of your own: path.py, path.py:Class or module:Class.",
+    Option(("--plugin",), str, "Add your own stage: path.py, path.py:Class or module:Class.",
            "Chain", (), many=True, metavar="PLUGIN",
            flag_only="a file must not be able to run code"),
     Option(("--chain",), str, "Order of the stages, as in penalties,temperature,min_p,top_k: stages, "
            "phases, or penalties for all three.", "Chain", (), read=_read_order, metavar="STAGES"),
-    Option(("--temperature-last",), bool, "Scale by the temperature just before the draw.", "Chain", False),
+    Option(("--temperature-last",), bool, "Apply the temperature as the last stage before sampling.",
+           "Chain", False),
 )  # fmt: skip
 
 _DRAW: tuple[Option, ...] = (
-    Option(("--sampler",), Draw, "How a token is drawn.", "Draw", "gumbel"),
-    Option(("--seed",), int, "Same seed, same text; one is chosen and printed if not given.", "Draw",
-           bounds=Bounds(ge=0, le=2**64 - 1)),
+    Option(("--sampler",), Draw, "The method of sampling a token.", "Draw", "gumbel"),
+    Option(("--seed",), int, "The seed; equal seeds give equal texts. By default one is chosen and printed.",
+           "Draw", bounds=Bounds(ge=0, le=2**64 - 1)),
     Option(("-n",), int, "Samples for each prompt.", "Draw", 1, Bounds(ge=1, le=MAX_SAMPLES)),
 )  # fmt: skip
 
@@ -200,26 +201,27 @@ _STOPS: tuple[Option, ...] = (
            many=True),
     Option(("--stop-regex",), str, "End before a match of this regular expression.", _LIMITS, (),
            many=True, metavar="REGEX"),
-    Option(("--include-stop",), bool, "Keep in the text what stopped it.", _LIMITS, False),
+    Option(("--include-stop",), bool, "Keep the matched stop in the text.", _LIMITS, False),
     Option(("--loop",), int, "End when the text repeats itself this many times in a row; 0 is off.",
            _LIMITS, 0, Bounds(ge=0, le=MOST)),
 )  # fmt: skip
 
 _OUTPUT: tuple[Option, ...] = (
-    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Form of the result.", "Output", "text"),
+    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Format of the result.", "Output",
+           "text"),
     Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),
-    Option(("--stream/--no-stream",), bool, "Show text as it is made, or when it is complete; text streams "
-           "if neither is given.", "Output"),
-    Option(("--quiet", "-q"), bool, "Nothing on stderr but errors.", "Output", False),
-    Option(("--stats",), bool, "Say more on stderr: model, number format, times.", "Output", False),
-    Option(("--log/--no-log",), bool, "Keep the run in your log, which gencli log lists; or not, the "
+    Option(("--stream/--no-stream",), bool, "Show text while it is generated, or when it is complete; text "
+           "streams by default.", "Output"),
+    Option(("--quiet", "-q"), bool, "Print only errors on stderr.", "Output", False),
+    Option(("--stats",), bool, "Print more on stderr: model, number format, times.", "Output", False),
+    Option(("--log/--no-log",), bool, "Record the run in the log, which gencli log lists; off by "
            "default.", "Output", False),
-    Option(("--show-chain",), bool, "Print each stage, its values and their origin; generate nothing.",
+    Option(("--show-chain",), bool, "Print each stage with its values and their origins; generate nothing.",
            "Output", False, flag_only="it asks a question and is no part of a run"),
     Option(("--show-prompt",), bool, "Print the prompt as the model gets it, special tokens included; "
            "generate nothing.", "Output", False, flag_only="it asks a question and is no part of a run"),
-    Option(("--debug",), bool, "Show the traceback of an error, and what the libraries say.",
+    Option(("--debug",), bool, "Show the traceback of an error, and the messages of libraries.",
            "Output", False, flag_only="it is for finding a fault in one run"),
 )  # fmt: skip
 
@@ -232,5 +234,5 @@ _BY_KEY = {entry.key: entry for entry in OPTIONS}
 
 
 def option(key: str) -> Option:
-    """The option with this key."""
+    """Return the option with this key."""
     return _BY_KEY[key]

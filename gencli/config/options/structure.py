@@ -24,36 +24,37 @@ STRUCTURE: tuple[Option, ...] = (
     Option(("--lark",), str, "The output follows this grammar in llguidance's Lark, a file or the text; it "
            "begins at start.", _HERE, metavar="GRAMMAR"),
     Option(("--choice",), str, "The output is one of the choices.", _HERE, (), many=True, metavar="TEXT"),
-    Option(("--structural-tag",), str, "The output is free but for the tags that this file describes, in "
-           "xgrammar's JSON.", _HERE, metavar="FILE"),
+    Option(("--structural-tag",), str, "The output is free text with the tags that this file describes, "
+           "in xgrammar's JSON.", _HERE, metavar="FILE"),
     Option(("--tools",), str, "The output may call these functions, a file of OpenAI tool definitions, in "
-           "the form that the model knows.", _HERE, metavar="FILE"),
-    Option(("--tool-choice",), str, "auto lets the model call or not, required has it call, a name is the "
-           "function to call.", _HERE, "auto", metavar="CHOICE"),
+           "the format of the model.", _HERE, metavar="FILE"),
+    Option(("--tool-choice",), str, "auto: the model may call functions; required: it has to; a name: it has "
+           "to call this function.", _HERE, "auto", metavar="CHOICE"),
     Option(("--constrain-after",), str, "The output is free up to the end of this text, as in '</think>'; "
            "what follows it is the result.", _HERE, metavar="MARKER"),
     Option(("--grammar-backend",), Literal["auto", "xgrammar", "llguidance"],
-           "What compiles grammars; auto takes the one that enforces more.", _HERE, "auto"),
+           "The compiler of grammars; auto takes the one that enforces more of the grammar.", _HERE, "auto"),
     Option(("--grammar-timeout",), float, "At most this many seconds for compiling a grammar.", _HERE, 30.0,
            Bounds(gt=0, le=MAX_SECONDS)),
-    Option(("--schema-strict",), bool, "Refuse a schema of which the mask leaves anything to the check at "
-           "the end.", _HERE, False),
-    Option(("--extra-properties",), bool, "Let objects have properties that the schema does not name, where "
-           "it does not forbid them.", _HERE, False),
-    Option(("--property-order",), Literal["schema", "any"], "The order of properties: the schema's, or any "
-           "one.", _HERE, "schema"),
-    Option(("--json-whitespace",), int, "At most this many characters of white space in one place of a "
-           "document.", _HERE, 8, Bounds(ge=0, le=WHITESPACE_LIMIT)),
-    Option(("--formats",), bool, "A document that breaks a format of the schema is not valid.", _HERE, False),
-    Option(("--partial",), bool, "Write an output that is cut or not valid, too; the exit code stays 6.",
+    Option(("--schema-strict",), bool, "Refuse a schema that the mask does not enforce completely.", _HERE,
+           False),
+    Option(("--extra-properties",), bool, "Allow properties that the schema neither names nor forbids.",
            _HERE, False),
-    Option(("--retries",), int, "Draw an output that is not valid again, up to this many times.", _HERE, 0,
+    Option(("--property-order",), Literal["schema", "any"], "The order of properties: that of the schema, or "
+           "any.", _HERE, "schema"),
+    Option(("--json-whitespace",), int, "At most this many consecutive characters of white space in a "
+           "document.", _HERE, 8, Bounds(ge=0, le=WHITESPACE_LIMIT)),
+    Option(("--formats",), bool, "A document that violates a format of the schema is not valid.", _HERE,
+           False),
+    Option(("--partial",), bool, "Write an output that is incomplete or not valid as well; the exit code is "
+           "6.", _HERE, False),
+    Option(("--retries",), int, "Sample again, up to this many times, if an output is not valid.", _HERE, 0,
            Bounds(ge=0, le=MAX_SAMPLES)),
-    Option(("--finish-open",), bool, "Complete a document that --max-tokens cuts, by a short text that "
-           "does; the reason is then closed.", _HERE, False),
-    Option(("--jump-forward",), Literal["auto", "off"], "Whether text without a choice is drafted, to take "
-           "fewer forwards; the text is the same.", _HERE, "auto"),
+    Option(("--finish-open",), bool, "Complete a document that `max_tokens` cuts with a short "
+           "completion; the finish reason is then closed.", _HERE, False),
+    Option(("--jump-forward",), Literal["auto", "off"], "Draft text that the grammar forces, to need fewer "
+           "forwards; the text is the same.", _HERE, "auto"),
     Option(("--parsed",), bool, "Write the document as compact JSON, in one line.", _HERE, False),
-    Option(("--select",), str, "Write a part of the document: a string as its text, anything else as compact "
-           "JSON.", _HERE, metavar="POINTER"),
+    Option(("--select",), str, "Write a part of the document by JSON Pointer: a string as text, other values "
+           "as compact JSON.", _HERE, metavar="POINTER"),
 )  # fmt: skip

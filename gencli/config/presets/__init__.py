@@ -1,1 +1,1 @@
-"""YAML presets: found, read, checked, stacked and written."""
+"""YAML presets: search, reading, checks, stacking and writing."""

@@ -1,4 +1,4 @@
-"""Where presets are looked for: ./configs, the user's folder, the ones that come with gencli."""
+"""The folders of presets: ./configs, the user's folder, and the presets of gencli."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 def defaults_file() -> Path:
-    """The user's own defaults, a preset that every run begins with; it need not be there."""
+    """Return the file of the user's defaults, the first preset of every run; it may not exist."""
     from platformdirs import user_config_path
 
     return user_config_path("gencli") / "defaults.yaml"
 
 
 def folders() -> tuple[tuple[str, Path], ...]:
-    """Label and folder, in the order in which they are searched."""
+    """Return labels and folders in the order of the search."""
     from platformdirs import user_config_path
 
-    bundled = _PACKAGE / "configs"  # in an installed copy; a checkout has them at its root
+    bundled = _PACKAGE / "configs"  # in an installed package; in a checkout they are at its root
     source = _PACKAGE.parent / "configs"
     return (
         ("./configs", Path.cwd() / "configs"),
@@ -34,7 +34,7 @@ def folders() -> tuple[tuple[str, Path], ...]:
 
 
 def list_presets() -> list[Found]:
-    """Every preset that can be named, once, by name; where two folders have a name, the first one's."""
+    """Return the presets of all folders, sorted by name; the first folder wins for a duplicate name."""
     found: dict[str, Found] = {}
     for label, folder in folders()[::-1]:
         for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
@@ -45,18 +45,18 @@ def list_presets() -> list[Found]:
 
 
 def is_path(name: str) -> bool:
-    """Whether this names a preset's file, and not a preset in the folders."""
+    """Return whether the name is a path, not the name of a preset in the folders."""
     return name.endswith((".yaml", ".yml")) or "/" in name or "\\" in name
 
 
 def describe(content: bytes) -> str:
-    """What a preset is for: its first line, if that is a comment."""
+    """Return the description of a preset: its first line if it is a comment, otherwise ""."""
     line = content.partition(b"\n")[0].decode(errors="replace").strip()
     return line.lstrip("# ") if line.startswith("#") else ""
 
 
 def find_preset(name: str, *, folder: Path | None = None) -> Path:
-    """The file of a preset: by name in the folders, or the path itself (relative to `folder`)."""
+    """Return the file of a preset by name, or by path relative to `folder`. Raises ConfigError."""
     if is_path(name):
         path = Path(folder or ".") / Path(name).expanduser()
         if not path.is_file():

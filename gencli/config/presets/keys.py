@@ -1,4 +1,4 @@
-"""The keys of a preset, made from the table of options and from the stages' declarations."""
+"""The keys of presets, made from the table of options and the declarations of stages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STRUCTURE = {
 
 
 def checked(key: str, value: Any) -> Any:
-    """The value of an option as YAML or JSON gives it; ParamError says what was expected, and where in it."""
+    """Return the checked value of an option given in YAML or JSON. Raises ParamError with the place."""
     entry = option(key)
     is_one = entry.many and not isinstance(value, list | tuple | Mapping)
     value = [value] if is_one and value is not None else value
@@ -44,20 +44,20 @@ def checked(key: str, value: Any) -> Any:
 
 
 def hint_of(entry: Option) -> Any:
-    """The type of an option's value, as an annotation."""
+    """Return the type of an option's value as an annotation."""
     if entry.stage:
         return describe(builtin_registry().spec(entry.stage).params)[entry.field]["type"]
     return tuple[entry.type, ...] if entry.many else entry.type  # type: ignore[name-defined]
 
 
 def stage_specs(registry: Registry | None = None) -> tuple[StageSpec, ...]:
-    """The stages that a preset may name, in default order; the tail is set from the model."""
+    """Return the stages that a preset may name, in default order; without tail, set from the model."""
     registry = registry or builtin_registry()
     return tuple(registry.spec(name) for name in registry.names() if name != "tail")
 
 
 def unknown_key(key: str) -> str:
-    """What to say of a key that is not one."""
+    """Return the message for an unknown key."""
     if key in _FLAG_ONLY:
         return f"{key} is a flag only, no key of a preset: {_FLAG_ONLY[key]}."
     if key in (spec.name for spec in stage_specs()):

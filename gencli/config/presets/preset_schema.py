@@ -1,4 +1,4 @@
-"""The JSON Schema of a preset, made from the options and the stages, for editors to complete and check."""
+"""The JSON Schema of presets for editors, made from the options and the stages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "ex
 
 
 def json_schema(registry: Registry | None = None) -> dict[str, Any]:
-    """The whole schema; without a registry, with the built-in stages."""
+    """Return the schema; without a registry it has the built-in stages."""
     specs = stage_specs(registry)
     names = [spec.name for spec in specs]
     text = {"type": "string", "minLength": 1}
@@ -73,7 +73,7 @@ def _plain(value: Any) -> Any:
 
 
 def _shape(hint: Any, bounds: Bounds) -> dict[str, Any]:
-    """The schema of an annotation."""
+    """Return the schema of an annotation."""
     arguments = get_args(hint)
     if get_origin(hint) is Literal:
         return {"enum": list(arguments)}

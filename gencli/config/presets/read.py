@@ -1,4 +1,4 @@
-"""One preset file, checked: its values, what it extends, and everything that is wrong with it."""
+"""Reading of a preset file: its values, the presets that it extends, and all its faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PLUGIN = "If it belongs to a plug-in, that has to be given as well."
 
 @dataclass(slots=True)
 class Preset:
-    """What a file says. It is usable only without faults."""
+    """The content of a preset file; usable only without faults."""
 
     path: Path
     description: str = ""
@@ -40,9 +40,9 @@ class Preset:
     faults: list[Fault] = field(default_factory=list)
 
     def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
-        """The values as a layer of settings; `is_inherited` says that another preset extends this one.
+        """Return the values as a layer of settings; `is_inherited`: another preset extends this one.
 
-        What is written into an exported preset is the values of other origins, and never a way to their file.
+        Only a layer of origin `preset` has a PresetInfo: an exported preset never refers to other files.
         """
         here = self.path.parent
         extends = tuple(os.path.abspath(here / name) if is_path(name) else name for name, _ in self.extends)
@@ -51,19 +51,19 @@ class Preset:
         return Layer(origin, self.values, self.places, stages, preset=info if origin == PRESET else None)
 
     def messages(self) -> list[str]:
-        """The faults in the order of the lines, each with file, line and column."""
+        """Return the faults ordered by line, each with file, line and column."""
         found = sorted(self.faults, key=lambda fault: (fault.line, fault.column))
         return [f"{shown(self.path)}:{fault.line}:{fault.column}: {fault.text}" for fault in found]
 
 
 def shown(path: Path) -> str:
-    """The path as a person would type it: relative to here, if it lies below."""
+    """Return the path, relative to the current folder if it is below it."""
     here = Path.cwd()
     return os.fspath(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def read_preset(path: Path, registry: Registry) -> Preset:
-    """Read and check a file. Faults are in the result; ConfigError only for a file that cannot be read."""
+    """Return the checked content of a file. Raises ConfigError only if the file cannot be read."""
     try:
         with open_regular(path) as file:
             content = file.read(PRESET_BOUNDS.max_bytes + 1)
@@ -73,7 +73,7 @@ def read_preset(path: Path, registry: Registry) -> Preset:
 
 
 def read_text(content: bytes, path: Path, registry: Registry, bounds: Bounds = PRESET_BOUNDS) -> Preset:
-    """Check a preset's text; `path` is what faults call it, and files that it names lie beside it."""
+    """Return the checked text; `path` names it in faults, and files in it are relative to its folder."""
     preset = Preset(path, describe(content))
     root = parse(content, preset.faults, bounds)
     if root is not None and root.value is not None:
@@ -82,14 +82,14 @@ def read_text(content: bytes, path: Path, registry: Registry, bounds: Bounds = P
 
 
 def read_values(values: Mapping[str, Any], registry: Registry) -> Preset:
-    """Check keys and values that stand in no file, by a preset's rules. The faults have no lines."""
+    """Return the checked values, by the rules of presets. Faults have no lines."""
     preset = Preset(Path())
     _Reader(preset, registry).read(node_of(values))
     return preset
 
 
 class _Reader:
-    """Goes through the keys; a fault in one of them does not hide those of the others."""
+    """Reads all keys and collects their faults."""
 
     def __init__(self, preset: Preset, registry: Registry) -> None:
         self._preset = preset
@@ -158,7 +158,7 @@ class _Reader:
         self._preset.places["chain"] = self._place(key_node)
 
     def _place_of(self, item: Node, order: list[str]) -> list[Fault]:
-        """Read one item of the chain's list: its name goes to the order, its values to the stages."""
+        """Read an item of the list `chain` and append its name to `order`; return the faults."""
         if isinstance(item.value, Mapping) and len(item.value) == 1:
             ((name, (name_node, value)),) = item.value.items()
             faults = self._stage(str(name), name_node, value)
@@ -178,7 +178,7 @@ class _Reader:
             self._preset.faults.extend(faults)
 
     def _stage(self, name: str, name_node: Node, node: Node) -> list[Fault]:
-        """Read the values of a stage; what is wrong with them."""
+        """Read the values of a stage; return the faults."""
         try:
             params = self._registry.spec(name).params
         except UnknownStage as error:
@@ -213,7 +213,7 @@ class _Reader:
 
 
 def _nodes_of(field_name: str, node: Node, name_node: Node) -> tuple[Node, Node]:
-    """Where a field of a stage and its value stand; a main value stands for both."""
+    """Return the nodes of a field and its value; for a main value the name and the value of the stage."""
     if isinstance(node.value, Mapping) and field_name in node.value:
         return node.value[field_name]
     return name_node, node

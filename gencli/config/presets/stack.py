@@ -1,4 +1,4 @@
-"""From the names of presets to layers: what they extend comes first, cycles are errors."""
+"""Layers of presets: extended presets come first, cycles are errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_FILES = 64
 def load_presets(
     names: Sequence[str], registry: Registry | None = None, *, origin: str = PRESET
 ) -> list[Layer]:
-    """The layers of presets that stack left to right. Raises ConfigError with the first fault's place."""
+    """Return the layers of presets, later ones stronger. Raises ConfigError with the first fault."""
     stacks = [expand_preset(find_preset(name), registry) for name in names]
     for preset in (preset for stack in stacks for preset in stack):
         if messages := preset.messages():
@@ -31,7 +31,7 @@ def load_presets(
 
 
 def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:
-    """The preset and, before it, those that it extends. A wrong `extends` is a fault of its file."""
+    """Return the presets that the preset extends, then the preset. A wrong `extends` is a fault."""
     found: list[Preset] = []
     for preset in _expanded(path, (), registry or builtin_registry()):
         found.append(preset)

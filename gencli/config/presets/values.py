@@ -1,4 +1,4 @@
-"""Files that a value names: a preset's lie beside the preset, not where the command is given."""
+"""Files in values of presets: paths are relative to the preset, not to the current folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["placed"]
 
 
 def placed(key: str, value: Any, folder: Path) -> Any:
-    """The value of a key, with the whole path if it names a file relative to `folder`."""
+    """Return the value of a key; a file relative to `folder` becomes an absolute path."""
     find = template_file if key == "template" else partial(named_file, key)
     path = find(value, folder) if isinstance(value, str) else None
     return value if path is None else os.path.abspath(path)

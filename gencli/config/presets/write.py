@@ -1,4 +1,4 @@
-"""Settings as the text of a preset: what reading it back gives is the same run."""
+"""Settings as the text of a preset, which reproduces the run."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from processors.params import Params
 
 __all__ = ["needs", "preset_text", "scalar"]
 
-_IN_STAGES = {entry.key for entry in PENALTY_OPTIONS}  # their values stand with each penalty that is on
+_IN_STAGES = {entry.key for entry in PENALTY_OPTIONS}  # written with each active penalty
 
 
 def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> str:
-    """The run as a preset. `is_complete` adds the defaults, and every origin.
+    """Return the settings as a preset; `is_complete` adds defaults, and origins as comments.
 
-    Without it, the description and `extends` of the presets in it are kept, and what those extend is left
-    to them.
+    Otherwise the description and `extends` of the named presets are kept, and values of extended presets
+    are left out.
     """
     inherited = set() if is_complete else _inherited(settings)
-    head = () if is_complete else _head(settings)  # of an exported preset it may say what it needs
+    head = () if is_complete else _head(settings)  # may contain the sentences of needs() already
     lines = list(dict.fromkeys([*head, *(f"# {text}" for text in needs(settings, job))]))
     for key, entry in KEYS.items():
         if entry.stage or key in _IN_STAGES or settings.rank(key) in inherited:
@@ -51,12 +51,12 @@ def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> s
 
 
 def _inherited(settings: Settings) -> set[int]:
-    """The ranks of the presets that others extend."""
+    """Return the ranks of presets that another preset extends."""
     return {rank for rank, layer in enumerate(settings.layers) if layer.preset and layer.preset.is_inherited}
 
 
 def _head(settings: Settings) -> Iterator[str]:
-    """The description of the last preset that was named, and what all of those extend."""
+    """Yield the description of the last named preset, and `extends` of all named ones."""
     named = [layer.preset for layer in settings.layers if layer.preset and not layer.preset.is_inherited]
     if named and named[-1].description:
         yield f"# {named[-1].description}"
@@ -65,20 +65,20 @@ def _head(settings: Settings) -> Iterator[str]:
 
 
 def needs(settings: Settings, job: Job) -> Iterator[str]:
-    """What the run has and a preset cannot have, in sentences."""
+    """Yield a sentence for each setting of the run that a preset cannot have."""
     if settings["trust_remote_code"]:
-        yield "The run had --trust-remote-code, which only a flag can give."
+        yield "The run had `trust_remote_code`, which only a flag can give."
     for name, _ in job.assembly.chain:
         spec = job.registry.spec(name)
         if spec.source in settings["plugin"]:
-            yield f"The stage {name} needs --plugin {shlex.quote(spec.source)}, which only a flag can give."
+            yield f"The stage {name} needs `plugin` = {shlex.quote(spec.source)}, which only a flag can give."
         elif not job.registry.is_builtin(name):
             yield f"The stage {name} needs the package {spec.source}."
 
 
 def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
     for name, params in job.assembly.chain:
-        if name == "grammar" and job.structure is not None:  # which makes it
+        if name == "grammar" and job.structure is not None:  # the structure sets it
             continue
         said = job.assembly.of_stage(name)
         values = [
@@ -87,7 +87,7 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
             if entry.rank not in inherited
         ]
         if not said:
-            values = [(field, value, f"flag --stage {name}") for field, value in _switched_on(params)]
+            values = [(field, value, f"flag `stage` = {name}") for field, value in _switched_on(params)]
         if values:
             yield f"  {name}:"
         for field, value, origin in values:
@@ -95,7 +95,7 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
 
 
 def _switched_on(params: Params) -> Iterator[tuple[str, Any]]:
-    """What a bare --stage name sets: nothing, but for an adapted stage, which is on once it is named."""
+    """Yield the values that a stage has by its name only: those of an adapted stage, which is then on."""
     for field in dataclasses.fields(params):
         value = getattr(params, field.name)
         if value != field.default:
@@ -107,7 +107,7 @@ def _noted(line: str, origin: str, is_complete: bool) -> str:
 
 
 def scalar(value: Any) -> str:
-    """A value in one line of YAML."""
+    """Return a value as one line of YAML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):

@@ -106,7 +106,7 @@ def check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_cod
             return
         raise ModelError(
             f"{folder} brings its own Python code, which is not run unless you say so",
-            hint="--trust-remote-code runs it; read it first",
+            hint="`trust_remote_code` runs it; read it first",
         )
     if is_known:
         raise ModelError(f"A model of type {kind} does not continue text token by token: {folder}")

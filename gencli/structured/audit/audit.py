@@ -124,7 +124,7 @@ def without_formats(plan: Plan) -> Plan:
 
 def _unchecked(variant: Variant) -> Variant:
     findings = (
-        replace(one, verdict="unknown", reason=f"{one.reason}; checked with --formats only")
+        replace(one, verdict="unknown", reason=f"{one.reason}; checked with `formats` only")
         if (one.keyword, one.verdict) == ("format", "check")
         else one
         for one in variant.audit.findings

@@ -1,4 +1,4 @@
-"""Notices about keywords that the mask does not enforce, and the error of `--schema-strict`."""
+"""Notices about keywords that the mask does not enforce, and the error of `schema_strict`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--structural-tag`: free text with parts in a fixed form, in xgrammar's JSON notation."""
+"""The option `structural_tag`: free text with parts in a fixed form, in xgrammar's JSON notation."""
 
 from __future__ import annotations
 

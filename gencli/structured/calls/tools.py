@@ -1,4 +1,4 @@
-"""`--tools`: calls of given functions, in the format of the model's chat template where that is known."""
+"""The option `tools`: calls of given functions, in the format of the chat template if it is known."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _HEAD = re.compile(r"(?P<name>[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)(?P<options>\[
 _COUNT = re.compile(r"\{\s*(\d+)\s*(,)?\s*(\d+)?\s*\}")
 _MACROS = ("TagDispatch", "TokenTagDispatch", "Token", "ExcludeToken", "Regex", "Substring", "Repeat")
 _OTHERS = (
-    (re.compile(r"\s*(?:%|[?!]?\w+(?:\.\d+)?\s*:(?!:?=))"), "a Lark grammar", "Give it with --lark."),
+    (re.compile(r"\s*(?:%|[?!]?\w+(?:\.\d+)?\s*:(?!:?=))"), "a Lark grammar", "Give it with `lark`."),
     (re.compile(r"\s*<[^>\n]+>\s*::="), "BNF with names in angle brackets", "Write name ::= ..."),
     (re.compile(r"\s*[\w ]+:="), "EBNF with :=", "Write name ::= ..."),
     (re.compile(r"\s*[\w ]+="), "ISO EBNF with =", "Write name ::= ..., without commas and semicolons."),
@@ -69,7 +69,7 @@ def read_grammar(text: str) -> Grammar:
         raise ConfigError("The grammar is empty.", hint='Write at least: root ::= "text"')
     for pattern, what, hint in _OTHERS:
         if start and pattern.match(text, start.end()):
-            raise ConfigError(f"The grammar looks like {what}; --grammar takes GBNF.", hint=hint)
+            raise ConfigError(f"The grammar looks like {what}; `grammar` takes GBNF.", hint=hint)
     reader = _Reader(text)
     rules = reader.rules()
     dialect = reader.dialect()
@@ -139,7 +139,7 @@ class _Reader:
         names = re.findall(r"(\w+)(?:\s*=\s*(?:\"[^\"]*\"|[\w.+-]+))?", text)
         if "temperature" in names:
             also = " together with max_tokens" if "max_tokens" in names else ""
-            raise self.fail(f"A temperature of one rule{also} is not applied", offset, "Use --temperature.")
+            raise self.fail(f"A temperature of one rule{also} is not applied", offset, "Use `temperature`.")
         for name in names:
             if name not in ("max_tokens", "max_chars", "lazy"):
                 raise self.fail(f"The rule option {name!r} has no effect here", offset, "Leave it out.")

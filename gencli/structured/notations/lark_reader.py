@@ -35,7 +35,7 @@ _UNKNOWN = {
     "%grammar_options": "%grammar_options, which is xgrammar's,",
 }
 _OPTIONS = {
-    "temperature": "A temperature of one rule is not applied; give --temperature.",
+    "temperature": "A temperature of one rule is not applied; give `temperature`.",
     "max_tokens": "Drafts could not be taken back; bound the regex instead: /.{0,200}/.",
     "stop": "The output would have to be taken back; use suffix.",
     "capture": "Nothing reads captures; leave it out.",

@@ -1,11 +1,11 @@
 """Plans for outputs that are checked as text: choices, regular expressions, grammars.
 
-`--choice`: the output is one of a few texts.
-`--regex`: an expression that matches the whole output, in a dialect that the `regex` package and both back
+`choice`: the output is one of a few texts.
+`regex`: an expression that matches the whole output, in a dialect that the `regex` package and both back
 ends support: groups, alternatives, classes, greedy and lazy quantifiers, flags i and s, Unicode properties;
 \\d, \\w and \\s are ASCII. The back ends differ in the meaning of a dot, \\w, \\s, a brace and a class, so
 both get the pattern with its classes written out.
-`--grammar`: GBNF or xgrammar's EBNF. `--lark`: llguidance's Lark.
+`grammar`: GBNF or xgrammar's EBNF. `lark`: llguidance's Lark.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def plan_choices(choices: Sequence[str]) -> Plan:
     """
     if not choices:
         raise ConfigError(
-            "There is no choice.", hint="Give at least one, better two: --choice yes --choice no."
+            "There is no choice.", hint="Give at least one, better two: `choice` = yes `choice` = no."
         )
     seen: set[str] = set()
     for number, choice in enumerate(choices, start=1):

@@ -1,4 +1,4 @@
-"""`--constrain-after`: text up to a marker is free thinking, text behind it is the result."""
+"""The option `constrain_after`: text up to a marker is free thinking, text behind it is the result."""
 
 from __future__ import annotations
 

@@ -91,5 +91,6 @@ def _cut(finish: Finish, spec: OutputSpec | None) -> str:
         place = f"before {spec.after!r}, behind which the result begins"
     if finish.reason != "length":
         return f"it ended {place} ({finish.reason})"
-    flag = {"max_tokens": "--max-tokens", "max_time": "--max-time"}.get(str(finish.matched))
-    return f"{flag} cut it {place}; raise it" if flag else f"the context ended {place}; shorten the prompt"
+    if finish.matched in ("max_tokens", "max_time"):
+        return f"`{finish.matched}` cut it {place}; raise it"
+    return f"the context ended {place}; shorten the prompt"

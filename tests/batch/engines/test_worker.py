@@ -75,7 +75,7 @@ def test_workers_that_find_no_place_are_refused():
     from gencli.batch.engines.cluster import fair_share
     from gencli.errors import UsageError
 
-    with pytest.raises(UsageError, match=r"2 workers with --worker-cpus 1.5 need 3; Ray has 2"):
+    with pytest.raises(UsageError, match=r"2 workers with `worker_cpus` = 1.5 need 3; Ray has 2"):
         fair_share({"CPU": 2.0}, 2, 1.5, None, is_cpu=False)
 
 

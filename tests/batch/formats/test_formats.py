@@ -96,7 +96,7 @@ FAULTS = {
         b'{"n": 1} {"n": 2}',
         "This is not JSON: '{' stands behind the end of the document, at column 10.",
     ),
-    "too long": (b'{"prompt": "' + b"x" * MAX_BYTES + b'"}', "The record is longer than 16 MiB"),
+    "too long": (b'{"prompt": "' + b"x" * MAX_BYTES + b'"}', "The record is longer than the limit of 16 MiB"),
 }
 
 
@@ -123,7 +123,7 @@ def test_a_faulty_element_is_a_failure_and_those_after_it_are_read(fault):
         (b'[{"a": 1}', "The array has no end; the file may be cut off here."),
         (b'[{"a": "', "The array has no end; the file may be cut off here."),
         (b'[{"a": 1},]', "This is not JSON: the document ends where a value has to follow, at column 1."),
-        (b'[{"a": 1}] [', "There is text behind the end of the array."),
+        (b'[{"a": 1}] [', "There is text after the end of the array."),
         (b'[{"a": 1 "b"}]', "This is not JSON: '\"' stands where a comma or } has to follow, at column 9."),
     ],
 )
@@ -156,7 +156,7 @@ def test_an_empty_array_has_no_records(data):
     if data:
         assert read("json", data) == []
     else:
-        with pytest.raises(Unfit, match="is no JSON array"):
+        with pytest.raises(Unfit, match="is not a JSON array"):
             read("json", data)
 
 
@@ -171,8 +171,8 @@ def test_cells_may_hold_newlines_quotes_and_delimiters():
         (b"1,2,3", "The row has 3 cells, the header 2."),
         (b"1", "The row has 1 cell, the header 2."),
         (b"1,\xff", "The row holds bytes that are not UTF-8 text."),
-        (b'1,"a"b', "This is no row of a table: ',' expected after '\"'."),
-        (b"1," + b"x" * (MAX_BYTES + 1), "The record is longer than 16 MiB"),
+        (b'1,"a"b', "This is not a row of a table: ',' expected after '\"'."),
+        (b"1," + b"x" * (MAX_BYTES + 1), "The record is longer than the limit of 16 MiB"),
     ],
 )
 def test_a_faulty_row_is_a_failure_and_the_rows_after_it_are_read(row, message):
@@ -183,7 +183,7 @@ def test_a_faulty_row_is_a_failure_and_the_rows_after_it_are_read(row, message):
 
 def test_a_quote_that_never_ends_is_a_failure():
     assert shown(read("csv", b'a,b\n1,2\n"3,4\n5,6\n'))[1:] == [
-        "This is no row of a table: unexpected end of data."
+        "This is not a row of a table: unexpected end of data."
     ]
 
 
@@ -194,7 +194,7 @@ def test_a_quote_that_never_ends_is_a_failure():
         (b"a,a\n", "has the column 'a' more than once"),
         (b"a;b\n1;2\n", "separated by semicolons"),
         (b"\xff\xfea\x00", "is UTF-16"),
-        (b"a,\xff\n", "has no header that can be read"),
+        (b"a,\xff\n", "has no readable header"),
     ],
 )
 def test_a_table_without_a_usable_header_is_refused(data, message):

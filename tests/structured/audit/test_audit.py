@@ -172,6 +172,6 @@ def test_a_format_that_nobody_looks_at_is_not_said_to_be_checked():
     assert verdicts["format"] == "check"
     left = without_formats(plan).variants[0].audit.open
     assert [(one.keyword, one.verdict) for one in left] == [("format", "unknown")]
-    assert "--formats" in left[0].reason
+    assert "`formats`" in left[0].reason
     enforced = choose({"type": "string", "format": "date"}, "llguidance")
     assert without_formats(enforced) == enforced

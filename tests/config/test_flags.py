@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.batch.options import OWN
-from gencli.cli.flags import with_flags
+from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS
 
 
