@@ -151,7 +151,9 @@ def _journalled(run: _Run, places: Places) -> int:
     if end.status != "complete":
         run.reporter.say(f"{progress.done:,} rows are safe in {places.journal}; `resume` continues the run.")
     elif progress.failed:
-        run.reporter.say(f"{places.journal} stays: `resume` with `retry_errors` takes the failed rows once more.")
+        run.reporter.say(
+            f"{places.journal} stays: `resume` with `retry_errors` takes the failed rows once more."
+        )
     return _finished(run, progress, end)
 
 
