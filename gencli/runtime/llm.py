@@ -37,7 +37,7 @@ __all__ = ["LLM"]
 _Events = Generator[Event, None, None]
 _Params = SamplingParams | Sequence[SamplingParams] | None
 _KEYS = frozenset(
-    {entry.key for entry in OPTIONS if entry.section == "Model"} - {"model", "download", "offline"}
+    {entry.key for entry in OPTIONS if entry.section == "Model"} - {"model", "download", "offline", "wait"}
 ) | {"draft", "contrast", "grammar_timeout"}  # fmt: skip
 
 

@@ -166,6 +166,7 @@ def _load_fake(choice: ModelChoice) -> Loaded:
     fixed: Mapping[str, tuple[object, tuple[str | None, ...]]] = {
         "dtype": (choice.dtype, ("auto", "float32")),
         "device": (choice.device, ("auto", "cpu")),
+        "backend": (choice.backend, ("auto",)),
         "tp": (choice.spread.tp, (None,)),
     }
     for key, (value, possible) in fixed.items():

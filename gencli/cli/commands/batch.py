@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gencli.batch.options import BATCH_OPTIONS
-from gencli.batch.plan import Plan, make_plan
+from gencli.batch.plan import Plan, make_plan, run_variables
 from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import Interrupts, interrupts
 from gencli.cli.terminal.render import Sink
+from gencli.config.layers import gather
 from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.waiting import set_wait
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -39,7 +41,6 @@ def command() -> Callable[..., int]:
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the batch and return the exit code."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.commands.run
     if (code := follow_leader(given)) is not None:
         return code
     plan = make_plan(tuple(arguments), given, os.environ)
@@ -52,6 +53,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 def _run(plan: Plan, handler: Interrupts) -> int:
     """Prepare the batch and run it, or preview it; return the exit code."""
+    set_wait(gather(plan.given, run_variables(os.environ))["wait"], os.environ)  # before torch is imported
     from gencli.batch.prepare import prepare  # torch is imported here, after the check of the options
     from gencli.batch.run import run_batch
     from gencli.cli.commands.batch_preview import preview

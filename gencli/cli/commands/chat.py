@@ -15,6 +15,7 @@ from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.job import notices
 from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.waiting import set_wait
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -49,7 +50,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         voice.notice(text)
     if settings["log"]:
         voice.notice("The log keeps runs, and no chats; /save keeps a chat.")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see gencli.cli.commands.run
+    set_wait(settings["wait"], os.environ)  # before torch is imported
     with interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
         from gencli.cli.commands.talk import talk
 

@@ -20,6 +20,7 @@ from gencli.config.layers import gather
 from gencli.config.search_conflicts import search_notices
 from gencli.config.settings import Settings
 from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.waiting import set_wait
 from gencli.templates.prompt import wanted_template
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ def command() -> Callable[..., int]:
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the command with the given flags and return the exit code."""
-    # Read when torch is imported. On shared cores, threads that spin while they wait slow a run down a lot.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if (code := follow_leader(given)) is not None:
         return code
     settings = gather(given, os.environ)
@@ -66,6 +65,7 @@ def carry_out(
     job: Job, prompts: Sequence[str], settings: Settings, voice: Stderr, beside: Sequence[Beside] = ()
 ) -> int:
     """Load the model, generate, and return the exit code. `beside` is that of `generate`."""
+    set_wait(settings["wait"], os.environ)  # before torch is imported
     # Importing torch and all that follows can be interrupted, and its libraries print warnings.
     with (
         Sink(settings["output"]) as sink,

@@ -150,6 +150,9 @@ _MODEL: tuple[Option, ...] = (
            "gencli starts.", "Model", bounds=Bounds(ge=2, le=1024)),
     Option(("--threads",), int, "CPU threads; by default PyTorch decides.", "Model",
            bounds=Bounds(ge=1, le=1024)),
+    Option(("--wait",), Literal["auto", "spin", "sleep"], "How CPU threads wait for each other: spinning is "
+           "faster on a quiet machine, sleeping on one whose cores others use; auto looks which it is.",
+           "Model", "auto"),
     Option(("--max-batch",), int, "Samples that run at once.", "Model", 8,
            Bounds(ge=1, le=MAX_BATCH)),
     Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False,
