@@ -281,7 +281,10 @@ IDLE = {
         for other in ("guidance", "negative")
     },
     ("guidance", "extra_properties"): _FORCED,
-    ("finish_open", "min_tokens"): "What is cut had no room for any end, so none that could be put off.",
+    **{
+        ("finish_open", other): "What is cut had no room for any end, so none that could be put off."
+        for other in ("min_tokens", "ignore_eos")
+    },
     **{
         (other, "property_order"): "Beside it the small object that both are tried with comes out the same."
         for other in (
