@@ -1,8 +1,9 @@
 """Walk all pairs of options and of stages, print what they do, and write docs/pairs.md.
 
-    PYTHONPATH=. python scripts/pair_table.py
+    PYTHONPATH=. python scripts/pair_table.py [KEY...]
 
-The walks are the suite's own, option_walk.py and stage_walk.py in tests/helpers; they take some minutes.
+The walks are the suite's own, option_walk.py and stage_walk.py in tests/helpers. All pairs take many minutes.
+With keys of options only their pairs are walked, in half a minute each; the page keeps the rows of the others.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from itertools import combinations
 from pathlib import Path
 
@@ -104,15 +105,18 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def main() -> int:
-    """Walk the pairs, print the table and write the page. Return the number of silent pairs."""
+def main(keys: Set[str]) -> int:
+    """Walk the pairs of `keys` (none: of all), print the table, write the page; return the silent pairs."""
+    if unknown := keys - {*KEYS}:
+        sys.exit(f"no options: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ["XDG_CACHE_HOME"] = folder  # not the user's
         walk = OptionWalk(Path(folder))
-        verdicts = {pair: walk.verdict(pair) for pair in PAIRS}
+        walked = {pair: walk.verdict(pair) for pair in PAIRS if not keys or keys & {*pair}}
         os.chdir(ROOT)
-    told = {pair: verdict for pair, verdict in verdicts.items() if verdict.kind != "acting"}
+    known = documented(PAGE.read_text(encoding="utf-8")) | walked if keys else walked
+    told = {pair: known[pair] for pair in PAIRS if pair in known and known[pair].kind != "acting"}
     silent = [f"{pair}: {verdict.said}" for pair, verdict in told.items() if verdict.kind == "silent"]
     silent += [f"{pair}: never act together" for pair in STAGE_PAIRS if not act_together(*pair)]
     print("\n".join([table(told), *silent]))
@@ -121,4 +125,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main() > 0)
+    sys.exit(main({*sys.argv[1:]}) > 0)
