@@ -3,7 +3,7 @@
     PYTHONPATH=. python scripts/pair_table.py [KEY...]
 
 The walks are the suite's own, option_walk.py and stage_walk.py in tests/helpers. All pairs take many minutes.
-With keys of options only their pairs are walked, in half a minute each; the page keeps the rows of the others.
+With keys of options only their pairs are walked, in half a minute each; the page keeps all other rows.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from processors.errors import ChainError, ParamError
 from processors.order import check_order, reorder, temperature_last
 from processors.registry import Registry, builtin_registry
 
-__all__ = ["Assembly", "Assigned", "assemble"]
+__all__ = ["Assembly", "Assigned", "assemble", "greedy_cause"]
 
 _Chosen = dict[tuple[str, str], Assigned]  # by stage and field
 
@@ -30,6 +30,16 @@ class Assembly:
     def of_stage(self, name: str) -> tuple[Assigned, ...]:
         """Return the assigned values of a stage."""
         return tuple(entry for entry in self.values if entry.stage == name)
+
+
+def greedy_cause(settings: Settings, assembly: Assembly) -> str:
+    """Return what makes the draw greedy, as messages name it; "" if tokens are drawn."""
+    if settings["sampler"] == "greedy":
+        return settings.with_value("sampler")
+    if not assembly.chain.is_greedy:
+        return ""
+    temperature = next((entry.said for entry in assembly.of_stage("temperature")), "`temperature`")
+    return f"a temperature of 0 ({temperature})"
 
 
 def assemble(

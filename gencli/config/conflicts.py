@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gencli.config.chain import Assembly
+from gencli.config.chain import Assembly, greedy_cause
 from gencli.config.guidance import refuse_guidance
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.search_conflicts import refuse_search
@@ -65,21 +65,19 @@ def _refuse_pairs(settings: Settings) -> None:
 
 def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
     said = next((entry.said for entry in assembly.of_stage("temperature")), "`temperature`")
-    is_sampler = settings["sampler"] == "greedy"
-    sampler = settings.with_value("sampler")
     asked = [entry for entry in assembly.of_stage("temperature") if entry.rank >= settings.rank("sampler")]
-    if is_sampler and not assembly.chain.is_greedy and asked:
+    if settings["sampler"] == "greedy" and not assembly.chain.is_greedy and asked:
         raise UsageError(
-            f"{sampler} takes the most likely token, so {said} would have no effect.",
+            f"{settings.with_value('sampler')} takes the most likely token, so {said} would have no effect.",
             hint="Leave one of them out.",
         )
-    greedy = sampler if is_sampler else f"a temperature of 0 ({said})"
-    if settings["retries"] and (is_sampler or assembly.chain.is_greedy):
+    greedy = greedy_cause(settings, assembly)
+    if greedy and settings["retries"]:
         raise UsageError(
             f"{settings.name('retries')} draws again, but with {greedy} the text would be the same.",
             hint=f"Leave {settings.name('retries')} out, or draw with a temperature above 0.",
         )
-    if settings["n"] > 1 and (is_sampler or assembly.chain.is_greedy):
+    if greedy and settings["n"] > 1:
         raise UsageError(
             f"{settings.with_value('n')} with {greedy} would give {settings['n']} equal texts.",
             hint="Leave out `n`, or draw with a temperature above 0.",

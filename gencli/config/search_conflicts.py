@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gencli.config.chain import Assembly
+from gencli.config.chain import Assembly, greedy_cause
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.guidance import CONTRASTS, GUIDES
 from gencli.config.settings import Settings
@@ -107,10 +107,7 @@ def _is_drawing(name: str, registry: Registry) -> bool:
 
 def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
     said, wanted = settings.name, settings.with_value("best_of")
-    if settings["sampler"] == "greedy" or assembly.chain.is_greedy:
-        temperature = next((entry.said for entry in assembly.of_stage("temperature")), "`temperature`")
-        is_sampler = settings["sampler"] == "greedy"
-        greedy = settings.with_value("sampler") if is_sampler else f"a temperature of 0 ({temperature})"
+    if greedy := greedy_cause(settings, assembly):
         raise UsageError(
             f"{wanted} with {greedy} would choose among equal texts.",
             hint="Leave one of them out, or draw with a temperature above 0.",
