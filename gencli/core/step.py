@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Feed", "StepPlan", "rope_factors"]
+__all__ = ["Feed", "StepPlan", "cells_of", "room_for", "rope_factors"]
 
 
 def rope_factors(length: int, switches: tuple[int, ...]) -> int:
@@ -31,9 +32,25 @@ class Feed:
     text_length: int = 0
 
     @property
+    def end(self) -> int:
+        """Number of tokens in the lane after the feed."""
+        return self.start + len(self.tokens)
+
+    @property
     def drafts(self) -> tuple[int, ...]:
         """The draft tokens: the last `num_logits` tokens without the first of them."""
         return self.tokens[len(self.tokens) - self.num_logits + 1 :] if self.num_logits > 1 else ()
+
+
+def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
+    """Return (lane, position) of every fed token, in feed order."""
+    return [(feed.lane, feed.start + index) for feed in feeds for index in range(len(feed.tokens))]
+
+
+def room_for(feeds: Iterable[Feed]) -> tuple[int, int]:
+    """Return the (lanes, tokens) that hold all feeds of a step."""
+    feeds = tuple(feeds)
+    return max(feed.lane for feed in feeds) + 1, max(feed.end for feed in feeds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed
+from gencli.core.step import Feed, cells_of, room_for
 from gencli.models.decoder.attention import AttentionPlan
 from gencli.models.decoder.decoder import Decoder
 from gencli.models.decoder.layers import Pass
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
 from gencli.models.kv.lengths import LaneLengths
-from gencli.models.kv.padded import cells_of, room_for
 from gencli.models.longrope import factors_of
 from processors.upload import upload
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from gencli.core.step import Feed
 from gencli.models.kv.lengths import STEP, LaneLengths
-from gencli.models.kv.padded import ForwardBatch
+
+if TYPE_CHECKING:
+    from gencli.models.kv.padded import ForwardBatch
 
 __all__ = ["LaneBuffer", "LaneRows", "LaneStore"]
 

@@ -10,9 +10,9 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed
+from gencli.core.step import Feed, cells_of
 from gencli.models.kv.packed_attention import QuerySplit
-from gencli.models.kv.padded import ForwardBatch, cells_of, end_of, fill_gaps
+from gencli.models.kv.padded import ForwardBatch, fill_gaps
 from processors.upload import upload
 
 __all__ = ["FLAT_MODELS", "make_packed_batch"]
@@ -56,7 +56,7 @@ def make_packed_batch(
         lanes=slice(None),
         room=room,
         start=None,
-        kv_length=max(map(end_of, feeds)),
+        kv_length=max(feed.end for feed in feeds),
         wanted=upload(wanted, device) if wanted else 0,
         target=(packed[2], packed[1]),
         source=None,
@@ -66,7 +66,7 @@ def make_packed_batch(
 
 def _query_split(feeds: tuple[Feed, ...], start: int, device: torch.device, *, pad_budget: int) -> QuerySplit:
     """Return the split of feeds of one width in lane order; the first feed begins at column `start`."""
-    width, kv_length = len(feeds[0].tokens), max(map(end_of, feeds))
+    width, kv_length = len(feeds[0].tokens), max(feed.end for feed in feeds)
     columns: slice | Tensor = slice(start, start + width * len(feeds))
     filled = fill_gaps(feeds, pad_budget=pad_budget)
     first, last = filled[0].lane, filled[-1].lane

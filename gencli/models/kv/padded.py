@@ -13,18 +13,15 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed
+from gencli.core.step import Feed, cells_of
 from gencli.models.kv.packed_attention import QuerySplit
 from processors.upload import upload
 
 __all__ = [
     "ForwardBatch",
-    "cells_of",
-    "end_of",
     "fill_gaps",
     "is_rectangle",
     "make_padded_batch",
-    "room_for",
     "split_feeds",
 ]
 
@@ -60,7 +57,7 @@ class ForwardBatch:
     def num_held(self) -> int:
         """Tokens held before the pass by the lane that is longest after it."""
         if self.query_splits:
-            return max(self.feeds, key=end_of).start
+            return max(self.feeds, key=lambda feed: feed.end).start
         return self.kv_length - self.ids.shape[1]
 
 
@@ -96,11 +93,6 @@ def fill_gaps(feeds: tuple[Feed, ...], *, pad_budget: int) -> tuple[Feed, ...]:
     return tuple(sorted([*feeds, *(Feed(lane, 0, (), 0) for lane in idle)], key=lambda feed: feed.lane))
 
 
-def room_for(feeds: tuple[Feed, ...]) -> tuple[int, int]:
-    """Return the (lanes, tokens) that hold all feeds of a step."""
-    return max(feed.lane for feed in feeds) + 1, max(map(end_of, feeds))
-
-
 def make_padded_batch(
     feeds: tuple[Feed, ...], device: torch.device, *, room: tuple[int, int]
 ) -> ForwardBatch:
@@ -126,7 +118,7 @@ def make_padded_batch(
         lanes=batch_lanes,
         room=room,
         start=start,
-        kv_length=max(map(end_of, feeds)),
+        kv_length=max(feed.end for feed in feeds),
         wanted=max(feed.num_logits for feed in feeds),
         target=target,
         source=source,
@@ -139,16 +131,6 @@ def is_rectangle(feeds: tuple[Feed, ...]) -> bool:
     return all(
         feed.lane == first.lane + i and len(feed.tokens) == len(first.tokens) for i, feed in enumerate(feeds)
     )
-
-
-def end_of(feed: Feed) -> int:
-    """Return the number of tokens in the lane after the feed."""
-    return feed.start + len(feed.tokens)
-
-
-def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
-    """Return (lane, position) of every fed token, in feed order."""
-    return [(feed.lane, feed.start + index) for feed in feeds for index in range(len(feed.tokens))]
 
 
 def _cells(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed
+from gencli.core.step import Feed, room_for
 from gencli.models.kv.cache import LaneCache
 from gencli.models.kv.calls import LogitsCall
 from gencli.models.kv.flat import FLAT_MODELS, make_packed_batch
@@ -20,7 +20,6 @@ from gencli.models.kv.padded import (
     fill_gaps,
     is_rectangle,
     make_padded_batch,
-    room_for,
     split_feeds,
 )
 from gencli.models.longrope import factors_of, taking_factors

@@ -5,11 +5,11 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.step import Feed, StepPlan, room_for
 from gencli.models.kv import buffers as module
 from gencli.models.kv.cache import LaneCache, can_crop, fits_lanes
 from gencli.models.kv.lengths import LaneLengths
-from gencli.models.kv.padded import make_padded_batch, room_for
+from gencli.models.kv.padded import make_padded_batch
 from tests.models.tiny_models import base, build
 
 LAYERS, HEADS, SIZE = 2, 3, 4

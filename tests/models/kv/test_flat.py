@@ -8,10 +8,9 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.step import Feed, StepPlan, room_for
 from gencli.models.hf import HFRunner
 from gencli.models.kv.flat import FLAT_MODELS, make_packed_batch
-from gencli.models.kv.padded import room_for
 from tests.models.tiny_models import CONFIGS, VOCAB, base
 
 CPU = torch.device("cpu")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gencli.core.step import Feed
-from gencli.models.kv.padded import fill_gaps, make_padded_batch, room_for, split_feeds
+from gencli.core.step import Feed, room_for
+from gencli.models.kv.padded import fill_gaps, make_padded_batch, split_feeds
 
 CPU = torch.device("cpu")
 
