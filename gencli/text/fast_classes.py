@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 
-__all__ = ["AS_IS", "DEFAULTS", "REGISTERED", "NeedsTransformers", "check_parts", "class_of"]
+__all__ = ["AS_IS", "DEFAULTS", "REGISTERED", "NeedsTransformers", "build_parts", "class_of"]
 
+_KNOWN = (5, 17), (5, 23)  # the first and the last version that these tables describe
 AS_IS = "TokenizersBackend"
 _AS_IS = (AS_IS, "PreTrainedTokenizer")  # without "Fast"
 _TYPES: dict[str | None, str] = {
     AS_IS: "olmo2 olmo3 granite granitemoe granitemoehybrid granitemoeshared glm glm4 glm4_moe stablelm "
-    "persimmon gpt_bigcode mistral ministral ministral3 mistral3 mixtral phi3 phimoe nemotron jamba arctic",
+    "persimmon gpt_bigcode mistral ministral ministral3 mistral3 mixtral phi3 phimoe nemotron jamba",
     "Qwen2Tokenizer": "qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next",
     "Qwen3_5Tokenizer": "qwen3_5 qwen3_5_text qwen3_5_moe",
     "GemmaTokenizer": "gemma gemma2 gemma3 gemma3_text recurrent_gemma",
@@ -93,33 +95,53 @@ def class_of(model_type: str | None, declared: str) -> str:
     return bare
 
 
-def check_parts(name: str, backend: Tokenizer, config: Mapping[str, Any], unk: str | None) -> None:
-    """Raise NeedsTransformers if the class `name` builds other parts than tokenizer.json has.
+def build_parts(name: str, backend: Tokenizer, config: Mapping[str, Any], unk: str | None) -> None:
+    """Give `backend`, which was read from tokenizer.json, the parts that the class `name` builds.
 
-    `backend` is the tokenizer of that file, `config` is tokenizer_config.json, `unk` the unknown token.
+    `config` is tokenizer_config.json, `unk` the unknown token. Raises NeedsTransformers for a model that the
+    class cannot have, and for other parts than those of the file if the installed transformers is not one of
+    the versions that build exactly these.
     """
     if name == AS_IS:
         return
     model = backend.model
-    if type(model).__name__ != "BPE" or model.dropout is not None or model.ignore_merges:
-        raise NeedsTransformers(f"{name} builds a model of another kind than tokenizer.json has")
-    affixes = (model.continuing_subword_prefix, model.end_of_word_suffix)
-    options = (model.unk_token, model.fuse_unk, model.byte_fallback)
-    if any(affixes) or options != _options(name, unk):
-        raise NeedsTransformers(f"{name} builds a model with other options than tokenizer.json has")
+    if type(model).__name__ != "BPE" or model.continuing_subword_prefix or model.end_of_word_suffix:
+        raise NeedsTransformers(f"{name} has no model like that of tokenizer.json")
+    parts = _parts(name, config)
+    changed = [kind for kind, part in parts.items() if _spec(getattr(backend, kind)) != _spec(part)]
+    options = _options(name, unk)
+    changed += ["model"] if any(getattr(model, key) != value for key, value in options.items()) else []
     if name == "GPTNeoXTokenizer" and _changes_ids(backend.post_processor):
-        raise NeedsTransformers(f"{name} drops the post-processor of tokenizer.json")
-    for kind, part in _parts(name, config).items():
-        if _spec(getattr(backend, kind)) != _spec(part):
-            raise NeedsTransformers(f"{name} builds another {kind.replace('_', '-')} than tokenizer.json has")
+        parts["post_processor"] = processors.TemplateProcessing(single="$A", pair="$A:0 $B:1")
+        changed.append("post_processor")
+    if changed and not _is_known():
+        raise NeedsTransformers(f"{name} may replace the {changed[0].replace('_', '-')} of tokenizer.json")
+    for kind, part in parts.items():
+        if kind in changed:
+            setattr(backend, kind, part)
+    for key, value in options.items():
+        setattr(model, key, value)
 
 
-def _options(name: str, unk: str | None) -> tuple[str | None, bool, bool]:
-    """Return the unknown token of the class's model, whether such tokens are fused, and its byte fallback."""
-    if name == "GemmaTokenizer":
-        return str(unk), True, True
-    is_llama = name == "LlamaTokenizer"
-    return None, is_llama, is_llama
+def _is_known() -> bool:
+    """Return whether the installed transformers is a version that these tables describe."""
+    try:
+        major, minor, *_ = version("transformers").split(".")
+        return _KNOWN[0] <= (int(major), int(minor)) <= _KNOWN[1]
+    except (PackageNotFoundError, ValueError):
+        return False
+
+
+def _options(name: str, unk: str | None) -> dict[str, Any]:
+    """Return the options of the model that the class builds."""
+    fallback = name in ("LlamaTokenizer", "GemmaTokenizer")
+    return {
+        "unk_token": str(unk) if name == "GemmaTokenizer" else None,
+        "fuse_unk": fallback,
+        "byte_fallback": fallback,
+        "ignore_merges": False,
+        "dropout": None,
+    }
 
 
 def _parts(name: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from gencli.errors import is_panic
 from gencli.models.files.json_files import read_object
-from gencli.text.fast_classes import AS_IS, DEFAULTS, NeedsTransformers, check_parts, class_of
+from gencli.text.fast_classes import AS_IS, DEFAULTS, NeedsTransformers, build_parts, class_of
 from gencli.text.fast_tokenizer import FastTokenizer
 
 __all__ = ["load_fast"]
@@ -29,8 +29,8 @@ _KEYS = frozenset(
     clean_up_tokenization_spaces errors is_local legacy local_files_only max_length model_input_names
     model_max_length name_or_path pad_to_multiple_of pad_token_type_id padding_side processor_class
     response_schema sp_model_kwargs spaces_between_special_tokens special_tokens_map_file
-    split_special_tokens stride tokenizer_class trim_offsets truncation_side truncation_strategy
-    use_default_system_prompt use_fast
+    split_special_tokens stride tokenizer_class tokenizer_file trim_offsets truncation_side
+    truncation_strategy use_default_system_prompt use_fast
     """.split()
 ) | {*_NAMED, *_TOKENS}
 # Organisations of models whose class transformers chooses by their name.
@@ -77,8 +77,8 @@ def _load(folder: Path) -> FastTokenizer:
     if backend.padding is not None and config.get("pad_token") is None:
         raise NeedsTransformers("the padding of tokenizer.json names a pad token")
     unk = named.get("unk_token")
-    check_parts(name, backend, config, None if unk is None else str(unk))
-    extra = list(_extra(config))
+    build_parts(name, backend, config, None if unk is None else str(unk))
+    extra = list(_extra(config, backend))
     _add_tokens(backend, added, named, extra)
     fast = FastTokenizer(backend, {key: str(token) for key, token in named.items()}, extra, template)
     if name == "Qwen2Tokenizer":
@@ -94,12 +94,11 @@ def _check_keys(config: Mapping[str, Any]) -> None:
     if config.get("auto_map"):
         raise NeedsTransformers("it has code of its own")
     for key, value in config.items():
-        if key not in _KEYS and not (key.endswith("_token") and isinstance(value, str)):
+        is_unset = key in ("vocab_file", "merges_file") and value is None
+        if key not in _KEYS and not is_unset and not (key.endswith("_token") and isinstance(value, str)):
             raise NeedsTransformers(f"the key {key[:60]!r} of tokenizer_config.json is not known here")
     if not isinstance(config.get("tokenizer_class"), str):
         raise NeedsTransformers("tokenizer_config.json names no tokenizer_class")
-    if "additional_special_tokens" in config and "extra_special_tokens" in config:
-        raise NeedsTransformers("it has both additional_special_tokens and extra_special_tokens")
     possible: tuple[tuple[str, tuple[Any, ...]], ...] = (
         ("padding_side", ("left", "right")),
         ("truncation_side", ("left", "right")),
@@ -187,14 +186,20 @@ def _named(config: Mapping[str, Any], added: Mapping[int, AddedToken], name: str
     return found | {key: _token(value, key) for key, value in own.items()}
 
 
-def _extra(config: Mapping[str, Any]) -> Iterator[str]:
+def _extra(config: Mapping[str, Any], backend: Tokenizer) -> Iterator[str]:
     """Yield the special tokens without names."""
-    key = "additional_special_tokens" if "additional_special_tokens" in config else "extra_special_tokens"
+    if all(config.get(key) for key in _TOKENS[:2]):
+        raise NeedsTransformers("it has both additional_special_tokens and extra_special_tokens")
+    key = "additional_special_tokens" if config.get("additional_special_tokens") else "extra_special_tokens"
     found = config.get(key) or []
     if key == "extra_special_tokens" and isinstance(found, dict):
         return  # these have names
     if not isinstance(found, list) or not all(isinstance(token, str) and token for token in found):
         raise _odd(key)
+    if key != "extra_special_tokens" and "extra_special_tokens" in config:  # not read by transformers 5.17
+        special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
+        if not special.issuperset(found):
+            raise NeedsTransformers("additional_special_tokens has tokens that are not special elsewhere")
     yield from found
 
 
