@@ -205,6 +205,21 @@ print(*sys.modules)
     assert "transformers" not in done.stdout.split()
 
 
+def test_tokenize_imports_neither_torch_nor_transformers():
+    code = """
+import sys
+from gencli.cli.app import main
+try:
+    main(["tokenize", "--chat", "Once upon"])
+except SystemExit as end:
+    assert not end.code
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "tokenizers" in done.stdout.split()
+    assert not {"torch", "transformers"} & set(done.stdout.split())
+
+
 def test_the_process_of_templates_imports_no_transformers():
     code = "import sys, gencli.templates.worker; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
