@@ -48,7 +48,6 @@ def test_the_bundled_models(name):
 @pytest.mark.parametrize("name", ["gpt-2", "qwen2"])
 def test_published_models(name, tmp_path):
     unpack_tokenizer(name, tmp_path)
-    assert_same(tmp_path)
     change(tmp_path / "config.json", model_type={"gpt-2": "gpt2", "qwen2": "qwen2"}[name])
     assert_same(tmp_path)
 
