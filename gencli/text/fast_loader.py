@@ -30,7 +30,7 @@ _KEYS = frozenset(
     model_max_length name_or_path pad_to_multiple_of pad_token_type_id padding_side processor_class
     response_schema sp_model_kwargs spaces_between_special_tokens special_tokens_map_file
     split_special_tokens stride tokenizer_class tokenizer_file trim_offsets truncation_side
-    truncation_strategy use_default_system_prompt use_fast
+    truncation_strategy use_default_system_prompt use_fast vocab_size
     """.split()
 ) | {*_NAMED, *_TOKENS}
 # Organisations of models whose class transformers chooses by their name.

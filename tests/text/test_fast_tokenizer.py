@@ -87,6 +87,31 @@ def test_a_family_whose_tokenizer_is_taken_as_it_is(tmp_path, model_type, name):
     assert_same(tmp_path)
 
 
+def test_smollm2_loses_its_digits(tmp_path):
+    save(tmp_path, "GPT2Tokenizer", "bytes", "llama")
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    steps = [{"type": "Digits", "individual_digits": True}, byte_level]
+    change(tmp_path / "tokenizer.json", pre_tokenizer={"type": "Sequence", "pretokenizers": steps})
+    change(tmp_path / "tokenizer_config.json", vocab_size=49152, additional_special_tokens=["<s>"])
+    assert_same(tmp_path)
+
+
+@pytest.mark.parametrize("legacy", [None, True, False])
+def test_llama_2_gets_a_metaspace_for_its_normalizer(tmp_path, legacy):
+    save(tmp_path, "LlamaTokenizer", "pieces", "llama", bos=True, unk_token="<unk>")
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    steps = [{"type": "Prepend", "prepend": "▁"}, spaces]
+    model = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
+    change(
+        tmp_path / "tokenizer.json",
+        normalizer={"type": "Sequence", "normalizers": steps},
+        pre_tokenizer=None,
+        model={**model, "unk_token": "<unk>"},
+    )
+    change(tmp_path / "tokenizer_config.json", legacy=legacy)
+    assert_same(tmp_path)
+
+
 def test_qwen2_has_its_class_whatever_is_declared(tmp_path):
     save(tmp_path, "Qwen2Tokenizer", "bytes", "qwen2", pad_token="<|end|>")
     change(tmp_path / "tokenizer_config.json", tokenizer_class="LlamaTokenizerFast")
@@ -99,6 +124,13 @@ def test_qwen2_has_its_class_whatever_is_declared(tmp_path):
         {"add_bos_token": True, "add_eos_token": True},
         {"split_special_tokens": True},
         {"clean_up_tokenization_spaces": True},
+        {
+            "vocab_size": 7,
+            "tokenizer_file": "/none",
+            "vocab_file": None,
+            "sp_model_kwargs": {},
+            "errors": "x",
+        },
         {"extra_special_tokens": ["<tool>", "<fresh>", "<s>"]},
         {"extra_special_tokens": {"boi_token": "<boi>", "odd": "<|end|>"}},
         {"additional_special_tokens": ["<tool>", "<fresh>"]},
