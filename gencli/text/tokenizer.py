@@ -117,10 +117,14 @@ class ByteTokenizer(Tokenizer):
 
 
 class HFTokenizer:
-    """A transformers tokenizer."""
+    """The tokenizer of a Hugging Face model: a FastTokenizer, or one of transformers with the same interface.
 
-    def __init__(self, hf: Any, name: str) -> None:
+    `why_transformers` is the reason why transformers loaded it; "" if transformers was not needed.
+    """
+
+    def __init__(self, hf: Any, name: str, why_transformers: str = "") -> None:
         self.name = name
+        self.why_transformers = why_transformers
         self._hf = hf
         self._is_bundled = is_bundled(name)
         added = hf.added_tokens_decoder
@@ -138,17 +142,23 @@ class HFTokenizer:
     ) -> HFTokenizer:
         """Load the tokenizer of a folder or of a model in the hub's cache.
 
-        The model's own code runs only with `trust_remote_code`. Raises ModelError.
+        transformers is imported only where the tokenizer is not provably the same without it. The model's own
+        code runs only with `trust_remote_code`. Raises ModelError.
         """
-        from transformers import AutoTokenizer
+        from gencli.text.fast_loader import load_fast
 
         if Path(name).is_dir():
             check_files(Path(name))
+        loaded: Any = load_fast(Path(name), trust_remote_code=trust_remote_code)
+        hf, why = (None, loaded) if isinstance(loaded, str) else (loaded, "")
         try:
-            hf = AutoTokenizer.from_pretrained(
-                str(name), trust_remote_code=trust_remote_code, local_files_only=local_files_only
-            )
-            tokenizer = cls(hf, str(name))
+            if hf is None:
+                from transformers import AutoTokenizer
+
+                hf = AutoTokenizer.from_pretrained(
+                    str(name), trust_remote_code=trust_remote_code, local_files_only=local_files_only
+                )
+            tokenizer = cls(hf, str(name), why)
             # Without its files, transformers makes some tokenizers with special tokens only.
             is_empty = not set(tokenizer.encode("a b", special=False)) - tokenizer.special_ids
         except BaseException as error:  # many types, and bare Exception of the back end
@@ -208,8 +218,6 @@ class HFTokenizer:
         kwargs.setdefault("add_generation_prompt", True)
         conversation = [dict(message) for message in messages]
         try:
-            if self._is_bundled:
-                return str(self._hf.apply_chat_template(conversation, tokenize=False, **kwargs))
             rendered = self._rendered(conversation, kwargs)
         except Exception as error:  # a tokenizer may have several templates, none of which fits
             raise self._template_error(str(error) or type(error).__name__) from error
@@ -224,7 +232,12 @@ class HFTokenizer:
         tokens = {name: str(token) for name, token in self._hf.special_tokens_map.items()}
         variables = {"tools": None, "documents": None, **tokens, **kwargs, "messages": conversation}
         template = self._hf.get_chat_template(None, kwargs.get("tools"))
-        return renderer.render(Order(template, variables, is_chat=True, limit=MAX_CHAT))
+        order = Order(template, variables, is_chat=True, limit=MAX_CHAT)
+        if self._is_bundled:
+            from gencli.templates.environment import render_here
+
+            return render_here(order)
+        return renderer.render(order)
 
     def _template_error(self, reason: str) -> ModelError:
         return ModelError(

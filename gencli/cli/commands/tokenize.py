@@ -60,12 +60,13 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
     text = "" if values["decode"] else _read(arguments)
     with quiet_libraries(is_on=not values["debug"]):
-        from gencli.cli.commands.prompt_view import show_prompts
         from gencli.runtime.models import load_tokenizer
 
         tokenizer = load_tokenizer(values["model"], trust_remote_code=values["trust_remote_code"])
         ids = values["decode"] or _ids(text, tokenizer, values)
         if values["show_prompt"]:
+            from gencli.cli.commands.prompt_view import show_prompts
+
             show_prompts((text,), (ids,), tokenizer, values["format"], Sink())
             return 0
         record = _record(ids, tokenizer, values["model"])

@@ -1,0 +1,264 @@
+"""A tokenizer loaded without transformers is the one that transformers loads."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gencli.models.files.locate import bundled_folder
+from gencli.text.fast_classes import DEFAULTS, REGISTERED
+from gencli.text.fast_loader import load_fast
+from gencli.text.tokenizer import HFTokenizer
+from tests.helpers.tokenizers import unpack_tokenizer
+from tests.text.fast_folders import CLASSES, assert_same, change, save
+
+CHATML = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if loop.index > 1 %}{% break %}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{% generation %}<|end|>{% endgeneration %}{% endif %}"
+    "{{ mood }}"
+)
+TOOLS = (
+    "{{ bos_token }}{{ tools | tojson(indent=2, sort_keys=true) }}{% set n = namespace(a=1) %}"
+    "{% for m in messages %}{% set n.a = n.a + 1 %}{% endfor %}{{ n.a }}"
+    "{{ messages | tojson(separators=(',', ':')) }}{{ strftime_now(format='%Y') }}"
+)
+FAMILIES = [
+    ("llama", "PreTrainedTokenizerFast"),
+    ("llama", "TokenizersBackend"),
+    ("mistral", "LlamaTokenizerFast"),
+    ("granite", "GPT2Tokenizer"),
+    ("olmo2", "GPT2Tokenizer"),
+    ("olmo2", "GPTNeoXTokenizerFast"),
+    ("phi3", "LlamaTokenizerFast"),
+    ("gemma2", "PreTrainedTokenizerFast"),
+    ("gpt2", "PreTrainedTokenizer"),
+    ("smollm3", "PreTrainedTokenizerFast"),
+    ("stablelm", "Unknown"),
+]
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-draft"])
+def test_the_bundled_models(name):
+    assert_same(bundled_folder(name))
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "qwen2"])
+def test_published_models(name, tmp_path):
+    unpack_tokenizer(name, tmp_path)
+    change(tmp_path / "config.json", model_type={"gpt-2": "gpt2", "qwen2": "qwen2"}[name])
+    assert_same(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "pieces", "unigram", "words"])
+@pytest.mark.parametrize(
+    "around", [{}, {"bos": True}, {"bos": True, "eos": True}], ids=["bare", "bos", "both"]
+)
+def test_a_tokenizer_that_is_taken_as_it_is(tmp_path, kind, around):
+    assert_same(save(tmp_path, kind=kind, unk_token="<unk>", pad_token="<pad>", **around))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("options", [{}, {"add_prefix_space": True}, {"add_prefix_space": False}], ids=str)
+def test_a_class_that_builds_its_parts(tmp_path, name, options):
+    kind, model_type, tokens = CLASSES[name]
+    bos = name != "GPTNeoXTokenizer"
+    assert_same(save(tmp_path, name, kind, model_type, bos=bos, **tokens, **options))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_names_special_tokens_that_the_configuration_does_not(tmp_path, name):
+    kind, _, tokens = CLASSES[name]
+    save(tmp_path, name, kind, **tokens)
+    change(tmp_path / "tokenizer_config.json", **dict.fromkeys(DEFAULTS[name].keys() - {"unk_token"}, ...))
+    fast = assert_same(tmp_path)
+    assert (
+        fast.special_tokens_map.items()
+        >= {key: token for key, token in DEFAULTS[name].items() if key != "unk_token"}.items()
+    )
+
+
+@pytest.mark.parametrize(("model_type", "name"), FAMILIES)
+def test_a_family_whose_tokenizer_is_taken_as_it_is(tmp_path, model_type, name):
+    save(tmp_path, kind="bytes", model_type=model_type, bos=True)
+    change(tmp_path / "tokenizer_config.json", tokenizer_class=name)
+    assert_same(tmp_path)
+
+
+def test_smollm2_loses_its_digits(tmp_path):
+    save(tmp_path, "GPT2Tokenizer", "bytes", "llama")
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    steps = [{"type": "Digits", "individual_digits": True}, byte_level]
+    change(tmp_path / "tokenizer.json", pre_tokenizer={"type": "Sequence", "pretokenizers": steps})
+    change(tmp_path / "tokenizer_config.json", vocab_size=49152, additional_special_tokens=["<s>"])
+    assert_same(tmp_path)
+
+
+@pytest.mark.parametrize("legacy", [None, True, False])
+def test_llama_2_gets_a_metaspace_for_its_normalizer(tmp_path, legacy):
+    save(tmp_path, "LlamaTokenizer", "pieces", "llama", bos=True, unk_token="<unk>")
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    steps = [{"type": "Prepend", "prepend": "▁"}, spaces]
+    model = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
+    change(
+        tmp_path / "tokenizer.json",
+        normalizer={"type": "Sequence", "normalizers": steps},
+        pre_tokenizer=None,
+        model={**model, "unk_token": "<unk>"},
+    )
+    change(tmp_path / "tokenizer_config.json", legacy=legacy)
+    assert_same(tmp_path)
+
+
+def test_qwen2_has_its_class_whatever_is_declared(tmp_path):
+    save(tmp_path, "Qwen2Tokenizer", "bytes", "qwen2", pad_token="<|end|>")
+    change(tmp_path / "tokenizer_config.json", tokenizer_class="LlamaTokenizerFast")
+    assert_same(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"add_bos_token": True, "add_eos_token": True},
+        {"split_special_tokens": True},
+        {"clean_up_tokenization_spaces": True},
+        {
+            "vocab_size": 7,
+            "tokenizer_file": "/none",
+            "vocab_file": None,
+            "sp_model_kwargs": {},
+            "errors": "x",
+        },
+        {"extra_special_tokens": ["<tool>", "<fresh>", "<s>"]},
+        {"extra_special_tokens": {"boi_token": "<boi>", "odd": "<|end|>"}},
+        {"additional_special_tokens": ["<tool>", "<fresh>"]},
+        {"additional_special_tokens": ["<|end|>"], "extra_special_tokens": {}},
+        {"model_specific_special_tokens": {"boi_token": "<boi>"}},
+        {"image_token": "<image>", "bos_token": None, "eos_token": "<tool>", "pad_token": "<fresh>"},
+        {"mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "normalized": False}},
+        {"cls_token": {"__type": "AddedToken", "content": "<tool>", "rstrip": True}},
+        {"model_max_length": 2, "max_length": 2, "truncation_side": "left", "padding_side": "left"},
+    ],
+    ids=lambda values: " ".join(values),
+)
+def test_what_the_configuration_says(tmp_path, values):
+    change(save(tmp_path, bos=True) / "tokenizer_config.json", **values)
+    assert_same(tmp_path)
+
+
+def test_added_tokens_of_the_configuration(tmp_path):
+    told = json.loads((save(tmp_path, bos=True) / "tokenizer.json").read_text())
+    tokens = {str(token.pop("id")): token for token in told["added_tokens"]}
+    change(tmp_path / "tokenizer_config.json", added_tokens_decoder=tokens)
+    (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "<other>"}')  # not read
+    assert_same(tmp_path)
+    for token in tokens.values():
+        token.update(lstrip=not token["lstrip"], normalized=True, special=False)
+    tokens["900"] = {"content": "<fresh>", "special": True}
+    change(tmp_path / "tokenizer_config.json", added_tokens_decoder=tokens)
+    assert_same(tmp_path)
+
+
+def test_truncation_and_padding_change_no_text(tmp_path):
+    save(tmp_path, pad_token="<pad>")
+    shorten = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    pad = {"strategy": {"Fixed": 30}, "direction": "Left", "pad_to_multiple_of": None}
+    pad |= {"pad_id": 3, "pad_type_id": 0, "pad_token": "<pad>"}
+    change(tmp_path / "tokenizer.json", truncation=shorten, padding=pad)
+    assert_same(tmp_path)
+
+
+def test_no_post_processor_adds_nothing(tmp_path):
+    change(save(tmp_path) / "tokenizer.json", post_processor=None)
+    assert_same(tmp_path)
+
+
+@pytest.mark.parametrize("template", [CHATML, TOOLS], ids=["chatml", "tools"])
+def test_a_chat_template_of_the_configuration(tmp_path, template):
+    change(save(tmp_path) / "tokenizer_config.json", chat_template=template)
+    assert_same(tmp_path)
+
+
+def test_chat_templates_with_names(tmp_path):
+    named = [{"name": "default", "template": CHATML}, {"name": "tool_use", "template": TOOLS}]
+    change(save(tmp_path) / "tokenizer_config.json", chat_template=named)
+    assert assert_same(tmp_path).get_chat_template("tool_use") == TOOLS
+
+
+def test_chat_templates_in_files(tmp_path):
+    change(save(tmp_path) / "tokenizer_config.json", chat_template="replaced")
+    (tmp_path / "chat_template.jinja").write_bytes(CHATML.encode() + b"\r\n")
+    assert_same(tmp_path)
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text(TOOLS)
+    assert_same(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()
+    fast = load_fast(tmp_path)
+    assert fast.chat_template == {"tool_use": TOOLS}
+    with pytest.raises(ValueError, match="none of its templates is the default: tool_use"):
+        fast.get_chat_template()
+
+
+def test_clean_up_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="clean_up_tokenization_spaces"):
+        load_fast(save(tmp_path)).decode([1], clean_up_tokenization_spaces=True)
+
+
+def test_model_types_are_those_of_transformers():
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+    theirs = {"MistralCommonBackend": "TokenizersBackend"}  # with mistral_common, for other files
+    for model_type, name in REGISTERED.items():
+        found = TOKENIZER_MAPPING_NAMES.get(model_type)
+        assert theirs.get(found, found) == name, model_type
+        assert CONFIG_MAPPING[model_type].model_type == model_type
+
+
+def test_only_the_fallback_imports_transformers(tmp_path):
+    shutil.copytree(bundled_folder("tiny"), tmp_path / "model")
+    code = """
+import sys
+from gencli.runtime.models import load_tokenizer
+for name in sys.argv[1:]:
+    tokenizer = load_tokenizer(name)
+    assert tokenizer.why_transformers == ""
+    assert tokenizer.decode(tokenizer.encode("Once upon")) == "Once upon"
+    assert len(tokenizer.token_bytes) == tokenizer.vocab_size
+    assert "hi" in tokenizer.render_chat([{"role": "user", "content": "hi"}])
+print(*sys.modules)
+"""
+    command = [sys.executable, "-c", code, "tiny", "tiny-draft", str(tmp_path / "model")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "tokenizers" in done.stdout.split()
+    assert "transformers" not in done.stdout.split()
+
+
+def test_tokenize_imports_neither_torch_nor_transformers():
+    code = """
+import sys
+from gencli.cli.app import main
+try:
+    main(["tokenize", "--chat", "Once upon"])
+except SystemExit as end:
+    assert not end.code
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "tokenizers" in done.stdout.split()
+    assert not {"torch", "transformers"} & set(done.stdout.split())
+
+
+def test_the_process_of_templates_imports_no_transformers():
+    code = "import sys, gencli.templates.worker; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "transformers", "tokenizers"} & set(done.stdout.split())
+
+
+def test_a_fallback_says_why(tmp_path):
+    save(tmp_path)
+    assert HFTokenizer.load(tmp_path).why_transformers == ""
+    (tmp_path / "special_tokens_map.json").write_text("{}")
+    assert "special_tokens_map.json" in HFTokenizer.load(Path(tmp_path)).why_transformers
