@@ -8,8 +8,6 @@ from processors.chain import Chain
 from processors.errors import ParamError
 from processors.params import Params
 from processors.registry import Registry
-from processors.testing import Subject, examples, run_check
-from processors.testing.checks import drafts_equal_steps
 
 __all__ = ["DraftGuard", "draft_fault"]
 
@@ -19,6 +17,9 @@ def draft_fault(registry: Registry, name: str, params: Params) -> str:
 
     "" if nothing does.
     """
+    from processors.testing import Subject, examples, run_check  # only plugin stages need the kit
+    from processors.testing.checks import drafts_equal_steps
+
     stage = registry.load(name)
     try:
         others = examples(stage.Params)

@@ -1,14 +1,15 @@
-"""Keep progress bars, warnings and logs of libraries off stderr."""
+"""Import large libraries fast, and keep their progress bars, warnings and logs off stderr."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["quiet_libraries"]
+__all__ = ["importing", "quiet_libraries"]
 
 # The libraries read these when they are imported, which is later.
 _QUIET = {
@@ -20,6 +21,21 @@ _QUIET = {
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
     "TRANSFORMERS_VERBOSITY": "error",
 }
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Pause the garbage collector while libraries are imported in the block.
+
+    It would walk their hundreds of thousands of objects again and again, all of which stay. After the block
+    it passes over what is there.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import Interrupts, interrupts
 from gencli.cli.terminal.render import Sink
 from gencli.config.layers import gather
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
 
 __all__ = ["PAGE", "command", "run"]
@@ -54,11 +54,12 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 def _run(plan: Plan, handler: Interrupts) -> int:
     """Prepare the batch and run it, or preview it; return the exit code."""
     set_wait(gather(plan.given, run_variables(os.environ))["wait"], os.environ)  # before torch is imported
-    from gencli.batch.prepare import prepare  # torch is imported here, after the check of the options
-    from gencli.batch.run import run_batch
-    from gencli.cli.commands.batch_preview import preview
-    from gencli.cli.commands.batch_reporter import TerminalReporter
-    from gencli.config.job import notices
+    with importing():
+        from gencli.batch.prepare import prepare  # torch is imported here, after the check of the options
+        from gencli.batch.run import run_batch
+        from gencli.cli.commands.batch_preview import preview
+        from gencli.cli.commands.batch_reporter import TerminalReporter
+        from gencli.config.job import notices
 
     batch, sink = prepare(plan, os.environ), Sink()
     reporter = TerminalReporter(sink, handler, is_quiet=batch.settings["quiet"])

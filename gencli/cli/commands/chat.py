@@ -14,7 +14,7 @@ from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.job import notices
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
 
 __all__ = ["PAGE", "command", "run"]
@@ -52,6 +52,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         voice.notice("The log keeps runs, and no chats; /save keeps a chat.")
     set_wait(settings["wait"], os.environ)  # before torch is imported
     with interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
-        from gencli.cli.commands.talk import talk
+        with importing():
+            from gencli.cli.commands.talk import talk
 
         return talk(chat, voice=voice, handler=handler)

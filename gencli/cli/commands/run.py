@@ -19,7 +19,7 @@ from gencli.config.job import Job, encode_prompt, make_job, notices
 from gencli.config.layers import gather
 from gencli.config.search_conflicts import search_notices
 from gencli.config.settings import Settings
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
 from gencli.templates.prompt import wanted_template
 
@@ -72,7 +72,8 @@ def carry_out(
         interrupts() as handler,
         quiet_libraries(is_on=not settings["debug"]),
     ):
-        from gencli.cli.commands.generate import generate
+        with importing():
+            from gencli.cli.commands.generate import generate
 
         return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler, beside=beside)
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.render import has_control, is_terminal, say, say_notice
 from gencli.config.options.flags import with_flags
 
@@ -38,6 +37,7 @@ class Stderr:
         Yields the function to call with the bytes that are done and the total.
         """
         if self.has_drawing:
+            from gencli.cli.terminal.drawing import Drawing  # imports rich
             from gencli.cli.terminal.progress import LoadBar
 
             with Drawing(sys.stderr) as drawing:
