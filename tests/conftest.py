@@ -53,6 +53,14 @@ def one_thread():
         torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def default_recursion_limit():
+    """PyTorch's compiler raises the limit of the process; the next test has Python's again."""
+    limit = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(limit)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def quick():
     """The server of quick processes ends with the session."""

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["MIN_PACKED_WEIGHTS", "PACKED_ROWS", "PackedLinear", "can_pack", "pack"]
+__all__ = ["PACKED_ROWS", "PackedLinear", "can_pack", "pack"]
 
 # Projections of Llama-like models whose weights are only read by the matrix product.
 _NAMES = frozenset("q_proj k_proj v_proj o_proj qkv_proj gate_proj up_proj down_proj gate_up_proj".split())
-MIN_PACKED_WEIGHTS = 2**18  # numbers in a matrix; a smaller one fits the CPU cache and gains nothing
+_MIN_WEIGHTS = 2**18  # numbers in a matrix; a smaller one fits the CPU cache and gains nothing
 PACKED_ROWS = 8  # batch size that oneDNN chooses the layout for; it is correct for any
 
 
@@ -60,7 +60,7 @@ def _is_packable(child: nn.Linear) -> bool:
         type(child) is nn.Linear
         and child.weight.dtype == torch.float32
         and child.weight.device.type == "cpu"
-        and child.weight.numel() >= MIN_PACKED_WEIGHTS
+        and child.weight.numel() >= _MIN_WEIGHTS
         and not child._forward_hooks
         and not child._forward_pre_hooks
     )

@@ -10,6 +10,7 @@ from gencli.core.events import Error, Token
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
+from gencli.models.lane_runner import LaneRunner
 from gencli.runtime.models import ModelChoice, load
 from gencli.text.tokenizer import ByteTokenizer, Tokenizer
 from processors.chain import Chain
@@ -52,12 +53,12 @@ def requests_for(width: int) -> list[Request]:
     ]
 
 
-def runner_of(kind: str, lanes: int) -> tuple[HFRunner, Tokenizer]:
+def runner_of(kind: str, lanes: int) -> tuple[LaneRunner, Tokenizer]:
     """A model of its own with so many lanes."""
     if kind != "tiny":
         return HFRunner(build(kind), max_lanes=lanes), ByteTokenizer()
     loaded = load(ModelChoice("tiny", dtype="float32", max_batch=lanes))
-    assert isinstance(loaded.runner, HFRunner)
+    assert isinstance(loaded.runner, LaneRunner)
     return loaded.runner, loaded.tokenizer
 
 

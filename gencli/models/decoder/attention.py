@@ -13,9 +13,6 @@ from gencli.core.step import Feed
 
 __all__ = ["AttentionPlan", "attend"]
 
-# Masked keys per lane, on average, that cost as much as one more call of the kernel.
-_MIN_MASKED_KEYS = 64
-
 
 @dataclass(frozen=True, slots=True)
 class _Block:
@@ -56,31 +53,29 @@ class AttentionPlan:
         made: list[_Block] = []
         column, index = 0, 0
         while index < len(self.feeds):
-            group = self._group(index, window)
+            group = self._group(index)
             width = len(self.feeds[index].tokens)
             made.append(self._block(group, column, width, window))
             column += width * len(group)
             index += len(group)
         return made
 
-    def _group(self, index: int, window: int | None) -> Sequence[Feed]:
+    def _group(self, index: int) -> Sequence[Feed]:
         """Return the feeds from `index` on that share a call: one token each, in adjacent rows.
 
-        They do where few keys are masked for the shorter lanes, or on a GPU, where calls cost more.
+        On a CPU only lanes of equal length do: behind masked keys the bits of a lane would depend on the
+        longest lane. On a GPU, calls cost more than masked keys.
         """
         first = self.feeds[index]
         if len(first.tokens) > 1:
             return [first]
         group = [first]
         for feed in self.feeds[index + 1 :]:
-            if len(feed.tokens) > 1 or feed.lane != group[-1].lane + 1:
+            is_equal = feed.start == first.start or self.device.type != "cpu"
+            if len(feed.tokens) > 1 or feed.lane != group[-1].lane + 1 or not is_equal:
                 break
             group.append(feed)
-        keys = [min(feed.start + 1, window or feed.start + 1) for feed in group]
-        starts = [feed.start + 1 - held for feed, held in zip(group, keys, strict=True)]
-        read = (max(feed.start for feed in group) + 1 - min(starts)) * len(group)
-        is_cheap = read - sum(keys) < _MIN_MASKED_KEYS * len(group) or self.device.type != "cpu"
-        return group if is_cheap else [first]
+        return group
 
     def _block(self, group: Sequence[Feed], column: int, width: int, window: int | None) -> _Block:
         end = max(feed.start for feed in group) + width

@@ -115,14 +115,14 @@ class _Mlp:
 class _Experts:
     """Mixture of experts: the best `used` of them for each token, weighted by the router's softmax."""
 
-    router: Tensor
+    router: Product
     experts: tuple[_Mlp, ...]
     used: int
     is_normalized: bool
 
     def __call__(self, states: Tensor) -> Tensor:
         """Return [N, H] for `states` [N, H]."""
-        shares = torch.nn.functional.linear(states, self.router).softmax(-1, dtype=torch.float32)
+        shares = self.router(states).softmax(-1, dtype=torch.float32)
         weights, chosen = shares.topk(self.used, -1)
         if self.is_normalized:
             weights = weights / weights.sum(-1, keepdim=True)
@@ -235,7 +235,7 @@ def _read_experts(spec: DecoderSpec, reader: WeightReader, prefix: str) -> _Expe
         own = f"{prefix}{names.experts}.{number}."
         made.append(_read_mlp(spec, reader, [own + gate, own + up], own + down, experts.width))
     router = reader.read(f"{prefix}{names.router}.weight", (experts.count, spec.hidden))
-    return _Experts(router, tuple(made), experts.used, experts.is_normalized)
+    return _Experts(make_product(router), tuple(made), experts.used, experts.is_normalized)
 
 
 def _product(reader: WeightReader, names: list[str], shape: tuple[int, int], *, has_bias: bool) -> Product:

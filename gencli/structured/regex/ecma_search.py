@@ -15,9 +15,18 @@ from gencli.structured.regex.ecma_lexer import SHORTHANDS, WHITE_SPACE, class_me
 from gencli.structured.regex.printer import range_text
 from gencli.structured.regex.tree import Ranges, invert_ranges
 
-__all__ = ["MAX_CHARACTERS", "MAX_REPEATS", "MAX_SEARCHES", "MAX_SECONDS", "check_pattern", "searches"]
+__all__ = [
+    "MAX_CHARACTERS",
+    "MAX_NESTING",
+    "MAX_REPEATS",
+    "MAX_SEARCHES",
+    "MAX_SECONDS",
+    "check_pattern",
+    "searches",
+]
 
 MAX_CHARACTERS = 20_000  # of a pattern; a longer one takes seconds to compile
+MAX_NESTING = 100  # groups around a place; the compiler needs some frames of the stack for each
 MAX_REPEATS = 100_000  # counted repeats, nested ones multiplied; each takes memory
 MAX_SEARCHES = 10_000  # of patterns in property names, before a run
 MAX_SECONDS = 0.1  # for one search
@@ -62,6 +71,8 @@ def _translated(pattern: str) -> str:
             continue
         if token["open"]:
             weights.append(1)
+            if len(weights) > MAX_NESTING:
+                raise ValueError(f"its groups are nested too deep, more than {MAX_NESTING}")
         elif token["close"] and len(weights) > 1:
             last = weights.pop()
             weights[-1] = max(weights[-1], last)
