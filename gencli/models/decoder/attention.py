@@ -61,18 +61,17 @@ class AttentionPlan:
         return made
 
     def _group(self, index: int) -> Sequence[Feed]:
-        """Return the feeds from `index` on that share a call: one token each, in adjacent rows.
+        """Return the feeds from `index` on that share a call: on a GPU, one token each in adjacent rows.
 
-        On a CPU only lanes of equal length do: behind masked keys the bits of a lane would depend on the
-        longest lane. On a GPU, calls cost more than masked keys.
+        On a CPU each lane has its own call. In a shared one its bits would depend on the longest lane, and on
+        how many heads there are for each thread.
         """
         first = self.feeds[index]
-        if len(first.tokens) > 1:
+        if len(first.tokens) > 1 or self.device.type == "cpu":
             return [first]
         group = [first]
         for feed in self.feeds[index + 1 :]:
-            is_equal = feed.start == first.start or self.device.type != "cpu"
-            if len(feed.tokens) > 1 or feed.lane != group[-1].lane + 1 or not is_equal:
+            if len(feed.tokens) > 1 or feed.lane != group[-1].lane + 1:
                 break
             group.append(feed)
         return group
