@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Feed", "StepPlan", "cells_of", "room_for", "rope_factors"]
+__all__ = ["Feed", "StepPlan", "cells_of", "room_for", "rope_factors", "wanted_of"]
 
 
 def rope_factors(length: int, switches: tuple[int, ...]) -> int:
@@ -45,6 +45,16 @@ class Feed:
 def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
     """Return (lane, position) of every fed token, in feed order."""
     return [(feed.lane, feed.start + index) for feed in feeds for index in range(len(feed.tokens))]
+
+
+def wanted_of(feeds: Iterable[Feed]) -> list[int]:
+    """Return the indices, among all fed tokens in feed order, of those with wanted logits."""
+    wanted: list[int] = []
+    end = 0
+    for feed in feeds:
+        end += len(feed.tokens)
+        wanted += range(end - feed.num_logits, end)
+    return wanted
 
 
 def room_for(feeds: Iterable[Feed]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from torch import nn
 
 from gencli.errors import ModelError
 
-__all__ = ["first_layers"]
+__all__ = ["first_count", "first_layers"]
 
 
 def first_layers(model: Any, count: int | None = None) -> Any:
@@ -28,11 +28,7 @@ def first_layers(model: Any, count: int | None = None) -> Any:
             f"early-exit: {config.model_type} has no plain row of layers to leave.",
             hint="Draft with ngram, suffix or a smaller model.",
         )
-    count = -(-total // 2) if count is None else count
-    if not 1 <= count < total:
-        raise ModelError(
-            f"early-exit:{count}: the model has {total} layers, so 1 to {total - 1} can be the first."
-        )
+    count = first_count(count, total)
     config.num_hidden_layers = count
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[:count]
@@ -41,6 +37,19 @@ def first_layers(model: Any, count: int | None = None) -> Any:
     outer = _shallow_copy(model, config)
     outer._modules[model.base_model_prefix] = inner
     return outer
+
+
+def first_count(count: int | None, total: int) -> int:
+    """Return how many of `total` layers are the first ones, by default half of them (rounded up).
+
+    Raises ModelError for a count outside 1..total - 1.
+    """
+    count = -(-total // 2) if count is None else count
+    if not 1 <= count < total:
+        raise ModelError(
+            f"early-exit:{count}: the model has {total} layers, so 1 to {total - 1} can be the first."
+        )
+    return count
 
 
 def _is_layer_list(part: Any, total: int) -> bool:

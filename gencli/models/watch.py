@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gencli.models.files.card import read_head
+from gencli.models.files.card import read_head, stored_bytes
 
 __all__ = ["OnBytes", "watched"]
 
@@ -23,7 +23,7 @@ def watched(files: Sequence[Path], on_bytes: OnBytes) -> Iterator[None]:
     """
     from transformers.utils import logging
 
-    stored = {name: _size(entry) for file in files for name, entry in read_head(file).items()}
+    stored = {name: stored_bytes(entry) for file in files for name, entry in read_head(file).items()}
 
     def hook(make: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if options.get("desc") == _BAR and args:
@@ -52,8 +52,3 @@ def _counted(weights: Any, stored: dict[str, int], on_bytes: OnBytes) -> Iterato
         yield name, weight
         done += stored.get(name, share)
         on_bytes(done, total)
-
-
-def _size(entry: dict[str, Any]) -> int:
-    begin, end = entry["data_offsets"]
-    return int(end - begin)

@@ -100,7 +100,7 @@ def load(
 def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
     """Return the checked files of a model, its decoder (None: transformers), and the reason for that."""
     from gencli.models.backend import choose_backend
-    from gencli.models.files.checkpoint import open_checkpoint, read_checkpoint, read_folder
+    from gencli.models.files.checkpoint import check_checkpoint, read_checkpoint, read_folder
 
     folder, config = read_folder(choice.name)
     spec, reason = choose_backend(
@@ -111,7 +111,8 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
     )
     if spec is not None:
         return read_checkpoint(folder, config), spec, reason
-    return open_checkpoint(choice.name, trust_remote_code=choice.trust_remote_code), None, reason
+    checkpoint = check_checkpoint(folder, config, trust_remote_code=choice.trust_remote_code)
+    return checkpoint, None, reason
 
 
 def _with_leader(runner: ModelRunner) -> ModelRunner:

@@ -95,7 +95,6 @@ def _base(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
     changes.setdefault("windows", (None,) * num_layers)
     changes.setdefault("scale", head_dim**-0.5)
     values: dict[str, Any] = {
-        "family": str(config["model_type"]),
         "vocab_size": int(config["vocab_size"]),
         "hidden": hidden,
         "inner": int(config["intermediate_size"]),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed, cells_of, room_for
+from gencli.core.step import Feed, cells_of, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan
 from gencli.models.decoder.decoder import Decoder
 from gencli.models.decoder.layers import Pass
@@ -38,11 +38,10 @@ class DecoderLanes:
         """Feed the lanes; return the wanted logits [R, V] in feed order."""
         feeds = self._store.seat(feeds)
         num_rows, length = room_for(feeds)
-        cells = cells_of(feeds)
-        rows, positions = zip(*cells, strict=True)
+        rows, positions = zip(*cells_of(feeds), strict=True)
         ids = [token for feed in feeds for token in feed.tokens]
         packed = upload([ids, positions, rows], self._decoder.device)
-        wanted = _wanted(feeds)
+        wanted = wanted_of(feeds)
         if not wanted:
             wanted_rows: Tensor | None = packed.new_empty(0)
         else:
@@ -83,13 +82,3 @@ class DecoderLanes:
             numbers = [factors_of(feed, switches) for feed in feeds for _ in feed.tokens]
             factors = upload(numbers, positions.device)
         return tuple(table.rows(positions, factors, length) for table in self._decoder.tables)
-
-
-def _wanted(feeds: Sequence[Feed]) -> list[int]:
-    """Return the indices of the tokens with wanted logits."""
-    wanted: list[int] = []
-    end = 0
-    for feed in feeds:
-        end += len(feed.tokens)
-        wanted += range(end - feed.num_logits, end)
-    return wanted

@@ -12,6 +12,7 @@ from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.vocabulary import declared_ends
+from gencli.models.first_layers import first_count
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.lane_runner import LaneRunner, Lanes
 from gencli.models.longrope import LongRopeLanes
@@ -94,12 +95,7 @@ class DecoderRunner(LaneRunner):
 
         Raises ModelError for a count outside 1..num_layers - 1.
         """
-        total = len(self._decoder.layers)
-        count = -(-total // 2) if count is None else count
-        if not 1 <= count < total:
-            raise ModelError(
-                f"early-exit:{count}: the model has {total} layers, so 1 to {total - 1} can be the first."
-            )
+        count = first_count(count, len(self._decoder.layers))
         return DecoderRunner(self._decoder.first(count), name=self._spec.name, max_lanes=max_lanes)
 
 

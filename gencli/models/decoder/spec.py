@@ -74,7 +74,6 @@ class DecoderSpec:
     cap * tanh(x / cap) where a cap is given.
     """
 
-    family: str
     vocab_size: int
     hidden: int
     inner: int

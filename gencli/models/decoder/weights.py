@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,24 +11,30 @@ import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
+from gencli.models.files.card import stored_bytes
+from gencli.models.files.fit import read_heads
 from gencli.models.watch import OnBytes
 
 __all__ = ["WeightReader", "open_weights"]
 
 
 class WeightReader:
-    """Tensors by name, each converted to `dtype` on `device`, and its bytes counted.
+    """Tensors by name, each converted to `dtype` on `device`, and its stored bytes (`sizes`) counted.
 
     Reading maps the file into memory. A converted or joined tensor is new memory, and one that needs neither
     is the mapped file itself.
     """
 
     def __init__(
-        self, files: dict[str, Any], dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None
+        self,
+        files: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        dtype: torch.dtype,
+        device: torch.device,
+        on_bytes: OnBytes | None,
     ) -> None:
-        self._files, self._dtype, self._device = files, dtype, device
-        self._on_bytes, self._done = on_bytes, 0
-        self._total = sum(self._bytes(name) for name in files) if on_bytes else 0
+        self._files, self._sizes, self._dtype, self._device = files, sizes, dtype, device
+        self._on_bytes, self._done, self._total = on_bytes, 0, sum(sizes.values())
         self.unread = set(files)
         if on_bytes:
             on_bytes(0, self._total)
@@ -68,18 +74,11 @@ class WeightReader:
             )
         return tuple(self._files[name].get_slice(name).get_shape())
 
-    def _bytes(self, name: str) -> int:
-        part = self._files[name].get_slice(name)
-        return torch.Size(part.get_shape()).numel() * _SIZES.get(part.get_dtype(), 2)
-
     def _count(self, name: str) -> None:
         self.unread.discard(name)
         if self._on_bytes:
-            self._done += self._bytes(name)
+            self._done += self._sizes[name]
             self._on_bytes(self._done, self._total)
-
-
-_SIZES = {"F64": 8, "F32": 4, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "I8": 1, "U8": 1}
 
 
 @contextmanager
@@ -89,6 +88,7 @@ def open_weights(
     """Open the files of a checkpoint for reading. Raises ModelError for a damaged file."""
     from safetensors import SafetensorError, safe_open
 
+    sizes = {name: stored_bytes(entry) for name, entry in read_heads(files).items()}
     with ExitStack() as stack:
         named: dict[str, Any] = {}
         for file in files:
@@ -97,4 +97,4 @@ def open_weights(
             except (SafetensorError, OSError) as error:
                 raise ModelError(f"{file} is damaged: {error}", hint="Download it again.") from None
             named.update(dict.fromkeys(opened.keys(), opened))
-        yield WeightReader(named, dtype, device, on_bytes)
+        yield WeightReader(named, sizes, dtype, device, on_bytes)

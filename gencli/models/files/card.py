@@ -23,6 +23,7 @@ __all__ = [
     "read_card",
     "read_head",
     "read_weights",
+    "stored_bytes",
     "text_part",
 ]
 
@@ -155,6 +156,12 @@ def read_head(file: Path) -> Mapping[str, Any]:
         return dict(head)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{file} is damaged: {error}.", hint="Download it again.") from None
+
+
+def stored_bytes(entry: Mapping[str, Any]) -> int:
+    """Return the bytes of a tensor, given its entry in the header."""
+    begin, end = entry["data_offsets"]
+    return int(end - begin)
 
 
 def _is_tensor(entry: Any) -> bool:

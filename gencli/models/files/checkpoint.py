@@ -16,6 +16,7 @@ from gencli.models.files.locate import absent, find_local, is_bundled
 __all__ = [
     "Checkpoint",
     "check_architecture",
+    "check_checkpoint",
     "open_checkpoint",
     "read_checkpoint",
     "read_folder",
@@ -43,7 +44,11 @@ class Checkpoint:
 
 def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint:
     """Find the folder and check its config and weights. Raises ModelError with the first fault."""
-    folder, config = read_folder(name_or_path)
+    return check_checkpoint(*read_folder(name_or_path), trust_remote_code=trust_remote_code)
+
+
+def check_checkpoint(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> Checkpoint:
+    """Return the checkpoint of a folder after all checks for transformers. Raises ModelError."""
     check_architecture(folder, config, trust_remote_code=trust_remote_code)
     found = read_checkpoint(folder, config)
     made = _made_config(folder, trust_remote_code=trust_remote_code)

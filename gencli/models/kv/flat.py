@@ -5,12 +5,12 @@ All layers except attention handle each token independently, so one row can hold
 
 from __future__ import annotations
 
-from itertools import accumulate, groupby
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed, cells_of
+from gencli.core.step import Feed, cells_of, wanted_of
 from gencli.models.kv.packed_attention import QuerySplit
 from gencli.models.kv.padded import ForwardBatch, fill_gaps
 from processors.upload import upload
@@ -40,10 +40,7 @@ def make_packed_batch(
     ids = [token for feed in feeds for token in feed.tokens]
     lanes, positions = zip(*cells_of(feeds), strict=True)
     packed = upload([ids, positions, lanes], device)
-    ends = [*accumulate(len(feed.tokens) for feed in feeds)]
-    wanted = [
-        index for feed, end in zip(feeds, ends, strict=True) for index in range(end - feed.num_logits, end)
-    ]
+    wanted = wanted_of(feeds)
     query_splits, start = [], 0
     for _, same in groupby(feeds, key=lambda feed: len(feed.tokens)):
         members = tuple(same)
