@@ -1,4 +1,4 @@
-"""What a batch reports while it runs, beside what any run reports."""
+"""Reports of a running batch: those of any run, its progress, and the signals that end it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Ctrl-C stops an answer and keeps its beginning, or empties the line; Ctrl-D leav
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """What commands read beside the chat.
+    """Values that commands read, besides the chat.
 
     `context` is the context length in tokens, `answers` are the finishes of the answers since the start.
     """

@@ -1,4 +1,4 @@
-"""What an exception means to a person: a message, a hint, an exit code."""
+"""Message, hint and exit code of an exception."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _usage(error: BaseException, arguments: Sequence[str]) -> UsageError:
 
 
 def _of_group(message: str, error: BaseException) -> UsageError | None:
-    """What is wrong with the name of a command that belongs to another command."""
+    """Return the error for an unknown or missing subcommand; None for other errors."""
     group = getattr(getattr(error, "ctx", None), "command", None)
     known, command = sorted(getattr(group, "commands", ())), _command(error)
     if not known:

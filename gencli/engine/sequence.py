@@ -89,7 +89,7 @@ class Sequence:
 
     @property
     def unit(self) -> Sequence | Group:
-        """What ends as a whole: the group, or the sequence itself without one."""
+        """The group of the sequence, which ends as a whole; without one, the sequence itself."""
         return self.group or self
 
     def enqueue(self, number: int) -> None:

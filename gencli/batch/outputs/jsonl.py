@@ -26,7 +26,7 @@ class _Lines:
         self._target.write(to_json(self.line(outcome)) + "\n")
 
     def line(self, outcome: Outcome) -> Any:
-        """Return the fields of `gencli run --format json` after the row's index."""
+        """Return the fields of a record of `gencli run` after the row's index."""
         return {"index": outcome.index, **outcome.result, "id": outcome.id}
 
 

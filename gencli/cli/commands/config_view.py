@@ -1,4 +1,4 @@
-"""What `gencli config` prints: tables of values and origins, faults of presets, differences."""
+"""Tables of `gencli config`: values with their origins, faults of presets, differences."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gencli.models.decoder.rope_config import read_rope, rope_values
 from gencli.models.decoder.spec import (
     Activation,
     DecoderSpec,
     ExpertSpec,
-    RopeSpec,
     TensorNames,
     Unsupported,
 )
@@ -47,20 +47,6 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
 }
-_ROPES = {
-    "default": (),
-    "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-    "yarn": ("original_max_position_embeddings",),
-    "longrope": ("long_factor", "short_factor", "original_max_position_embeddings"),
-}
-_ROPE_KEYS = frozenset(
-    """
-    rope_type type rope_theta factor low_freq_factor high_freq_factor original_max_position_embeddings
-    long_factor short_factor attention_factor beta_fast beta_slow mscale mscale_all_dim truncate
-    partial_rotary_factor
-    """.split()
-)
 
 
 def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
@@ -90,7 +76,7 @@ def _base(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
     if activation not in _ACTIVATIONS:
         raise Unsupported(f"the activation {activation!r} is not one of the decoder")
     if "ropes" not in changes:
-        changes["ropes"] = (_rope(config, _rope_values(config), head_dim),)
+        changes["ropes"] = (read_rope(config, rope_values(config), head_dim),)
     changes.setdefault("layer_ropes", (0,) * num_layers)
     changes.setdefault("windows", (None,) * num_layers)
     changes.setdefault("scale", head_dim**-0.5)
@@ -113,37 +99,6 @@ def _base(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
     return DecoderSpec(**{**values, **changes})
 
 
-def _rope_values(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the rotary parameters of a configuration: today's rope_parameters, or the older rope_scaling."""
-    values = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not isinstance(values, Mapping):
-        raise Unsupported("its rotary parameters are no object")
-    return values
-
-
-def _rope(
-    config: Mapping[str, Any], values: Mapping[str, Any], head_dim: int, theta: float | None = None
-) -> RopeSpec:
-    kind = str(values.get("rope_type") or values.get("type") or "default")
-    if kind == "su":  # the first name of long rope
-        kind = "longrope"
-    if kind not in _ROPES or (strange := sorted(values.keys() - _ROPE_KEYS)):
-        what = kind if kind not in _ROPES else strange[0]
-        raise Unsupported(f"the rotary embedding has {what!r}, which the decoder does not know")
-    context = int(config["max_position_embeddings"])
-    known = dict(values)
-    if kind in ("llama3", "yarn", "longrope"):
-        outer = config.get("original_max_position_embeddings")
-        known["original_max_position_embeddings"] = int(
-            outer or values.get("original_max_position_embeddings") or context
-        )
-    if missing := [key for key in _ROPES[kind] if known.get(key) is None]:
-        raise Unsupported(f"the rotary embedding {kind} lacks {missing[0]}")
-    share = values.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
-    base = theta or values.get("rope_theta") or config.get("rope_theta") or 10000.0
-    return RopeSpec(kind, float(base), int(head_dim * share), context, known)
-
-
 def _windows(config: Mapping[str, Any], types: list[str] | None = None) -> tuple[int | None, ...]:
     """Return the window of each layer, by its type."""
     types = types or config.get("layer_types")
@@ -152,10 +107,6 @@ def _windows(config: Mapping[str, Any], types: list[str] | None = None) -> tuple
     if other := set(types) - {"full_attention", "sliding_attention"}:
         raise Unsupported(f"layers of type {min(other)} are not among the decoder's")
     return tuple(int(config["sliding_window"]) if one == "sliding_attention" else None for one in types)
-
-
-def _llama(config: Mapping[str, Any]) -> DecoderSpec:
-    return _base(config)
 
 
 def _mistral(config: Mapping[str, Any]) -> DecoderSpec:
@@ -271,7 +222,7 @@ def _gemma3(config: Mapping[str, Any]) -> DecoderSpec:
     return _gemma(
         {"head_dim": head_dim, **config},
         windows=_windows(config, types),
-        ropes=(_rope(config, far, head_dim, theta), _rope(config, near, head_dim, local)),
+        ropes=(read_rope(config, far, head_dim, theta), read_rope(config, near, head_dim, local)),
         layer_ropes=tuple(int(one == "sliding_attention") for one in types),
         scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
         score_cap=config.get("attn_logit_softcapping"),
@@ -325,7 +276,7 @@ def _smollm3(config: Mapping[str, Any]) -> DecoderSpec:
 _GEMMA_KEYS = ("query_pre_attn_scalar", "use_bidirectional_attention")
 _CAP_KEYS = ("attn_logit_softcapping", "final_logit_softcapping")
 FAMILIES: Mapping[str, tuple[Callable[[Mapping[str, Any]], DecoderSpec], tuple[str, ...]]] = {
-    "llama": (_llama, ()),
+    "llama": (_base, ()),
     "mistral": (_mistral, ()),
     "qwen2": (_qwen2, ("max_window_layers",)),
     "qwen3": (_qwen3, ("max_window_layers",)),

@@ -38,7 +38,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What all layers of a pass share: N tokens, and where their keys and values go.
+    """Inputs of all layers in a pass over N tokens: attention plan, rotations, and cells for keys and values.
 
     `cells` are the (row, position) indices [N] of the KV buffers; `span` is the (row, first, end) of a pass
     with one feed. `ropes` are cosines and sines for each rope of the spec.
