@@ -8,6 +8,7 @@ from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
+from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.files.checkpoint import Checkpoint
@@ -73,7 +74,7 @@ class DecoderRunner(LaneRunner):
         number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored)
         try:
             decoder, unused = read_decoder(
-                spec, checkpoint.files, dtype=number, device=where, on_bytes=on_bytes
+                spec, checkpoint.files, make=ProductMaker(), dtype=number, device=where, on_bytes=on_bytes
             )
         except torch.OutOfMemoryError:
             raise ModelError(f"The model does not fit into the memory of {where}.") from None
