@@ -8,17 +8,21 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
+from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, StoredEmbeddings
 from gencli.models.decoder.layers import Layer, Norm, Pass, read_layer, read_norm
 from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.dense import PlainProduct
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.rope import RopeTable
 from gencli.models.decoder.spec import DecoderSpec
-from gencli.models.decoder.weights import open_weights
+from gencli.models.decoder.weights import WeightReader, open_weights
 from gencli.models.watch import OnBytes
 
 __all__ = ["Decoder", "read_decoder"]
+
+
+_MIN_STORED = 2**24  # bytes; smaller embeddings are always held in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Decoder:
     """A decoder with its weights. `tables` has the rotary embedding of each rope of the spec."""
 
     spec: DecoderSpec
-    embeddings: Tensor
+    embeddings: Embeddings
     layers: tuple[Layer, ...]
     norm: Norm
     head: Product
@@ -55,7 +59,7 @@ class Decoder:
         the others values.
         """
         spec = self.spec
-        states = embedding(ids, self.embeddings)
+        states = self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
         for index, layer in enumerate(self.layers):
@@ -82,14 +86,28 @@ def read_decoder(
     Raises ModelError for a damaged file, an absent tensor or one of another shape.
     """
     with open_weights(files, dtype, device, on_bytes) as reader:
-        embeddings = reader.read("model.embed_tokens.weight", (spec.vocab_size, spec.hidden))
+        embeddings, head = _read_ends(spec, reader, make)
         layers = tuple(read_layer(spec, reader, make, index) for index in range(spec.num_layers))
         norm = read_norm(spec, reader, "model.norm", spec.hidden)
-        head = embeddings
-        if not spec.is_tied:
-            head = reader.read("lm_head.weight", (spec.vocab_size, spec.hidden))
-        elif "lm_head.weight" in reader:
-            reader.unread.discard("lm_head.weight")
         tables = tuple(RopeTable(rope, dtype, device) for rope in spec.ropes)
-        made = Decoder(spec, embeddings, layers, norm, make(head), tables)
+        made = Decoder(spec, embeddings, layers, norm, head, tables)
         return made, sorted(name for name in reader.unread if not name.endswith("rotary_emb.inv_freq"))
+
+
+def _read_ends(spec: DecoderSpec, reader: WeightReader, make: ProductMaker) -> tuple[Embeddings, Product]:
+    """Return the embeddings and the vocabulary projection.
+
+    They are read first. The plain matrix takes memory until the projection is made of it, while most of the
+    layers' memory is still free.
+    """
+    name, shape = "model.embed_tokens.weight", (spec.vocab_size, spec.hidden)
+    weight = reader.read(name if spec.is_tied else "lm_head.weight", shape)
+    head = make(weight)
+    if spec.is_tied:
+        reader.unread.discard("lm_head.weight")
+    is_shared = spec.is_tied and isinstance(head, PlainProduct)
+    if is_shared or (spec.is_tied and weight.nbytes < _MIN_STORED):
+        return HeldEmbeddings(weight), head
+    if reader.device.type == "cpu" and weight.nbytes >= _MIN_STORED:
+        return StoredEmbeddings(*reader.locate(name, shape), reader.dtype), head
+    return HeldEmbeddings(reader.read(name, shape)), head

@@ -2,82 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
-from gencli.models.files.card import stored_bytes
-from gencli.models.files.fit import read_heads
+from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.dense import PlainProduct
+from gencli.models.decoder.products.maker import ProductMaker
+from gencli.models.files.tensors import StoredTensor, TensorFiles, open_tensors
 from gencli.models.watch import OnBytes
 
 __all__ = ["WeightReader", "open_weights"]
 
 
 class WeightReader:
-    """Tensors by name, each converted to `dtype` on `device`, and its stored bytes (`sizes`) counted.
+    """Tensors by name, each converted to `dtype` on `device`; the bytes read are counted.
 
-    Reading maps the file into memory. A converted or joined tensor is new memory, and one that needs neither
-    is the mapped file itself.
+    A tensor is read into the memory that it is used in, so that no copy stays behind.
     """
 
     def __init__(
-        self,
-        files: Mapping[str, Any],
-        sizes: Mapping[str, int],
-        dtype: torch.dtype,
-        device: torch.device,
-        on_bytes: OnBytes | None,
+        self, files: TensorFiles, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None
     ) -> None:
-        self._files, self._sizes, self._dtype, self._device = files, sizes, dtype, device
-        self._on_bytes, self._done, self._total = on_bytes, 0, sum(sizes.values())
-        self.unread = set(files)
-        if on_bytes:
-            on_bytes(0, self._total)
+        self._files, self.dtype, self.device = files, dtype, device
+        self._on_bytes, self._done = on_bytes, 0
+        self._total = sum(stored.nbytes for stored in files.tensors.values())
+        self.unread = set(files.tensors)
+        self._free: Tensor | None = None
+        self._count(0)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._files
+        return name in self._files.tensors
 
     def read(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return a tensor. Raises ModelError if it is absent or has another shape."""
         return self.joined([name], shape)
 
-    def joined(self, names: Sequence[str], shape: Sequence[int]) -> Tensor:
-        """Return tensors joined along their first dimension, [sum of first dimensions, ...]."""
-        shapes = [self._shape(name) for name in names]
-        whole = (sum(one[0] for one in shapes), *shapes[0][1:])
-        if whole != tuple(shape) or any(one[1:] != shapes[0][1:] for one in shapes):
-            raise ModelError(
-                f"The weights {', '.join(names)} have the shape {list(whole)}; config.json asks for "
-                f"{list(shape)}."
-            )
-        if len(names) == 1:
-            made: Tensor = self._files[names[0]].get_tensor(names[0]).to(self._device, self._dtype)
-            self._count(names[0])
-            return made
-        joined, start = torch.empty(whole, dtype=self._dtype, device=self._device), 0
-        for name, one in zip(names, shapes, strict=True):
-            joined[start : start + one[0]] = self._files[name].get_tensor(name)
-            start += one[0]
-            self._count(name)
+    def joined(self, names: Sequence[str], shape: Sequence[int], *, memory: Tensor | None = None) -> Tensor:
+        """Return tensors joined along their first dimension, [sum of first dimensions, ...].
+
+        `memory` [N] is used for them if it is large enough.
+        """
+        parts, count = self._checked(names, shape), math.prod(shape)
+        if memory is None or len(memory) < count:
+            memory = torch.empty(count, dtype=self.dtype, device=self.device)
+        joined = memory[:count].view(*shape)
+        for name, target in zip(names, torch.split(joined, [part.shape[0] for part in parts]), strict=True):
+            self._files.read_into(name, target, self._count)
         return joined
 
-    def _shape(self, name: str) -> tuple[int, ...]:
-        if name not in self._files:
+    def product(
+        self, make: ProductMaker, weights: Sequence[str], shape: Sequence[int], biases: Sequence[str] = ()
+    ) -> Product:
+        """Return the product with the joined `weights` and `biases`.
+
+        A product that lays its weights out anew leaves the memory that they were read into to the next one.
+        """
+        weight = self.joined(weights, shape, memory=self._free)
+        self._free = None
+        bias = self.joined(biases, shape[:1]) if biases else None
+        product = make(weight, bias)
+        if not isinstance(product, PlainProduct):
+            self._free = weight.view(-1) if weight._base is None else weight._base
+        return product
+
+    def locate(self, name: str, shape: Sequence[int]) -> tuple[StoredTensor, BinaryIO]:
+        """Return where a tensor lies, and a stream of its file for the caller; nothing is read.
+
+        Raises ModelError if it is absent or has another shape.
+        """
+        is_new = name in self.unread
+        (stored,) = self._checked([name], shape)
+        if is_new:
+            self._count(stored.nbytes)
+        return stored, self._files.open(name)
+
+    def _checked(self, names: Sequence[str], shape: Sequence[int]) -> list[StoredTensor]:
+        """Return the stored tensors, which count as read from now on.
+
+        Raises ModelError if one is absent, or if joined they have another shape.
+        """
+        parts = [self._stored(name) for name in names]
+        shapes = [part.shape for part in parts]
+        is_joinable = all(one and one[1:] == shapes[0][1:] for one in shapes)
+        whole = [sum(one[0] for one in shapes), *shapes[0][1:]] if is_joinable else [*map(list, shapes)]
+        if whole != list(shape):
+            raise ModelError(
+                f"The weights {', '.join(names)} have the shape {whole}; config.json asks for {list(shape)}."
+            )
+        self.unread.difference_update(names)
+        return parts
+
+    def _stored(self, name: str) -> StoredTensor:
+        if name not in self._files.tensors:
             raise ModelError(
                 f"The checkpoint lacks the weights {name}.",
                 hint="Is it the checkpoint of a base model, an adapter, or an interrupted download?",
             )
-        return tuple(self._files[name].get_slice(name).get_shape())
+        return self._files.tensors[name]
 
-    def _count(self, name: str) -> None:
-        self.unread.discard(name)
+    def _count(self, count: int) -> None:
+        self._done += count
         if self._on_bytes:
-            self._done += self._sizes[name]
             self._on_bytes(self._done, self._total)
 
 
@@ -86,15 +118,5 @@ def open_weights(
     files: Sequence[Path], dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
 ) -> Iterator[WeightReader]:
     """Open the files of a checkpoint for reading. Raises ModelError for a damaged file."""
-    from safetensors import SafetensorError, safe_open
-
-    sizes = {name: stored_bytes(entry) for name, entry in read_heads(files).items()}
-    with ExitStack() as stack:
-        named: dict[str, Any] = {}
-        for file in files:
-            try:
-                opened = stack.enter_context(safe_open(file, framework="pt"))
-            except (SafetensorError, OSError) as error:
-                raise ModelError(f"{file} is damaged: {error}", hint="Download it again.") from None
-            named.update(dict.fromkeys(opened.keys(), opened))
-        yield WeightReader(named, sizes, dtype, device, on_bytes)
+    with open_tensors(files) as opened:
+        yield WeightReader(opened, dtype, device, on_bytes)

@@ -1,0 +1,67 @@
+"""Look up embeddings: in a matrix in memory, or row by row in the file that stores them."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from abc import ABC, abstractmethod
+from typing import BinaryIO
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from gencli.models.files.tensors import StoredTensor, read_bytes
+
+__all__ = ["Embeddings", "HeldEmbeddings", "StoredEmbeddings"]
+
+
+class Embeddings(ABC):
+    """Embeddings of token ids.
+
+    `dtype` and `device` are those of the result, `nbytes` is the memory that the embeddings take.
+    """
+
+    dtype: torch.dtype
+    device: torch.device
+    nbytes: int
+
+    @abstractmethod
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N]."""
+
+
+class HeldEmbeddings(Embeddings):
+    """Rows of a matrix [V, H] in memory."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight, self.nbytes = weight, weight.nbytes
+        self.dtype, self.device = weight.dtype, weight.device
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N]."""
+        return embedding(ids, self._weight)
+
+
+class StoredEmbeddings(Embeddings):
+    """Rows of a matrix [V, H] in a file, read when they are looked up; `dtype` is that of the result.
+
+    A token reads one row, so the matrix need not be held in memory.
+    """
+
+    nbytes = 0
+    device = torch.device("cpu")
+
+    def __init__(self, stored: StoredTensor, stream: BinaryIO, dtype: torch.dtype) -> None:
+        self.dtype, self._stored, self._stream = dtype, stored, stream
+        self._row_bytes = stored.nbytes // stored.shape[0]
+        weakref.finalize(self, stream.close)
+        if hasattr(os, "posix_fadvise"):  # the rows of the first prompt are not read from the disk one by one
+            os.posix_fadvise(stream.fileno(), stored.start, stored.nbytes, os.POSIX_FADV_WILLNEED)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N]. Raises ModelError if the file has become shorter."""
+        rows = torch.empty(len(ids), self._stored.shape[1], dtype=self._stored.dtype)
+        for target, number in zip(rows.view(torch.uint8), ids.tolist(), strict=True):
+            read_bytes(self._stream, self._stored.start + number * self._row_bytes, target)
+        return rows.to(self.dtype)

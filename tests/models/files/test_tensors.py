@@ -1,0 +1,78 @@
+"""Tensors are read from safetensors files by their offsets; a header that lies is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gencli.errors import ModelError
+from gencli.models.files.tensors import open_tensors, tensors_of
+
+F32 = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
+
+
+def write(path: Path, head: dict[str, Any], size: int = 48) -> Path:
+    text = json.dumps(head).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(range(size)))
+    return path
+
+
+def read(path: Path, name: str, dtype: torch.dtype) -> tuple[torch.Tensor, list[int]]:
+    counted: list[int] = []
+    with open_tensors([path]) as files:
+        target = torch.empty(files.tensors[name].shape, dtype=dtype)
+        files.read_into(name, target, counted.append)
+    return target, counted
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int8])
+@pytest.mark.parametrize("wanted", [torch.float32, torch.bfloat16])
+def test_tensors_are_read_and_converted(tmp_path: Path, stored: torch.dtype, wanted: torch.dtype) -> None:
+    given = torch.randn(70, 11).mul(50).to(stored)
+    save_file({"a": torch.ones(3), "b": given, "none": torch.empty(0, 4)}, tmp_path / "x.safetensors")
+    found, counted = read(tmp_path / "x.safetensors", "b", wanted)
+    assert torch.equal(found, given.to(wanted))
+    assert counted == [given.nbytes]
+    assert read(tmp_path / "x.safetensors", "none", wanted)[0].shape == (0, 4)
+
+
+def test_large_tensors_are_read_in_pieces_by_several_threads(tmp_path: Path) -> None:
+    given = torch.arange(5_000_001, dtype=torch.int32)
+    save_file({"a": given}, tmp_path / "x.safetensors")
+    found, counted = read(tmp_path / "x.safetensors", "a", torch.int32)
+    assert torch.equal(found, given)
+    assert sum(counted) == given.nbytes
+    assert len(counted) > 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"data_offsets": [0, 20]}, "its shape needs 24"),
+        ({"data_offsets": [-8, 16]}, "has no offsets"),
+        ({"data_offsets": [24, 0]}, "has no offsets"),
+        ({"data_offsets": [0.0, 24.0]}, "has no offsets"),
+        ({"data_offsets": None}, "has no offsets"),
+        ({"data_offsets": [32, 56]}, "the end of the file"),
+        ({"data_offsets": [12, 36]}, "overlaps"),
+        ({"shape": [2**62, 2**62]}, "its shape needs"),
+        ({"dtype": "F31"}, "number format 'F31'"),
+    ],
+)
+def test_a_header_that_lies_is_refused(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    path = write(tmp_path / "x", {"first": {**F32}, "second": {**F32, "data_offsets": [24, 48], **change}})
+    with pytest.raises(ModelError, match=f"x is damaged: second .*{reason}"):
+        tensors_of(path)
+
+
+def test_a_file_that_becomes_shorter_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", {"a": F32})
+    with open_tensors([path]) as files:
+        path.write_bytes(b"")
+        with pytest.raises(ModelError, match="ends within a tensor"):
+            files.read_into("a", torch.empty(2, 3), lambda count: None)
