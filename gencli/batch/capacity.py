@@ -54,6 +54,7 @@ def plan_rows(batch: Batch) -> Capacity:
         models_of(batch, read_card(folder)),
         tokens=_longest(batch, tokenizer),
         dtype=settings["dtype"],
+        kv_dtype=settings["kv_dtype"],
         device=settings["device"],
         kv_memory=kv_memory,
     )

@@ -25,7 +25,18 @@ __all__ = ["company", "differences", "fingerprint", "folder_digest"]
 _PLACES, _BYTES = 16, 65536
 _MOST_SAID = 300  # characters
 # Options that decide no text, or that the fingerprint records in another form.
-_BESIDE = {"seed", "file", "threads", "debug", "model", "preset", "trust_remote_code", "offline", "download"}
+_BESIDE = {
+    "seed",
+    "file",
+    "threads",
+    "debug",
+    "model",
+    "preset",
+    "trust_remote_code",
+    "offline",
+    "download",
+    "memory_check",
+}
 # Options that decide which texts and drafts are computed in one forward.
 _COMPANY = {"max_batch", "draft", "draft_tokens", "draft_min_p"}
 

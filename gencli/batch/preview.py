@@ -120,6 +120,7 @@ def need_of(batch: Batch, found: Preview) -> Need | None:
         models_of(batch, card),
         tokens=found.longest,
         dtype=settings["dtype"],
+        kv_dtype=settings["kv_dtype"],
         device=settings["device"],
         kv_memory=batch.plan["kv_memory"],
     )

@@ -23,7 +23,8 @@ class ModelSpec:
     `can_rollback` is false, truncate() cannot shorten a lane, so the model takes no draft tokens.
     `dtype_reason` says why the dtype was chosen, `backend` what runs the model and why. `kernels` are
     the names of the decoder's product kernels; if `has_invariant_rows`, the bits of a sequence do not depend
-    on what is computed beside it. `notices` are for the user.
+    on what is computed beside it. `kv_dtype` is the dtype of the KV cache; None if the model decides.
+    `notices` are for the user.
     `rope_switches` are the lengths (tokens) beyond which a long-rope model uses other rotary factors;
     the runner recomputes a lane that crosses one.
     """
@@ -39,6 +40,7 @@ class ModelSpec:
     backend: str = ""
     kernels: tuple[str, ...] = ()
     has_invariant_rows: bool = False
+    kv_dtype: torch.dtype | None = None
     notices: tuple[str, ...] = ()
     rope_switches: tuple[int, ...] = ()
 

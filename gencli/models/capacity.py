@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from gencli.errors import ModelError
-from gencli.models.device import pick_device, pick_dtype
-from gencli.models.files.card import Card, kv_bytes
-from gencli.models.kv.lengths import STEP
+from gencli.models.device import pick_device, pick_dtype, pick_kv_dtype
+from gencli.models.files.card import Card
+from gencli.models.free_memory import free_memory
+from gencli.models.memory import lane_bytes, weight_bytes
 
-__all__ = ["Capacity", "Held", "free_memory", "plan_capacity", "process_memory"]
+__all__ = ["Capacity", "Held", "plan_capacity", "process_memory"]
 
 # Maximum batch size; beyond it a step takes proportionally longer.
 _MAX_BATCH = {"cpu": 64, "cuda": 256, "mps": 64}
@@ -46,21 +45,6 @@ class Capacity:
     beside: tuple[tuple[str, int], ...] = ()
 
 
-def free_memory(device: torch.device) -> int | None:
-    """Return the free bytes on a device; None if the system does not say."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        pass
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
 def process_memory() -> int | None:
     """Return the resident bytes of this process; None if the system does not say."""
     try:
@@ -71,7 +55,13 @@ def process_memory() -> int | None:
 
 
 def plan_capacity(
-    models: Sequence[Held], *, tokens: int, dtype: str, device: str, kv_memory: int | None = None
+    models: Sequence[Held],
+    *,
+    tokens: int,
+    dtype: str,
+    device: str,
+    kv_dtype: str = "auto",
+    kv_memory: int | None = None,
 ) -> Capacity:
     """Return how many samples of up to `tokens` tokens, prompt included, fit beside the models' weights.
 
@@ -80,11 +70,12 @@ def plan_capacity(
     """
     chosen = pick_device(device)
     free = free_memory(chosen)
-    numbers = [
-        pick_dtype(dtype, device=chosen, stored=held.card.weights.stored)[0].itemsize for held in models
+    numbers = [pick_dtype(dtype, device=chosen, stored=held.card.weights.stored)[0] for held in models]
+    kept = [pick_kv_dtype(kv_dtype, number) for number in numbers]
+    sizes = [weight_bytes(held.card, number, chosen) for held, number in zip(models, numbers, strict=True)]
+    lanes = [
+        lane_bytes(held.card, held.lanes, tokens, number) for held, number in zip(models, kept, strict=True)
     ]
-    sizes = [held.card.weights.parameters * number for held, number in zip(models, numbers, strict=True)]
-    lanes = [_lane_bytes(held, tokens, number) for held, number in zip(models, numbers, strict=True)]
     beside = tuple((held.name, size) for held, size in zip(models, sizes, strict=True) if held.name and size)
     if None in lanes:
         if kv_memory is not None:
@@ -100,12 +91,6 @@ def plan_capacity(
         raise ModelError(
             f"The keys and values of a sample of {min(tokens, models[0].card.context or tokens)} tokens take "
             f"{each:,} bytes; there is room for {max(0, room or 0):,}.",
-            hint="Lower `max_tokens`, take a smaller `dtype`, or raise `kv_memory`.",
+            hint="Lower `max_tokens`, take a smaller `kv_dtype` or `dtype`, or raise `kv_memory`.",
         )
     return Capacity(min(fits, _MAX_BATCH[chosen.type]), sizes[0], each, free, beside)
-
-
-def _lane_bytes(held: Held, tokens: int, number: int) -> int | None:
-    """Return the bytes of a sample's lanes in a model; None if they do not depend on the length only."""
-    length = min(tokens, held.card.context or tokens)
-    return kv_bytes(held.card, batch=held.lanes, context=-(-length // STEP) * STEP, number_bytes=number)

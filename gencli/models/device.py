@@ -6,7 +6,7 @@ import torch
 
 from gencli.errors import ModelError, UsageError
 
-__all__ = ["is_batch_invariant", "no_gpu_reason", "pick_device", "pick_dtype"]
+__all__ = ["is_batch_invariant", "no_gpu_reason", "pick_device", "pick_dtype", "pick_kv_dtype"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _STORED = {"F32": "float32", "F64": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -59,6 +59,24 @@ def pick_dtype(name: str, *, device: torch.device, stored: str) -> tuple[torch.d
     if feature := _cpu_bf16():
         return torch.bfloat16, f"bfloat16: the checkpoint is {stored} and this CPU computes it ({feature})"
     return torch.float32, f"float32: the checkpoint is {stored}, and this CPU does not compute bfloat16"
+
+
+def pick_kv_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of the KV cache of a model that computes in `dtype`; auto is the same.
+
+    Raises UsageError for an unknown name, ModelError for another format that is not smaller.
+    """
+    if name == "auto":
+        return dtype
+    if name not in _DTYPES:
+        raise UsageError(f"No dtype is called {name!r}", hint=f"auto, {', '.join(_DTYPES)}")
+    found, own = _DTYPES[name], str(dtype).removeprefix("torch.")
+    if found != dtype and found.itemsize >= dtype.itemsize:
+        raise ModelError(
+            f"`kv_dtype` is {name}, but the model computes in {own}, so that saves nothing.",
+            hint=f"Leave `kv_dtype` out, or give `kv_dtype` = {own}.",
+        )
+    return found
 
 
 def is_batch_invariant(dtype: torch.dtype, device: torch.device) -> bool:

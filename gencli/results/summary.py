@@ -68,6 +68,8 @@ def stats(
     if spec.kernels:
         bits = "do not depend" if spec.has_invariant_rows else "may depend"
         yield f"kernels: {' and '.join(spec.kernels)}; the bits of a text {bits} on its batch"
+    if spec.kv_dtype is not None and spec.kv_dtype != spec.dtype:
+        yield f"keys and values: {str(spec.kv_dtype).removeprefix('torch.')}"
     yield f"load: {load_seconds:.2f} s"
     if info.compiled is not None:
         backend = info.compiled.variant.constraint.backend

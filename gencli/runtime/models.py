@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,8 @@ __all__ = ["Loaded", "ModelChoice", "batch_notices", "load", "load_tokenizer", "
 class ModelChoice:
     """Name and load options of a model.
 
-    With `companions` samples may need a second KV lane. `rows` is the number of sequences that are mostly
+    With `memory_check` a model that does not fit into the free memory is refused before it is loaded. With
+    `companions` samples may need a second KV lane. `rows` is the number of sequences that are mostly
     computed at once, for which the kernels are chosen.
     """
 
@@ -43,6 +44,8 @@ class ModelChoice:
     kernel: Kernel = "auto"
     invariant: Invariance = "auto"
     rows: int = 1
+    kv_dtype: str = "auto"
+    memory_check: bool = True
 
     @property
     def max_lanes(self) -> int:
@@ -77,6 +80,8 @@ def load(
     # Faults of the folder and the tokenizer are found before the weights are read, which takes longest.
     checkpoint, spec, reason = _open(choice)
     folder = checkpoint.folder
+    if choice.memory_check and not choice.spread.is_on and not checkpoint.is_quantized:
+        _check_memory(choice, checkpoint)
     tokenizer = HFTokenizer.load(folder, trust_remote_code=choice.trust_remote_code)
     if on_tokenizer is not None:
         on_tokenizer(tokenizer, *declared_vocabulary(folder, tokenizer))
@@ -89,6 +94,7 @@ def load(
             max_lanes=choice.max_lanes,
             backend=f"native: {reason}",
             kernels=KernelOptions(choice.rows, choice.kernel, choice.invariant),
+            kv_dtype=choice.kv_dtype,
             on_bytes=on_bytes,
         )
         return Loaded(native, tokenizer)
@@ -126,11 +132,25 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
     return checkpoint, None, reason
 
 
+def _check_memory(choice: ModelChoice, checkpoint: Checkpoint) -> None:
+    """Raise ModelError for a model that the free memory cannot hold."""
+    from gencli.models.device import pick_device, pick_dtype
+    from gencli.models.files.card import read_card, weights_of
+    from gencli.models.free_memory import free_memory
+    from gencli.models.memory import check_fit
+
+    device = pick_device(choice.device)
+    dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored)
+    card = replace(read_card(checkpoint.folder), weights=weights_of(checkpoint.files))
+    check_fit(card, dtype, device, free_memory(device))
+
+
 def _check_transformers(choice: ModelChoice, reason: str) -> None:
     """Raise ModelError for options of the decoder if transformers runs the model."""
     for key, value, neutral in (
         ("kernel", choice.kernel, ("auto",)),
         ("invariant", choice.invariant, ("auto", "off")),
+        ("kv_dtype", choice.kv_dtype, ("auto",)),
     ):
         if value not in neutral:
             raise ModelError(
@@ -194,6 +214,7 @@ def _load_fake(choice: ModelChoice) -> Loaded:
         "backend": (choice.backend, ("auto",)),
         "kernel": (choice.kernel, ("auto",)),
         "invariant": (choice.invariant, ("auto", "on", "off")),
+        "kv_dtype": (choice.kv_dtype, ("auto", "float32")),
         "tp": (choice.spread.tp, (None,)),
     }
     for key, (value, possible) in fixed.items():

@@ -39,6 +39,8 @@ def model_choice(settings: Settings) -> ModelChoice:
         backend=settings["backend"],
         kernel=settings["kernel"],
         invariant=settings["invariant"],
+        kv_dtype=settings["kv_dtype"],
+        memory_check=settings["memory_check"] == "on",
     )
 
 

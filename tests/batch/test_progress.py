@@ -3,15 +3,17 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from gencli.batch.options import read_bytes
 from gencli.batch.progress import ErrorCount, Progress, Tally
 from gencli.batch.records import Outcome
 from gencli.batch.summary import Summary
 from gencli.errors import ModelError, UsageError
-from gencli.models.capacity import Held, free_memory, plan_capacity
+from gencli.models.capacity import Held, plan_capacity
 from gencli.models.files.card import read_card
 from gencli.models.files.locate import bundled_folder
+from gencli.models.memory import weight_bytes
 from gencli.models.speed import Speed, guess_seconds
 from gencli.units import clock
 
@@ -121,7 +123,7 @@ def plan(*beside, lanes=1, **options):
 def test_as_many_samples_run_as_the_memory_has_room_for():
     each = plan().kv_bytes
     assert plan(tokens=400).kv_bytes == 2 * each
-    assert plan(dtype="bfloat16").kv_bytes == each / 2
+    assert plan(dtype="bfloat16").kv_bytes == plan(kv_dtype="bfloat16").kv_bytes == each / 2
     assert plan(kv_memory=5 * each).max_batch == 5
     assert plan(kv_memory=10 * each, lanes=2).max_batch == 5  # guided samples have two
     assert plan(kv_memory=6 * each - 1).max_batch == 5
@@ -136,7 +138,7 @@ def test_models_beside_are_counted_each_by_its_own_shape():
     each = DRAFT.kv_values * 4 * 256
     assert draft.kv_bytes == own.kv_bytes + each
     assert draft.weights == own.weights
-    assert draft.beside == (("small", DRAFT.weights.parameters * 4),)
+    assert draft.beside == (("small", weight_bytes(DRAFT, torch.float32, torch.device("cpu"))),)
     assert plan(Held("small", DRAFT), kv_memory=3 * draft.kv_bytes).max_batch == 3
     two = plan(Held("amateur", DRAFT), Held("small", DRAFT, 0), lanes=2)
     assert two.kv_bytes == 2 * own.kv_bytes + each
@@ -160,10 +162,3 @@ def test_a_guess_of_the_time_counts_reading_arithmetic_and_calls():
     assert guess_seconds(Speed(never, once, 0), card, **asked | {"output_tokens": 0}, batch=8) == 0
     calls = [guess_seconds(Speed(never, never, 1), card, **asked, batch=batch) for batch in (1, 8, 800)]
     assert calls == sorted(calls, reverse=True)
-
-
-def test_free_memory_is_known_where_the_system_says_it():
-    import torch
-
-    free = free_memory(torch.device("cpu"))
-    assert free is None or free > 2**20

@@ -148,6 +148,9 @@ _MODEL: tuple[Option, ...] = (
            "shows the times.", "Model", "auto"),
     Option(("--invariant",), Literal["auto", "on", "off"], "Whether the bits of a text must not depend on "
            "what is computed beside it. auto: if that makes a step at most 5 % longer.", "Model", "auto"),
+    Option(("--kv-dtype",), Literal["auto", "float32", "bfloat16", "float16"], "Number format of keys and "
+           "values in memory, for the decoder; auto is that of the weights. bfloat16 or float16 beside "
+           "float32 halves them.", "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
     Option(("--device-map",), Literal["auto"], "Spread the layers over all devices, for a model that is "
            "too large for one; needs accelerate.", "Model"),
@@ -160,6 +163,8 @@ _MODEL: tuple[Option, ...] = (
            "Model", "auto"),
     Option(("--max-batch",), int, "Samples that run at once.", "Model", 8,
            Bounds(ge=1, le=MAX_BATCH)),
+    Option(("--memory-check",), Literal["on", "off"], "Refuse a model that does not fit into the free "
+           "memory before it is loaded; off tries.", "Model", "on"),
     Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False,
            flag_only="a file must not be able to run code"),
 )  # fmt: skip

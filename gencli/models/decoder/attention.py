@@ -123,7 +123,9 @@ def _attend(
     block: _Block, queries: Tensor, keys: Tensor, values: Tensor, scale: float, cap: float | None
 ) -> Tensor:
     held = slice(block.first, block.end)
-    keys, values = keys[block.rows, :, held], values[block.rows, :, held]
+    # Keys and values in a smaller format are widened: the sums are those of the queries' format.
+    keys = keys[block.rows, :, held].to(queries.dtype)
+    values = values[block.rows, :, held].to(queries.dtype)
     lanes, heads = keys.shape[:2]
     count, query_heads, width = queries.shape
     if cap is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, StoredEmbeddings
+from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, StoredEmbeddings, stays_in_file
 from gencli.models.decoder.layers import Layer, Norm, Pass, read_layer, read_norm
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.dense import PlainProduct
@@ -20,9 +20,6 @@ from gencli.models.decoder.weights import WeightReader, open_weights
 from gencli.models.watch import OnBytes
 
 __all__ = ["Decoder", "read_decoder"]
-
-
-_MIN_STORED = 2**24  # bytes; smaller embeddings are always held in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +103,6 @@ def _read_ends(spec: DecoderSpec, reader: WeightReader, make: ProductMaker) -> t
     if spec.is_tied:
         reader.unread.discard("lm_head.weight")
     is_shared = spec.is_tied and isinstance(head, PlainProduct)
-    if is_shared or (spec.is_tied and weight.nbytes < _MIN_STORED):
-        return HeldEmbeddings(weight), head
-    if reader.device.type == "cpu" and weight.nbytes >= _MIN_STORED:
+    if stays_in_file(weight.nbytes, reader.device) and not is_shared:
         return StoredEmbeddings(*reader.locate(name, shape), reader.dtype), head
-    return HeldEmbeddings(reader.read(name, shape)), head
+    return HeldEmbeddings(weight if spec.is_tied else reader.read(name, shape)), head

@@ -13,7 +13,9 @@ from torch.nn.functional import embedding
 
 from gencli.models.files.tensors import StoredTensor, read_bytes
 
-__all__ = ["Embeddings", "HeldEmbeddings", "StoredEmbeddings"]
+__all__ = ["Embeddings", "HeldEmbeddings", "StoredEmbeddings", "stays_in_file"]
+
+_MIN_STORED = 2**24  # bytes; smaller embeddings are always held in memory
 
 
 class Embeddings(ABC):
@@ -65,3 +67,8 @@ class StoredEmbeddings(Embeddings):
         for target, number in zip(rows.view(torch.uint8), ids.tolist(), strict=True):
             read_bytes(self._stream, self._stored.start + number * self._row_bytes, target)
         return rows.to(self.dtype)
+
+
+def stays_in_file(nbytes: int, device: torch.device) -> bool:
+    """Return whether embeddings of `nbytes` bytes, which no product shares, are left in their file."""
+    return device.type == "cpu" and nbytes >= _MIN_STORED

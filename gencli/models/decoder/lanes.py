@@ -20,18 +20,26 @@ __all__ = ["DecoderLanes"]
 
 
 class DecoderLanes:
-    """Lanes that share one buffer per layer, with keys and values side by side."""
+    """Lanes that share one buffer per layer, with keys and values side by side.
+
+    They are stored in `kv_dtype`, by default that of the decoder.
+    """
 
     can_rollback = True
 
-    def __init__(self, decoder: Decoder, lengths: LaneLengths) -> None:
+    def __init__(self, decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None = None) -> None:
         self._decoder = decoder
         self._store = LaneStore(lengths)
         self._buffers = [LaneBuffer(self._store.rows) for _ in decoder.layers]
         self._store.buffers = self._buffers
         spec = decoder.spec
         self._like = torch.empty(
-            1, 2 * spec.num_kv_heads, 0, spec.head_dim, dtype=decoder.dtype, device=decoder.device
+            1,
+            2 * spec.num_kv_heads,
+            0,
+            spec.head_dim,
+            dtype=kv_dtype or decoder.dtype,
+            device=decoder.device,
         )
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
@@ -68,6 +76,11 @@ class DecoderLanes:
     def release(self, lane: int) -> None:
         """Zero the lane and free its row."""
         self._store.wipe(lane)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all buffers."""
+        return sum(buffer.nbytes for buffer in self._buffers)
 
     def free_cache(self) -> None:
         """Free the buffers; they grow again on demand."""

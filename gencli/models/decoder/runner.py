@@ -11,7 +11,7 @@ from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
 from gencli.models.decoder.products.times import read_times
 from gencli.models.decoder.spec import DecoderSpec
-from gencli.models.device import pick_device, pick_dtype
+from gencli.models.device import pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.vocabulary import declared_ends
 from gencli.models.first_layers import first_count
@@ -39,6 +39,7 @@ class DecoderRunner(LaneRunner):
         dtype_reason: str = "",
         backend: str = "native",
         kernels: ProductMaker | None = None,
+        kv_dtype: torch.dtype | None = None,
         notices: tuple[str, ...] = (),
     ) -> None:
         spec = decoder.spec
@@ -55,10 +56,11 @@ class DecoderRunner(LaneRunner):
             backend=backend,
             kernels=() if kernels is None else kernels.names,
             has_invariant_rows=kernels is not None and kernels.is_invariant and decoder.device.type == "cpu",
+            kv_dtype=kv_dtype or decoder.dtype,
             notices=notices,
             rope_switches=spec.rope_switches,
         )
-        super().__init__(model, _lanes(decoder, lengths), lengths)
+        super().__init__(model, _lanes(decoder, lengths, kv_dtype), lengths)
 
     @classmethod
     def load(
@@ -71,16 +73,18 @@ class DecoderRunner(LaneRunner):
         max_lanes: int = 8,
         backend: str = "native",
         kernels: KernelOptions | None = None,
+        kv_dtype: str = "auto",
         on_bytes: OnBytes | None = None,
     ) -> DecoderRunner:
         """Load the weights of a checkpoint for the decoder `spec`.
 
         `dtype` and `device` are as for HFRunner.load, `on_bytes` is called with the loaded and the total
-        bytes. Raises UsageError for an unknown dtype or device, ModelError for weights that do not fit or
-        `kernels` that this machine does not have.
+        bytes. Raises UsageError for an unknown dtype or device, ModelError for weights that do not fit,
+        `kernels` that this machine does not have, or a `kv_dtype` that is not smaller than the dtype.
         """
         where = pick_device(device)
         number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored)
+        kv_number = pick_kv_dtype(kv_dtype, number)
         times = read_times()
         make = choose_kernels(spec.products, number, where, kernels or KernelOptions(), times)
         times.write()
@@ -101,6 +105,7 @@ class DecoderRunner(LaneRunner):
             dtype_reason=reason,
             backend=backend,
             kernels=make,
+            kv_dtype=kv_number,
             notices=notices,
         )
 
@@ -110,11 +115,12 @@ class DecoderRunner(LaneRunner):
         Raises ModelError for a count outside 1..num_layers - 1.
         """
         count = first_count(count, len(self._decoder.layers))
-        return DecoderRunner(self._decoder.first(count), name=self._spec.name, max_lanes=max_lanes)
+        decoder, own = self._decoder.first(count), self._spec
+        return DecoderRunner(decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype)
 
 
-def _lanes(decoder: Decoder, lengths: LaneLengths) -> Lanes:
+def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None) -> Lanes:
     if not decoder.spec.rope_switches:
-        return DecoderLanes(decoder, lengths)
+        return DecoderLanes(decoder, lengths, kv_dtype)
     inner = lengths.like()
-    return LongRopeLanes(DecoderLanes(decoder, inner), inner, decoder.spec.rope_switches)
+    return LongRopeLanes(DecoderLanes(decoder, inner, kv_dtype), inner, decoder.spec.rope_switches)

@@ -67,9 +67,12 @@ class WeightReader:
         weight = self.joined(weights, shape, memory=self._free)
         self._free = None
         bias = self.joined(biases, shape[:1]) if biases else None
+        memory = weight.view(-1) if weight._base is None else weight._base
         product = make(weight, bias)
         if not isinstance(product, PlainProduct):
-            self._free = weight.view(-1) if weight._base is None else weight._base
+            self._free = memory
+        elif len(memory) > weight.numel():  # it keeps its weights, in memory that is too large for them
+            product = make(weight.clone(), bias)
         return product
 
     def locate(self, name: str, shape: Sequence[int]) -> tuple[StoredTensor, BinaryIO]:

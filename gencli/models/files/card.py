@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ __all__ = [
     "read_weights",
     "stored_bytes",
     "text_part",
+    "weights_of",
 ]
 
 # Configuration keys of the context length in tokens, the most common first.
@@ -124,9 +125,14 @@ def _card(folder: Path, config: Mapping[str, Any]) -> Card:
 
 def read_weights(folder: Path) -> Weights:
     """Return the sums over the folder's safetensors files. Raises ModelError for a damaged file."""
+    return weights_of(sorted(folder.glob("*.safetensors")))
+
+
+def weights_of(files: Sequence[Path]) -> Weights:
+    """Return the sums over safetensors files. Raises ModelError for a damaged file."""
     formats: Counter[str] = Counter()
     size = 0
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in files:
         size += file.stat().st_size
         for tensor in read_head(file).values():
             formats[tensor["dtype"]] += math.prod(tensor["shape"])

@@ -59,6 +59,11 @@ class LaneBuffer:
         if row < self._data.shape[0]:
             self._data[row, :, :length] = 0
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the buffer."""
+        return self._data.nbytes
+
     def free_cache(self) -> None:
         """Free the buffer; all of its lanes must be empty."""
         self._data = torch.empty(0, 0, 0, 0)

@@ -1,0 +1,122 @@
+"""How much memory a model takes: its weights, keys and values, and the buffers of a step; whether it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from gencli.errors import ModelError
+from gencli.models.decoder.embeddings import stays_in_file
+from gencli.models.decoder.families import read_spec
+from gencli.models.decoder.spec import DecoderSpec, Unsupported
+from gencli.models.files.card import Card, kv_bytes
+from gencli.models.files.json_files import read_object_if_any
+from gencli.models.kv.lengths import STEP
+from gencli.models.onednn import can_pack
+from gencli.units import size
+
+__all__ = ["Need", "check_fit", "lane_bytes", "need_of", "step_bytes", "weight_bytes"]
+
+_SMALLER = (torch.bfloat16,)  # formats that are named to who has too little memory
+_CHUNK = 512  # prompt tokens of a step
+_ROW_COPIES = 5  # float32 values of a row of logits: the row, its sorted values and ids, probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The bytes that a model takes. `kv` is None if it does not depend on the length of the texts only."""
+
+    weights: int
+    kv: int | None
+    step: int
+
+    @property
+    def total(self) -> int:
+        """The sum of what is known."""
+        return self.weights + (self.kv or 0) + self.step
+
+
+def need_of(
+    card: Card,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    lanes: int,
+    tokens: int,
+    kv_dtype: torch.dtype | None = None,
+) -> Need:
+    """Return what a model takes that computes in `dtype`, with `lanes` texts of up to `tokens` tokens."""
+    return Need(
+        weight_bytes(card, dtype, device),
+        lane_bytes(card, lanes, tokens, kv_dtype or dtype),
+        step_bytes(card, dtype, lanes),
+    )
+
+
+def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device) -> int:
+    """Return the bytes of a model's weights in memory.
+
+    gencli's own decoder leaves large embeddings in their file. A packed vocabulary projection that is tied to
+    embeddings in memory is a second copy of them.
+    """
+    whole, spec = card.weights.parameters * dtype.itemsize, _spec(card)
+    if spec is None or not whole:
+        return whole
+    embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
+    is_shared = spec.is_tied and not (device.type == "cpu" and can_pack(dtype))
+    if is_shared:
+        return whole
+    if stays_in_file(embeddings, device):
+        return whole if spec.is_tied else whole - embeddings
+    return whole + embeddings if spec.is_tied else whole
+
+
+def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype) -> int | None:
+    """Return the bytes of the KV cache in `dtype` of full lanes; None if they depend on more than the length.
+
+    A lane has room for a multiple of 256 tokens.
+    """
+    length = min(tokens, card.context or tokens)
+    return kv_bytes(card, batch=lanes, context=-(-length // STEP) * STEP, number_bytes=dtype.itemsize)
+
+
+def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:
+    """Return about the bytes of the largest step: 512 prompt tokens in a layer, or `rows` rows of logits."""
+    spec = _spec(card)
+    vocabulary = card.vocabulary if isinstance(card.vocabulary, int) else 0
+    logits = rows * vocabulary * (dtype.itemsize + 4 * _ROW_COPIES)
+    if spec is None:
+        return logits
+    inner = spec.experts.width if spec.experts else spec.inner
+    return max(logits, _CHUNK * (4 * inner + 4 * spec.hidden) * dtype.itemsize)
+
+
+def check_fit(card: Card, dtype: torch.dtype, device: torch.device, free: int | None) -> None:
+    """Raise ModelError if `free` bytes are not enough for the weights and one short text.
+
+    None, an unknown number, is enough.
+    """
+    weights, lane = weight_bytes(card, dtype, device), lane_bytes(card, 1, STEP, dtype) or 0
+    if free is None or weights + lane <= free:
+        return
+    name = str(dtype).removeprefix("torch.")
+    fitting = [
+        f"`dtype` = {str(small).removeprefix('torch.')} ({size(weight_bytes(card, small, device))})"
+        for small in _SMALLER
+        if small.itemsize < dtype.itemsize
+        and weight_bytes(card, small, device) + (lane_bytes(card, 1, STEP, small) or 0) <= free
+    ]
+    raise ModelError(
+        f"{card.folder} needs {size(weights)} for its weights in {name} and {size(lane)} for the keys and "
+        f"values of {STEP} tokens; {device} has {size(free)} free.",
+        hint=f"{' or '.join(fitting) or 'A smaller model'} fits; `memory_check` = off tries anyway.",
+    )
+
+
+def _spec(card: Card) -> DecoderSpec | None:
+    """Return the decoder of a model; None if transformers runs it."""
+    try:
+        return read_spec(read_object_if_any(card.folder / "config.json"))
+    except Unsupported:
+        return None

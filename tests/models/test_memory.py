@@ -1,0 +1,130 @@
+"""The planned memory of a model is what it takes; a model that cannot fit is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gencli.core.step import Feed, StepPlan
+from gencli.errors import ModelError
+from gencli.models.decoder.embeddings import Embeddings
+from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.maker import KernelOptions
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.files.card import Weights, read_card
+from gencli.models.free_memory import free_memory
+from gencli.models.memory import check_fit, lane_bytes, need_of, weight_bytes
+from gencli.models.onednn import can_pack
+from tests.models.test_backend import load_native
+from tests.models.tiny_models import NATIVE_CONFIGS, build_native
+
+CPU = torch.device("cpu")
+
+
+def parts(value: Any) -> Iterator[int]:
+    """The bytes of all weights in a decoder, as they lie in memory."""
+    if isinstance(value, torch.Tensor | Product | Embeddings):
+        yield value.nbytes
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from parts(one)
+    elif is_dataclass(value):
+        for each in fields(value):
+            if each.name not in ("spec", "tables"):
+                yield from parts(getattr(value, each.name))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", NATIVE_CONFIGS)
+def test_weights_and_cache_take_what_is_planned(tmp_path: Path, kind: str, dtype: str) -> None:
+    build_native(kind).save_pretrained(tmp_path)
+    card, runner = read_card(tmp_path), load_native(tmp_path, dtype=dtype, max_lanes=2)
+    need = need_of(card, dtype=runner.spec.dtype, device=CPU, lanes=2, tokens=300)
+    assert sum(parts(runner._decoder)) == pytest.approx(need.weights, rel=0.05)
+    for lane in range(2):
+        runner.forward(StepPlan((Feed(lane, 0, (1,) * 300),)))
+    assert cached(runner) == need.kv
+
+
+def cached(runner: DecoderRunner) -> int:
+    lanes: Any = runner._lanes
+    return int(getattr(lanes, "_inner", lanes).nbytes)
+
+
+@pytest.mark.skipif(not can_pack(), reason="a plain projection is the embeddings")
+@pytest.mark.parametrize(("is_tied", "left"), [(True, 0), (False, 1)])
+def test_large_embeddings_are_not_held(tmp_path: Path, is_tied: bool, left: int) -> None:
+    import transformers as hf
+
+    from tests.models.tiny_models import base
+
+    size = {"vocab_size": 70_000, "hidden_size": 64, "tie_word_embeddings": is_tied}
+    hf.LlamaForCausalLM(hf.LlamaConfig(**{**base(), **size})).save_pretrained(tmp_path)
+    runner = load_native(tmp_path, dtype="float32", kernels=KernelOptions(kernel="packed"))
+    weights = weight_bytes(read_card(tmp_path), torch.float32, CPU)
+    assert sum(parts(runner._decoder)) == pytest.approx(weights, rel=0.05)
+    assert read_card(tmp_path).weights.parameters * 4 - weights == left * 70_000 * 64 * 4
+
+
+def huge(folder: Path) -> Any:
+    build_native("llama").save_pretrained(folder)
+    return replace(read_card(folder), weights=Weights(2**33, 2**31, "F32"))
+
+
+@pytest.mark.parametrize(
+    ("free", "hint"),
+    [
+        (2**32 + 2**20, "`dtype` = bfloat16 (4.0 GiB) fits; `memory_check` = off tries anyway"),
+        (2**31, "A smaller model fits"),
+    ],
+)
+def test_a_model_that_cannot_fit_is_refused(tmp_path: Path, free: int, hint: str) -> None:
+    card = huge(tmp_path)
+    with pytest.raises(ModelError, match=r"needs 8.0 GiB .* float32 .* has [24].0 GiB free") as found:
+        check_fit(card, torch.float32, CPU, free)
+    assert hint in (found.value.hint or "")
+    check_fit(card, torch.float32, CPU, 2**33 + 2**20)
+    check_fit(card, torch.float32, CPU, None)
+
+
+def test_a_lane_in_half_precision_takes_half(tmp_path: Path) -> None:
+    build_native("llama").save_pretrained(tmp_path)
+    card = read_card(tmp_path)
+    assert lane_bytes(card, 3, 100, torch.bfloat16) == (lane_bytes(card, 3, 100, torch.float32) or 0) / 2
+
+
+def group(folder: Path, **values: int | str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in values.items():
+        (folder / name.replace("__", ".")).write_text(f"{value}\n")
+
+
+def test_free_memory_is_the_least_of_the_machine_and_the_groups(tmp_path: Path) -> None:
+    assert free_memory(CPU, tmp_path) == free_memory(CPU, tmp_path / "no")  # what the system says else
+    group(tmp_path / "proc/self", cgroup="0::/a/b")
+    group(tmp_path / "proc", meminfo="MemTotal: 9 kB\nMemAvailable:    1000 kB")
+    assert free_memory(CPU, tmp_path) == 1_024_000
+    stat = "anon 5\nactive_file 100\ninactive_file 50\n"
+    group(tmp_path / "sys/fs/cgroup/a/b", memory__max="max", memory__current=4, memory__stat=stat)
+    assert free_memory(CPU, tmp_path) == 1_024_000
+    group(tmp_path / "sys/fs/cgroup/a", memory__max=9000, memory__current=4000, memory__stat=stat)
+    assert free_memory(CPU, tmp_path) == 9000 - 4000 + 150
+    (tmp_path / "proc/self/cgroup").write_text("4:cpu,memory:/x\n1:name=y:/x\n")
+    assert free_memory(CPU, tmp_path) == 1_024_000
+    group(
+        tmp_path / "sys/fs/cgroup/memory/x",
+        memory__limit_in_bytes=7000,
+        memory__usage_in_bytes=6000,
+        memory__stat="active_file 7\ntotal_active_file 100\ntotal_inactive_file 50",
+    )
+    assert free_memory(CPU, tmp_path) == 1150
+
+
+def test_this_machine_says_what_is_free() -> None:
+    free = free_memory(CPU)
+    assert free is None or free > 2**20
