@@ -31,7 +31,7 @@ __all__ = ["PAGE", "command", "run"]
 # Keys of the options of each subcommand, besides --debug.
 _OF_WORD = {
     "list": ("format",),
-    "show": ("batch", "context", "format"),
+    "show": ("batch", "context", "memory", "format"),
     "pull": ("trust_remote_code", "format"),
     "rm": ("yes", "format"),
     "alias": ("remove", "format"),
@@ -53,6 +53,8 @@ the Hugging Face hub, remove one from the cache, or give one a name of your own.
                Bounds(ge=1, le=MAX_BATCH)),
         Option(("--context",), int, "Tokens of each, for the memory; the model's context if not given.",
                "Model", bounds=Bounds(ge=1, le=MOST)),
+        Option(("--memory",), bool, "Show in full what the model takes on the CPU: weights, keys and values, "
+               "buffers, libraries.", "Model", False),
         Option(("--trust-remote-code",), bool, "Fetch the Python code that comes with a model, too; only "
                "commands that are given the same flag run it.", "Model", False),
         Option(("--yes", "-y"), bool, "Remove without a question.", "Model", False),
@@ -205,6 +207,11 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
     spec, reason = choose_backend("auto", read_object(folder / "config.json"))
     record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
+    if values["memory"]:
+        from gencli.cli.commands.models_memory import memory_json, memory_text  # imports torch
+
+        record["memory"] = memory_json(card, batch, tokens, has_decoder=spec is not None)
+        return record, memory_text(record)
     record |= {"memory": {"batch": batch, "context": tokens, "of": memory}}
     return record, _show_text(record)
 

@@ -81,6 +81,29 @@ def test_what_is_wrong_is_said(gencli, hub, arguments, code, said):
     assert said in result.err
 
 
+def test_the_memory_is_shown_in_parts(gencli):
+    flags = ("--memory", "--batch", "2", "--context", "300")
+    head, *lines = gencli("models", "show", "tiny", *flags).out.splitlines()
+    assert head.startswith("tiny on the CPU, 2 texts of 300 tokens; ")
+    assert [line.split("  ")[0] for line in lines] == [
+        "",
+        "weights",
+        "keys and values",
+        "buffers of a step",
+        "Python and PyTorch",
+        "all",
+    ]
+    memory = json.loads(gencli("models", "show", "tiny", *flags, "--format", "json").out)["memory"]
+    assert [(one["dtype"], one["kv_dtype"]) for one in memory["of"]] == [
+        ("float32", "float32"),
+        ("float32", "bfloat16"),
+        ("bfloat16", "bfloat16"),
+    ]
+    exact, mixed, half = memory["of"]
+    assert exact["kv"] == 1920 * 4 * 512 * 2 == 2 * mixed["kv"] == 2 * half["kv"]
+    assert exact["weights"] == mixed["weights"] == 2 * half["weights"]
+
+
 _SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 # What no other test needs.
 OLDER = {

@@ -1,0 +1,84 @@
+"""The table of `gencli models show --memory`: all that a model takes on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from gencli.cli.terminal.tables import table
+from gencli.models.capacity import process_memory
+from gencli.models.files.card import Card
+from gencli.models.free_memory import free_memory
+from gencli.models.memory import need_of
+from gencli.units import size
+
+__all__ = ["memory_json", "memory_text"]
+
+_CPU = torch.device("cpu")
+# Number formats of the weights, and of keys and values.
+_FORMATS = (
+    (torch.float32, torch.float32),
+    (torch.float32, torch.bfloat16),
+    (torch.bfloat16, torch.bfloat16),
+)
+
+
+def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> dict[str, Any]:
+    """Return the memory of `batch` texts of `tokens` tokens on the CPU, in bytes, by number format.
+
+    Keys and values have a format of their own only where the decoder runs the model.
+    """
+    formats = [pair for pair in _FORMATS if has_decoder or pair[0] == pair[1]]
+    needs = [
+        need_of(card, dtype=dtype, device=_CPU, lanes=batch, tokens=tokens, kv_dtype=kv_dtype)
+        for dtype, kv_dtype in formats
+    ]
+    return {
+        "batch": batch,
+        "context": tokens,
+        "libraries": process_memory(),
+        "free": free_memory(_CPU),
+        "of": [
+            {
+                "dtype": _name(dtype),
+                "kv_dtype": _name(kv_dtype),
+                "weights": need.weights,
+                "kv": need.kv,
+                "step": need.step,
+            }
+            for (dtype, kv_dtype), need in zip(formats, needs, strict=True)
+        ],
+    }
+
+
+def memory_text(record: Mapping[str, Any]) -> str:
+    """Return the table of all parts, a column for each number format."""
+    memory = record["memory"]
+    lines = [
+        ("", *(_title(entry) for entry in memory["of"])),
+        ("weights", *(size(entry["weights"]) for entry in memory["of"])),
+        ("keys and values", *(size(entry["kv"]) for entry in memory["of"])),
+        ("buffers of a step", *(size(entry["step"]) for entry in memory["of"])),
+        ("Python and PyTorch", *(size(memory["libraries"]) for _ in memory["of"])),
+        ("all", *(size(_sum(entry, memory["libraries"])) for entry in memory["of"])),
+    ]
+    count = "1 text" if memory["batch"] == 1 else f"{memory['batch']} texts"
+    free = f"{size(memory['free'])} are free"
+    return f"{record['name']} on the CPU, {count} of {memory['context']} tokens; {free}\n{table(lines)}"
+
+
+def _sum(entry: Mapping[str, Any], libraries: int | None) -> int | None:
+    if entry["kv"] is None:
+        return None
+    return int(entry["weights"] + entry["kv"] + entry["step"] + (libraries or 0))
+
+
+def _title(entry: Mapping[str, Any]) -> str:
+    is_same = entry["dtype"] == entry["kv_dtype"]
+    return str(entry["dtype"] if is_same else f"{entry['dtype']}, --kv-dtype {entry['kv_dtype']}")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
