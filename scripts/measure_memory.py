@@ -1,0 +1,104 @@
+"""Measure the memory that a model takes on the decoder, and compare it with what is planned (Linux).
+
+    python scripts/measure_memory.py MODEL [--texts 8] [--tokens 600]
+
+Each number format is measured in a process of its own. "before" is the memory of the process before the model
+is loaded: Python, PyTorch and its libraries. "peak at load" is the highest resident memory until the model is
+loaded, less that; the ratio is over the bytes of the weights as they run. "peak of a run" is the highest after
+the texts were read and 16 tokens of each computed; "planned" is that of `gencli models show MODEL --memory`.
+MiB throughout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FORMATS = (("float32", "auto"), ("float32", "bfloat16"), ("bfloat16", "auto"))
+STEPS, CHUNK = 16, 512
+_MIB = 2**20
+
+
+def status(key: str) -> int:
+    """Return a size of this process in bytes, as Linux counts it."""
+    found = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def measure(model: str, dtype: str, kv_dtype: str, texts: int, tokens: int) -> str:
+    """Return a row of the table."""
+    import torch
+
+    from gencli.core.step import Feed, StepPlan
+    from gencli.models.decoder.families import read_spec
+    from gencli.models.decoder.runner import DecoderRunner
+    from gencli.models.files.card import read_card
+    from gencli.models.files.checkpoint import read_checkpoint, read_folder
+    from gencli.models.memory import need_of
+
+    folder, config = read_folder(model)
+    checkpoint = read_checkpoint(folder, config)
+    before, start = status("VmRSS"), time.perf_counter()
+    runner = DecoderRunner.load(
+        read_spec(config), checkpoint, dtype=dtype, kv_dtype=kv_dtype, device="cpu", max_lanes=texts
+    )
+    seconds, at_load = time.perf_counter() - start, status("VmHWM") - before
+    lengths = [0] * texts
+    for lane in range(texts):
+        while lengths[lane] < tokens - STEPS:
+            count = min(CHUNK, tokens - STEPS - lengths[lane])
+            runner.forward(StepPlan((Feed(lane, lengths[lane], tuple(range(count)), 1),)))
+            lengths[lane] += count
+    for _ in range(STEPS):
+        runner.forward(StepPlan(tuple(Feed(lane, lengths[lane], (7,)) for lane in range(texts))))
+        lengths = [length + 1 for length in lengths]
+    spec = runner.spec
+    need = need_of(
+        read_card(folder),
+        dtype=spec.dtype,
+        device=torch.device("cpu"),
+        lanes=texts,
+        tokens=tokens,
+        kv_dtype=spec.kv_dtype,
+    )
+    peak, planned = status("VmHWM"), before + need.total
+    cells = [
+        dtype if kv_dtype == "auto" else f"{dtype}, {kv_dtype} keys and values",
+        f"{need.weights / _MIB:.0f}",
+        f"{before / _MIB:.0f}",
+        f"{at_load / _MIB:.0f}",
+        f"{at_load / need.weights:.2f}",
+        f"{seconds:.1f} s",
+        f"{(need.kv or 0) / _MIB:.0f}",
+        f"{peak / _MIB:.0f}",
+        f"{planned / _MIB:.0f} ({planned / peak - 1:+.1%})",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print the table, or with --row one row of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--texts", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=600)
+    parser.add_argument("--row", nargs=2, metavar=("DTYPE", "KV"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.row:
+        print(measure(given.model, *given.row, given.texts, given.tokens))
+        return
+    print("| format | weights | before | peak at load | ratio | load | KV cache | peak of a run | planned |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    sizes = ("--texts", str(given.texts), "--tokens", str(given.tokens))
+    for row in FORMATS:
+        command = [sys.executable, __file__, given.model, *sizes, "--row", *row]
+        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="", flush=True)
+
+
+if __name__ == "__main__":
+    main()
