@@ -14,6 +14,7 @@ from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import Interrupts, interrupts
 from gencli.cli.terminal.render import Sink
+from gencli.cli.terminal.stderr import Stderr
 from gencli.config.layers import gather
 from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
@@ -54,7 +55,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 def _run(plan: Plan, handler: Interrupts) -> int:
     """Prepare the batch and run it, or preview it; return the exit code."""
     set_wait(gather(plan.given, run_variables(os.environ))["wait"], os.environ)  # before torch is imported
-    with importing():
+    with Stderr(is_quiet="quiet" in plan.given).starting(), importing():
         from gencli.batch.prepare import prepare  # torch is imported here, after the check of the options
         from gencli.batch.run import run_batch
         from gencli.cli.commands.batch_preview import preview

@@ -52,7 +52,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         voice.notice("The log keeps runs, and no chats; /save keeps a chat.")
     set_wait(settings["wait"], os.environ)  # before torch is imported
     with interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
-        with importing():
+        with voice.starting(), importing():
             from gencli.cli.commands.talk import talk
 
         return talk(chat, voice=voice, handler=handler)

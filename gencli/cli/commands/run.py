@@ -72,7 +72,7 @@ def carry_out(
         interrupts() as handler,
         quiet_libraries(is_on=not settings["debug"]),
     ):
-        with importing():
+        with voice.starting(), importing():
             from gencli.cli.commands.generate import generate
 
         return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler, beside=beside)

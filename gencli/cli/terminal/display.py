@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.thinking import LiveThinking, ThinkingSummary
+from gencli.cli.terminal.waiting import Waiting
 from gencli.cli.terminal.writers import BlockWriter, JsonWriter, LineWriter, RecordWriter, TextWriter, Writer
 from gencli.config.settings import Settings
 from gencli.results.record import RunInfo
@@ -44,7 +45,7 @@ def open_writers(
     ):
         writers.append(_bar(sink, results, info, stack))
     elif voice.has_drawing:
-        writers.append(reading_line(sink, stack))
+        writers.append(reading_line(sink, stack, is_begun=True))
     return [*writers, *thinking_writers]
 
 
@@ -79,14 +80,18 @@ def _live(sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: Exi
     return LiveWriter(sink, results, drawing, meter)
 
 
-def reading_line(sink: Sink, stack: ExitStack) -> Writer:
-    """Return a writer that shows the progress of a long prompt on stderr; it is erased before the result."""
-    from gencli.cli.terminal.drawing import Drawing
-    from gencli.cli.terminal.progress import ReadingLine
+def reading_line(sink: Sink, stack: ExitStack, *, is_begun: bool = False) -> Writer:
+    """Return a writer that shows the progress of a long prompt on stderr; it is erased before the result.
 
-    drawing = stack.enter_context(Drawing(sys.stderr))
-    sink.before_write = drawing.erase  # the two may be one terminal
-    return ReadingLine(drawing)
+    `is_begun`: the prompt is being read from now on.
+    """
+    from gencli.cli.terminal.progress import ReadingLine  # imports rich
+
+    waiting = stack.enter_context(Waiting(sys.stderr))
+    sink.before_write = waiting.close  # the two may be one terminal
+    if is_begun:
+        waiting.show("Reading the prompt")
+    return ReadingLine(waiting)
 
 
 def _bar(sink: Sink, results: Results, info: RunInfo, stack: ExitStack) -> Writer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from rich.console import RenderableType
 from rich.progress import (
@@ -17,6 +18,7 @@ from rich.table import Column
 
 from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.rate import Meter, ProgressRate
+from gencli.cli.terminal.waiting import Waiting
 from gencli.core.events import Event, Reading
 from gencli.results.prompt_progress import PromptProgress
 from gencli.units import clock
@@ -25,10 +27,19 @@ __all__ = ["LoadBar", "ReadingLine", "RunBar", "run_bar", "share_bar"]
 
 
 class LoadBar:
-    """A bar of the bytes of a model; call it with the bytes that are done and the total."""
+    """A bar of the bytes of a model; call it with the bytes that are done and the total.
 
-    def __init__(self, name: str, drawing: Drawing, verb: str = "Loading") -> None:
-        self._drawing, self._is_first = drawing, True
+    `on_first` is called before the first drawing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        drawing: Drawing,
+        verb: str = "Loading",
+        on_first: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._drawing, self._is_first, self._on_first = drawing, True, on_first
         self._bar = Progress(
             TextColumn(verb + " {task.description}", markup=False),
             BarColumn(),
@@ -37,13 +48,13 @@ class LoadBar:
             TimeRemainingColumn(),
         )
         self._task = self._bar.add_task(name, total=None)
-        drawing.show(f"{verb} {name} ...")  # before the first byte the files are examined
 
     def __call__(self, done: int, total: int) -> None:
         """Redraw the bar if a drawing is due."""
         if self._is_first:  # bytes that were present at the start do not count for the rate
             self._bar.reset(self._task, completed=done, total=total)
             self._is_first = False
+            self._on_first()
         self._bar.update(self._task, completed=done, total=total)
         if self._drawing.is_due or done == total:
             self._drawing.show(self._bar.get_renderable())
@@ -74,20 +85,20 @@ class RunBar:
 class ReadingLine:
     """A line with the progress of a long prompt, until the first token."""
 
-    def __init__(self, drawing: Drawing) -> None:
-        self._drawing, self._prompts = drawing, PromptProgress()
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting, self._prompts = waiting, PromptProgress()
 
     def add(self, event: Event) -> None:
-        """Redraw the line, or erase it if no prompt is being read."""
+        """Change the line, or erase it if no prompt is being read."""
         self._prompts.add(event)
         if text := self._prompts.text:
-            self._drawing.show(f"{text[0].upper()}{text[1:]}")
+            self._waiting.show(f"{text[0].upper()}{text[1:]}")
         else:
-            self._drawing.erase()
+            self._waiting.close()
 
     def close(self) -> None:
         """Erase the line."""
-        self._drawing.erase()
+        self._waiting.close()
 
 
 def run_bar(pace: ProgressRate) -> RenderableType:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gencli.cli.terminal.render import has_control, is_terminal, say, say_notice
+from gencli.cli.terminal.waiting import Waiting
 from gencli.config.options.flags import with_flags
 
 __all__ = ["Stderr"]
@@ -31,6 +32,14 @@ class Stderr:
         return not self.is_quiet and is_terminal(sys.stderr)
 
     @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Show on a terminal that libraries are imported in the block, if that takes long."""
+        with Waiting(sys.stderr) as waiting:
+            if self.has_drawing:
+                waiting.show("Starting")
+            yield
+
+    @contextmanager
     def loading(self, name: str, verb: str = "Loading") -> Iterator[Callable[[int, int], None]]:
         """Show how much of a model is loaded or hashed: on a terminal a bar, else a line for large models.
 
@@ -40,8 +49,9 @@ class Stderr:
             from gencli.cli.terminal.drawing import Drawing  # imports rich
             from gencli.cli.terminal.progress import LoadBar
 
-            with Drawing(sys.stderr) as drawing:
-                yield LoadBar(name, drawing, verb)
+            with Drawing(sys.stderr) as drawing, Waiting(sys.stderr) as waiting:
+                waiting.show(f"{verb} {name}")  # before the first byte the files are examined
+                yield LoadBar(name, drawing, verb, waiting.close)
             return
 
         def on_bytes(done: int, total: int) -> None:
