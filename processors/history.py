@@ -76,7 +76,7 @@ class History:
         return self._host_seeds[slot]
 
     def facts(self, slots: tuple[int, ...]) -> SlotFacts:
-        """Return what does not change while the requests of these slots run; kept until any request changes."""
+        """Return what does not change while the requests of these slots run; kept until one changes."""
         found = self._facts.get(slots)
         if found is None:
             if len(self._facts) >= _MOST_FACTS:

@@ -53,7 +53,7 @@ def measure_steps(rows: int, num_steps: int, *, vocab_size: int = VOCABULARY) ->
 
 
 def idle_model_engine(name: str, rows: int, num_steps: int, *, vocab_size: int = VOCABULARY) -> Engine:
-    """Return an engine with `rows` texts of the chain CHAINS[name], all decoding for `num_steps` steps or more."""
+    """Return an engine with `rows` texts of chain CHAINS[name], which decode `num_steps` or more steps."""
     # The tokenizer's end-of-text id is beyond the ids of the model: no text ends by it, no stage masks it.
     tokenizer = MadeTokenizer(vocab_size + 1)
     limits = Limits(max_tokens=num_steps + 2)
