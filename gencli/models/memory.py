@@ -11,7 +11,8 @@ from gencli.models.decoder.embeddings import stays_in_file
 from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.spec import DecoderSpec, Unsupported
 from gencli.models.files.card import Card, kv_bytes
-from gencli.models.files.json_files import read_object_if_any
+from gencli.models.files.config import read_config_if_any
+from gencli.models.gguf.head import is_gguf
 from gencli.models.kv.lengths import STEP
 from gencli.models.onednn import can_pack
 from gencli.units import size
@@ -67,7 +68,7 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device) -> int:
     is_shared = spec.is_tied and not (device.type == "cpu" and can_pack(dtype))
     if is_shared:
         return whole
-    if stays_in_file(embeddings, device):
+    if stays_in_file(embeddings, device) and not is_gguf(card.folder):
         return whole if spec.is_tied else whole - embeddings
     return whole + embeddings if spec.is_tied else whole
 
@@ -117,6 +118,6 @@ def check_fit(card: Card, dtype: torch.dtype, device: torch.device, free: int | 
 def _spec(card: Card) -> DecoderSpec | None:
     """Return the decoder of a model; None if transformers runs it."""
     try:
-        return read_spec(read_object_if_any(card.folder / "config.json"))
+        return read_spec(read_config_if_any(card.folder))
     except Unsupported:
         return None

@@ -63,6 +63,7 @@ class Waiting:
         points = "." * (count % 3 + 1)
         line = escape_controls(f"{self._text} {points:3} {clock(time.monotonic() - self._start)}")
         try:
-            return line[: os.get_terminal_size(self._stream.fileno()).columns - 1]
+            columns = os.get_terminal_size(self._stream.fileno()).columns
         except (OSError, ValueError):
-            return line
+            columns = 0
+        return line[: columns - 1] if columns else line  # 0 columns are an unknown number

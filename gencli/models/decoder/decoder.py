@@ -104,5 +104,7 @@ def _read_ends(spec: DecoderSpec, reader: WeightReader, make: ProductMaker) -> t
         reader.unread.discard("lm_head.weight")
     is_shared = spec.is_tied and isinstance(head, PlainProduct)
     if stays_in_file(weight.nbytes, reader.device) and not is_shared:
-        return StoredEmbeddings(*reader.locate(name, shape), reader.dtype), head
+        located = reader.locate(name, shape)
+        if located is not None:
+            return StoredEmbeddings(*located, reader.dtype), head
     return HeldEmbeddings(weight if spec.is_tied else reader.read(name, shape)), head

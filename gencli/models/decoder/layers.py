@@ -14,7 +14,7 @@ from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.rope import rotate
 from gencli.models.decoder.spec import Activation, DecoderSpec
-from gencli.models.decoder.weights import WeightReader
+from gencli.models.decoder.weights import WeightReader, read_product
 
 __all__ = ["Layer", "Norm", "Pass", "read_layer", "read_norm"]
 
@@ -259,4 +259,4 @@ def _product(
     reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int], *, has_bias: bool
 ) -> Product:
     weights = [f"{name}.weight" for name in names]
-    return reader.product(make, weights, shape, [f"{name}.bias" for name in names] if has_bias else ())
+    return read_product(reader, make, weights, shape, [f"{name}.bias" for name in names] if has_bias else ())

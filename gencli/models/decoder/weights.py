@@ -1,4 +1,4 @@
-"""Read the tensors of a checkpoint one by one, straight from its safetensors files."""
+"""Read the tensors of a checkpoint one by one, straight from its files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import torch
 from torch import Tensor
@@ -16,12 +16,46 @@ from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.dense import PlainProduct
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.files.tensors import StoredTensor, TensorFiles, open_tensors
+from gencli.models.gguf.head import is_gguf
+from gencli.models.gguf.reader import open_gguf
 from gencli.models.watch import OnBytes
 
-__all__ = ["WeightReader", "open_weights"]
+__all__ = ["SafetensorsReader", "WeightReader", "open_weights", "read_product"]
 
 
-class WeightReader:
+class WeightReader(Protocol):
+    """Tensors by name, as numbers of one dtype on one device.
+
+    `unread` are the names that were not read. `free` [N] is memory for the next product's weights, if any.
+    """
+
+    unread: set[str]
+    free: Tensor | None
+    dtype: torch.dtype
+    device: torch.device
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def read(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Return a tensor. Raises ModelError if it is absent or has another shape."""
+        ...
+
+    def joined(self, names: Sequence[str], shape: Sequence[int], *, memory: Tensor | None = None) -> Tensor:
+        """Return tensors joined along their first dimension, [sum of first dimensions, ...].
+
+        `memory` [N] is used for them if it is large enough.
+        """
+        ...
+
+    def locate(self, name: str, shape: Sequence[int]) -> tuple[StoredTensor, BinaryIO] | None:
+        """Return where a tensor lies, and a stream of its file for the caller; nothing is read.
+
+        None if its rows do not lie in the file as they are used. Raises ModelError as `read` does.
+        """
+        ...
+
+
+class SafetensorsReader(WeightReader):
     """Tensors by name, each converted to `dtype` on `device`; the bytes read are counted.
 
     A tensor is read into the memory that it is used in, so that no copy stays behind.
@@ -34,7 +68,7 @@ class WeightReader:
         self._on_bytes, self._done = on_bytes, 0
         self._total = sum(stored.nbytes for stored in files.tensors.values())
         self.unread = set(files.tensors)
-        self._free: Tensor | None = None
+        self.free = None
         self._count(0)
 
     def __contains__(self, name: str) -> bool:
@@ -56,24 +90,6 @@ class WeightReader:
         for name, target in zip(names, torch.split(joined, [part.shape[0] for part in parts]), strict=True):
             self._files.read_into(name, target, self._count)
         return joined
-
-    def product(
-        self, make: ProductMaker, weights: Sequence[str], shape: Sequence[int], biases: Sequence[str] = ()
-    ) -> Product:
-        """Return the product with the joined `weights` and `biases`.
-
-        A product that lays its weights out anew leaves the memory that they were read into to the next one.
-        """
-        weight = self.joined(weights, shape, memory=self._free)
-        self._free = None
-        bias = self.joined(biases, shape[:1]) if biases else None
-        memory = weight.view(-1) if weight._base is None else weight._base
-        product = make(weight, bias)
-        if not isinstance(product, PlainProduct):
-            self._free = memory
-        elif len(memory) > weight.numel():  # it keeps its weights, in memory that is too large for them
-            product = make(weight.clone(), bias)
-        return product
 
     def locate(self, name: str, shape: Sequence[int]) -> tuple[StoredTensor, BinaryIO]:
         """Return where a tensor lies, and a stream of its file for the caller; nothing is read.
@@ -116,10 +132,37 @@ class WeightReader:
             self._on_bytes(self._done, self._total)
 
 
+def read_product(
+    reader: WeightReader,
+    make: ProductMaker,
+    weights: Sequence[str],
+    shape: Sequence[int],
+    biases: Sequence[str] = (),
+) -> Product:
+    """Return the product with the joined `weights` and `biases`.
+
+    A product that lays its weights out anew leaves the memory that they were read into to the next one.
+    """
+    weight = reader.joined(weights, shape, memory=reader.free)
+    reader.free = None
+    bias = reader.joined(biases, shape[:1]) if biases else None
+    memory = weight.view(-1) if weight._base is None else weight._base
+    product = make(weight, bias)
+    if not isinstance(product, PlainProduct):
+        reader.free = memory
+    elif len(memory) > weight.numel():  # it keeps its weights, in memory that is too large for them
+        product = make(weight.clone(), bias)
+    return product
+
+
 @contextmanager
 def open_weights(
     files: Sequence[Path], dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
 ) -> Iterator[WeightReader]:
     """Open the files of a checkpoint for reading. Raises ModelError for a damaged file."""
+    if is_gguf(files[0]):
+        with open_gguf(files[0], dtype, device, on_bytes) as found:
+            yield found
+        return
     with open_tensors(files) as opened:
-        yield WeightReader(opened, dtype, device, on_bytes)
+        yield SafetensorsReader(opened, dtype, device, on_bytes)

@@ -12,7 +12,9 @@ from typing import Any
 
 from gencli.errors import ModelError
 from gencli.files import open_regular
+from gencli.models.files.config import read_config
 from gencli.models.files.json_files import read_object
+from gencli.models.gguf.head import CHAT_TEMPLATE, is_gguf, read_gguf_head
 
 __all__ = [
     "ALONE_KINDS",
@@ -90,8 +92,8 @@ class Card:
 
 
 def read_card(folder: Path) -> Card:
-    """Return the card of a model folder. Raises ModelError if it is no model folder."""
-    config = read_object(folder / "config.json")
+    """Return the card of a model folder or a GGUF file. Raises ModelError if it is neither."""
+    config = read_config(folder)
     try:
         return _card(folder, config)
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
@@ -124,16 +126,23 @@ def _card(folder: Path, config: Mapping[str, Any]) -> Card:
 
 
 def read_weights(folder: Path) -> Weights:
-    """Return the sums over the folder's safetensors files. Raises ModelError for a damaged file."""
-    return weights_of(sorted(folder.glob("*.safetensors")))
+    """Return the sums over the folder's safetensors files, or those of a GGUF file.
+
+    Raises ModelError for a damaged file.
+    """
+    return weights_of([folder] if is_gguf(folder) else sorted(folder.glob("*.safetensors")))
 
 
 def weights_of(files: Sequence[Path]) -> Weights:
-    """Return the sums over safetensors files. Raises ModelError for a damaged file."""
+    """Return the sums over safetensors or GGUF files. Raises ModelError for a damaged one."""
     formats: Counter[str] = Counter()
     size = 0
     for file in files:
         size += file.stat().st_size
+        if is_gguf(file):
+            for held in read_gguf_head(file).tensors.values():
+                formats[held.kind.name] += math.prod(held.shape)
+            continue
         for tensor in read_head(file).values():
             formats[tensor["dtype"]] += math.prod(tensor["shape"])
     stored = formats.most_common(1)[0][0] if formats else ""
@@ -178,6 +187,8 @@ def _is_tensor(entry: Any) -> bool:
 
 
 def _has_template(folder: Path) -> bool:
+    if is_gguf(folder):
+        return bool(read_gguf_head(folder).text(CHAT_TEMPLATE))
     if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
         return True
     path = folder / "tokenizer_config.json"
