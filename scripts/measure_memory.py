@@ -2,11 +2,11 @@
 
     python scripts/measure_memory.py MODEL [--texts 8] [--tokens 600]
 
-Each number format is measured in a process of its own. "before" is the memory of the process before the model
-is loaded: Python, PyTorch and its libraries. "peak at load" is the highest resident memory until the model is
-loaded, less that; the ratio is over the bytes of the weights as they run. "peak of a run" is the highest
-after the texts were read and 16 tokens of each computed; "planned" is that of `gencli models show MODEL --memory`.
-MiB throughout.
+Each number format is measured in a process of its own, in MiB. "before" is the memory of the process before
+the model is loaded: Python, PyTorch and its libraries. "peak at load" is the highest resident memory until
+the model is loaded, less that; the ratio is over the bytes of the weights as they run. "peak of a run" is the
+highest after the texts were read and 16 tokens of each computed; "planned" is what `gencli models show
+MODEL --memory` says.
 """
 
 from __future__ import annotations
