@@ -59,7 +59,7 @@ class StoredTensor:
 
 
 class TensorFiles:
-    """Open safetensors files. `tensors` has the stored tensors by name.
+    """The tensors of safetensors files, by name.
 
     Threads read the parts of a piece side by side, because one thread does not use all of the memory's speed;
     each has a stream of its own.
@@ -68,9 +68,11 @@ class TensorFiles:
     def __init__(self, files: Sequence[Path], stack: ExitStack) -> None:
         found = [stored for file in files for stored in tensors_of(file)]
         self.tensors: Mapping[str, StoredTensor] = {stored.name: stored for stored in found}
-        count = min(_MOST_THREADS, torch.get_num_threads())
-        self._streams = {file: [stack.enter_context(_open(file)) for _ in range(count)] for file in files}
-        self._threads = stack.enter_context(ThreadPoolExecutor(count))
+        self._num_threads = min(_MOST_THREADS, torch.get_num_threads())
+        self._threads = stack.enter_context(ThreadPoolExecutor(self._num_threads))
+        # Only the file that is read is open: a checkpoint may have more files than a process may open.
+        self._opened, self._file = stack.enter_context(ExitStack()), Path()
+        self._streams: list[BinaryIO] = []
 
     def read_into(self, name: str, target: Tensor, on_read: Callable[[int], None]) -> None:
         """Fill `target`, contiguous and of the shape of the tensor, converting its dtype.
@@ -96,7 +98,11 @@ class TensorFiles:
 
     def _read(self, file: Path, place: int, piece: Tensor) -> None:
         """Fill `piece` [N], uint8, with the bytes from `place` on."""
-        streams = self._streams[file]
+        if file != self._file:
+            self._opened.close()
+            self._streams = [self._opened.enter_context(_open(file)) for _ in range(self._num_threads)]
+            self._file = file
+        streams = self._streams
         parts = torch.split(piece, max(_LEAST, -(-len(piece) // len(streams))))
         places = [place]
         for part in parts:
