@@ -65,6 +65,8 @@ def stats(
     yield f"device: {spec.device}, {_count(threads, 'thread')}, dtype: {dtype}{reason}"
     if spec.backend:
         yield f"backend: {spec.backend}"
+    if spec.quantization:
+        yield f"weights: {spec.quantization}"
     yield f"load: {load_seconds:.2f} s"
     if info.compiled is not None:
         backend = info.compiled.variant.constraint.backend

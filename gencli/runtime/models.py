@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gencli.models.base import ModelRunner
     from gencli.models.decoder.spec import DecoderSpec
     from gencli.models.files.checkpoint import Checkpoint
+    from gencli.models.files.quantization import Quantize
     from gencli.models.files.vocabulary import OnTokenizer
     from gencli.models.watch import OnBytes
     from gencli.text.tokenizer import Tokenizer
@@ -35,6 +36,7 @@ class ModelChoice:
     spread: Spread = ONE_DEVICE
     companions: bool = False
     backend: Backend = "auto"
+    quantize: Quantize = "none"
 
     @property
     def max_lanes(self) -> int:
@@ -79,6 +81,7 @@ def load(
             device=choice.device,
             max_lanes=choice.max_lanes,
             backend=f"native: {reason}",
+            quantize=choice.quantize,
             on_bytes=on_bytes,
         )
         return Loaded(native, tokenizer)
@@ -108,6 +111,7 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
         config,
         trust_remote_code=choice.trust_remote_code,
         is_spread=choice.spread.is_on,
+        quantize=choice.quantize,
     )
     if spec is not None:
         return read_checkpoint(folder, config), spec, reason
@@ -168,6 +172,7 @@ def _load_fake(choice: ModelChoice) -> Loaded:
         "dtype": (choice.dtype, ("auto", "float32")),
         "device": (choice.device, ("auto", "cpu")),
         "backend": (choice.backend, ("auto",)),
+        "quantize": (choice.quantize, ("none",)),
         "tp": (choice.spread.tp, (None,)),
     }
     for key, (value, possible) in fixed.items():

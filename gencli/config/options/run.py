@@ -143,6 +143,8 @@ _MODEL: tuple[Option, ...] = (
     Option(("--backend",), Literal["auto", "native", "transformers"], "What runs the model: gencli's own "
            "decoder, or transformers. auto takes the decoder for every model that it knows in full.",
            "Model", "auto"),
+    Option(("--quantize",), Literal["none", "int8", "int4"], "Round weights to 8 or 4 bits when they are "
+           "loaded, for gencli's own decoder on a CPU.", "Model", "none"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
     Option(("--device-map",), Literal["auto"], "Spread the layers over all devices, for a model that is "
            "too large for one; needs accelerate.", "Model"),

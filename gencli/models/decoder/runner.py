@@ -9,9 +9,11 @@ from gencli.models.base import ModelSpec
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import ProductMaker
+from gencli.models.decoder.products.quantized import QuantizedMaker
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.files.quantization import Quantize, bits_of
 from gencli.models.files.vocabulary import declared_ends
 from gencli.models.first_layers import first_count
 from gencli.models.kv.lengths import LaneLengths
@@ -34,6 +36,7 @@ class DecoderRunner(LaneRunner):
         eos_ids: tuple[int, ...] = (),
         dtype_reason: str = "",
         backend: str = "native",
+        quantization: str = "",
         notices: tuple[str, ...] = (),
     ) -> None:
         spec = decoder.spec
@@ -48,6 +51,7 @@ class DecoderRunner(LaneRunner):
             eos_ids=eos_ids,
             dtype_reason=dtype_reason,
             backend=backend,
+            quantization=quantization,
             notices=notices,
             rope_switches=spec.rope_switches,
         )
@@ -63,18 +67,26 @@ class DecoderRunner(LaneRunner):
         device: str = "auto",
         max_lanes: int = 8,
         backend: str = "native",
+        quantize: Quantize = "none",
         on_bytes: OnBytes | None = None,
     ) -> DecoderRunner:
         """Load the weights of a checkpoint for the decoder `spec`.
 
-        `dtype` and `device` are as for HFRunner.load, `on_bytes` is called with the loaded and the total
-        bytes. Raises UsageError for an unknown dtype or device, ModelError for weights that do not fit.
+        `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
+        checkpoint's are. `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an
+        unknown dtype or device, ModelError for weights that do not fit.
         """
         where = pick_device(device)
-        number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored)
+        bits = checkpoint.bits or bits_of(quantize)
+        make = ProductMaker()
+        if bits is not None:
+            make = _quantized(bits, where, is_stored=checkpoint.bits is not None)
+        number, reason = pick_dtype(
+            dtype, device=where, stored=checkpoint.stored, is_quantized=bits is not None
+        )
         try:
             decoder, unused = read_decoder(
-                spec, checkpoint.files, make=ProductMaker(), dtype=number, device=where, on_bytes=on_bytes
+                spec, checkpoint.files, make=make, dtype=number, device=where, on_bytes=on_bytes
             )
         except torch.OutOfMemoryError:
             raise ModelError(f"The model does not fit into the memory of {where}.") from None
@@ -88,6 +100,7 @@ class DecoderRunner(LaneRunner):
             eos_ids=declared_ends(checkpoint.folder),
             dtype_reason=reason,
             backend=backend,
+            quantization="" if bits is None else f"int{bits}",
             notices=notices,
         )
 
@@ -105,3 +118,11 @@ def _lanes(decoder: Decoder, lengths: LaneLengths) -> Lanes:
         return DecoderLanes(decoder, lengths)
     inner = lengths.like()
     return LongRopeLanes(DecoderLanes(decoder, inner), inner, decoder.spec.rope_switches)
+
+
+def _quantized(bits: int, device: torch.device, *, is_stored: bool) -> ProductMaker:
+    if device.type != "cpu":
+        raise ModelError(
+            f"Weights of {bits} bits run on a CPU, and the device is {device}.", hint="`device` = cpu"
+        )
+    return QuantizedMaker(bits=bits, is_stored=is_stored)

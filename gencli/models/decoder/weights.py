@@ -17,6 +17,9 @@ from gencli.models.watch import OnBytes
 
 __all__ = ["WeightReader", "open_weights"]
 
+# Number formats of quantized weights, as safetensors names them.
+_STORED = {"I8": torch.int8, "U8": torch.uint8, "F32": torch.float32, "BF16": torch.bfloat16}
+
 
 class WeightReader:
     """Tensors by name, each converted to `dtype` on `device`, and its stored bytes (`sizes`) counted.
@@ -46,9 +49,10 @@ class WeightReader:
         """Return a tensor. Raises ModelError if it is absent or has another shape."""
         return self.joined([name], shape)
 
-    def joined(self, names: Sequence[str], shape: Sequence[int]) -> Tensor:
-        """Return tensors joined along their first dimension, [sum of first dimensions, ...]."""
-        shapes = [self._shape(name) for name in names]
+    def joined(self, names: Sequence[str], shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+        """Return tensors joined along their first dimension, [sum of first dimensions, ...], as `dtype`."""
+        dtype = dtype or self._dtype
+        shapes = [self.shape(name) for name in names]
         whole = (sum(one[0] for one in shapes), *shapes[0][1:])
         if whole != tuple(shape) or any(one[1:] != shapes[0][1:] for one in shapes):
             raise ModelError(
@@ -56,17 +60,28 @@ class WeightReader:
                 f"{list(shape)}."
             )
         if len(names) == 1:
-            made: Tensor = self._files[names[0]].get_tensor(names[0]).to(self._device, self._dtype)
+            made: Tensor = self._files[names[0]].get_tensor(names[0]).to(self._device, dtype)
             self._count(names[0])
             return made
-        joined, start = torch.empty(whole, dtype=self._dtype, device=self._device), 0
+        joined, start = torch.empty(whole, dtype=dtype, device=self._device), 0
         for name, one in zip(names, shapes, strict=True):
             joined[start : start + one[0]] = self._files[name].get_tensor(name)
             start += one[0]
             self._count(name)
         return joined
 
-    def _shape(self, name: str) -> tuple[int, ...]:
+    def stored(self, names: Sequence[str], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return joined tensors that are stored in `dtype`. Raises ModelError for another one."""
+        for name in names:
+            self.shape(name)
+            found = self._files[name].get_slice(name).get_dtype()
+            if _STORED.get(found) != dtype:
+                wanted = str(dtype).removeprefix("torch.")
+                raise ModelError(f"The weights {name} are stored as {found}, but have to be {wanted}.")
+        return self.joined(names, shape, dtype)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor. Raises ModelError if it is absent."""
         if name not in self._files:
             raise ModelError(
                 f"The checkpoint lacks the weights {name}.",
