@@ -8,8 +8,9 @@ from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
-from gencli.models.decoder.products.maker import ProductMaker
-from gencli.models.decoder.products.quantized import QuantizedMaker
+from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
+from gencli.models.decoder.products.quantized import quantized_maker
+from gencli.models.decoder.products.times import read_times
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.files.checkpoint import Checkpoint
@@ -25,7 +26,10 @@ __all__ = ["DecoderRunner"]
 
 
 class DecoderRunner(LaneRunner):
-    """A decoder with its KV lanes. `eos_ids` are the end-of-text ids of the model."""
+    """A decoder with its KV lanes.
+
+    `eos_ids` are the end-of-text ids of the model, `kernels` made its products.
+    """
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class DecoderRunner(LaneRunner):
         dtype_reason: str = "",
         backend: str = "native",
         quantization: str = "",
+        kernels: ProductMaker | None = None,
         notices: tuple[str, ...] = (),
     ) -> None:
         spec = decoder.spec
@@ -52,6 +57,8 @@ class DecoderRunner(LaneRunner):
             dtype_reason=dtype_reason,
             backend=backend,
             quantization=quantization,
+            kernels=() if kernels is None else kernels.names,
+            has_invariant_rows=kernels is not None and kernels.is_invariant and decoder.device.type == "cpu",
             notices=notices,
             rope_switches=spec.rope_switches,
         )
@@ -68,22 +75,27 @@ class DecoderRunner(LaneRunner):
         max_lanes: int = 8,
         backend: str = "native",
         quantize: Quantize = "none",
+        kernels: KernelOptions | None = None,
         on_bytes: OnBytes | None = None,
     ) -> DecoderRunner:
         """Load the weights of a checkpoint for the decoder `spec`.
 
         `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
         checkpoint's are. `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an
-        unknown dtype or device, ModelError for weights that do not fit.
+        unknown dtype or device, ModelError for weights that do not fit or `kernels` that this machine does
+        not have.
         """
-        where = pick_device(device)
-        bits = checkpoint.bits or bits_of(quantize)
-        make = ProductMaker()
-        if bits is not None:
-            make = _quantized(bits, where, is_stored=checkpoint.bits is not None)
+        where, bits = pick_device(device), checkpoint.bits or bits_of(quantize)
         number, reason = pick_dtype(
             dtype, device=where, stored=checkpoint.stored, is_quantized=bits is not None
         )
+        options = kernels or KernelOptions()
+        if bits is None:
+            times = read_times()
+            make = choose_kernels(spec.products, number, where, options, times)
+            times.write()
+        else:
+            make = quantized_maker(bits, where, options, is_stored=checkpoint.bits is not None)
         try:
             decoder, unused = read_decoder(
                 spec, checkpoint.files, make=make, dtype=number, device=where, on_bytes=on_bytes
@@ -101,6 +113,7 @@ class DecoderRunner(LaneRunner):
             dtype_reason=reason,
             backend=backend,
             quantization="" if bits is None else f"int{bits}",
+            kernels=make,
             notices=notices,
         )
 
@@ -118,11 +131,3 @@ def _lanes(decoder: Decoder, lengths: LaneLengths) -> Lanes:
         return DecoderLanes(decoder, lengths)
     inner = lengths.like()
     return LongRopeLanes(DecoderLanes(decoder, inner), inner, decoder.spec.rope_switches)
-
-
-def _quantized(bits: int, device: torch.device, *, is_stored: bool) -> ProductMaker:
-    if device.type != "cpu":
-        raise ModelError(
-            f"Weights of {bits} bits run on a CPU, and the device is {device}.", hint="`device` = cpu"
-        )
-    return QuantizedMaker(bits=bits, is_stored=is_stored)

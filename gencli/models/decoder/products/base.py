@@ -33,5 +33,9 @@ class Product(ABC):
     nbytes: int
 
     @abstractmethod
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """Take the weight [out, in] and the bias [out]."""
+
+    @abstractmethod
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in]."""

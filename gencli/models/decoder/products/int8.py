@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from gencli.models.decoder.products.base import Part, Product
 
-__all__ = ["Int8PackProduct", "Int8Weights", "QlinearProduct", "has_vnni", "int8_product"]
+__all__ = ["Int8PackProduct", "Int8Weights", "QlinearProduct", "has_vnni", "int8_kernel", "int8_product"]
 
 _TOP = torch.tensor(127.0)  # the largest code
 _MIDDLE = torch.tensor(128.5)  # the zero point of uint8, and a half for rounding
@@ -121,7 +121,12 @@ class Int8PackProduct(Product):
 
 def int8_product(weights: Int8Weights, bias: Tensor | None = None) -> Product:
     """Return the product for this CPU."""
-    return QlinearProduct(weights, bias) if has_vnni() else Int8PackProduct(weights, bias)
+    return int8_kernel()(weights, bias)
+
+
+def int8_kernel() -> type[QlinearProduct] | type[Int8PackProduct]:
+    """Return the kernel for this CPU."""
+    return QlinearProduct if has_vnni() else Int8PackProduct
 
 
 def has_vnni() -> bool:
