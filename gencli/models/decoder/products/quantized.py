@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -15,16 +15,8 @@ from gencli.models.decoder.embeddings import Embeddings, Int8Embeddings
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
 from gencli.models.decoder.products.int8 import Int8Weights, int8_kernel, int8_product
-from gencli.models.decoder.products.maker import (
-    EMBEDDINGS,
-    HEAD,
-    KernelOptions,
-    ProductMaker,
-    choose_kernels,
-)
-
-if TYPE_CHECKING:
-    from gencli.models.decoder.weights import WeightReader
+from gencli.models.decoder.products.maker import EMBEDDINGS, HEAD, KernelOptions, ProductMaker, choose_kernels
+from gencli.models.decoder.weights import SafetensorsReader, WeightReader
 
 __all__ = ["QuantizedMaker", "Weights", "quantized_maker", "read_weights"]
 
@@ -98,7 +90,7 @@ def read_weights(
 
     Raises ModelError for absent parts, other shapes or formats, and numbers that are not finite.
     """
-    if is_stored:
+    if is_stored and isinstance(reader, SafetensorsReader):
         parts = [
             reader.stored([name + part.suffix for name in names], part.shape, part.dtype)
             for part in kind.parts(shape)
