@@ -127,6 +127,7 @@ COMMAND_NAMES: _Names = {
     "chat": "repl talk conversation interactive",
     "models": "list ls ps pull rm download get model cache",
     "tokenize": "token tokens tokenise tokenizer encode detokenize",
+    "quantize": "quantise convert llama-quantize",
     "batch": "run-batch batches map offline",
     "config": "preset presets settings options templates",
     "stages": "samplers stage plugins plugin processors chain",

@@ -69,14 +69,8 @@ class SafetensorsReader(WeightReader):
 
     def joined(self, names: Sequence[str], shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
         """Return tensors joined along their first dimension, [sum of first dimensions, ...], as `dtype`."""
-        dtype = dtype or self._dtype
-        shapes = [self.shape(name) for name in names]
-        whole = (sum(one[0] for one in shapes), *shapes[0][1:])
-        if whole != tuple(shape) or any(one[1:] != shapes[0][1:] for one in shapes):
-            raise ModelError(
-                f"The weights {', '.join(names)} have the shape {list(whole)}; config.json asks for "
-                f"{list(shape)}."
-            )
+        dtype, shapes = dtype or self._dtype, self.check(names, shape)
+        whole = tuple(shape)
         if len(names) == 1:
             made: Tensor = self._files[names[0]].get_tensor(names[0]).to(self._device, dtype)
             self._count(names[0])
@@ -87,6 +81,20 @@ class SafetensorsReader(WeightReader):
             start += one[0]
             self._count(name)
         return joined
+
+    def check(self, names: Sequence[str], shape: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return the shapes of tensors.
+
+        Raises ModelError if one is absent, or if joined they have another shape than `shape`.
+        """
+        shapes = [self.shape(name) for name in names]
+        is_joinable = all(one and one[1:] == shapes[0][1:] for one in shapes)
+        whole = [sum(one[0] for one in shapes), *shapes[0][1:]] if is_joinable else [*map(list, shapes)]
+        if whole != list(shape):
+            raise ModelError(
+                f"The weights {', '.join(names)} have the shape {whole}; config.json asks for {list(shape)}."
+            )
+        return shapes
 
     def stored(self, names: Sequence[str], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return joined tensors that are stored in `dtype`. Raises ModelError for another one."""

@@ -64,6 +64,11 @@ class Int4Weights:
         )
 
     @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The stored tensors, in the order of parts()."""
+        return self.codes, self.scales, self.zeros
+
+    @property
     def is_finite(self) -> bool:
         """Whether all weights are numbers."""
         return bool(self.scales.isfinite().all() and self.zeros.isfinite().all())

@@ -56,6 +56,11 @@ class Int8Weights:
         return Part("", shape, torch.int8), Part("_scale", shape[:1], torch.float32)
 
     @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The stored tensors, in the order of parts()."""
+        return self.codes, self.scales
+
+    @property
     def is_finite(self) -> bool:
         """Whether all weights are numbers."""
         return bool(self.scales.isfinite().all())
