@@ -32,8 +32,8 @@ class PlainProduct(Product):
 class RowPackedProduct(Product):
     """The product with weights in the layout that oneDNN chooses for a single row.
 
-    A single row takes up to a quarter less time than with PackedProduct, several rows take more. The bits of a
-    row depend on the number of rows.
+    A single row takes up to a quarter less time than with PackedProduct, several rows take more. The bits of
+    a row depend on the number of rows.
     """
 
     kernel = "row-packed"
