@@ -75,8 +75,8 @@ class Batch:
     @property
     def is_free(self) -> bool:
         """Whether batch size and drafts may change when the run is resumed."""
-        known = self._number_format()
-        return self.plan["allow_other_batch"] or known is None or is_batch_invariant(*known)
+        known, is_sure = self._number_format(), self.settings["invariant"] == "on"
+        return is_sure or self.plan["allow_other_batch"] or known is None or is_batch_invariant(*known)
 
     def _number_format(self) -> tuple[torch.dtype, torch.device] | None:
         """Return the model's number format and device; None if it is not on this machine.

@@ -24,7 +24,7 @@ CHAINS: dict[str, tuple[str, Draw]] = {
     "temperature, top_p": ("temperature=0.8 | top_p=0.9", "gumbel"),
     "four stages": ("repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.95", "gumbel"),
 }
-TURN = 50  # steps; after the first few of them the caches are warm
+_TURN = 50  # steps; after the first few of them the caches are warm
 _PROMPT = 16  # tokens
 _WARM = 10  # steps that are not timed
 
@@ -40,14 +40,14 @@ class StepCost:
 
 
 def measure_steps(rows: int, num_steps: int, *, vocab_size: int = VOCABULARY) -> Iterator[StepCost]:
-    """Yield the cost of each chain of CHAINS. They take turns of TURN steps, so that other load slows all."""
+    """Yield the cost of each chain of CHAINS. They take turns, so that other load slows all."""
     times: dict[str, list[float]] = {name: [] for name in CHAINS}
     engines = {
         name: idle_model_engine(name, rows, num_steps + _WARM, vocab_size=vocab_size) for name in CHAINS
     }
-    for start in range(0, num_steps + _WARM, TURN):
+    for start in range(0, num_steps + _WARM, _TURN):
         for name, engine in engines.items():
-            times[name] += [_timed(engine) for _ in range(start, min(start + TURN, num_steps + _WARM))]
+            times[name] += [_timed(engine) for _ in range(start, min(start + _TURN, num_steps + _WARM))]
     for name, found in times.items():
         yield StepCost(name, rows, statistics.median(found[_WARM:]), min(found[_WARM:]))
 

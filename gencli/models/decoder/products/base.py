@@ -1,0 +1,30 @@
+"""Interface of a matrix product with fixed weights."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor
+
+__all__ = ["Product"]
+
+
+class Product(ABC):
+    """x @ weight.T + bias: [N, in] -> [N, out].
+
+    `kernel` is its name for users, `is_invariant` whether the bits of a row are the same among any number of
+    rows, `nbytes` the bytes of memory that its weights take.
+    """
+
+    kernel: ClassVar[str]
+    is_invariant: ClassVar[bool]
+    nbytes: int
+
+    @abstractmethod
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """Take the weight [out, in] and the bias [out]."""
+
+    @abstractmethod
+    def __call__(self, given: Tensor) -> Tensor:
+        """Return the product [N, out] with `given` [N, in]."""
