@@ -1,4 +1,4 @@
-"""What a decode step costs the host, counted: operations of PyTorch, passes over the logits, calls of our functions."""
+"""What a decode step costs the host: operations of PyTorch, passes over the logits, calls of functions."""
 
 import sys
 from collections.abc import Iterator
