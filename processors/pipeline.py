@@ -93,6 +93,8 @@ class Pipeline:
         """Release the slot in its stages; its request has ended."""
         for name in self._orders.pop(slot, ()):
             self.stage(name).release(slot)
+        for hooks in (self._committing, self._previewing):
+            hooks.pop(slot, None)
         self._programs.clear()
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
