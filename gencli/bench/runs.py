@@ -2,67 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shlex
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gencli.errors import ModelError
 
-__all__ = ["Run", "RunCost", "Way", "measure_runs", "ways_of"]
+__all__ = ["Run", "RunCost", "Way", "measure_runs"]
 
 _FEW = 2  # tokens of the short run, which shows the time to start
-_WORDS = "Once upon a time there was a small town by the sea where nobody had ever seen snow"
-
-# A script of the library's own calls, as its documentation shows them.
-_TRANSFORMERS = """
-import sys, torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-folder, tokens, threads, dtype, *prompts = sys.argv[1:]
-torch.set_num_threads(int(threads))
-torch.manual_seed(0)
-tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.decode([0])
-model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-given = tokenizer(prompts, return_tensors="pt", padding=True)
-made = model.generate(input_ids=given.input_ids, attention_mask=given.attention_mask, do_sample=True,
-    temperature=0.8, top_p=0.9, max_new_tokens=int(tokens), min_new_tokens=int(tokens))
-print(tokenizer.batch_decode(made[:, given.input_ids.shape[1]:]))
-"""
-_LLAMA_CPP = """
-import sys
-from llama_cpp import Llama
-file, tokens, threads, prompt = sys.argv[1:]
-model = Llama(file, n_ctx=2048, n_threads=int(threads), n_threads_batch=int(threads), seed=0, verbose=False)
-eos = model.token_eos()
-made = []
-for token in model.generate(model.tokenize(prompt.encode()), temp=0.8, top_p=0.9, logit_bias={eos: -1e9}):
-    made.append(token)
-    if len(made) == int(tokens):
-        break
-print(model.detokenize(made))
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What each run does: `rows` prompts, `tokens` output tokens each, on `threads` threads."""
+    """What each run does: `rows` prompts with `tokens` output tokens each, on `threads` threads."""
 
     tokens: int
     rows: int
     threads: int
-
-    @property
-    def prompts(self) -> list[str]:
-        """The prompts, all of another length."""
-        words = _WORDS.split()
-        return [" ".join(words[: len(words) - index % len(words)]) for index in range(self.rows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,50 +63,6 @@ class _Turn:
     whole: float
     speed: float
     peak: int
-
-
-def ways_of(
-    model: str, run: Run, *, flags: str = "", dtype: str = "float32", gguf: Path | None = None
-) -> list[Way]:
-    """Return gencli, transformers, and llama.cpp if `gguf` names its file. `flags` are more of gencli's.
-
-    Raises ModelError if llama.cpp is asked for and is not installed.
-    """
-    threads = str(run.threads)
-    ours = [
-        "-m",
-        "gencli",
-        "run",
-        "--model",
-        model,
-        "--dtype",
-        dtype,
-        "--temperature",
-        "0.8",
-        "--top-p",
-        "0.9",
-    ]
-    ours += [
-        "--seed",
-        "0",
-        "--ignore-eos",
-        "--quiet",
-        "--threads",
-        threads,
-        *shlex.split(flags),
-        "--max-tokens",
-    ]
-    script = (sys.executable, "-c", _TRANSFORMERS, model)
-    ways = [
-        Way("gencli", (sys.executable, *ours), tuple(run.prompts)),
-        Way("transformers", script, (threads, dtype, *run.prompts)),
-    ]
-    if gguf is not None:
-        if importlib.util.find_spec("llama_cpp") is None:
-            raise ModelError("llama.cpp is not installed here.", hint="pip install llama-cpp-python")
-        head = (sys.executable, "-c", _LLAMA_CPP, str(gguf))
-        ways.append(Way("llama.cpp", head, (threads, run.prompts[0])))
-    return ways
 
 
 def measure_runs(ways: Sequence[Way], run: Run, turns: int) -> Iterator[RunCost]:

@@ -28,7 +28,3 @@ def test_a_run_that_fails_is_named_with_its_last_line() -> None:
                 [way("a", "import sys; print('no model', file=sys.stderr); sys.exit(3)")], RUN, turns=1
             )
         )
-
-
-def test_prompts_have_other_lengths() -> None:
-    assert len({len(prompt) for prompt in Run(2, 4, 1).prompts}) == 4

@@ -9,6 +9,7 @@ import typer
 
 from gencli.cli.commands.bench_run import runs
 from gencli.cli.commands.bench_speculate import speculate
+from gencli.cli.commands.bench_step import step
 from gencli.cli.terminal.records import FORMS, record_text
 from gencli.cli.terminal.render import Sink, say
 from gencli.cli.terminal.tables import table
@@ -78,6 +79,8 @@ def command() -> typer.Typer:
                  "generate() and generate_batch(), on a random model of 15M parameters.")(_batch)  # fmt: skip
     app.command("speculate", help="Steps with drafts against plain ones, by the number of drafts and of "
                  "texts, beside what the formula expects.")(speculate)  # fmt: skip
+    app.command("step", help="A decode step of the engine without a model, by the number of texts and their "
+                 "chain.")(step)  # fmt: skip
     return app
 
 
