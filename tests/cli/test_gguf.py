@@ -123,3 +123,19 @@ def test_a_missing_file_is_said_to_be_missing(gencli, tmp_path):
     done = gencli("run", "--model", tmp_path / "none.gguf", "Hello")
     assert done.code == 5
     assert "There is no file" in done.err
+
+
+def test_a_file_in_the_cache_of_the_hub_has_a_name(gencli, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    place, commit = tmp_path / "models--org--name", "a" * 40
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text(commit)
+    (place / "blobs").mkdir()
+    (place / "snapshots" / commit).mkdir(parents=True)
+    digest = sha256(model.read_bytes()).hexdigest()
+    (place / "blobs" / digest).write_bytes(model.read_bytes())
+    (place / "snapshots" / commit / "q.gguf").symlink_to(f"../../blobs/{digest}")
+    done = gencli("run", "--model", "org/name/q.gguf", "--max-tokens", "2", "--format", "json", "Hello")
+    assert done.code == 0, done.err
+    assert (done.json["model_revision"], done.json["weights_sha256"]) == (commit, digest)
+    assert "hf download org/name p.gguf" in gencli("run", "--model", "org/name/p.gguf", "Hello").err
