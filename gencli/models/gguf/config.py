@@ -98,7 +98,7 @@ def _check_sizes(head: GgufHead, arch: str, config: Mapping[str, Any]) -> None:
         raise head.wrong(
             f"{arch}.attention.head_count_kv", f"is {groups}, which does not divide {heads} heads"
         )
-    wanted = {
+    wanted: dict[str, tuple[int, ...]] = {
         "token_embd": (config["vocab_size"], config["hidden_size"]),
         "blk.0.attn_output": (config["hidden_size"], heads * config["head_dim"]),
         "blk.0.ffn_down": (config["hidden_size"], config["intermediate_size"]),
