@@ -56,6 +56,7 @@ def plan_rows(batch: Batch) -> Capacity:
         dtype=settings["dtype"],
         kv_dtype=settings["kv_dtype"],
         device=settings["device"],
+        quantize=settings["quantize"],
         kv_memory=kv_memory,
     )
 

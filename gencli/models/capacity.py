@@ -10,6 +10,7 @@ from pathlib import Path
 from gencli.errors import ModelError
 from gencli.models.device import pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.card import Card
+from gencli.models.files.quantization import Quantize
 from gencli.models.free_memory import free_memory
 from gencli.models.memory import lane_bytes, weight_bytes
 
@@ -61,18 +62,26 @@ def plan_capacity(
     dtype: str,
     device: str,
     kv_dtype: str = "auto",
+    quantize: Quantize = "none",
     kv_memory: int | None = None,
 ) -> Capacity:
     """Return how many samples of up to `tokens` tokens, prompt included, fit beside the models' weights.
 
-    The first model is the run's own. `kv_memory` (bytes) replaces the free memory. Raises ModelError if no
-    sample fits.
+    The first model is the run's own; `quantize` applies to all. `kv_memory` (bytes) replaces the free
+    memory. Raises ModelError if no sample fits.
     """
     chosen = pick_device(device)
     free = free_memory(chosen)
-    numbers = [pick_dtype(dtype, device=chosen, stored=held.card.weights.stored)[0] for held in models]
+    is_quantized = quantize != "none"
+    numbers = [
+        pick_dtype(dtype, device=chosen, stored=held.card.weights.stored, is_quantized=is_quantized)[0]
+        for held in models
+    ]
     kept = [pick_kv_dtype(kv_dtype, number) for number in numbers]
-    sizes = [weight_bytes(held.card, number, chosen) for held, number in zip(models, numbers, strict=True)]
+    sizes = [
+        weight_bytes(held.card, number, chosen, quantize)
+        for held, number in zip(models, numbers, strict=True)
+    ]
     lanes = [
         lane_bytes(held.card, held.lanes, tokens, number) for held, number in zip(models, kept, strict=True)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.spec import DecoderSpec, Unsupported
 from gencli.models.files.card import Card, kv_bytes
 from gencli.models.files.config import read_config_if_any
+from gencli.models.files.quantization import Quantize
 from gencli.models.gguf.head import is_gguf
 from gencli.models.kv.lengths import STEP
 from gencli.models.onednn import can_pack
@@ -19,7 +21,9 @@ from gencli.units import size
 
 __all__ = ["Need", "check_fit", "lane_bytes", "need_of", "step_bytes", "weight_bytes"]
 
-_SMALLER = (torch.bfloat16,)  # formats that are named to who has too little memory
+_SMALLER: tuple[Quantize, ...] = ("int8", "int4")  # formats that are named to who has too little memory
+_BITS = {"int8": 8, "int4": 5}  # a weight; groups of four bits have scales of one bit a weight
+_CODES = ("I8", "U8")  # number formats of quantized weights in files
 _CHUNK = 512  # prompt tokens of a step
 _ROW_COPIES = 5  # float32 values of a row of logits: the row, its sorted values and ids, probabilities
 
@@ -46,21 +50,26 @@ def need_of(
     lanes: int,
     tokens: int,
     kv_dtype: torch.dtype | None = None,
+    quantize: Quantize = "none",
 ) -> Need:
     """Return what a model takes that computes in `dtype`, with `lanes` texts of up to `tokens` tokens."""
     return Need(
-        weight_bytes(card, dtype, device),
+        weight_bytes(card, dtype, device, quantize),
         lane_bytes(card, lanes, tokens, kv_dtype or dtype),
         step_bytes(card, dtype, lanes),
     )
 
 
-def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device) -> int:
+def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize: Quantize = "none") -> int:
     """Return the bytes of a model's weights in memory.
 
     gencli's own decoder leaves large embeddings in their file. A packed vocabulary projection that is tied to
     embeddings in memory is a second copy of them.
     """
+    if card.weights.stored in _CODES:
+        return card.weights.bytes
+    if quantize != "none":
+        return card.weights.parameters * _BITS[quantize] // 8
     whole, spec = card.weights.parameters * dtype.itemsize, _spec(card)
     if spec is None or not whole:
         return whole
@@ -93,26 +102,36 @@ def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:
     return max(logits, _CHUNK * (4 * inner + 4 * spec.hidden) * dtype.itemsize)
 
 
-def check_fit(card: Card, dtype: torch.dtype, device: torch.device, free: int | None) -> None:
+def check_fit(
+    card: Card, dtype: torch.dtype, device: torch.device, free: int | None, quantize: Quantize = "none"
+) -> None:
     """Raise ModelError if `free` bytes are not enough for the weights and one short text.
 
     None, an unknown number, is enough.
     """
-    weights, lane = weight_bytes(card, dtype, device), lane_bytes(card, 1, STEP, dtype) or 0
+    lane = lane_bytes(card, 1, STEP, dtype) or 0
+    weights = weight_bytes(card, dtype, device, quantize)
     if free is None or weights + lane <= free:
         return
-    name = str(dtype).removeprefix("torch.")
+    name = quantize if quantize != "none" else str(dtype).removeprefix("torch.")
     fitting = [
-        f"`dtype` = {str(small).removeprefix('torch.')} ({size(weight_bytes(card, small, device))})"
-        for small in _SMALLER
-        if small.itemsize < dtype.itemsize
-        and weight_bytes(card, small, device) + (lane_bytes(card, 1, STEP, small) or 0) <= free
+        f"{option} ({size(least)})"
+        for option, least in _smaller(card, dtype, device, weights)
+        if least + lane <= free
     ]
     raise ModelError(
         f"{card.folder} needs {size(weights)} for its weights in {name} and {size(lane)} for the keys and "
         f"values of {STEP} tokens; {device} has {size(free)} free.",
         hint=f"{' or '.join(fitting) or 'A smaller model'} fits; `memory_check` = off tries anyway.",
     )
+
+
+def _smaller(card: Card, dtype: torch.dtype, device: torch.device, weights: int) -> Iterator[tuple[str, int]]:
+    """Yield options with which the weights take less than `weights` bytes, and what they take then."""
+    found = [("`dtype` = bfloat16", weight_bytes(card, torch.bfloat16, device))]
+    if device.type == "cpu" and _spec(card) is not None:
+        found += [(f"`quantize` = {name}", weight_bytes(card, dtype, device, name)) for name in _SMALLER]
+    yield from (one for one in found if one[1] < weights)
 
 
 def _spec(card: Card) -> DecoderSpec | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gencli.models.decoder.products.maker import Invariance, Kernel
     from gencli.models.decoder.spec import DecoderSpec
     from gencli.models.files.checkpoint import Checkpoint
+    from gencli.models.files.quantization import Quantize
     from gencli.models.files.vocabulary import OnTokenizer
     from gencli.models.watch import OnBytes
     from gencli.text.tokenizer import Tokenizer
@@ -42,6 +43,7 @@ class ModelChoice:
     spread: Spread = ONE_DEVICE
     companions: bool = False
     backend: Backend = "auto"
+    quantize: Quantize = "none"
     kernel: Kernel = "auto"
     invariant: Invariance = "auto"
     rows: int = 1
@@ -94,6 +96,7 @@ def load(
             device=choice.device,
             max_lanes=choice.max_lanes,
             backend=f"native: {reason}",
+            quantize=choice.quantize,
             kernels=KernelOptions(choice.rows, choice.kernel, choice.invariant),
             kv_dtype=choice.kv_dtype,
             on_bytes=on_bytes,
@@ -126,6 +129,7 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
         config,
         trust_remote_code=choice.trust_remote_code,
         is_spread=choice.spread.is_on,
+        quantize=choice.quantize,
     )
     if spec is not None:
         return read_checkpoint(folder, config), spec, reason
@@ -147,9 +151,10 @@ def _check_memory(choice: ModelChoice, checkpoint: Checkpoint) -> None:
     from gencli.models.memory import check_fit
 
     device = pick_device(choice.device)
-    dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored)
+    is_quantized = choice.quantize != "none" or checkpoint.bits is not None
+    dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored, is_quantized=is_quantized)
     card = replace(read_card(checkpoint.folder), weights=weights_of(checkpoint.files))
-    check_fit(card, dtype, device, free_memory(device))
+    check_fit(card, dtype, device, free_memory(device), choice.quantize)
 
 
 def _check_transformers(choice: ModelChoice, reason: str) -> None:
@@ -219,6 +224,7 @@ def _load_fake(choice: ModelChoice) -> Loaded:
         "dtype": (choice.dtype, ("auto", "float32")),
         "device": (choice.device, ("auto", "cpu")),
         "backend": (choice.backend, ("auto",)),
+        "quantize": (choice.quantize, ("none",)),
         "kernel": (choice.kernel, ("auto",)),
         "invariant": (choice.invariant, ("auto", "on", "off")),
         "kv_dtype": (choice.kv_dtype, ("auto", "float32")),

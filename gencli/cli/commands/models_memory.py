@@ -10,6 +10,7 @@ import torch
 from gencli.cli.terminal.tables import table
 from gencli.models.capacity import process_memory
 from gencli.models.files.card import Card
+from gencli.models.files.quantization import Quantize
 from gencli.models.free_memory import free_memory
 from gencli.models.memory import need_of
 from gencli.units import size
@@ -17,11 +18,13 @@ from gencli.units import size
 __all__ = ["memory_json", "memory_text"]
 
 _CPU = torch.device("cpu")
-# Number formats of the weights, and of keys and values.
-_FORMATS = (
-    (torch.float32, torch.float32),
-    (torch.float32, torch.bfloat16),
-    (torch.bfloat16, torch.bfloat16),
+# Number formats of activations, of keys and values, and of quantized weights.
+_FORMATS: tuple[tuple[torch.dtype, torch.dtype, Quantize], ...] = (
+    (torch.float32, torch.float32, "none"),
+    (torch.float32, torch.bfloat16, "none"),
+    (torch.bfloat16, torch.bfloat16, "none"),
+    (torch.float32, torch.float32, "int8"),
+    (torch.float32, torch.float32, "int4"),
 )
 
 
@@ -30,10 +33,18 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
 
     Keys and values have a format of their own only where the decoder runs the model.
     """
-    formats = [pair for pair in _FORMATS if has_decoder or pair[0] == pair[1]]
+    is_stored = card.weights.stored in ("I8", "U8")
+    formats = [
+        one
+        for one in _FORMATS
+        if (has_decoder or (one[0] == one[1] and one[2] == "none"))
+        and not (is_stored and (one[0] != torch.float32 or one[2] != "none"))
+    ]
     needs = [
-        need_of(card, dtype=dtype, device=_CPU, lanes=batch, tokens=tokens, kv_dtype=kv_dtype)
-        for dtype, kv_dtype in formats
+        need_of(
+            card, dtype=dtype, device=_CPU, lanes=batch, tokens=tokens, kv_dtype=kv_dtype, quantize=quantize
+        )
+        for dtype, kv_dtype, quantize in formats
     ]
     return {
         "batch": batch,
@@ -43,12 +54,13 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
         "of": [
             {
                 "dtype": _name(dtype),
+                "quantize": quantize,
                 "kv_dtype": _name(kv_dtype),
                 "weights": need.weights,
                 "kv": need.kv,
                 "step": need.step,
             }
-            for (dtype, kv_dtype), need in zip(formats, needs, strict=True)
+            for (dtype, kv_dtype, quantize), need in zip(formats, needs, strict=True)
         ],
     }
 
@@ -76,6 +88,8 @@ def _sum(entry: Mapping[str, Any], libraries: int | None) -> int | None:
 
 
 def _title(entry: Mapping[str, Any]) -> str:
+    if entry["quantize"] != "none":
+        return f"--quantize {entry['quantize']}"
     is_same = entry["dtype"] == entry["kv_dtype"]
     return str(entry["dtype"] if is_same else f"{entry['dtype']}, --kv-dtype {entry['kv_dtype']}")
 

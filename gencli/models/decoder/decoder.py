@@ -9,14 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, StoredEmbeddings, stays_in_file
+from gencli.models.decoder.embeddings import Embeddings
 from gencli.models.decoder.layers import Layer, Norm, Pass, read_layer, read_norm
 from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.dense import PlainProduct
-from gencli.models.decoder.products.maker import ProductMaker
+from gencli.models.decoder.products.maker import HEAD, ProductMaker
 from gencli.models.decoder.rope import RopeTable
 from gencli.models.decoder.spec import DecoderSpec
-from gencli.models.decoder.weights import WeightReader, open_weights
+from gencli.models.decoder.weights import open_weights
 from gencli.models.watch import OnBytes
 
 __all__ = ["Decoder", "read_decoder"]
@@ -83,28 +82,11 @@ def read_decoder(
     Raises ModelError for a damaged file, an absent tensor or one of another shape.
     """
     with open_weights(files, dtype, device, on_bytes) as reader:
-        embeddings, head = _read_ends(spec, reader, make)
+        embeddings, head = make.read_ends(reader, (spec.vocab_size, spec.hidden), is_tied=spec.is_tied)
         layers = tuple(read_layer(spec, reader, make, index) for index in range(spec.num_layers))
         norm = read_norm(spec, reader, "model.norm", spec.hidden)
+        if spec.is_tied:
+            reader.unread.discard(HEAD)
         tables = tuple(RopeTable(rope, dtype, device) for rope in spec.ropes)
         made = Decoder(spec, embeddings, layers, norm, head, tables)
         return made, sorted(name for name in reader.unread if not name.endswith("rotary_emb.inv_freq"))
-
-
-def _read_ends(spec: DecoderSpec, reader: WeightReader, make: ProductMaker) -> tuple[Embeddings, Product]:
-    """Return the embeddings and the vocabulary projection.
-
-    They are read first. The plain matrix takes memory until the projection is made of it, while most of the
-    layers' memory is still free.
-    """
-    name, shape = "model.embed_tokens.weight", (spec.vocab_size, spec.hidden)
-    weight = reader.read(name if spec.is_tied else "lm_head.weight", shape)
-    head = make(weight)
-    if spec.is_tied:
-        reader.unread.discard("lm_head.weight")
-    is_shared = spec.is_tied and isinstance(head, PlainProduct)
-    if stays_in_file(weight.nbytes, reader.device) and not is_shared:
-        located = reader.locate(name, shape)
-        if located is not None:
-            return StoredEmbeddings(*located, reader.dtype), head
-    return HeldEmbeddings(weight if spec.is_tied else reader.read(name, shape)), head

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
+from gencli.models.decoder.products.int8 import Int8Weights
 from gencli.models.files.tensors import StoredTensor, read_bytes
 
-__all__ = ["Embeddings", "HeldEmbeddings", "StoredEmbeddings", "stays_in_file"]
+__all__ = ["Embeddings", "HeldEmbeddings", "Int8Embeddings", "StoredEmbeddings", "stays_in_file"]
 
 _MIN_STORED = 2**24  # bytes; smaller embeddings are always held in memory
 
@@ -43,6 +44,19 @@ class HeldEmbeddings(Embeddings):
     def __call__(self, ids: Tensor) -> Tensor:
         """Return the embeddings [N, H] of `ids` [N]."""
         return embedding(ids, self._weight)
+
+
+class Int8Embeddings(Embeddings):
+    """Rows of a matrix [V, H] of eight bits in memory."""
+
+    dtype, device = torch.float32, torch.device("cpu")
+
+    def __init__(self, weights: Int8Weights) -> None:
+        self._weights, self.nbytes = weights, weights.codes.nbytes
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N]."""
+        return self._weights.rows(ids)
 
 
 class StoredEmbeddings(Embeddings):

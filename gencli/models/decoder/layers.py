@@ -14,7 +14,7 @@ from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.rope import rotate
 from gencli.models.decoder.spec import Activation, DecoderSpec
-from gencli.models.decoder.weights import WeightReader, read_product
+from gencli.models.decoder.weights import WeightReader
 
 __all__ = ["Layer", "Norm", "Pass", "read_layer", "read_norm"]
 
@@ -258,5 +258,5 @@ def _read_experts(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, p
 def _product(
     reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int], *, has_bias: bool
 ) -> Product:
-    weights = [f"{name}.weight" for name in names]
-    return read_product(reader, make, weights, shape, [f"{name}.bias" for name in names] if has_bias else ())
+    biases = [f"{name}.bias" for name in names] if has_bias else ()
+    return make.read(reader, [f"{name}.weight" for name in names], shape, biases)

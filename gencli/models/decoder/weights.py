@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
-from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.dense import PlainProduct
-from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.files.tensors import StoredTensor, TensorFiles, open_tensors
 from gencli.models.gguf.head import is_gguf
 from gencli.models.gguf.reader import open_gguf
 from gencli.models.watch import OnBytes
 
-__all__ = ["SafetensorsReader", "WeightReader", "open_weights", "read_product"]
+__all__ = ["SafetensorsReader", "WeightReader", "open_weights"]
 
 
 class WeightReader(Protocol):
@@ -78,34 +75,50 @@ class SafetensorsReader(WeightReader):
         """Return a tensor. Raises ModelError if it is absent or has another shape."""
         return self.joined([name], shape)
 
-    def joined(self, names: Sequence[str], shape: Sequence[int], *, memory: Tensor | None = None) -> Tensor:
-        """Return tensors joined along their first dimension, [sum of first dimensions, ...].
+    def joined(
+        self,
+        names: Sequence[str],
+        shape: Sequence[int],
+        *,
+        memory: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return tensors joined along their first dimension, [sum of first dimensions, ...], as `dtype`.
 
         `memory` [N] is used for them if it is large enough.
         """
-        parts, count = self._checked(names, shape), math.prod(shape)
-        if memory is None or len(memory) < count:
-            memory = torch.empty(count, dtype=self.dtype, device=self.device)
+        parts, count, dtype = self.check(names, shape), math.prod(shape), dtype or self.dtype
+        if memory is None or len(memory) < count or memory.dtype != dtype:
+            memory = torch.empty(count, dtype=dtype, device=self.device)
         joined = memory[:count].view(*shape)
         for name, target in zip(names, torch.split(joined, [part.shape[0] for part in parts]), strict=True):
             self._files.read_into(name, target, self._count)
+        self.unread.difference_update(names)
         return joined
+
+    def stored(self, names: Sequence[str], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return joined tensors that are stored in `dtype`. Raises ModelError for another one."""
+        for part in map(self._stored, names):
+            if part.dtype != dtype:
+                found, wanted = (str(one).removeprefix("torch.") for one in (part.dtype, dtype))
+                raise ModelError(f"The weights {part.name} are stored as {found}, but have to be {wanted}.")
+        return self.joined(names, shape, dtype=dtype)
 
     def locate(self, name: str, shape: Sequence[int]) -> tuple[StoredTensor, BinaryIO]:
         """Return where a tensor lies, and a stream of its file for the caller; nothing is read.
 
         Raises ModelError if it is absent or has another shape.
         """
-        is_new = name in self.unread
-        (stored,) = self._checked([name], shape)
-        if is_new:
+        (stored,) = self.check([name], shape)
+        if name in self.unread:
+            self.unread.discard(name)
             self._count(stored.nbytes)
         return stored, self._files.open(name)
 
-    def _checked(self, names: Sequence[str], shape: Sequence[int]) -> list[StoredTensor]:
-        """Return the stored tensors, which count as read from now on.
+    def check(self, names: Sequence[str], shape: Sequence[int]) -> list[StoredTensor]:
+        """Return where tensors lie.
 
-        Raises ModelError if one is absent, or if joined they have another shape.
+        Raises ModelError if one is absent, or if joined they have another shape than `shape`.
         """
         parts = [self._stored(name) for name in names]
         shapes = [part.shape for part in parts]
@@ -115,8 +128,11 @@ class SafetensorsReader(WeightReader):
             raise ModelError(
                 f"The weights {', '.join(names)} have the shape {whole}; config.json asks for {list(shape)}."
             )
-        self.unread.difference_update(names)
         return parts
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor. Raises ModelError if it is absent."""
+        return self._stored(name).shape
 
     def _stored(self, name: str) -> StoredTensor:
         if name not in self._files.tensors:
@@ -130,29 +146,6 @@ class SafetensorsReader(WeightReader):
         self._done += count
         if self._on_bytes:
             self._on_bytes(self._done, self._total)
-
-
-def read_product(
-    reader: WeightReader,
-    make: ProductMaker,
-    weights: Sequence[str],
-    shape: Sequence[int],
-    biases: Sequence[str] = (),
-) -> Product:
-    """Return the product with the joined `weights` and `biases`.
-
-    A product that lays its weights out anew leaves the memory that they were read into to the next one.
-    """
-    weight = reader.joined(weights, shape, memory=reader.free)
-    reader.free = None
-    bias = reader.joined(biases, shape[:1]) if biases else None
-    memory = weight.view(-1) if weight._base is None else weight._base
-    product = make(weight, bias)
-    if not isinstance(product, PlainProduct):
-        reader.free = memory
-    elif len(memory) > weight.numel():  # it keeps its weights, in memory that is too large for them
-        product = make(weight.clone(), bias)
-    return product
 
 
 @contextmanager
