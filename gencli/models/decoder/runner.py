@@ -107,7 +107,8 @@ class DecoderRunner(LaneRunner):
             )
         except torch.OutOfMemoryError:
             raise ModelError(f"The model does not fit into the memory of {where}.") from None
-        notices = widening(checkpoint.folder, number) if is_gguf(checkpoint.folder) else ()
+        is_widened = bits is None and is_gguf(checkpoint.folder)
+        notices = widening(checkpoint.folder, number) if is_widened else ()
         if unused:
             notices += (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
         return cls(

@@ -78,9 +78,10 @@ def built(config: Any) -> Any:
     return model
 
 
-def load(model: Path, dtype: str = "float32") -> DecoderRunner:
+def load(model: Path, **options: Any) -> DecoderRunner:
     found, config = read_folder(str(model))
-    return DecoderRunner.load(read_spec(config), read_checkpoint(found, config), device="cpu", dtype=dtype)
+    options = {"device": "cpu", "dtype": "float32", **options}
+    return DecoderRunner.load(read_spec(config), read_checkpoint(found, config), **options)
 
 
 def texts(runner: DecoderRunner) -> list[list[int]]:
@@ -139,6 +140,15 @@ def test_quantized_weights_run_as_their_widened_numbers(tmp_path: Path, kind: st
     folder = tmp_path / "wide"
     model.save_pretrained(folder)
     assert texts(runner) == texts(load(folder))
+
+
+def test_a_file_can_be_quantized_while_it_is_read(tmp_path: Path) -> None:
+    model = built(hf.LlamaConfig(**base(hidden_size=64, intermediate_size=64)))
+    model.save_pretrained(tmp_path)
+    write_model(tmp_path / "model.gguf", model)
+    ours = load(tmp_path / "model.gguf", quantize="int8")
+    assert (ours.spec.quantization, ours.spec.notices) == ("int8", ())
+    assert texts(ours) == texts(load(tmp_path, quantize="int8"))
 
 
 def _take(model: Any, path: Path, kind: str) -> None:
