@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, rms_norm, silu
 
-from gencli.models.decoder.attention import AttentionPlan, attend
+from gencli.models.decoder.attention import AttentionPlan
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.rope import rotate
@@ -39,16 +39,10 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Inputs of all layers in a pass over N tokens: attention plan, rotations, and cells for keys and values.
-
-    `cells` are the (row, position) indices [N] of the KV buffers; `span` is the (row, first, end) of a pass
-    with one feed. `ropes` are cosines and sines for each rope of the spec.
-    """
+    """Inputs of all layers in a pass over N tokens. `ropes` are cosines and sines for each rope of the spec."""
 
     plan: AttentionPlan
     ropes: tuple[tuple[Tensor, Tensor], ...]
-    cells: tuple[Tensor, Tensor]
-    span: tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +66,9 @@ class _Attention:
         rope = spec.layer_ropes[self.index]
         if rope is not None:
             rotate(made[:, : heads + kv_heads], *step.ropes[rope])
-        held = made[:, heads:]
-        if step.span is not None:
-            row, first, end = step.span
-            buffer[row, :, first:end] = held.transpose(0, 1)
-        else:
-            buffer.transpose(1, 2)[step.cells] = held
-        mixed = attend(
-            step.plan,
-            made[:, :heads],
-            buffer[:, :kv_heads],
-            buffer[:, kv_heads:],
-            window=spec.windows[self.index],
-            scale=spec.scale,
-            cap=spec.score_cap,
+        step.plan.store(made[:, heads:], buffer)
+        mixed = step.plan.attend(
+            made, buffer, window=spec.windows[self.index], scale=spec.scale, cap=spec.score_cap
         )
         return self.out(mixed)
 
@@ -109,7 +92,7 @@ class _Mlp:
     def __call__(self, states: Tensor) -> Tensor:
         """Return [N, H] for `states` [N, H]."""
         gate, up = self.gate_up(states).chunk(2, -1)
-        return self.down(self.act(gate) * up)
+        return self.down(self.act(gate).mul_(up))
 
 
 @dataclass(frozen=True, slots=True)
