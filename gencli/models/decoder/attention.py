@@ -26,8 +26,8 @@ class AttentionPlan(Protocol):
     ) -> Tensor:
         """Return the attention [N, Hq * D] of a layer.
 
-        `made` [N, Hq + 2 * Hkv, D] has the queries, keys and values. A window in tokens hides keys before it. Scores are multiplied by `scale`, and then become
-        cap * tanh(score / cap) where a cap is given.
+        `made` [N, Hq + 2 * Hkv, D] has the queries, keys and values. A window in tokens hides keys before it.
+        Scores are multiplied by `scale`, and then become cap * tanh(score / cap) where a cap is given.
         """
 
 

@@ -10,93 +10,168 @@ Keys are stored in tiles, [rows, Hkv, tiles, D, TILE], in the place of [rows, Hk
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-__all__ = ["TILE", "Bags", "cells", "dense_keys", "make_bags"]
+__all__ = ["TILE", "BagTables", "Bags", "Cells", "dense_keys"]
 
 TILE = 64  # tokens; divides the capacity of a buffer
 
 
 @dataclass(frozen=True, slots=True)
-class Bags:
-    """Rows of the bags of N tokens with S keys each, a multiple of TILE; some of them are hidden.
+class _Spans:
+    """The tiles that each token reads: its buffer row, the first tile, and the number of tiles."""
 
-    `heads` are Hkv and Hq / Hkv. `key_rows` are rows of a buffer seen as [?, TILE], one for each dimension of
-    each tile, `value_rows` rows of the buffer seen as [?, D], one for each key; the starts are where each bag
-    begins. `mask` [N, 1, 1, S / TILE, TILE] is minus infinity for hidden keys.
+    rows: tuple[int, ...]
+    firsts: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Rows of the bags of N tokens with `tiles` tiles each, of which a token may need fewer.
+
+    `key_rows` are rows of a buffer seen as [?, TILE], one for each dimension of each tile, `value_rows` rows
+    of the buffer seen as [?, D], one for each key; the starts are where each bag begins. `scales`
+    [tiles, 1, 1] has the factor of scores, `places` the positions of keys, [N, 1, 1, tiles, TILE].
     """
 
-    heads: tuple[int, int]
+    tiles: int
     key_rows: Tensor
     key_starts: Tensor
     value_rows: Tensor
     value_starts: Tensor
+    scales: Tensor
+    places: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Bags:
+    """The bags of N tokens. `heads` are Hkv and Hq / Hkv, `mask` is minus infinity for hidden keys."""
+
+    heads: tuple[int, int]
+    tables: _Tables
     mask: Tensor
 
-    def attend(self, queries: Tensor, buffer: Tensor, scale: float, cap: float | None) -> Tensor:
-        """Return the attention [N, Hq * D] of queries [N, Hq, D] over a buffer [rows, 2 * Hkv, C, D]."""
-        (heads, group), width = self.heads, queries.shape[-1]
-        count, tiles = self.mask.shape[0], self.mask.shape[3]
-        weights = queries.view(count, heads, 1, group, width).expand(-1, -1, tiles, -1, -1) * scale
-        sums = _sums(buffer.view(-1, TILE), self.key_rows, self.key_starts, weights.view(-1))
-        scores = sums.view(count, heads, tiles, group, TILE).transpose(2, 3)
+    def attend(self, queries: Tensor, buffer: Tensor, cap: float | None) -> Tensor:
+        """Return the attention [N, Hq * D] of queries [N, Hq, D] over a buffer [rows, 2 * Hkv, C, D].
+
+        Scores become cap * tanh(score / cap) where a cap is given.
+        """
+        (heads, group), tables, width = self.heads, self.tables, queries.shape[-1]
+        count = len(queries)
+        weights = queries.view(count, heads, 1, group, width) * tables.scales
+        scores = _sums(buffer.view(-1, TILE), tables.key_rows, tables.key_starts, weights.view(-1))
+        scores = scores.view(count, heads, tables.tiles, group, TILE)
         if cap is not None:
-            scores = (scores / cap).tanh_() * cap
-        visible = torch.add(scores, self.mask, out=sums.new_empty(count, heads, group, tiles, TILE))
-        shares = visible.flatten(-2).softmax(-1)
-        made = _sums(buffer.view(-1, width), self.value_rows, self.value_starts, shares.view(-1))
+            scores = scores.div_(cap).tanh_().mul_(cap)
+        if group == 1 or tables.tiles == 1:
+            visible = scores.view(count, heads, group, tables.tiles, TILE).add_(self.mask)
+        else:
+            visible = scores.new_empty(count, heads, group, tables.tiles, TILE)
+            torch.add(scores.transpose(2, 3), self.mask, out=visible)
+        shares = visible.view(-1, tables.tiles * TILE).softmax(-1)
+        made = _sums(buffer.view(-1, width), tables.value_rows, tables.value_starts, shares.view(-1))
         return made.view(count, -1)
 
 
-def make_bags(
-    rows: Sequence[int], ends: Sequence[int], shape: Sequence[int], num_heads: int, window: int | None
-) -> Bags:
-    """Return the bags of tokens in buffer `rows`, each of which sees the keys before its end.
+class BagTables:
+    """Make bags over buffers [rows, 2 * Hkv, C, D]. Scores are multiplied by `scale`.
 
-    `shape` is that of the buffers, [rows, 2 * Hkv, C, D]. With a window only its last keys are seen.
+    The last tables are kept, because many steps in turn need the same ones.
     """
-    _, double, capacity, width = shape
-    heads = double // 2
-    group = num_heads // heads
-    row, end = torch.tensor([rows, ends], dtype=torch.int32)[..., None, None, None]
-    first = (end - window).clamp_(min=0) if window else torch.zeros_like(end)
-    base = first // TILE
-    tiles = int(((end - 1) // TILE - base).max()) + 1
-    head = torch.arange(heads, dtype=torch.int32)[:, None, None] + row * double  # [N, Hkv, 1, 1]
-    places = torch.arange(tiles * TILE, dtype=torch.int32) + base * TILE  # [N, 1, 1, S]
-    is_hidden = (places >= end) | (places < first)
-    # Rows of tiles and keys behind the end are replaced by one that is in the CPU cache.
-    tile = torch.arange(tiles, dtype=torch.int32)[:, None] + base  # [N, 1, tiles, 1]
-    dims = torch.arange(width, dtype=torch.int32)
-    key_rows = torch.where(tile * TILE < end, tile * width + dims, base * width)
-    key_rows = key_rows + head * (capacity * width // TILE)  # [N, Hkv, tiles, D]
-    value_rows = torch.where(places < end, places, base * TILE) + (head + heads) * capacity  # [N, Hkv, 1, S]
-    count = len(rows) * num_heads
-    return Bags(
-        (heads, group),
-        key_rows[:, :, :, None].expand(-1, -1, -1, group, -1).flatten(),
-        torch.arange(0, count * tiles * width, width, dtype=torch.int32),
-        value_rows.expand(-1, -1, group, -1).flatten(),
-        torch.arange(0, count * tiles * TILE, tiles * TILE, dtype=torch.int32),
-        torch.zeros(is_hidden.shape).masked_fill_(is_hidden, -torch.inf).view(-1, 1, 1, tiles, TILE),
-    )
+
+    def __init__(self, num_heads: int, scale: float) -> None:
+        self._num_heads, self._scale = num_heads, scale
+        self._kept: dict[Hashable, tuple[tuple[_Spans, Sequence[int]], _Tables]] = {}
+
+    def bags(
+        self,
+        rows: Sequence[int],
+        ends: Sequence[int],
+        shape: Sequence[int],
+        window: int | None,
+        *,
+        place: Hashable,
+    ) -> Bags:
+        """Return the bags of tokens in buffer `rows`, each of which sees the keys before its end.
+
+        `shape` is that of the buffers. With a window only its last keys are seen. `place` is what the tables
+        are kept under: calls with the same one are expected to be alike.
+        """
+        firsts = [max(0, end - window) for end in ends] if window else [0] * len(ends)
+        bases = tuple(first // TILE for first in firsts)
+        counts = tuple((end - 1) // TILE + 1 - base for end, base in zip(ends, bases, strict=True))
+        key = _Spans(tuple(rows), bases, counts), shape
+        if place not in self._kept or self._kept[place][0] != key:
+            self._kept[place] = key, self._make(key[0], shape)
+        tables = self._kept[place][1]
+        bounds = torch.tensor([ends, firsts], dtype=torch.int32)[..., None, None, None, None]
+        is_seen = tables.places < bounds[0]
+        if window:
+            is_seen &= tables.places >= bounds[1]
+        heads = shape[1] // 2
+        return Bags((heads, self._num_heads // heads), tables, torch.where(is_seen, 0.0, -torch.inf))
+
+    def clear(self) -> None:
+        """Free the kept tables."""
+        self._kept.clear()
+
+    def _make(self, spans: _Spans, shape: Sequence[int]) -> _Tables:
+        _, double, capacity, width = shape
+        heads = double // 2
+        group = self._num_heads // heads
+        row, base, count = torch.tensor([spans.rows, spans.firsts, spans.counts], dtype=torch.int32)[
+            ..., None
+        ]
+        tiles = max(spans.counts)
+        number = torch.arange(tiles, dtype=torch.int32)
+        tile = number + base  # [N, tiles]
+        # A tile that a token does not need is replaced by one row of its first tile.
+        is_read = (number < count)[:, :, None]
+        dims, tokens = torch.arange(width, dtype=torch.int32), torch.arange(TILE, dtype=torch.int32)
+        places = tile[:, :, None] * TILE + tokens
+        key_rows = torch.where(is_read, tile[:, :, None] * width + dims, base[:, :, None] * width)
+        value_rows = torch.where(is_read, places, base[:, :, None] * TILE).flatten(1)
+        head = torch.arange(heads, dtype=torch.int32) + row * double  # [N, Hkv]
+        key_rows = key_rows[:, None] + (head * (capacity * width // TILE))[:, :, None, None]
+        value_rows = value_rows[:, None] + ((head + heads) * capacity)[:, :, None]
+        size = len(spans.rows) * self._num_heads * tiles
+        return _Tables(
+            tiles,
+            key_rows[:, :, :, None].expand(-1, -1, -1, group, -1).flatten(),
+            torch.arange(0, size * width, width, dtype=torch.int32),
+            value_rows[:, :, None].expand(-1, -1, group, -1).flatten(),
+            torch.arange(0, size * TILE, tiles * TILE, dtype=torch.int32),
+            torch.full((tiles, 1, 1), self._scale),
+            places[:, None, None],
+        )
 
 
-def cells(rows: Sequence[int], places: Sequence[int], shape: Sequence[int]) -> Tensor:
-    """Return the places of the keys and values [N, 2 * Hkv, D] of N tokens in a flat buffer."""
-    _, double, capacity, width = shape
-    row, place = torch.tensor([rows, places])[..., None, None]
-    start = (torch.arange(double)[:, None] + row * double) * (capacity * width)  # [N, 2 * Hkv, 1]
-    dims = torch.arange(width)
-    keys = (place // TILE * width + dims) * TILE + place % TILE
-    values = place * width + dims
-    is_key = torch.arange(double)[:, None] < double // 2
-    found: Tensor = start + torch.where(is_key, keys, values)
-    return found.flatten()
+class Cells:
+    """Where keys and values [2 * Hkv, D] of a token lie in a flat buffer of `shape` [rows, 2 * Hkv, C, D]."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.shape = shape
+        _, double, capacity, width = shape
+        heads = torch.arange(double)[:, None] * (capacity * width)
+        dims = torch.arange(width)
+        both = heads[: double // 2] + dims * TILE, heads[double // 2 :] + dims
+        self._numbers = torch.stack([numbers.flatten() for numbers in both])
+
+    def of(self, held: Sequence[tuple[int, int]]) -> Tensor:
+        """Return the places of the numbers of tokens, given by (row, position): [N * 2 * Hkv * D]."""
+        _, double, capacity, width = self.shape
+        size = double * capacity * width
+        starts = [
+            (row * size + place // TILE * width * TILE + place % TILE, row * size + place * width)
+            for row, place in held
+        ]
+        found: Tensor = torch.tensor(starts)[:, :, None] + self._numbers
+        return found.flatten()
 
 
 def dense_keys(buffer: Tensor, row: int, first: int, end: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gencli.core.step import Feed, cells_of, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
-from gencli.models.decoder.bags import TILE
+from gencli.models.decoder.bags import TILE, BagTables, Cells
 from gencli.models.decoder.decoder import Decoder
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
@@ -34,6 +34,8 @@ class DecoderLanes:
         self._buffers = [LaneBuffer(self._store.rows, tile=tile) for _ in decoder.layers]
         self._store.buffers = self._buffers
         spec = decoder.spec
+        self._tables = BagTables(spec.num_heads, spec.scale)
+        self._cells: Cells | None = None
         self._like = torch.empty(
             1, 2 * spec.num_kv_heads, 0, spec.head_dim, dtype=decoder.dtype, device=decoder.device
         )
@@ -54,7 +56,9 @@ class DecoderLanes:
             wanted_rows = None if len(wanted) == len(ids) else upload(wanted, self._decoder.device)
         plan: AttentionPlan
         if self._is_tiled:
-            plan = TiledPlan(feeds, held, buffers[0].shape, self._decoder.spec.num_heads)
+            if self._cells is None or self._cells.shape != buffers[0].shape:
+                self._cells = Cells(buffers[0].shape)
+            plan = TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
         else:
             plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
         step = Pass(plan, self._ropes(feeds, packed[1], length))
@@ -74,6 +78,7 @@ class DecoderLanes:
     def free_cache(self) -> None:
         """Free the buffers; they grow again on demand."""
         self._store.free_cache()
+        self._tables.clear()
 
     def _ropes(
         self, feeds: Sequence[Feed], positions: Tensor, length: int

@@ -39,7 +39,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Inputs of all layers in a pass over N tokens. `ropes` are cosines and sines for each rope of the spec."""
+    """Inputs of all layers in a pass over N tokens. `ropes` are cosines and sines for each of the spec's."""
 
     plan: AttentionPlan
     ropes: tuple[tuple[Tensor, Tensor], ...]

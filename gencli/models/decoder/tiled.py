@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gencli.core.step import Feed
 from gencli.models.decoder.attention import Block, make_block
-from gencli.models.decoder.bags import Bags, cells, dense_keys, make_bags
+from gencli.models.decoder.bags import Bags, BagTables, Cells, dense_keys
 
 __all__ = ["TiledPlan"]
 
@@ -32,19 +32,20 @@ class _Short:
 class TiledPlan:
     """Tokens of short feeds, which are decode steps and drafts, are bags; each longer feed has its own call.
 
-    `feeds` have buffer rows as lanes, `held` has the (row, position) of each fed token, and `shape` is that of
-    the buffers.
+    `feeds` have buffer rows as lanes, `held` has the (row, position) of each fed token.
     """
 
     def __init__(
         self,
         feeds: Sequence[Feed],
         held: Sequence[tuple[int, int]],
-        shape: Sequence[int],
+        cells: Cells,
+        tables: BagTables,
         num_heads: int,
     ) -> None:
-        self._feeds, self._held, self._shape, self._num_heads = feeds, held, shape, num_heads
-        self._cells = cells([row for row, _ in held], [place for _, place in held], shape)
+        self._feeds, self._held, self._num_heads = feeds, held, num_heads
+        self._shape, self._tables = cells.shape, tables
+        self._cells = cells.of(held)
         self._parts: dict[int | None, tuple[list[_Short], list[tuple[Feed, Block]]]] = {}
 
     def store(self, held: Tensor, buffer: Tensor) -> None:
@@ -60,10 +61,10 @@ class TiledPlan:
         short, long = self._parts[window]
         queries = made[:, : self._num_heads]
         if len(short) == 1 and not long:
-            return short[0].bags.attend(queries, buffer, scale, cap)
+            return short[0].bags.attend(queries, buffer, cap)
         out = made.new_empty(len(made), self._num_heads * made.shape[-1])
         for part in short:
-            out[part.columns] = part.bags.attend(queries[part.columns], buffer, scale, cap)
+            out[part.columns] = part.bags.attend(queries[part.columns], buffer, cap)
         for feed, block in long:
             keys, values = self._dense(feed, block, made, buffer)
             out[block.columns] = block.attend(queries[block.columns], keys, values, scale, cap)
@@ -91,7 +92,8 @@ class TiledPlan:
                 long.append((feed, block))
             column = tokens.stop
         columns = list(chain.from_iterable(short))
-        return [self._short(part, window) for part in self._groups(columns)], long
+        groups = self._groups(columns)
+        return [self._short(part, window, place) for place, part in enumerate(groups)], long
 
     def _groups(self, columns: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield the tokens in groups whose tables hold a bounded count of numbers."""
@@ -102,9 +104,10 @@ class TiledPlan:
         for start in range(0, len(columns), most):
             yield columns[start : start + most]
 
-    def _short(self, columns: Sequence[int], window: int | None) -> _Short:
+    def _short(self, columns: Sequence[int], window: int | None, place: int) -> _Short:
         rows, places = zip(*(self._held[column] for column in columns), strict=True)
-        bags = make_bags(rows, [place + 1 for place in places], self._shape, self._num_heads, window)
+        ends = [position + 1 for position in places]
+        bags = self._tables.bags(rows, ends, self._shape, window, place=(window, place))
         if columns[-1] - columns[0] + 1 == len(columns):
             return _Short(slice(columns[0], columns[-1] + 1), bags)
         return _Short(torch.tensor(columns), bags)
