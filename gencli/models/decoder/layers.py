@@ -27,13 +27,19 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """RMS norm over the last dimension: x / sqrt(mean(x^2) + eps) * weight."""
+    """RMS norm over the last dimension: x / sqrt(mean(x^2) + eps) * weight.
+
+    With a float32 weight, values of 16 bits are rounded once, after the multiplication.
+    """
 
     weight: Tensor
     eps: float
 
     def __call__(self, given: Tensor) -> Tensor:
         """Return the normalized values."""
+        if self.weight.dtype != given.dtype:
+            wide = given.to(self.weight.dtype)
+            return rms_norm(wide, self.weight.shape, self.weight, self.eps).to(given.dtype)
         return rms_norm(given, self.weight.shape, self.weight, self.eps)
 
 
@@ -143,7 +149,9 @@ class Layer:
 def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) -> Norm:
     """Return the norm stored as `name`.weight."""
     weight = reader.read(f"{name}.weight", (width,))
-    return Norm(weight + spec.norm_offset if spec.norm_offset else weight, spec.norm_eps)
+    if spec.norm_offset:  # the sum has more digits than 16 bits hold
+        weight = weight.float() + spec.norm_offset
+    return Norm(weight, spec.norm_eps)
 
 
 def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int) -> Layer:
