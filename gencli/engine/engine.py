@@ -243,18 +243,21 @@ class Engine:
         """Append the tokens of a step to their sequences, commit them, and return the events."""
         events, kept = list[Event](), list[tuple[Sequence, Taken]]()
         now = time.monotonic()
-        each = zip(result.sampled, result.tokens, result.logprobs, result.first_rows, strict=True)
-        for (sequence, drafts), tokens, logprobs, row in each:
+        preview = self.pipeline.preview
+        for index, (sequence, drafts) in enumerate(result.sampled):
             if sequence.group is not None:
                 continue
-            self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
-            valid = [token for token in tokens if token >= 0]
-            followed = self.pipeline.preview(sequence.slot, valid)
-            taken, error = sequence.take(valid, followed, now=now, logprobs=logprobs)
+            tokens = result.tokens[index]
+            if drafts or sequence.drafted is not None:
+                self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
+            valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
+            followed = preview(sequence.slot, valid)
+            taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
             if sequence.cut:
                 sequence.end_cut(self._endings.completion(sequence, taken.ids))
-            if error is None and sequence.finish is None and len(valid) < len(tokens):
-                error = self.pipeline.explain_failure(result.logits, result.rows, row + len(valid))
+            if error is None and sequence.finish is None and valid is not tokens:
+                row = result.first_rows[index] + len(valid)
+                error = self.pipeline.explain_failure(result.logits, result.rows, row)
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:
                 self._endings.remove(sequence)

@@ -10,6 +10,7 @@ __all__ = ["is_batch_invariant", "no_gpu_reason", "pick_device", "pick_dtype"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _STORED = {"F32": "float32", "F64": "float32", "BF16": "bfloat16", "F16": "float16"}
+_QUANTIZED = "Q"  # formats of GGUF files with scales, such as Q4_K
 _CPU_BF16 = ("amx_bf16", "avx512_bf16", "bf16")  # the last is Arm's name
 
 
@@ -51,7 +52,7 @@ def pick_dtype(name: str, *, device: torch.device, stored: str) -> tuple[torch.d
         return _DTYPES[name], f"{name}: as asked"
     if name != "auto":
         raise UsageError(f"No dtype is called {name!r}", hint=f"auto, {', '.join(_DTYPES)}")
-    kept = _STORED.get(stored, "float32")
+    kept = "bfloat16" if stored.startswith(_QUANTIZED) else _STORED.get(stored, "float32")
     if device.type != "cpu":
         return _DTYPES[kept], f"{kept}: the checkpoint is {stored}"
     if kept == "float32":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gencli.errors import ModelError, UsageError
 from gencli.models.files.locate import find_local
+from gencli.models.gguf.head import is_gguf
 from gencli.models.spread import ONE_DEVICE, Spread, rank
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Loaded:
 def load(
     choice: ModelChoice, *, on_bytes: OnBytes | None = None, on_tokenizer: OnTokenizer | None = None
 ) -> Loaded:
-    """Load a bundled model, a folder, or a hub name from the local cache.
+    """Load a bundled model, a folder, a GGUF file, or a hub name from the local cache.
 
     `on_bytes` is called with the loaded and the total bytes of weights, `on_tokenizer` once, before the
     weights are read. Raises UsageError or ModelError.
@@ -122,6 +123,12 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
     )
     if spec is not None:
         return read_checkpoint(folder, config), spec, reason
+    if is_gguf(folder):
+        if choice.backend == "transformers":
+            raise UsageError("`backend` = transformers does not run GGUF files.", hint="Leave `backend` out.")
+        raise ModelError(
+            f"{folder} cannot be run: {reason}.", hint="Only gencli's own decoder runs GGUF files."
+        )
     checkpoint = check_checkpoint(folder, config, trust_remote_code=choice.trust_remote_code)
     return checkpoint, None, reason
 

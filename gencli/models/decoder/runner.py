@@ -15,6 +15,8 @@ from gencli.models.device import pick_device, pick_dtype
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.vocabulary import declared_ends
 from gencli.models.first_layers import first_count
+from gencli.models.gguf.head import is_gguf
+from gencli.models.gguf.reader import widening
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.lane_runner import LaneRunner, Lanes
 from gencli.models.longrope import LongRopeLanes
@@ -90,9 +92,9 @@ class DecoderRunner(LaneRunner):
             )
         except torch.OutOfMemoryError:
             raise ModelError(f"The model does not fit into the memory of {where}.") from None
-        notices: tuple[str, ...] = ()
+        notices = widening(checkpoint.folder, number) if is_gguf(checkpoint.folder) else ()
         if unused:
-            notices = (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
+            notices += (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
         return cls(
             decoder,
             name=str(checkpoint.folder),

@@ -20,8 +20,8 @@ class Unsupported(Exception):
 class RopeSpec:
     """Rotary position embedding of the first `width` values of a head.
 
-    `kind` is default, linear, llama3, yarn or longrope; `values` are the parameters of that kind under the
-    names of config.json. `context` is the maximum context in tokens.
+    `kind` is default, linear, factors, llama3, yarn or longrope; `values` are the parameters of that kind
+    under the names of config.json. `context` is the maximum context in tokens.
     """
 
     kind: str

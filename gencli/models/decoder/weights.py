@@ -1,11 +1,11 @@
-"""Read the tensors of a checkpoint one by one, straight from its safetensors files."""
+"""Read the tensors of a checkpoint one by one, straight from its files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,12 +13,30 @@ from torch import Tensor
 from gencli.errors import ModelError
 from gencli.models.files.card import stored_bytes
 from gencli.models.files.fit import read_heads
+from gencli.models.gguf.head import is_gguf
+from gencli.models.gguf.reader import open_gguf
 from gencli.models.watch import OnBytes
 
-__all__ = ["WeightReader", "open_weights"]
+__all__ = ["SafetensorsReader", "WeightReader", "open_weights"]
 
 
-class WeightReader:
+class WeightReader(Protocol):
+    """Tensors by name, as numbers of one dtype on one device. `unread` are the names that were not read."""
+
+    unread: set[str]
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def read(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Return a tensor. Raises ModelError if it is absent or has another shape."""
+        ...
+
+    def joined(self, names: Sequence[str], shape: Sequence[int]) -> Tensor:
+        """Return tensors joined along their first dimension, [sum of first dimensions, ...]."""
+        ...
+
+
+class SafetensorsReader(WeightReader):
     """Tensors by name, each converted to `dtype` on `device`, and its stored bytes (`sizes`) counted.
 
     Reading maps the file into memory. A converted or joined tensor is new memory, and one that needs neither
@@ -86,6 +104,10 @@ def open_weights(
     files: Sequence[Path], dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
 ) -> Iterator[WeightReader]:
     """Open the files of a checkpoint for reading. Raises ModelError for a damaged file."""
+    if is_gguf(files[0]):
+        with open_gguf(files[0], dtype, device, on_bytes) as opened:
+            yield opened
+        return
     from safetensors import SafetensorError, safe_open
 
     sizes = {name: stored_bytes(entry) for name, entry in read_heads(files).items()}
@@ -97,4 +119,4 @@ def open_weights(
             except (SafetensorError, OSError) as error:
                 raise ModelError(f"{file} is damaged: {error}", hint="Download it again.") from None
             named.update(dict.fromkeys(opened.keys(), opened))
-        yield WeightReader(named, sizes, dtype, device, on_bytes)
+        yield SafetensorsReader(named, sizes, dtype, device, on_bytes)

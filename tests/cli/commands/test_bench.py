@@ -71,3 +71,16 @@ def test_bench_speculate_names_the_best_number_and_the_break_even(capsys):
 def test_bench_speculate_refuses_what_it_cannot_measure(options, said, capsys):
     assert main([*SPECULATE, *options]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_bench_run_compares_whole_runs(capsys):
+    small = ["--turns", "1", "--max-tokens", "3", "--threads", "1"]
+    assert main(["bench", "run", *small, "--rows", "2", "--format", "json"]) == 0
+    costs = json.loads(capsys.readouterr().out)
+    assert [cost["way"] for cost in costs] == ["gencli", "transformers"]
+    assert all(cost["start"] > 0 and cost["peak"] > 0 for cost in costs)
+
+
+def test_bench_run_refuses_what_it_cannot_compare(capsys):
+    assert main(["bench", "run", "--gguf", "any.gguf", "--rows", "2"]) == 2
+    assert "--rows 1" in capsys.readouterr().err
