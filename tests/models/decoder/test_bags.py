@@ -97,3 +97,19 @@ def test_a_decode_step_makes_few_calls_whatever_the_number_of_lanes(lanes: int) 
     one, two = calls(1, lanes), calls(2, lanes)
     assert two - one <= 36  # a layer; 18 of them compute, the others are views
     assert one - (two - one) <= 30
+
+
+def test_tables_of_bounded_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = native_decoder(build_native("gemma3"))
+    prompts = [tuple(range(1, length)) for length in (5, 40, 3, 70, 16)]  # those of 39 and 69 are no bags
+
+    def logits() -> torch.Tensor:
+        runner = DecoderRunner(decoder, max_lanes=len(prompts))
+        feeds = [Feed(lane, 0, tokens) for lane, tokens in enumerate(prompts)]
+        first = runner.forward(StepPlan(tuple(feeds)))
+        more = tuple(Feed(lane, len(tokens), (lane,)) for lane, tokens in enumerate(prompts))
+        return torch.cat([first, runner.forward(StepPlan(more))])
+
+    expected = logits()
+    monkeypatch.setattr("gencli.models.decoder.tiled._MOST_NUMBERS", 1000)
+    assert torch.equal(logits(), expected)
