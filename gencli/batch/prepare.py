@@ -92,7 +92,9 @@ class Batch:
         is_remote = self.plan["engine"] == "ray" and settings["device"] != "cpu"
         device = torch.device("cuda") if is_remote else pick_device(settings["device"])
         stored = read_card(folder).weights.stored
-        return pick_dtype(settings["dtype"], device=device, stored=stored)[0], device
+        is_quantized = settings["quantize"] != "none"
+        dtype, _ = pick_dtype(settings["dtype"], device=device, stored=stored, is_quantized=is_quantized)
+        return dtype, device
 
 
 def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:

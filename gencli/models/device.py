@@ -43,11 +43,21 @@ def no_gpu_reason(kind: str = "cuda") -> str:
     return f"{build} is built for the CPU only; https://pytorch.org/get-started has builds for GPUs"
 
 
-def pick_dtype(name: str, *, device: torch.device, stored: str) -> tuple[torch.dtype, str]:
+def pick_dtype(
+    name: str, *, device: torch.device, stored: str, is_quantized: bool = False
+) -> tuple[torch.dtype, str]:
     """Return the dtype of a name and the reason; auto is the checkpoint's, on a CPU only if that is fast.
 
-    Raises UsageError for an unknown name.
+    Between products with quantized weights it is float32. Raises UsageError for an unknown name, and for
+    another one with quantized weights.
     """
+    if is_quantized and name in ("auto", "float32"):
+        return torch.float32, "float32: between quantized weights"
+    if is_quantized and name in _DTYPES:
+        raise UsageError(
+            f"`dtype` is {name}, but quantized weights are computed in float32.",
+            hint="Leave `dtype` out, or `quantize`.",
+        )
     if name in _DTYPES:
         return _DTYPES[name], f"{name}: as asked"
     if name != "auto":

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gencli.models.decoder.products.maker import Invariance, Kernel
     from gencli.models.decoder.spec import DecoderSpec
     from gencli.models.files.checkpoint import Checkpoint
+    from gencli.models.files.quantization import Quantize
     from gencli.models.files.vocabulary import OnTokenizer
     from gencli.models.watch import OnBytes
     from gencli.text.tokenizer import Tokenizer
@@ -41,6 +42,7 @@ class ModelChoice:
     spread: Spread = ONE_DEVICE
     companions: bool = False
     backend: Backend = "auto"
+    quantize: Quantize = "none"
     kernel: Kernel = "auto"
     invariant: Invariance = "auto"
     rows: int = 1
@@ -89,6 +91,7 @@ def load(
             device=choice.device,
             max_lanes=choice.max_lanes,
             backend=f"native: {reason}",
+            quantize=choice.quantize,
             kernels=KernelOptions(choice.rows, choice.kernel, choice.invariant),
             on_bytes=on_bytes,
         )
@@ -120,6 +123,7 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
         config,
         trust_remote_code=choice.trust_remote_code,
         is_spread=choice.spread.is_on,
+        quantize=choice.quantize,
     )
     if spec is not None:
         return read_checkpoint(folder, config), spec, reason
@@ -199,6 +203,7 @@ def _load_fake(choice: ModelChoice) -> Loaded:
         "dtype": (choice.dtype, ("auto", "float32")),
         "device": (choice.device, ("auto", "cpu")),
         "backend": (choice.backend, ("auto",)),
+        "quantize": (choice.quantize, ("none",)),
         "kernel": (choice.kernel, ("auto",)),
         "invariant": (choice.invariant, ("auto", "on", "off")),
         "tp": (choice.spread.tp, (None,)),

@@ -37,6 +37,7 @@ def model_choice(settings: Settings) -> ModelChoice:
         trust_remote_code=settings["trust_remote_code"],
         spread=Spread(settings["device_map"], settings["tp"]),
         backend=settings["backend"],
+        quantize=settings["quantize"],
         kernel=settings["kernel"],
         invariant=settings["invariant"],
     )

@@ -22,6 +22,7 @@ from gencli.models.backend import choose_backend
 from gencli.models.files.card import Card, kv_bytes, read_card
 from gencli.models.files.config import read_config
 from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local, read_aliases
+from gencli.models.files.quantization import stored_bits
 from gencli.models.files.vocabulary import grammar_support
 from gencli.models.gguf.head import is_gguf
 from gencli.units import size
@@ -201,19 +202,31 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     if context is not None and card.context is not None and context > card.context:
         raise UsageError(f"--context is {context}, but the model takes {card.context}.")
     tokens = context or card.context or 4096
+    record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
+    config = read_config(folder)
+    spec, reason = choose_backend("auto", config)
+    record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
+    bits = stored_bits(config)
+    record["quantization"] = None if bits is None else f"int{bits}"
     memory = [
         {
             "dtype": dtype,
-            "weights": card.weights.parameters * width,
-            "kv": kv_bytes(card, batch=batch, context=tokens, number_bytes=width),
+            "weights": weights,
+            "kv": kv_bytes(card, batch=batch, context=tokens, number_bytes=_NUMBERS.get(dtype, 4)),
         }
-        for dtype, width in _NUMBERS.items()
+        for dtype, weights in _memory(card, record["quantization"])
     ]
-    record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
-    spec, reason = choose_backend("auto", read_config(folder))
-    record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
     record |= {"memory": {"batch": batch, "context": tokens, "of": memory}}
     return record, _show_text(record)
+
+
+def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
+    """Yield number formats of the weights, and the bytes that they take."""
+    if quantization is not None:
+        yield quantization, card.weights.bytes
+        return
+    for dtype, width in _NUMBERS.items():
+        yield dtype, card.weights.parameters * width
 
 
 def _show_text(record: Mapping[str, Any]) -> str:

@@ -239,6 +239,5 @@ def _read_experts(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, p
 def _product(
     reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int], *, has_bias: bool
 ) -> Product:
-    weight = reader.joined([f"{name}.weight" for name in names], shape)
-    bias = reader.joined([f"{name}.bias" for name in names], shape[:1]) if has_bias else None
-    return make(weight, bias)
+    biases = [f"{name}.bias" for name in names] if has_bias else ()
+    return make.read(reader, [f"{name}.weight" for name in names], shape, biases)

@@ -9,10 +9,12 @@ from gencli.models.base import ModelSpec
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
+from gencli.models.decoder.products.quantized import quantized_maker
 from gencli.models.decoder.products.times import read_times
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.files.quantization import Quantize, bits_of
 from gencli.models.files.vocabulary import declared_ends
 from gencli.models.first_layers import first_count
 from gencli.models.gguf.head import is_gguf
@@ -40,6 +42,7 @@ class DecoderRunner(LaneRunner):
         eos_ids: tuple[int, ...] = (),
         dtype_reason: str = "",
         backend: str = "native",
+        quantization: str = "",
         kernels: ProductMaker | None = None,
         notices: tuple[str, ...] = (),
     ) -> None:
@@ -55,6 +58,7 @@ class DecoderRunner(LaneRunner):
             eos_ids=eos_ids,
             dtype_reason=dtype_reason,
             backend=backend,
+            quantization=quantization,
             kernels=() if kernels is None else kernels.names,
             has_invariant_rows=kernels is not None and kernels.is_invariant and decoder.device.type == "cpu",
             notices=notices,
@@ -72,20 +76,28 @@ class DecoderRunner(LaneRunner):
         device: str = "auto",
         max_lanes: int = 8,
         backend: str = "native",
+        quantize: Quantize = "none",
         kernels: KernelOptions | None = None,
         on_bytes: OnBytes | None = None,
     ) -> DecoderRunner:
         """Load the weights of a checkpoint for the decoder `spec`.
 
-        `dtype` and `device` are as for HFRunner.load, `on_bytes` is called with the loaded and the total
-        bytes. Raises UsageError for an unknown dtype or device, ModelError for weights that do not fit or
-        `kernels` that this machine does not have.
+        `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
+        checkpoint's are. `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an
+        unknown dtype or device, ModelError for weights that do not fit or `kernels` that this machine does
+        not have.
         """
-        where = pick_device(device)
-        number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored)
-        times = read_times()
-        make = choose_kernels(spec.products, number, where, kernels or KernelOptions(), times)
-        times.write()
+        where, bits = pick_device(device), checkpoint.bits or bits_of(quantize)
+        number, reason = pick_dtype(
+            dtype, device=where, stored=checkpoint.stored, is_quantized=bits is not None
+        )
+        options = kernels or KernelOptions()
+        if bits is None:
+            times = read_times()
+            make = choose_kernels(spec.products, number, where, options, times)
+            times.write()
+        else:
+            make = quantized_maker(bits, where, options, is_stored=checkpoint.bits is not None)
         try:
             decoder, unused = read_decoder(
                 spec, checkpoint.files, make=make, dtype=number, device=where, on_bytes=on_bytes
@@ -102,6 +114,7 @@ class DecoderRunner(LaneRunner):
             eos_ids=declared_ends(checkpoint.folder),
             dtype_reason=reason,
             backend=backend,
+            quantization="" if bits is None else f"int{bits}",
             kernels=make,
             notices=notices,
         )

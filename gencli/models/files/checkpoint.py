@@ -14,6 +14,7 @@ from gencli.models.files.config import read_config
 from gencli.models.files.fit import check_config, check_files, check_shapes, read_heads
 from gencli.models.files.json_files import read_object
 from gencli.models.files.locate import absent, find_local, is_bundled
+from gencli.models.files.quantization import stored_bits
 from gencli.models.gguf.head import is_gguf
 
 __all__ = [
@@ -43,6 +44,11 @@ class Checkpoint:
     def is_quantized(self) -> bool:
         """Whether the config names a quantization method."""
         return "quantization_config" in self.config
+
+    @property
+    def bits(self) -> int | None:
+        """The bits of weights that gencli has quantized; None for other weights."""
+        return stored_bits(self.config)
 
 
 def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-__all__ = ["Product"]
+__all__ = ["Part", "Product"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stored tensor of a quantized matrix. Its name is that of the matrix and `suffix`."""
+
+    suffix: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
 
 
 class Product(ABC):

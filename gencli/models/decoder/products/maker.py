@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
+from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings
 from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.dense import PackedProduct, PlainProduct
+from gencli.models.decoder.products.dense import PackedProduct, PlainProduct, RowPackedProduct
 from gencli.models.decoder.products.times import KernelTimes, Sizes
 from gencli.models.onednn import can_pack
 
-__all__ = ["Invariance", "Kernel", "KernelOptions", "ProductMaker", "choose_kernels", "kernels_of"]
+if TYPE_CHECKING:
+    from gencli.models.decoder.weights import WeightReader
 
-Kernel = Literal["auto", "plain", "packed"]
+__all__ = [
+    "EMBEDDINGS",
+    "HEAD",
+    "Invariance",
+    "Kernel",
+    "KernelOptions",
+    "ProductMaker",
+    "choose_kernels",
+    "kernels_of",
+]
+
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+Kernel = Literal["auto", "plain", "packed", "row-packed"]
 Invariance = Literal["auto", "on", "off"]
 
 _MAX_PRICE = 1.05  # of invariant kernels, over the time of the fastest
@@ -52,6 +67,20 @@ class ProductMaker:
         outputs, inputs = weight.shape
         return self.kernels.get((outputs, inputs), self.default)(weight, bias)
 
+    def read(
+        self, reader: WeightReader, weights: Sequence[str], shape: tuple[int, int], biases: Sequence[str] = ()
+    ) -> Product:
+        """Return the product with the joined `weights`, [out, in] in all, and `biases`."""
+        weight = reader.joined(weights, shape)
+        return self(weight, reader.joined(biases, shape[:1]) if biases else None)
+
+    def read_ends(
+        self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
+    ) -> tuple[Embeddings, Product]:
+        """Return the embeddings and the vocabulary projection, both [V, H]."""
+        table = reader.read(EMBEDDINGS, shape)
+        return HeldEmbeddings(table), self(table if is_tied else reader.read(HEAD, shape))
+
     @property
     def is_invariant(self) -> bool:
         """Whether the bits of a row are the same among any number of rows."""
@@ -65,8 +94,11 @@ class ProductMaker:
 
 def kernels_of(dtype: torch.dtype, device: torch.device) -> list[type[Product]]:
     """Return the kernels that this machine has for weights of the format; invariant ones come first."""
-    is_packable = device.type == "cpu" and can_pack(dtype)
-    return [PackedProduct, PlainProduct] if is_packable else [PlainProduct]
+    if device.type != "cpu" or not can_pack(dtype):
+        return [PlainProduct]
+    # In bfloat16 the two packed layouts take the same time.
+    rows = [RowPackedProduct] if dtype == torch.float32 else []
+    return [PackedProduct, *rows, PlainProduct]
 
 
 def choose_kernels(
