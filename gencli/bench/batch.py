@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gencli.bench.llama import VOCABULARY, random_llama
+from gencli.bench.llama import VOCABULARY, native_runner, random_llama
 from gencli.bench.load import Ask, make_load
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.bench.ways import Answers, continuous, engine, padded
@@ -74,11 +74,9 @@ def measure_batch(
 
 
 def _ways(asks: Sequence[Ask], slots: int, their_slots: int) -> dict[str, _Way]:
-    """Return the implementations by name.
-
-    They use two models with equal weights, because gencli changes the masks of its own.
-    """
-    ours, theirs, tokenizer = random_llama(), random_llama(), MadeTokenizer(VOCABULARY)
+    """Return the implementations by name. gencli's own decoder has the weights of the others' model."""
+    theirs, tokenizer = random_llama(), MadeTokenizer(VOCABULARY)
+    ours = native_runner(theirs, max_lanes=slots)
     longest = max(len(ask.prompt) + ask.max_tokens for ask in asks)
     return {
         "gencli": lambda asks: engine(ours, asks, slots=slots, tokenizer=tokenizer),

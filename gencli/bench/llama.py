@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
 
-__all__ = ["VOCABULARY", "random_llama"]
+from gencli.models.decoder.families import read_spec
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.files.checkpoint import read_checkpoint
+from gencli.models.files.json_files import read_object
+
+__all__ = ["VOCABULARY", "native_runner", "random_llama"]
 
 VOCABULARY = 32_000
 
@@ -34,3 +41,13 @@ def random_llama(
     )
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config).eval()
+
+
+def native_runner(model: Any, *, max_lanes: int) -> DecoderRunner:
+    """Return a runner of gencli's own decoder with the weights of a Llama of transformers."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        model.save_pretrained(folder)
+        config = read_object(folder / "config.json")
+        checkpoint = read_checkpoint(folder, config)
+        return DecoderRunner.load(read_spec(config), checkpoint, device="cpu", max_lanes=max_lanes)

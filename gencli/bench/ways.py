@@ -16,7 +16,7 @@ from gencli.bench.load import Ask
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.events import Finish, Token
 from gencli.core.request import Limits, Request
-from gencli.models.hf import HFRunner
+from gencli.models.base import ModelRunner
 from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
 
@@ -36,9 +36,9 @@ class Answers:
     occupancy: float | None = None
 
 
-def engine(model: Any, asks: Sequence[Ask], *, slots: int, tokenizer: MadeTokenizer) -> Answers:
+def engine(runner: ModelRunner, asks: Sequence[Ask], *, slots: int, tokenizer: MadeTokenizer) -> Answers:
     """Run gencli's engine, fed with a few more requests than it has slots, as `gencli batch` does."""
-    on = bare_engine(HFRunner(model, max_lanes=slots), tokenizer, max_batch=slots)
+    on = bare_engine(runner, tokenizer, max_batch=slots)
     ids: list[tuple[int, ...]] = [() for _ in asks]
     rest = iter(_requests(asks))
     num_open = 0

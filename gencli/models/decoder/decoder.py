@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,20 +46,18 @@ class Decoder:
         """Return the decoder of the first `count` layers, sharing all weights."""
         return replace(self, layers=self.layers[:count])
 
-    def __call__(
-        self, ids: Tensor, step: Pass, buffers: Callable[[int], Tensor], wanted: Tensor | None
-    ) -> Tensor:
+    def __call__(self, ids: Tensor, step: Pass, buffers: Sequence[Tensor], wanted: Tensor | None) -> Tensor:
         """Return logits [R, V] of the tokens `wanted` [R] (None: all) among `ids` [N].
 
-        `buffers` returns the KV buffer of a layer, [rows, 2 * Hkv, capacity, D]: its first heads hold keys,
+        `buffers` are the KV buffers of the layers, [rows, 2 * Hkv, capacity, D]: their first heads hold keys,
         the others values.
         """
         spec = self.spec
         states = self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
-        for index, layer in enumerate(self.layers):
-            states = layer(states, buffers(index), step)
+        for layer, buffer in zip(self.layers, buffers, strict=True):
+            states = layer(states, buffer, step)
         logits = self.head(self.norm(states if wanted is None else states[wanted]))
         if spec.logit_divisor != 1.0:
             logits = logits / spec.logit_divisor

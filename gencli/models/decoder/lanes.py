@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from gencli.core.step import Feed, cells_of, room_for, wanted_of
-from gencli.models.decoder.attention import AttentionPlan
+from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
+from gencli.models.decoder.bags import TILE, BagTables, Cells
 from gencli.models.decoder.decoder import Decoder
 from gencli.models.decoder.layers import Pass
+from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.longrope import factors_of
@@ -30,9 +32,14 @@ class DecoderLanes:
     def __init__(self, decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None = None) -> None:
         self._decoder = decoder
         self._store = LaneStore(lengths)
-        self._buffers = [LaneBuffer(self._store.rows) for _ in decoder.layers]
+        formats = {decoder.dtype, kv_dtype or decoder.dtype}
+        self._is_tiled = decoder.device.type == "cpu" and formats == {torch.float32}
+        tile = TILE if self._is_tiled else 1
+        self._buffers = [LaneBuffer(self._store.rows, tile=tile) for _ in decoder.layers]
         self._store.buffers = self._buffers
         spec = decoder.spec
+        self._tables = BagTables(spec.num_heads, spec.scale)
+        self._cells: Cells | None = None
         self._like = torch.empty(
             1,
             2 * spec.num_kv_heads,
@@ -46,7 +53,9 @@ class DecoderLanes:
         """Feed the lanes; return the wanted logits [R, V] in feed order."""
         feeds = self._store.seat(feeds)
         num_rows, length = room_for(feeds)
-        rows, positions = zip(*cells_of(feeds), strict=True)
+        buffers = [buffer.reserve(num_rows, length, like=self._like) for buffer in self._buffers]
+        held = cells_of(feeds)
+        rows, positions = zip(*held, strict=True)
         ids = [token for feed in feeds for token in feed.tokens]
         packed = upload([ids, positions, rows], self._decoder.device)
         wanted = wanted_of(feeds)
@@ -54,17 +63,15 @@ class DecoderLanes:
             wanted_rows: Tensor | None = packed.new_empty(0)
         else:
             wanted_rows = None if len(wanted) == len(ids) else upload(wanted, self._decoder.device)
-        step = Pass(
-            AttentionPlan(feeds, self._decoder.dtype, self._decoder.device),
-            self._ropes(feeds, packed[1], length),
-            (packed[2], packed[1]),
-            (feeds[0].lane, feeds[0].start, length) if len(feeds) == 1 else None,
-        )
-
-        def buffer(layer: int) -> Tensor:
-            return self._buffers[layer].reserve(num_rows, length, like=self._like)
-
-        return self._decoder(packed[0], step, buffer, wanted_rows)
+        plan: AttentionPlan
+        if self._is_tiled:
+            if self._cells is None or self._cells.shape != buffers[0].shape:
+                self._cells = Cells(buffers[0].shape)
+            plan = TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
+        else:
+            plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
+        step = Pass(plan, self._ropes(feeds, packed[1], length))
+        return self._decoder(packed[0], step, buffers, wanted_rows)
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""
@@ -85,6 +92,7 @@ class DecoderLanes:
     def free_cache(self) -> None:
         """Free the buffers; they grow again on demand."""
         self._store.free_cache()
+        self._tables.clear()
 
     def _ropes(
         self, feeds: Sequence[Feed], positions: Tensor, length: int

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, rms_norm, silu
 
-from gencli.models.decoder.attention import AttentionPlan, attend
+from gencli.models.decoder.attention import AttentionPlan
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.rope import rotate
@@ -28,28 +28,28 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """RMS norm over the last dimension: x / sqrt(mean(x^2) + eps) * weight."""
+    """RMS norm over the last dimension: x / sqrt(mean(x^2) + eps) * weight.
+
+    With a float32 weight, values of 16 bits are rounded once, after the multiplication.
+    """
 
     weight: Tensor
     eps: float
 
     def __call__(self, given: Tensor) -> Tensor:
         """Return the normalized values."""
+        if self.weight.dtype != given.dtype:
+            wide = given.to(self.weight.dtype)
+            return rms_norm(wide, self.weight.shape, self.weight, self.eps).to(given.dtype)
         return rms_norm(given, self.weight.shape, self.weight, self.eps)
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Inputs of all layers in a pass over N tokens: attention plan, rotations, and cells for keys and values.
-
-    `cells` are the (row, position) indices [N] of the KV buffers; `span` is the (row, first, end) of a pass
-    with one feed. `ropes` are cosines and sines for each rope of the spec.
-    """
+    """Inputs of all layers in a pass over N tokens. `ropes` are cosines and sines for each of the spec's."""
 
     plan: AttentionPlan
     ropes: tuple[tuple[Tensor, Tensor], ...]
-    cells: tuple[Tensor, Tensor]
-    span: tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,9 @@ class _Attention:
         rope = spec.layer_ropes[self.index]
         if rope is not None:
             rotate(made[:, : heads + kv_heads], *step.ropes[rope])
-        held = _as_stored(made[:, heads:], buffer.dtype)
-        if step.span is not None:
-            row, first, end = step.span
-            buffer[row, :, first:end] = held.transpose(0, 1)
-        else:
-            buffer.transpose(1, 2)[step.cells] = held
-        mixed = attend(
-            step.plan,
-            made[:, :heads],
-            buffer[:, :kv_heads],
-            buffer[:, kv_heads:],
-            window=spec.windows[self.index],
-            scale=spec.scale,
-            cap=spec.score_cap,
+        step.plan.store(_as_stored(made[:, heads:], buffer.dtype), buffer)
+        mixed = step.plan.attend(
+            made, buffer, window=spec.windows[self.index], scale=spec.scale, cap=spec.score_cap
         )
         return self.out(mixed)
 
@@ -119,7 +108,7 @@ class _Mlp:
     def __call__(self, states: Tensor) -> Tensor:
         """Return [N, H] for `states` [N, H]."""
         gate, up = self.gate_up(states).chunk(2, -1)
-        return self.down(self.act(gate) * up)
+        return self.down(self.act(gate).mul_(up))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +159,9 @@ class Layer:
 def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) -> Norm:
     """Return the norm stored as `name`.weight."""
     weight = reader.read(f"{name}.weight", (width,))
-    return Norm(weight + spec.norm_offset if spec.norm_offset else weight, spec.norm_eps)
+    if spec.norm_offset:  # the sum has more digits than 16 bits hold
+        weight = weight.float() + spec.norm_offset
+    return Norm(weight, spec.norm_eps)
 
 
 def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int) -> Layer:

@@ -123,6 +123,5 @@ def rotate(states: Tensor, cos: Tensor, sin: Tensor) -> None:
     swap exchanges the halves of those values. `cos` and `sin` [N, 1, width] are rows of a RopeTable.
     """
     part = states[..., : cos.shape[-1]]
-    half = part.shape[-1] // 2
-    swapped = torch.cat([part[..., half:], part[..., :half]], -1)
+    swapped = part.roll(part.shape[-1] // 2, -1)
     part.mul_(cos).addcmul_(swapped, sin)

@@ -22,10 +22,12 @@ class LaneBuffer:
     """Keys or values of one layer, [rows, heads, capacity, head_dim], grown on demand.
 
     The attention mask hides entries beyond a lane's length. They must be finite, because 0 * inf is NaN.
+    Whoever writes may order the numbers of each `tile` tokens as they like: tokens are copied and zeroed in
+    whole tiles.
     """
 
-    def __init__(self, rows: LaneRows) -> None:
-        self._rows = rows
+    def __init__(self, rows: LaneRows, *, tile: int = 1) -> None:
+        self._rows, self._tile = rows, tile
         self._data = torch.empty(0, 0, 0, 0)
 
     def reserve(self, num_rows: int, length: int, *, like: Tensor) -> Tensor:
@@ -51,12 +53,13 @@ class LaneBuffer:
     def fork(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of one row to another."""
         data = self._grow(target + 1, length, self._data) if target >= self._data.shape[0] else self._data
-        data[target, :, :length] = data[source, :, :length]
+        tokens = self._whole(length)
+        data[target, :, :tokens] = data[source, :, :tokens]
 
     def wipe(self, row: int, length: int) -> None:
         """Zero the first `length` tokens of the row, so that no data reaches the next request."""
         if row < self._data.shape[0]:
-            self._data[row, :, :length] = 0
+            self._data[row, :, : self._whole(length)] = 0
 
     @property
     def nbytes(self) -> int:
@@ -70,17 +73,23 @@ class LaneBuffer:
     def _grow(self, num_rows: int, length: int, like: Tensor) -> Tensor:
         """Grow to `num_rows` rows of `length` tokens, and copy the tokens held.
 
-        The number of rows doubles at least; the capacity is a multiple of STEP tokens.
+        The number of rows doubles at least; the capacity is a multiple of STEP tokens, in whole
+        tiles.
         """
         old_rows, _, capacity, _ = self._data.shape
         if num_rows > old_rows:
             num_rows = min(max(num_rows, 2 * old_rows), len(self._rows))
-        capacity = max(-(-length // STEP) * STEP, capacity)
+        capacity = max(self._whole(-(-length // STEP) * STEP), capacity)
         data = like.new_zeros(max(num_rows, old_rows), like.shape[1], capacity, like.shape[3])
         for row, held in self._rows.held():
-            data[row, :, :held] = self._data[row, :, :held]
+            tokens = self._whole(held)
+            data[row, :, :tokens] = self._data[row, :, :tokens]
         self._data = data
         return data
+
+    def _whole(self, length: int) -> int:
+        """Return the tokens in the tiles that hold `length` tokens."""
+        return -(-length // self._tile) * self._tile
 
 
 class LaneStore:
