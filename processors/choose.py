@@ -1,0 +1,101 @@
+"""`Chooser`: the tokens of a step, by the fused tail of the chain where it applies, else stage after stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from processors.fused import FUSED, Tail, choose_fused
+from processors.pipeline import Pipeline, StageCall
+from processors.rows import Rows
+from processors.sampler import PLAIN_LIMIT, Sampler, checked
+from processors.upload import upload
+
+__all__ = ["Chooser"]
+
+_Program = tuple[StageCall, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Rows whose chains end with the same fused stages; places None: all rows of the step."""
+
+    places: tuple[int, ...] | None
+    stages: tuple[str, ...]
+    tail: Tail
+
+
+class Chooser:
+    """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` chooses.
+
+    The end of a chain is fused with the draw (see processors.fused) if these stages are built in, in default
+    order and last, no stage is traced, every row draws by Gumbel-max, and the logits are on a CPU.
+    """
+
+    def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
+        self._pipeline, self._sampler = pipeline, sampler
+        self._planned: tuple[_Program | None, _Program, tuple[_Group, ...]] = (None, (), ())
+
+    def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
+        pipeline, sampler = self._pipeline, self._sampler
+        head, groups = self._plan(rows)
+        is_here = logits.device.type == "cpu" and not pipeline.is_traced
+        if not (groups and is_here and sampler.is_gumbel(rows)):
+            return sampler(pipeline(logits, rows), rows)
+        work = pipeline.run(head, logits, rows).contiguous()
+        if groups[0].places is None:
+            return self._chosen(groups[0], work, rows)
+        tokens = torch.empty_like(rows.slots)
+        for group in groups:
+            at = upload(group.places, work.device)
+            tokens[at] = self._chosen(group, work.index_select(0, at), rows.select(group.places or ()))
+        return tokens
+
+    def _chosen(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
+        """Return tokens [A] for the logits [A, V] before the group's stages."""
+        if not group.tail.truncates and logits.shape[1] <= PLAIN_LIMIT:
+            return self._stepwise(group, logits, rows)
+        choice = choose_fused(logits, group.tail, rows)
+        at = choice.is_certain.logical_not().nonzero().squeeze(1)
+        if len(at):
+            choice.tokens[at] = self._stepwise(group, logits[at], rows.select(at.tolist()))
+        return checked(choice.tokens, choice.peak)
+
+    def _stepwise(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
+        """As `_chosen`, stage after stage."""
+        work = logits.clone()
+        for name in group.stages:
+            work = self._pipeline.stage(name).apply(work, rows)
+        return self._sampler(work, rows)
+
+    def _plan(self, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
+        """Return the calls before the fused stages, and the groups of rows; none if nothing is fused."""
+        program = self._pipeline.program(rows)
+        if program is not self._planned[0]:
+            self._planned = (program, *self._split(program, rows))
+        return self._planned[1:]
+
+    def _split(self, program: _Program, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
+        """Split a program before its fused stages."""
+        pipeline = self._pipeline
+        first = len(program)
+        while first and program[first - 1].stage in FUSED and pipeline.registry.is_builtin(program[first - 1].stage):
+            first -= 1
+        stages: dict[int, tuple[str, ...]] = {place: () for place in range(len(rows))}
+        for call in program[first:]:
+            for place in stages if call.places is None else call.places:
+                stages[place] += (call.stage,)
+        kinds: dict[tuple[str, ...], list[int]] = {}
+        for place, names in stages.items():
+            kinds.setdefault(names, []).append(place)
+        groups = []
+        for names, places in kinds.items():
+            some = rows if len(kinds) == 1 else rows.select(places)
+            tail = Tail.of({name: pipeline.stage(name) for name in names}, some)
+            if tail is None or list(names) != [name for name in FUSED if name in names]:
+                return program, ()
+            groups.append(_Group(None if len(kinds) == 1 else tuple(places), names, tail))
+        return program[:first], tuple(groups)
