@@ -10,7 +10,7 @@ from torch import Tensor
 from processors.fused import FUSED, Tail, choose_fused
 from processors.pipeline import Pipeline, StageCall
 from processors.rows import Rows
-from processors.sampler import PLAIN_LIMIT, Sampler, checked
+from processors.sampler import Sampler
 from processors.upload import upload
 
 __all__ = ["Chooser"]
@@ -56,13 +56,11 @@ class Chooser:
 
     def _chosen(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [A] for the logits [A, V] before the group's stages."""
-        if not group.tail.truncates and logits.shape[1] <= PLAIN_LIMIT:
-            return self._stepwise(group, logits, rows)
         choice = choose_fused(logits, group.tail, rows)
-        at = choice.is_certain.logical_not().nonzero().squeeze(1)
+        tokens, at = torch.from_numpy(choice.tokens), choice.uncertain
         if len(at):
-            choice.tokens[at] = self._stepwise(group, logits[at], rows.select(at.tolist()))
-        return checked(choice.tokens, choice.peak)
+            tokens[at] = self._stepwise(group, logits[at], rows.select(at.tolist()))
+        return tokens
 
     def _stepwise(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
         """As `_chosen`, stage after stage."""

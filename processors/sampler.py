@@ -28,14 +28,10 @@ __all__ = [
     "NON_FINITE",
     "PLAIN_LIMIT",
     "Sampler",
-    "best_block",
-    "checked",
     "draw_by_weight",
-    "draw_inside",
     "greedy",
     "gumbel_max",
     "inverse_cdf",
-    "of_block",
 ]
 
 PLAIN_LIMIT = 4096  # finite logits up to which every id draws its own noise
@@ -75,7 +71,7 @@ class Sampler:
                 place = [i for i, draw in enumerate(draws) if draw == kind]
                 at = upload(place, logits.device)
                 tokens[at] = _choose(kind, logits[at], rows.select(place))
-        return checked(tokens, logits.amax(dim=-1))
+        return _checked(tokens, logits.amax(dim=-1))
 
     def is_gumbel(self, rows: Rows) -> bool:
         """Whether all rows draw by Gumbel-max."""
@@ -89,8 +85,7 @@ def _choose(draw: Draw, logits: Tensor, rows: Rows) -> Tensor:
     return method(logits, rows.seeds, rows.positions)
 
 
-def checked(tokens: Tensor, top: Tensor) -> Tensor:
-    """Return the tokens [R], EMPTY or NON_FINITE where the largest logit [R] says that the row failed."""
+def _checked(tokens: Tensor, top: Tensor) -> Tensor:
     # amax propagates NaN, so one number per row identifies empty and non-finite rows.
     tokens = torch.where(top == -torch.inf, EMPTY, tokens)
     return torch.where(top < torch.inf, tokens, NON_FINITE)
@@ -138,33 +133,24 @@ def _plain_sparse(logits: Tensor, row: Tensor, ids: Tensor, seeds: Tensor, posit
 
 def _two_level(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     block = _noisy_best(_block_sums(logits), seeds, positions)
-    return draw_inside(*of_block(logits, block, -torch.inf), seeds, positions)
+    return _inside(*_of_block(logits, block, -torch.inf), seeds, positions)
 
 
 def draw_by_weight(weights: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     """Draw by weights [R, V] >= 0 in two levels [R]; each row needs a weight above 0."""
     block = _noisy_best(_sums_of_blocks(weights).log_(), seeds, positions)
-    ids, inside = of_block(weights, block, 0)
-    return draw_inside(ids, inside.log_(), seeds, positions)
+    ids, inside = _of_block(weights, block, 0)
+    return _inside(ids, inside.log_(), seeds, positions)
 
 
 def _noisy_best(sums: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     """Return the block [R, 1] with the largest log-sum-exp [R, B] plus noise."""
-    return _noisy(sums, seeds, positions).argmax(dim=-1, keepdim=True)
-
-
-def best_block(sums: Tensor, seeds: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the block [R, 1] with the largest log-sum-exp [R, B] plus noise, and its lead [R, 1]; B >= 2."""
-    best, blocks = _noisy(sums, seeds, positions).topk(2, dim=1)
-    return blocks[:, :1], best[:, :1] - best[:, 1:]
-
-
-def _noisy(sums: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     keys = row_keys(seeds, positions, Stream.BLOCK)[:, None]
-    return sums + gumbel(keys, torch.arange(sums.shape[1], device=sums.device))
+    blocks = torch.arange(sums.shape[1], device=sums.device)
+    return (sums + gumbel(keys, blocks)).argmax(dim=-1, keepdim=True)
 
 
-def draw_inside(ids: Tensor, logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+def _inside(ids: Tensor, logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     """Return the id [R] of a block with the largest logit [R, BLOCK] plus noise."""
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     choice = (logits + gumbel(keys, ids)).argmax(dim=-1, keepdim=True)
@@ -176,7 +162,7 @@ def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     sums = _block_sums(logits)
     block, rest = _invert((sums - sums.amax(-1, keepdim=True)).exp(), uniform(keys, torch.zeros_like(keys)))
-    ids, inside = of_block(logits, block, -torch.inf)
+    ids, inside = _of_block(logits, block, -torch.inf)
     inside = inside.to(torch.float64)
     choice, _ = _invert((inside - inside.amax(-1, keepdim=True)).exp(), rest)
     return ids.gather(1, choice).squeeze(1)
@@ -211,7 +197,7 @@ def _sums_of_blocks(weights: Tensor) -> Tensor:
     return torch.cat(sums, dim=1).to(torch.float64)
 
 
-def of_block(values: Tensor, block: Tensor, beyond: float) -> tuple[Tensor, Tensor]:
+def _of_block(values: Tensor, block: Tensor, beyond: float) -> tuple[Tensor, Tensor]:
     """Return ids and values [R, min(BLOCK, V)] of one block [R, 1] per row; past V the value is `beyond`."""
     ids = block * BLOCK + torch.arange(min(BLOCK, values.shape[1]), device=values.device)
     inside = values.gather(1, ids.clamp(max=values.shape[1] - 1))

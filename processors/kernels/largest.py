@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from processors.kernels.blocks import row_parts
 
-__all__ = ["MASS_BLOCK", "block_masses", "largest"]
+__all__ = ["block_masses", "largest", "total_mass"]
 
-MASS_BLOCK = 512  # ids per block of `block_masses`
 _BLOCK = 64  # ids per block whose maximum is taken
 _NARROW = 4  # up to this many times the ids that blocks would give, the whole row is looked at
 
@@ -45,21 +45,33 @@ def largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, starts.gather(1, at // _BLOCK).add_(at % _BLOCK)
 
 
-def block_masses(logits: Tensor, peak: Tensor, scale: float | Tensor) -> Tensor:
-    """Return the sums of 2 ** ((logits - peak) * scale) over blocks of ids, [R, ceil(V / MASS_BLOCK)] float32.
+def total_mass(logits: Tensor, peak: Tensor, scale: Tensor) -> Tensor:
+    """Return the sum of 2 ** ((logits - peak) * scale) over each row [R, 1] float32.
 
-    logits [R, V], peak and scale [R, 1]. The relative error of a block with a mass above 2 ** -60 is at most
-    1e-5.
+    logits [R, V], peak and scale [R, 1], all float32. The relative error is at most 1e-5.
     """
-    rows, width = logits.shape
-    whole = width // MASS_BLOCK * MASS_BLOCK
-    sums = logits.new_empty(rows, -(-width // MASS_BLOCK))
-    parts = row_parts(logits)
-    buffer = logits.new_empty(parts[0].stop, width)
-    for part in parts:
-        some = torch.sub(logits[part], peak[part], out=buffer[: part.stop - part.start])
-        some.mul_(scale[part] if isinstance(scale, Tensor) else scale).exp2_()
-        torch.sum(some[:, :whole].view(len(some), -1, MASS_BLOCK), dim=-1, out=sums[part, : whole // MASS_BLOCK])
+    return torch.cat([some.sum(1, keepdim=True) for _, some in _masses(logits, peak, scale)])
+
+
+def block_masses(logits: Tensor, peak: Tensor, scale: Tensor, size: int) -> Tensor:
+    """As `total_mass`, over each block of `size` ids, [R, ceil(V / size)]; of blocks of at least 2 ** -60."""
+    width = logits.shape[1]
+    whole = width // size * size
+    sums = logits.new_empty(len(logits), -(-width // size))
+    for part, some in _masses(logits, peak, scale):
+        torch.sum(some[:, :whole].view(len(some), -1, size), dim=-1, out=sums[part, : whole // size])
         if whole < width:
             torch.sum(some[:, whole:], dim=-1, out=sums[part, -1])
     return sums
+
+
+def _masses(logits: Tensor, peak: Tensor, scale: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the masses of parts of the rows; each part overwrites the one before."""
+    parts = row_parts(logits)
+    if len(parts) == 1:
+        yield parts[0], (logits - peak).mul_(scale).exp2_()
+        return
+    buffer = logits.new_empty(parts[0].stop, logits.shape[1])
+    for part in parts:
+        some = torch.sub(logits[part], peak[part], out=buffer[: part.stop - part.start])
+        yield part, some.mul_(scale[part]).exp2_()
