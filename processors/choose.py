@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from processors.fused import FUSED, Tail, choose_fused
 from processors.pipeline import Pipeline, StageCall
+from processors.registry import Registry
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.upload import upload
 
-__all__ = ["Chooser"]
+if TYPE_CHECKING:
+    from processors.fused import Tail
 
+__all__ = ["Chooser", "FUSED"]
+
+FUSED = ("temperature", "min_p", "top_k", "top_p")  # the stages that may be fused, in default order
 _Program = tuple[StageCall, ...]
 
 
@@ -31,7 +38,8 @@ class Chooser:
     """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` chooses.
 
     The end of a chain is fused with the draw (see processors.fused) if these stages are built in, in default
-    order and last, no stage is traced, every row draws by Gumbel-max, and the logits are on a CPU.
+    order and last, no stage is traced, every row draws by Gumbel-max, the logits are on a CPU, and NumPy is
+    installed.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
@@ -41,9 +49,9 @@ class Chooser:
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
         pipeline, sampler = self._pipeline, self._sampler
-        head, groups = self._plan(rows)
-        is_here = logits.device.type == "cpu" and not pipeline.is_traced
-        if not (groups and is_here and sampler.is_gumbel(rows)):
+        may_fuse = logits.device.type == "cpu" and not pipeline.is_traced and sampler.is_gumbel(rows)
+        head, groups = self._plan(rows) if may_fuse else ((), ())
+        if not groups:
             return sampler(pipeline(logits, rows), rows)
         work = pipeline.run(head, logits, rows).contiguous()
         if groups[0].places is None:
@@ -56,6 +64,8 @@ class Chooser:
 
     def _chosen(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [A] for the logits [A, V] before the group's stages."""
+        from processors.fused import choose_fused
+
         choice = choose_fused(logits, group.tail, rows)
         tokens, at = torch.from_numpy(choice.tokens), choice.uncertain
         if len(at):
@@ -73,14 +83,15 @@ class Chooser:
         """Return the calls before the fused stages, and the groups of rows; none if nothing is fused."""
         program = self._pipeline.program(rows)
         if program is not self._planned[0]:
-            self._planned = (program, *self._split(program, rows))
+            self._planned = (program, *(self._split(program, rows) if _has_numpy() else (program, ())))
         return self._planned[1:]
 
     def _split(self, program: _Program, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
         """Split a program before its fused stages."""
-        pipeline = self._pipeline
-        first = len(program)
-        while first and program[first - 1].stage in FUSED and pipeline.registry.is_builtin(program[first - 1].stage):
+        from processors.fused import Tail
+
+        pipeline, first = self._pipeline, len(program)
+        while first and _may_be_fused(program[first - 1].stage, pipeline.registry):
             first -= 1
         stages: dict[int, tuple[str, ...]] = {place: () for place in range(len(rows))}
         for call in program[first:]:
@@ -97,3 +108,12 @@ class Chooser:
                 return program, ()
             groups.append(_Group(None if len(kinds) == 1 else tuple(places), names, tail))
         return program[:first], tuple(groups)
+
+
+def _may_be_fused(name: str, registry: Registry) -> bool:
+    return name in FUSED and registry.is_builtin(name)
+
+
+@cache
+def _has_numpy() -> bool:
+    return find_spec("numpy") is not None

@@ -31,9 +31,7 @@ from processors.stages.temperature import cool_
 from processors.stages.tokens import LOWEST
 from processors.stages.truncation import least_kept
 
-__all__ = ["FUSED", "Choice", "Tail", "choose_fused"]
-
-FUSED = ("temperature", "min_p", "top_k", "top_p")  # the stages that may be fused, in default order
+__all__ = ["Choice", "Tail", "choose_fused"]
 
 _FEW, _MORE = 64, 512  # largest logits of a row that are looked at; more if they are too few
 _MOST_K = 511  # largest k

@@ -19,7 +19,10 @@ from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
 
-__all__ = ["CHAINS", "SamplerCost", "made_logits", "measure_sampler"]
+__all__ = ["CHAINS", "KINDS", "THEIRS", "SamplerCost", "made_logits", "measure_sampler"]
+
+KINDS = ("peaked", "flat")  # of logits
+THEIRS = ("repetition", "temperature", "top_k", "top_p", "min_p")  # stages that transformers has, in its order
 
 CHAINS = (
     "repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.9",
@@ -73,9 +76,12 @@ def made_logits(kind: str, rows: int, width: int, seed: int = 0) -> Tensor:
 
 
 def measure_sampler(
-    chains: Sequence[str], kinds: Sequence[str], widths: Sequence[int], counts: Sequence[int], repeats: int
+    chains: Sequence[Chain], kinds: Sequence[str], widths: Sequence[int], counts: Sequence[int], repeats: int
 ) -> Iterator[SamplerCost]:
-    """Yield the cost of each chain by kind of logits, width and number of rows; all take turns each round."""
+    """Yield the cost of each chain by kind of logits, width and number of rows; all take turns each round.
+
+    The stages of the chains have to be among `THEIRS`.
+    """
     for width in widths:
         for kind in kinds:
             for rows in counts:
@@ -84,17 +90,13 @@ def measure_sampler(
                     yield _measured(chain, kind, logits, repeats)
 
 
-def _measured(chain: str, kind: str, logits: Tensor, repeats: int) -> SamplerCost:
-    ways: tuple[_Run, ...] = (
-        _ours(Chain.parse(chain), logits),
-        _theirs(Chain.parse(chain), logits),
-        lambda: logits.logsumexp(-1),
-    )
+def _measured(chain: Chain, kind: str, logits: Tensor, repeats: int) -> SamplerCost:
+    ways: tuple[_Run, ...] = (_ours(chain, logits), _theirs(chain, logits), lambda: logits.logsumexp(-1))
     rounds = [[_timed(way) for way in ways] for _ in range(repeats + 1)][1:]
     ours, theirs, passes = (statistics.median(times) for times in zip(*rounds, strict=True))
     speedups = sorted(there / here for here, there, _ in rounds)
     return SamplerCost(
-        chain=chain,
+        chain=str(chain),
         logits=kind,
         width=logits.shape[1],
         rows=len(logits),
@@ -119,7 +121,7 @@ def _prompt(row: int, width: int) -> tuple[int, ...]:
 
 
 def _ours(chain: Chain, logits: Tensor) -> _Run:
-    """Return chain and draw as the engine runs them; the rows are built before the model runs."""
+    """Return chain and draw as the engine runs them; it has built the rows before the model runs."""
     rows, width = logits.shape
     pipeline, sampler, history = Pipeline(Env(width)), Sampler(), History(slots=rows)
     for slot in range(rows):
@@ -134,7 +136,7 @@ def _ours(chain: Chain, logits: Tensor) -> _Run:
 
 def _theirs(chain: Chain, logits: Tensor) -> _Run:
     """Return chain and draw as transformers' generate() runs them: copy, processors, softmax, multinomial."""
-    processors = [_processor(name, params) for name, params in chain]
+    processors = [_processor(name, params) for name, params in sorted(chain, key=lambda one: THEIRS.index(one[0]))]
     ids = torch.tensor([_prompt(row, logits.shape[1]) for row in range(len(logits))])
 
     def run() -> Tensor:
