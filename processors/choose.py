@@ -1,4 +1,4 @@
-"""`Chooser`: the tokens of a step, by the fused tail of the chain where it applies, else stage after stage."""
+"""`Chooser`: the tokens of a step, by the fused end of a chain where it applies, else by its stages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from processors.upload import upload
 if TYPE_CHECKING:
     from processors.fused import Tail
 
-__all__ = ["Chooser", "FUSED"]
+__all__ = ["FUSED", "Chooser"]
 
 FUSED = ("temperature", "min_p", "top_k", "top_p")  # the stages that may be fused, in default order
 _Program = tuple[StageCall, ...]
@@ -93,7 +93,7 @@ class Chooser:
         pipeline, first = self._pipeline, len(program)
         while first and _may_be_fused(program[first - 1].stage, pipeline.registry):
             first -= 1
-        stages: dict[int, tuple[str, ...]] = {place: () for place in range(len(rows))}
+        stages: dict[int, tuple[str, ...]] = dict.fromkeys(range(len(rows)), ())
         for call in program[first:]:
             for place in stages if call.places is None else call.places:
                 stages[place] += (call.stage,)

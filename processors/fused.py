@@ -1,8 +1,8 @@
-"""Scale, truncate and draw in one: a token for each row from its largest logits, without a pass for each stage.
+"""Scale, truncate and draw in one: a token for each row from its largest logits, without a pass a stage.
 
-Temperature, min-p, top-k and top-p keep the order of the logits, so what they leave is the beginning of the row
-sorted by logit, and of equal ones by id. Its length is found among the few largest logits, and the draw is
-between these. Without truncation the draw is the two-level one. A token counts as certain only if neither
+Temperature, min-p, top-k and top-p keep the order of the logits, so what they leave is the beginning of the
+row sorted by logit, and of equal ones by id. Its length is found among the few largest logits, and the draw
+is between these. Without truncation the draw is the two-level one. A token counts as certain only if neither
 rounding nor logits that were not looked at can change it; the stages run for the other rows.
 
 Lists of a few logits are handled in NumPy, whose calls take a quarter of the time of PyTorch's.
@@ -70,7 +70,7 @@ class Tail:
 
     @classmethod
     def of(cls, stages: Mapping[str, Processor[Any]], rows: Rows) -> Tail | None:
-        """Return the tail that these stages make on these rows; None for values that are left to the stages."""
+        """Return the tail that these stages make on these rows; None for values left to the stages."""
         known = {
             f"{stage}.{name}": one.columns.known(name, rows)
             for stage, one in stages.items()
@@ -117,7 +117,7 @@ def _is_one(values: set[Any]) -> bool:
 
 # Which values of a field in the rows of a step may be fused; those of other fields have to be equal.
 _LIMITS: dict[str, Callable[[set[Any]], bool]] = {
-    "temperature.temperature": lambda values: _COLDEST <= min(values) and max(values) <= _HOTTEST,
+    "temperature.temperature": lambda values: min(values) >= _COLDEST and max(values) <= _HOTTEST,
     "min_p.p": bool,
     "min_p.keep": _is_one,
     "top_k.k": lambda values: max(values) <= _MOST_K,
@@ -162,22 +162,22 @@ def _choose_among(count: int, rows: _Rows, tail: Tail) -> Choice:
         cool_(listed, peak, tail.temperature)
     values, ids, size = listed.numpy(), numbers.numpy(), listed.shape[1]
     least = values[:, -1:] if size < rows.logits.shape[1] else np.full((1, 1), -math.inf)
-    length, is_certain = _length(values, least, tail, lambda: total_mass(rows.logits, peak, tail.scale).numpy())
+    length, is_certain = _length(
+        values, least, tail, lambda: total_mass(rows.logits, peak, tail.scale).numpy()
+    )
     row = np.arange(len(values))[:, None]
     at_least = (values >= values[row, length - 1]).sum(1, keepdims=True)
-    is_certain = is_certain & ((at_least < size) | (least == -math.inf))  # others are below the last that is kept
+    is_certain = is_certain & ((at_least < size) | (least == -math.inf))  # others are below the last kept
     if (at_least != length).any():  # of equal logits at the end the lowest ids stay
         order = np.lexsort((ids, -values))
         values, ids = values[row, order], ids[row, order]
     return _drawn(values, ids, length, is_certain, rows, peak.numpy())
 
 
-def _length(
-    values: _Array, least: _Array, tail: Tail, total: Callable[[], _Array]
-) -> tuple[_Array, _Array]:
+def _length(values: _Array, least: _Array, tail: Tail, total: Callable[[], _Array]) -> tuple[_Array, _Array]:
     """Return how many of the sorted values [A, N] are kept, at least 1, and whether that is certain; [A, 1].
 
-    It is so if no other logits are kept; these are at most `least` [A, 1]. `total` returns the mass of the rows.
+    It is so if no other logits are kept; these are at most `least` [A, 1]. `total` returns the mass of a row.
     """
     length = _before_top_p(values, tail)
     if tail.top_p is None:
@@ -211,8 +211,8 @@ def _before_top_p(values: _Array, tail: Tail) -> _Array:
 
 def _least_kept(peak: _Array, tail: Tail) -> _Array:
     """Return the smallest value that min-p keeps [A, 1]; peak [A, 1] is 0 after a temperature."""
-    assert tail.min_p is not None and tail.least_kept is not None
-    if tail.temperature is not None:
+    assert tail.min_p is not None
+    if tail.temperature is not None and tail.least_kept is not None:
         return tail.least_kept
     return least_kept(torch.from_numpy(np.maximum(peak, LOWEST)), tail.min_p).numpy()
 
@@ -261,13 +261,15 @@ def _drawn(
         tokens = ids[np.arange(len(ids)), place] if len(ids) == len(place) else ids[0, place]
         is_certain = is_certain & is_ahead
     if not np.isfinite(peak).all():
-        tokens = np.where(peak == -math.inf, EMPTY, np.where(peak < math.inf, tokens[:, None], NON_FINITE))[:, 0]
+        tokens = np.where(peak == -math.inf, EMPTY, np.where(peak < math.inf, tokens[:, None], NON_FINITE))[
+            :, 0
+        ]
         is_certain = is_certain | ~np.isfinite(peak)
     return Choice(tokens, (~is_certain).nonzero()[0])
 
 
 def _best(scores: _Array, lead: float) -> tuple[_Array, _Array]:
-    """Return the place of the best of the scores [A, N], [A], and whether it leads by more than `lead`, [A, 1]."""
+    """Return the place of the best of the scores [A, N], [A], and whether it leads by `lead` [A, 1]."""
     place = scores.argmax(1)
     least = scores[np.arange(len(place)), place] - lead
     return place, (scores >= least[:, None]).sum(1, keepdims=True) == 1

@@ -1,4 +1,4 @@
-"""The numbers of processors.rng as NumPy arrays, for few of them: a call takes a quarter of PyTorch's time."""
+"""The numbers of processors.rng as NumPy arrays: a call for few takes a quarter of PyTorch's time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def row_key_array(seeds: NDArray[np.int64], positions: NDArray[np.int64], stream
 
 
 def gumbel_array(keys: NDArray[np.uint64], ids: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the noise of `gumbel`, float64, broadcast over (row key, id); a logarithm may round differently."""
+    """Return the noise of `gumbel`, float64, broadcast over (row key, id), but for the last bits."""
     hashes = wrapping_mix(keys + ids.view(np.uint64) * _GAMMA)
     uniform = ((hashes >> np.uint64(64 - BITS)) + 0.5) * _WIDTH
     return -np.log(-np.log(uniform))

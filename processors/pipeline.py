@@ -170,7 +170,7 @@ class Pipeline:
         return "_run" in vars(self)
 
     def program(self, rows: Rows) -> tuple[StageCall, ...]:
-        """Return the calls of a step, cached by the slots of its rows: the same object until a slot changes."""
+        """Return the calls of a step, the same object as long as no slot changes."""
         if rows.host_slots not in self._programs:
             if len(self._programs) > 64:
                 self._programs.clear()

@@ -22,7 +22,7 @@ from processors.sampler import Sampler
 __all__ = ["CHAINS", "KINDS", "THEIRS", "SamplerCost", "made_logits", "measure_sampler"]
 
 KINDS = ("peaked", "flat")  # of logits
-THEIRS = ("repetition", "temperature", "top_k", "top_p", "min_p")  # stages that transformers has, in its order
+THEIRS = ("repetition", "temperature", "top_k", "top_p", "min_p")  # of transformers, in its order
 
 CHAINS = (
     "repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.9",
@@ -37,7 +37,7 @@ _Run = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class SamplerCost:
-    """Medians over the rounds, in milliseconds: chain and draw of gencli and of transformers, and a logsumexp.
+    """Medians over the rounds in milliseconds: chain and draw of gencli and transformers, and a logsumexp.
 
     `speedup` is the median over the rounds of transformers' time by gencli's, `passes` that of gencli's time
     by that of one torch.logsumexp over the logits. `spread` is the first and the last quartile of `speedup`.
@@ -136,7 +136,9 @@ def _ours(chain: Chain, logits: Tensor) -> _Run:
 
 def _theirs(chain: Chain, logits: Tensor) -> _Run:
     """Return chain and draw as transformers' generate() runs them: copy, processors, softmax, multinomial."""
-    processors = [_processor(name, params) for name, params in sorted(chain, key=lambda one: THEIRS.index(one[0]))]
+    processors = [
+        _processor(name, params) for name, params in sorted(chain, key=lambda one: THEIRS.index(one[0]))
+    ]
     ids = torch.tensor([_prompt(row, logits.shape[1]) for row in range(len(logits))])
 
     def run() -> Tensor:

@@ -46,7 +46,7 @@ def few_finite(logits: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def has_more_finite(logits: Tensor, most: int) -> Tensor:
-    """Return which rows of logits [R, V] have more than `most` finite ones among the first 2 * most ids [R]."""
+    """Return which rows of logits [R, V] have more than `most` finite ones in the first 2 * most ids."""
     return _num_finite(logits[:, : 2 * most]) > most
 
 

@@ -15,8 +15,9 @@ __all__ = ["block_masses", "largest", "total_mass"]
 _BLOCK = 64  # ids per block whose maximum is taken
 _NARROW = 4  # up to this many times the ids that blocks would give, the whole row is looked at
 
+
 def largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` largest values of each row of logits [R, V], descending, and their ids, both [R, count].
+    """Return the largest values of each row of logits [R, V], descending, and their ids, [R, count].
 
     Which of equal values are returned, and their order, is not determined. NaN is the largest. The values are
     those of the `count` blocks with the largest maxima, as each of these has a value at least as large as any

@@ -66,7 +66,9 @@ class Penalty(IdStage[PenaltyParams]):
         return edit(logits, ids, old, torch.where(is_penalised, new, old))
 
     def _in_scope(self, rows: Rows) -> Visible:
-        is_all = self.columns.known("scope", rows) == {"both"} and self.columns.known("window", rows) == {None}
+        is_all = self.columns.known("scope", rows) == {"both"} and self.columns.known("window", rows) == {
+            None
+        }
         if is_all and not rows.has_forced:
             return rows.visible()
         scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
@@ -81,7 +83,7 @@ class Penalty(IdStage[PenaltyParams]):
 def _found(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
     """Return the ids in scope [A, W], and whether the row has any [A, 1].
 
-    Entries out of scope or outside the vocabulary repeat an id in scope, so that all writes to an id are equal.
+    Entries out of scope or outside the vocabulary repeat an id in scope: all writes to an id are equal.
     """
     is_valid = seen.valid & (seen.ids < width)
     has_any, place = is_valid.max(1, keepdim=True)
