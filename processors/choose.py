@@ -34,6 +34,19 @@ class _Group:
     tail: Tail
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """How the rows of these slots are run: the calls before the fused stages, and groups of rows.
+
+    Without groups nothing is fused.
+    """
+
+    slots: tuple[int, ...]
+    program: _Program | None
+    head: _Program
+    groups: tuple[_Group, ...]
+
+
 class Chooser:
     """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` chooses.
 
@@ -44,16 +57,16 @@ class Chooser:
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
         self._pipeline, self._sampler = pipeline, sampler
-        self._planned: tuple[_Program | None, _Program, tuple[_Group, ...]] = (None, (), ())
+        self._plan = _Plan((), None, (), ())
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
         pipeline, sampler = self._pipeline, self._sampler
         may_fuse = logits.device.type == "cpu" and not pipeline.is_traced and sampler.is_gumbel(rows)
-        head, groups = self._plan(rows) if may_fuse else ((), ())
+        groups = self._planned(rows).groups if may_fuse else ()
         if not groups:
             return sampler(pipeline(logits, rows), rows)
-        work = pipeline.run(head, logits, rows).contiguous()
+        work = pipeline.run(self._plan.head, logits, rows).contiguous()
         if groups[0].places is None:
             return self._chosen(groups[0], work, rows)
         tokens = torch.empty_like(rows.slots)
@@ -79,12 +92,13 @@ class Chooser:
             work = self._pipeline.stage(name).apply(work, rows)
         return self._sampler(work, rows)
 
-    def _plan(self, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
-        """Return the calls before the fused stages, and the groups of rows; none if nothing is fused."""
+    def _planned(self, rows: Rows) -> _Plan:
+        """Return the plan of the rows' slots, made anew if one has changed."""
         program = self._pipeline.program(rows)
-        if program is not self._planned[0]:
-            self._planned = (program, *(self._split(program, rows) if _has_numpy() else (program, ())))
-        return self._planned[1:]
+        if program is not self._plan.program or rows.host_slots != self._plan.slots:
+            found = self._split(program, rows) if _has_numpy() else (program, ())
+            self._plan = _Plan(rows.host_slots, program, *found)
+        return self._plan
 
     def _split(self, program: _Program, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
         """Split a program before its fused stages."""

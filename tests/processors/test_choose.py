@@ -134,6 +134,14 @@ def test_a_slot_that_is_admitted_again_has_its_new_values():
     assert torch.equal(choose(logits, rows), sampler(pipeline(logits, rows), rows))
 
 
+def test_rows_without_stages_may_come_and_go():
+    pipeline, sampler, rows = admitted(["", "", ""], 5000)
+    choose, logits = Chooser(pipeline, sampler), 3 * torch.randn(3, 5000)
+    for index in ([0, 1, 2], [2], [1, 0]):
+        some = rows.select(index)
+        assert torch.equal(choose(logits[index], some), sampler(pipeline(logits[index], some), some))
+
+
 def test_a_trace_shows_every_stage():
     pipeline, sampler, rows = admitted(["temperature=0.8 | top_p=0.9"], 5000)
     records, stop = trace(pipeline)
