@@ -136,7 +136,7 @@ class _Rows(NamedTuple):
 
     def at(self, index: _Array) -> _Rows:
         """Return the rows `index` [N]."""
-        return _Rows(*(one[index] for one in self))
+        return _Rows(self.logits[index], self.seeds[index], self.positions[index])
 
 
 @np.errstate(all="ignore")  # faulty rows are found at the end
@@ -185,15 +185,15 @@ def _length(values: _Array, least: _Array, tail: Tail, total: Callable[[], _Arra
     masses = np.exp2((values.astype(np.float64) - values[:, :1]) * _LOG2_E)
     masses *= np.arange(values.shape[1]) < length
     sums = masses.cumsum(1)
-    bound, error, is_known = sums[:, -1:], _FINE, (length < values.shape[1]) | (least == -math.inf)
+    mass, error, is_known = sums[:, -1:], _FINE, (length < values.shape[1]) | (least == -math.inf)
     if tail.min_p is None and tail.top_k is None and not is_known.all():
-        bound, error, is_known = total(), _COARSE, np.ones_like(is_known)
-    error, bound = error * bound, bound * tail.top_p
+        mass, error, is_known = total(), _COARSE, np.ones_like(is_known)
+    bound = mass * tail.top_p
     if tail.boundary == "exclusive":
         kept = (sums <= bound).sum(1, keepdims=True)
     else:
         kept = (sums < bound).sum(1, keepdims=True) + 1
-    is_certain = is_known & (abs(sums - bound) > error).all(1, keepdims=True)
+    is_certain = is_known & (abs(sums - bound) > error * mass).all(1, keepdims=True)
     return np.maximum(np.minimum(length, kept), 1), is_certain
 
 
@@ -260,11 +260,12 @@ def _drawn(
         place, is_ahead = _best(scores, _LEAD)
         tokens = ids[np.arange(len(ids)), place] if len(ids) == len(place) else ids[0, place]
         is_certain = is_certain & is_ahead
-    if not np.isfinite(peak).all():
-        tokens = np.where(peak == -math.inf, EMPTY, np.where(peak < math.inf, tokens[:, None], NON_FINITE))[
-            :, 0
-        ]
-        is_certain = is_certain | ~np.isfinite(peak)
+    is_sound = np.isfinite(peak)
+    if not is_sound.all():
+        tokens = np.where(is_sound, tokens[:, None], np.where(peak == -math.inf, EMPTY, NON_FINITE)).squeeze(
+            1
+        )
+        is_certain = is_certain | ~is_sound
     return Choice(tokens, (~is_certain).nonzero()[0])
 
 
