@@ -86,11 +86,10 @@ class Chooser:
         return tokens
 
     def _stepwise(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
-        """As `_chosen`, stage after stage."""
-        work = logits.clone()
+        """As `_chosen`, stage after stage, which may change the logits."""
         for name in group.stages:
-            work = self._pipeline.stage(name).apply(work, rows)
-        return self._sampler(work, rows)
+            logits = self._pipeline.stage(name).apply(logits, rows)
+        return self._sampler(logits, rows)
 
     def _planned(self, rows: Rows) -> _Plan:
         """Return the plan of the rows' slots, made anew if one has changed."""

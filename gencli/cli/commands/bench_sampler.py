@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["sampler"]
 
-_HEAD = ("ids", "rows", "logits", "chain", "gencli ms", "transformers ms", "times", "quartiles", "logsumexps")
+_HEAD = ("ids", "rows", "logits", "chain", "gencli ms", "transformers ms", "times", "quartiles",
+         "first call", "logsumexps")  # fmt: skip
 _Chains = Annotated[
     list[str] | None,
     typer.Option(
@@ -80,8 +81,9 @@ def sampler(
         return 0
     Sink().write(table([_HEAD, *map(_line, costs)]))
     say(
-        f"float32, {threads} thread(s), medians of {repeats} round(s) in turns; times: transformers' by "
-        "gencli's, logsumexps: gencli's by that of one torch.logsumexp over the same logits."
+        f"float32, {threads} thread(s), medians of {repeats} round(s) in turns of three calls; times: "
+        "transformers' by gencli's, first call: of the first of three, logsumexps: gencli's by that of one "
+        "torch.logsumexp over the same logits."
     )
     return 0
 
@@ -103,4 +105,4 @@ def _line(cost: SamplerCost) -> tuple[str, ...]:
     low, high = cost.spread
     figures = (f"{cost.gencli:.3f}", f"{cost.transformers:.2f}", f"{cost.speedup:.1f}")
     return (str(cost.width), str(cost.rows), cost.logits, cost.chain, *figures, f"{low:.1f} to {high:.1f}",
-            f"{cost.passes:.2f}")  # fmt: skip
+            f"{cost.first:.1f}", f"{cost.passes:.2f}")  # fmt: skip
