@@ -199,6 +199,8 @@ class Columns:
 
     def __init__(self, params: type[Params], device: torch.device) -> None:
         self._tensors: dict[str, Tensor] = {}
+        self._gathered: dict[str, tuple[tuple[int, ...], Tensor, Tensor]] = {}  # slots, as stored, as float32
+        self.is_kept = True  # off for stages of others, which may change a gathered tensor in place
         self._choices: dict[str, tuple[Any, ...]] = {}
         self._params: dict[int, Params] = {}
         hints = get_type_hints(params)
@@ -213,6 +215,7 @@ class Columns:
     def write(self, slot: int, params: Params) -> None:
         """Store the values of a slot."""
         self._params[slot] = params
+        self._gathered.clear()
         for name, tensor in self._tensors.items():
             value = getattr(params, name)
             if name in self._choices:
@@ -223,18 +226,30 @@ class Columns:
     def copy(self, source: int, target: int) -> None:
         """Copy the values of one slot to another."""
         self._params[target] = self._params[source]
+        self._gathered.clear()
         for name, tensor in self._tensors.items():
             tensor = self._tensors[name] = in_slot(tensor, target)
             tensor[target] = tensor[source]
 
     def gather(self, name: str, rows: Rows) -> Tensor:
-        """Return the field's value for each row [R]; float fields as float32, like logits."""
-        values = self.exact(name, rows)
-        return values.float() if values.is_floating_point() else values
+        """Return the field's value for each row [R]; float fields as float32, like logits.
+
+        The tensor is shared by steps and must not be changed in place.
+        """
+        return self._of(name, rows)[2]
 
     def exact(self, name: str, rows: Rows) -> Tensor:
-        """Return the field's value for each row [R]; float fields as float64."""
-        return self._tensors[name][rows.slots]
+        """Return the field's value for each row [R]; float fields as float64. Not to be changed in place."""
+        return self._of(name, rows)[1]
+
+    def _of(self, name: str, rows: Rows) -> tuple[tuple[int, ...], Tensor, Tensor]:
+        """Return the entry of the rows' slots, gathered when they were not those of the last call."""
+        found = self._gathered.get(name)
+        if found is None or found[0] != rows.host_slots or not self.is_kept:
+            values = self._tensors[name][rows.slots]
+            found = rows.host_slots, values, values.float() if values.is_floating_point() else values
+            self._gathered[name] = found
+        return found
 
     def known(self, name: str, rows: Rows) -> set[Any]:
         """Return the distinct values of the field among the rows, without device synchronisation."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, GrammarStatus, Noise, Processor
+from processors.base import Admission, Columns, Env, GrammarStatus, Noise, Processor
 from processors.errors import ProcessorsError, StageFailure
 from processors.rows import Rows
 
@@ -80,7 +80,7 @@ class ForeignStage(Processor[Any]):
 
     def __init__(self, stage: type[Processor[Any]], env: Env, notices: list[str]) -> None:
         self.name, self.phase, self.Params = stage.name, stage.phase, stage.Params  # type: ignore[misc]
-        self._inner = self._guarded("__init__", 0, lambda: stage(env))
+        self._inner = self._guarded("__init__", 0, lambda: _built(stage, env))
         self.env, self._width = env, env.vocab_size
         self.sequential = self._guarded("sequential", 0, lambda: bool(self._inner.sequential))  # type: ignore[misc]
         self._notices = notices
@@ -236,6 +236,14 @@ class ForeignStage(Processor[Any]):
 
     def _is_id(self, value: Any) -> bool:
         return isinstance(value, int) and 0 <= value < self._width
+
+
+def _built(stage: type[Processor[Any]], env: Env) -> Processor[Any]:
+    built = stage(env)
+    columns = getattr(built, "columns", None)  # absent if its __init__ does not call that of Processor
+    if isinstance(columns, Columns):
+        columns.is_kept = False
+    return built
 
 
 def fault_text(hook: str, error: BaseException) -> str:

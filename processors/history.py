@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from processors.upload import upload
+from processors.upload import upload, upload_ints
 
-__all__ = ["History"]
+__all__ = ["History", "SlotFacts"]
+
+_MOST_LATE = 4096  # tokens that wait on the host to be written to the device
+_MOST_FACTS = 16  # sets of slots whose facts are kept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotFacts:
+    """What does not change while the requests of some slots run: slots, offsets (0) and seeds [R] int64.
+
+    `drafts` [R, 0] is empty. The tensors are shared by steps and must not be changed in place.
+    """
+
+    host_slots: tuple[int, ...]
+    slots: Tensor
+    offsets: Tensor
+    seeds: Tensor
+    drafts: Tensor
 
 
 class History:
@@ -17,31 +35,68 @@ class History:
 
     tokens [S, L], lengths [S], prompt_lengths [S] and seeds [S] are int64 on `device`. Lengths and seeds are
     mirrored on the host, so that reading them needs no device synchronisation. `forced` [S, L] bool marks
-    forced tokens; None as long as there are none.
+    forced tokens; None as long as there are none. Appended tokens are written to `tokens` and `lengths` when
+    one of these is read, as many chains read neither.
     """
 
     def __init__(self, device: torch.device | str = "cpu", *, slots: int = 8, length: int = 256) -> None:
         self.device = torch.device(device)
-        self.tokens = torch.zeros(slots, length, dtype=torch.int64, device=self.device)
-        self.lengths = torch.zeros(slots, dtype=torch.int64, device=self.device)
-        self.prompt_lengths = torch.zeros_like(self.lengths)
-        self.seeds = torch.zeros_like(self.lengths)
+        self._tokens = torch.zeros(slots, length, dtype=torch.int64, device=self.device)
+        self._lengths = torch.zeros(slots, dtype=torch.int64, device=self.device)
+        self.prompt_lengths = torch.zeros_like(self._lengths)
+        self.seeds = torch.zeros_like(self._lengths)
         self.forced: Tensor | None = None
-        self._host_lengths, self._host_seeds = [0] * slots, [0] * slots
+        self._host_lengths, self._host_prompts, self._host_seeds = [0] * slots, [0] * slots, [0] * slots
+        self._late: list[tuple[int, int, Sequence[int]]] = []  # slot, first column, ids
+        self._facts: dict[tuple[int, ...], SlotFacts] = {}
+
+    @property
+    def tokens(self) -> Tensor:
+        """Committed tokens [S, L] int64, prompts included."""
+        self._write()
+        return self._tokens
+
+    @property
+    def lengths(self) -> Tensor:
+        """Number of committed tokens [S] int64, prompts included."""
+        self._write()
+        return self._lengths
 
     def length(self, slot: int) -> int:
         """Return the number of committed tokens of the slot, prompt included."""
         return self._host_lengths[slot]
 
+    def longest(self, slots: Sequence[int]) -> int:
+        """Return the largest number of committed tokens among these slots; 0 without any."""
+        lengths = self._host_lengths
+        return max([lengths[slot] for slot in slots], default=0)
+
+    def positions(self, slots: Iterable[int]) -> list[int]:
+        """Return the number of committed tokens of each slot behind its prompt."""
+        lengths, prompts = self._host_lengths, self._host_prompts
+        return [lengths[slot] - prompts[slot] for slot in slots]
+
     def seed(self, slot: int) -> int:
         """Return the seed of the slot's draws as int64."""
         return self._host_seeds[slot]
 
+    def facts(self, slots: tuple[int, ...]) -> SlotFacts:
+        """Return what does not change while the requests of these slots run; kept until one changes."""
+        found = self._facts.get(slots)
+        if found is None:
+            if len(self._facts) >= _MOST_FACTS:
+                self._facts.clear()
+            index = upload_ints(slots, self.device)
+            none = index.new_empty((len(slots), 0))
+            found = SlotFacts(slots, index, torch.zeros_like(index), self.seeds[index], none)
+            self._facts[slots] = found
+        return found
+
     def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:
         """Reset a slot to a prompt; `seed` is the request's 64-bit seed."""
         self._reserve(slot + 1, len(prompt))
-        self.tokens[slot, : len(prompt)] = upload(prompt, self.device, torch.int64)
-        self.prompt_lengths[slot] = len(prompt)
+        self.tokens[slot, : len(prompt)] = upload_ints(prompt, self.device)
+        self._set_prompt(slot, len(prompt))
         self._set_seed(slot, seed)
         if self.forced is not None:
             self.forced[slot] = False
@@ -57,27 +112,44 @@ class History:
 
         `forced` marks the forced tokens of each slot; an empty list means none.
         """
-        flat = [token for run in tokens for token in run]
-        if not flat:
-            return
-        starts = [self._host_lengths[slot] for slot in slots]
-        self._reserve(0, max(start + len(run) for start, run in zip(starts, tokens, strict=True)))
-        rows = [slot for slot, run in zip(slots, tokens, strict=True) for _ in run]
-        columns = [start + i for start, run in zip(starts, tokens, strict=True) for i in range(len(run))]
-        cells = upload([rows, columns, flat], self.device, torch.int64)
-        self.tokens.index_put_((cells[0], cells[1]), cells[2])
-        if self.forced is not None or any(map(any, forced)):
-            pairs = zip(tokens, forced or [()] * len(tokens), strict=True)
-            self._mark([flag for run, flags in pairs for flag in flags or [False] * len(run)], cells)
-        self.lengths.index_add_(0, cells[0], torch.ones_like(cells[0]))
+        lengths, late = self._host_lengths, self._late
+        first = len(late)
         for slot, run in zip(slots, tokens, strict=True):
-            self._host_lengths[slot] += len(run)
+            start = lengths[slot]
+            lengths[slot] = start + len(run)
+            late.append((slot, start, run))
+        self._reserve(0, self.longest(slots))
+        if self.forced is not None or any(map(any, forced)):
+            self._mark(late[first:], forced or [()] * len(tokens))
+        if len(late) >= _MOST_LATE:
+            self._write()
 
-    def _mark(self, flags: list[bool], cells: Tensor) -> None:
+    def _write(self) -> None:
+        """Write the tokens that wait on the host."""
+        if not self._late:
+            return
+        slots, columns, ids = self._cells(self._late)
+        self._late.clear()
+        self._tokens.index_put_((slots, columns), ids)
+        self._lengths.index_add_(0, slots, torch.ones_like(slots))
+
+    def _cells(self, late: list[tuple[int, int, Sequence[int]]]) -> Tensor:
+        """Return slot, column and id [3, N] of all tokens of these entries."""
+        slots = [slot for slot, _, run in late for _ in run]
+        columns = [column for _, start, run in late for column in range(start, start + len(run))]
+        ids = [token for _, _, run in late for token in run]
+        return upload_ints([*slots, *columns, *ids], self.device).view(3, -1)
+
+    def _mark(self, late: list[tuple[int, int, Sequence[int]]], forced: Sequence[Sequence[bool]]) -> None:
+        """Write which tokens of these entries were forced; an empty list of flags means none."""
+        pairs = zip(late, forced, strict=True)
+        flags = [flag for (_, _, run), one in pairs for flag in one or [False] * len(run)]
+        if not flags:
+            return
         if self.forced is None:
-            self.forced = torch.zeros_like(self.tokens, dtype=torch.bool)
-        marks = upload(flags, self.device)
-        self.forced.index_put_((cells[0], cells[1]), marks)
+            self.forced = torch.zeros_like(self._tokens, dtype=torch.bool)
+        slots, columns, _ = self._cells(late)
+        self.forced.index_put_((slots, columns), upload(flags, self.device))
 
     def fork(self, source: int, target: int, *, seed: int) -> None:
         """Copy a slot; the copy draws with its own `seed`."""
@@ -85,40 +157,46 @@ class History:
         self.tokens[target] = self.tokens[source]
         if self.forced is not None:
             self.forced[target] = self.forced[source]
-        self.prompt_lengths[target] = self.prompt_lengths[source]
+        self._set_prompt(target, self._host_prompts[source])
         self._set_seed(target, seed)
         self._set_length(target, self._host_lengths[source])
 
     def release(self, slot: int) -> None:
         """Empty the slot."""
-        self.prompt_lengths[slot] = 0
+        self._write()
+        self._set_prompt(slot, 0)
         self._set_length(slot, 0)
 
     def _set_length(self, slot: int, length: int) -> None:
-        self.lengths[slot] = length
+        self._lengths[slot] = length
         self._host_lengths[slot] = length
+
+    def _set_prompt(self, slot: int, length: int) -> None:
+        self.prompt_lengths[slot] = length
+        self._host_prompts[slot] = length
 
     def _set_seed(self, slot: int, seed: int) -> None:
         self.seeds[slot] = seed
         self._host_seeds[slot] = seed
+        self._facts.clear()
 
     def _reserve(self, slots: int, length: int) -> None:
         """Grow by doubling to at least this many slots and columns."""
-        have_slots, have_length = self.tokens.shape
+        have_slots, have_length = self._tokens.shape
         if slots <= have_slots and length <= have_length:
             return
         new_slots = have_slots if slots <= have_slots else max(slots, 2 * have_slots)
         new_length = have_length if length <= have_length else max(length, 2 * have_length)
-        self.tokens = _grown(self.tokens, new_slots, new_length)
+        self._tokens = _grown(self._tokens, new_slots, new_length)
         if self.forced is not None:
             self.forced = _grown(self.forced, new_slots, new_length)
         extra = new_slots - have_slots
-        self.lengths, self.prompt_lengths, self.seeds = (
+        self._lengths, self.prompt_lengths, self.seeds = (
             torch.nn.functional.pad(column, (0, extra))
-            for column in (self.lengths, self.prompt_lengths, self.seeds)
+            for column in (self._lengths, self.prompt_lengths, self.seeds)
         )
-        self._host_lengths += [0] * extra
-        self._host_seeds += [0] * extra
+        for mirror in (self._host_lengths, self._host_prompts, self._host_seeds):
+            mirror += [0] * extra
 
 
 def _grown(tokens: Tensor, slots: int, length: int) -> Tensor:

@@ -35,6 +35,14 @@ class StageCall:
     looks_first: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """The calls of a step, and those of them whose stage prepares."""
+
+    calls: tuple[StageCall, ...]
+    preparing: tuple[StageCall, ...]
+
+
 class Pipeline:
     """The stages of all requests. Each stage is built once and runs only on the rows where it is on.
 
@@ -46,7 +54,9 @@ class Pipeline:
         self.registry = registry or builtin_registry()
         self._stages: dict[str, Processor[Any]] = {}
         self._orders: dict[int, tuple[str, ...]] = {}
-        self._programs: dict[tuple[int, ...], tuple[StageCall, ...]] = {}
+        self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot: stages that override `commit`
+        self._previewing: dict[int, tuple[Processor[Any], ...]] = {}
+        self._programs: dict[tuple[int, ...], _Program] = {}
         self._forced_sequential: set[str] = set()
         self.notices: list[str] = []
 
@@ -64,43 +74,49 @@ class Pipeline:
                 for admitted in names[:index]:
                     self.stage(admitted).release(slot)
                 raise
-        self._orders[slot] = names
-        self._programs.clear()
+        self._set_order(slot, names)
 
     def fork(self, source: int, target: int) -> None:
         """Make the target slot an independent copy of the source."""
         for name in self._orders[source]:
             self.stage(name).fork(source, target)
-        self._orders[target] = self._orders[source]
+        self._set_order(target, self._orders[source])
+
+    def _set_order(self, slot: int, names: tuple[str, ...]) -> None:
+        stages = [self.stage(name) for name in names]
+        self._orders[slot] = names
+        self._committing[slot] = tuple(s for s in stages if type(s).commit is not Processor.commit)
+        self._previewing[slot] = tuple(s for s in stages if type(s).preview is not Processor.preview)
         self._programs.clear()
 
     def release(self, slot: int) -> None:
         """Release the slot in its stages; its request has ended."""
         for name in self._orders.pop(slot, ()):
             self.stage(name).release(slot)
+        for hooks in (self._committing, self._previewing):
+            hooks.pop(slot, None)
         self._programs.clear()
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Advance the slot by tokens that are now part of the output."""
-        for name in self._orders[slot]:
-            self.stage(name).commit(slot, tokens)
+        for stage in self._committing[slot]:
+            stage.commit(slot, tokens)
 
     def prepare(self, rows: Rows) -> Rows:
         """Run `prepare` of the stages before the model runs. Return the rows, forced drafts marked."""
-        for call in self.program(rows):
-            stage = self.stage(call.stage)
-            if not stage.prepares:
-                continue
+        for call in self._planned(rows).preparing:
             active = rows if call.places is None else rows.select(call.places)
-            forced = stage.prepare(active)
+            forced = self.stage(call.stage).prepare(active)
             if forced is not None:
                 rows = rows.with_forced(call.places, forced)
         return rows
 
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """Return the grammar status after each of these tokens; () for a slot without a grammar."""
-        found = (self.stage(name).preview(slot, tokens) for name in self._orders[slot])
-        return next(filter(None, found), ())
+        for stage in self._previewing[slot]:
+            if found := stage.preview(slot, tokens):
+                return found
+        return ()
 
     def predicted(self, slot: int, noise: Noise | None = None) -> tuple[tuple[int, float], ...]:
         """Return the first non-empty `Processor.predicted` among the slot's stages; () if there is none."""
@@ -170,12 +186,18 @@ class Pipeline:
         return "_run" in vars(self)
 
     def program(self, rows: Rows) -> tuple[StageCall, ...]:
-        """Return the calls of a step, the same object as long as no slot changes."""
-        if rows.host_slots not in self._programs:
+        """Return the calls of a step, cached by its slots: the same object until a slot changes."""
+        return self._planned(rows).calls
+
+    def _planned(self, rows: Rows) -> _Program:
+        found = self._programs.get(rows.host_slots)
+        if found is None:
             if len(self._programs) > 64:
                 self._programs.clear()
-            self._programs[rows.host_slots] = self._plan(rows.host_slots)
-        return self._programs[rows.host_slots]
+            calls = self._plan(rows.host_slots)
+            found = _Program(calls, tuple(call for call in calls if self.stage(call.stage).prepares))
+            self._programs[rows.host_slots] = found
+        return found
 
     def _plan(self, slots: tuple[int, ...]) -> tuple[StageCall, ...]:
         """Plan the calls: chains in default order share them, each other order has its own."""

@@ -86,7 +86,20 @@ def stream_key(name: str) -> int:
 
 
 def row_keys(seeds: Tensor, positions: Tensor, stream: int) -> Tensor:
-    """Return a key per row [R] int64 from seeds [R], positions [R] and the stream."""
+    """Return a key per row [R] int64 from seeds [R], positions [R] and the stream.
+
+    On a CPU by NumPy, whose 25 operations on a few numbers take less than half the time of PyTorch's.
+    """
+    if positions.device.type == "cpu" and seeds.ndim == positions.ndim == 1:
+        try:
+            arrays: tuple[Any, Any] = (seeds.numpy(), positions.numpy())
+        except RuntimeError:  # PyTorch built without NumPy
+            return _row_keys(seeds, positions, stream)
+        return torch.from_numpy(_row_keys(*arrays, stream))
+    return _row_keys(seeds, positions, stream)
+
+
+def _row_keys(seeds: Tensor, positions: Tensor, stream: int) -> Tensor:
     return mix(mix(seeds + positions * signed(GAMMA)) + signed(stream * GAMMA))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from processors.history import History
-from processors.upload import upload
+from processors.upload import upload, upload_ints
 
 __all__ = ["Rows", "Visible"]
 
@@ -47,29 +47,46 @@ class Rows:
     @classmethod
     def build(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Rows:
         """Build K_i + 1 rows for each request, in order; one row each without drafts."""
-        drafts = drafts or [()] * len(slots)
+        if not any(drafts):
+            return cls._plain(history, tuple(slots))
         counts = tuple(len(run) + 1 for run in drafts)
         host_slots = tuple(slot for slot, count in zip(slots, counts, strict=True) for _ in range(count))
         width = max(counts, default=1) - 1
         padded = [tuple(run) + (-1,) * (width - len(run)) for run in drafts]
+        each = zip(slots, history.positions(slots), counts, padded, strict=True)
         cells = [
-            (slot, offset, *run)
-            for slot, count, run in zip(slots, counts, padded, strict=True)
+            (slot, offset, position + offset, *run)
+            for slot, position, count, run in each
             for offset in range(count)
         ]
-        table = upload(cells, history.device, torch.int64).reshape(len(cells), width + 2)
-        index, offsets = table[:, 0], table[:, 1]
-        generated = history.lengths - history.prompt_lengths
+        table = upload(cells, history.device, torch.int64)
         return cls(
             history=history,
-            slots=index,
-            offsets=offsets,
-            drafts=table[:, 2:],
-            seeds=history.seeds[index],
-            positions=generated[index] + offsets,
+            slots=table[:, 0],
+            offsets=table[:, 1],
+            drafts=table[:, 3:],
+            seeds=history.seeds[table[:, 0]],
+            positions=table[:, 2],
             host_slots=host_slots,
             host_drafts=tuple(tuple(run[:j]) for run in drafts for j in range(len(run) + 1)),
             counts=counts,
+        )
+
+    @classmethod
+    def _plain(cls, history: History, slots: tuple[int, ...]) -> Rows:
+        """Build one row for each request."""
+        facts = history.facts(slots)
+        positions = upload_ints(history.positions(slots), history.device)
+        return cls(
+            history=history,
+            slots=facts.slots,
+            offsets=facts.offsets,
+            drafts=facts.drafts,
+            seeds=facts.seeds,
+            positions=positions,
+            host_slots=facts.host_slots,
+            host_drafts=((),) * len(slots),
+            counts=(1,) * len(slots),
         )
 
     def __len__(self) -> int:
@@ -92,7 +109,7 @@ class Rows:
 
     def select(self, index: Sequence[int]) -> Rows:
         """Return a subset of the rows. `counts` becomes all ones: grouping by request is lost."""
-        at = upload(index, self.history.device, torch.int64)
+        at = upload_ints(index, self.history.device)
         return replace(
             self,
             slots=self.slots[at],
@@ -117,7 +134,7 @@ class Rows:
     def visible(self) -> Visible:
         """Return prompt, output and visible drafts of each row, in order from column 0."""
         lengths = self.history.lengths[self.slots, None]
-        committed = max((self.history.length(slot) for slot in set(self.host_slots)), default=0)
+        committed = self.history.longest(self.host_slots)
         num_drafts = self.drafts.shape[1]
         ids = self.history.tokens[:, :committed].index_select(0, self.slots)
         if num_drafts:

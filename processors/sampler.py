@@ -46,14 +46,15 @@ class Sampler:
 
     def __init__(self) -> None:
         self._draws: dict[int, Draw] = {}
+        self._last: tuple[tuple[int, ...], tuple[Draw, ...]] = ((), ())  # slots of a step, and their draws
 
     def admit(self, slot: int, draw: Draw) -> None:
         """Set the draw method of a slot."""
-        self._draws[slot] = draw
+        self._draws[slot], self._last = draw, ((), ())
 
     def fork(self, source: int, target: int) -> None:
         """Give the target slot the draw method of the source."""
-        self._draws[target] = self._draws[source]
+        self.admit(target, self._draws[source])
 
     def noise(self, slot: int, seed: int) -> Noise | None:
         """Return the noise function of the slot's draw; None unless it is Gumbel-max."""
@@ -61,7 +62,9 @@ class Sampler:
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for logits [R, V] float32; EMPTY or NON_FINITE for a failed row."""
-        draws = [self._draws[slot] for slot in rows.host_slots]
+        if self._last[0] != rows.host_slots:
+            self._last = rows.host_slots, tuple(self._draws[slot] for slot in rows.host_slots)
+        draws = self._last[1]
         kinds = sorted(set(draws))
         if len(kinds) == 1:
             tokens = _choose(kinds[0], logits, rows)

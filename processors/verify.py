@@ -61,6 +61,8 @@ def verify(sampled: Tensor, rows: Rows, *, also: Tensor | None = None) -> tuple[
     them. Without drafts (K = 0) that is the sampled token alone. `also` [R] bool accepts the drafts verified
     by these rows regardless of the sampled token (a lossy policy).
     """
+    if not rows.drafts.shape[1]:
+        return sampled[:, None], torch.ones_like(sampled)
     spans = Spans.of(rows)
     tokens = spans.spread(sampled)
     is_accepted = tokens[:, :-1] == spans.drafts

@@ -55,6 +55,7 @@ def plan_rows(batch: Batch) -> Capacity:
         tokens=_longest(batch, tokenizer),
         dtype=settings["dtype"],
         device=settings["device"],
+        quantize=settings["quantize"],
         kv_memory=kv_memory,
     )
 

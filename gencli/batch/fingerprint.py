@@ -112,7 +112,8 @@ def folder_digest(folder: Path) -> str:
     """
     digest = blake2b(digest_size=16)
     kinds = ("*.json", "*.jinja", "*.model", "*.txt", "*.py", "*.safetensors")
-    for path in sorted({path for kind in kinds for path in folder.glob(kind)}):
+    files = {folder} if folder.is_file() else {path for kind in kinds for path in folder.glob(kind)}
+    for path in sorted(files):
         digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
         with path.open("rb") as file:
             for place in _places(path):
@@ -123,7 +124,7 @@ def folder_digest(folder: Path) -> str:
 
 def _places(path: Path) -> Iterator[int]:
     size = path.stat().st_size
-    if path.suffix != ".safetensors" or size <= _PLACES * _BYTES:
+    if path.suffix not in (".safetensors", ".gguf") or size <= _PLACES * _BYTES:
         yield from range(0, size, _BYTES)
     else:
         yield from (part * (size - _BYTES) // (_PLACES - 1) for part in range(_PLACES))

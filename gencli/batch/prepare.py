@@ -75,8 +75,8 @@ class Batch:
     @property
     def is_free(self) -> bool:
         """Whether batch size and drafts may change when the run is resumed."""
-        known = self._number_format()
-        return self.plan["allow_other_batch"] or known is None or is_batch_invariant(*known)
+        known, is_sure = self._number_format(), self.settings["invariant"] == "on"
+        return is_sure or self.plan["allow_other_batch"] or known is None or is_batch_invariant(*known)
 
     def _number_format(self) -> tuple[torch.dtype, torch.device] | None:
         """Return the model's number format and device; None if it is not on this machine.
@@ -92,7 +92,9 @@ class Batch:
         is_remote = self.plan["engine"] == "ray" and settings["device"] != "cpu"
         device = torch.device("cuda") if is_remote else pick_device(settings["device"])
         stored = read_card(folder).weights.stored
-        return pick_dtype(settings["dtype"], device=device, stored=stored)[0], device
+        is_quantized = settings["quantize"] != "none"
+        dtype, _ = pick_dtype(settings["dtype"], device=device, stored=stored, is_quantized=is_quantized)
+        return dtype, device
 
 
 def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:

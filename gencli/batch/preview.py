@@ -121,12 +121,18 @@ def need_of(batch: Batch, found: Preview) -> Need | None:
         tokens=found.longest,
         dtype=settings["dtype"],
         device=settings["device"],
+        quantize=settings["quantize"],
         kv_memory=batch.plan["kv_memory"],
     )
     is_planned = batch.plan["max_batch"] == "auto" or batch.plan["kv_memory"] is not None
     size = min(found.samples, capacity.max_batch if is_planned else settings["max_batch"])
     device = pick_device(settings["device"])
-    number: torch.dtype = pick_dtype(settings["dtype"], device=device, stored=card.weights.stored)[0]
+    number: torch.dtype = pick_dtype(
+        settings["dtype"],
+        device=device,
+        stored=card.weights.stored,
+        is_quantized=settings["quantize"] != "none",
+    )[0]
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
     process = process_memory()  # before the measurement takes its own

@@ -63,8 +63,8 @@ def made_logits(kind: str, rows: int, width: int, seed: int = 0) -> Tensor:
 
     `peaked` are like a language model's: normal of deviation 2.2, over which 1,000 ids (at most an eighth),
     others in each row, are 20 - 1.5 ln(rank): their probabilities fall as rank ** -1.5. After a temperature
-    of 0.8 a nucleus of 0.9 has 8 ids of 128,256. `flat` are normal of deviation 0.1: a nucleus of 0.9 has nine
-    tenths of all ids.
+    of 0.8 a nucleus of 0.9 has 8 ids of 128,256. `flat` are normal of deviation 0.1: a nucleus of 0.9 has
+    nine tenths of all ids.
     """
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, width, generator=generator)

@@ -28,6 +28,7 @@ COMMANDS = {
     "log": "List, show and rerun the runs that --log stored.",
     "man": "Show the manual pages, or write them.",
     "models": "List, show, fetch, remove and name models.",
+    "quantize": "Write a model with weights of 8 or 4 bits.",
     "schema": "Show which keywords of a JSON schema are enforced.",
     "tokenize": "Show the tokens of a text.",
     "doctor": "Check this installation and machine.",

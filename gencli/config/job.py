@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["Job", "chat_ids", "encode_prompt", "make_job", "make_request", "make_requests", "notices"]
 
 
+_DRAFTED_ROWS = 4  # a token and three draft tokens
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """The settings that all prompts of a run share."""
@@ -63,6 +66,11 @@ class Job:
     def num_drawn(self) -> int:
         """The number of texts generated for each prompt, including those that are not chosen."""
         return self.beams.width if self.beams else self.best_of or self.n
+
+    @property
+    def rows_each(self) -> int:
+        """The usual number of rows that each text has in a decode step: its token, draft tokens, guidance."""
+        return (_DRAFTED_ROWS if self.is_drafted else 1) * (2 if self.guidance.is_on else 1)
 
     @property
     def tools(self) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ _Names = Mapping[str, str]
 OPTION_NAMES: _Names = {
     "model": "model_name model_id model_path model_name_or_path hf_repo hfr hf repo",
     "dtype": "torch_dtype",
+    "quantize": "quantization q_bits load_in_8bit load_in_4bit bits",
     "tp": "tensor_parallel tensor_parallel_size tp_size",
     "threads": "num_threads num_thread n_threads cpu_threads threads_batch",
     "max_batch": "batch_size num_batch max_num_seqs parallel np n_parallel max_batch_size concurrency",
@@ -97,8 +98,7 @@ SENTENCES: _Names = {
     "encoder_no_repeat_ngram_size exponential_decay_length_penalty token_repetition_decay rep_pen_slope",
     "The whole model lies on {device}; {device_map} auto spreads it over several.": "n_gpu_layers gpu_layers "
     "ngl num_gpu main_gpu tensor_split split_mode low_cpu_mem_usage gpus gpu",
-    "Weights are read as they are stored, in the number format of {dtype}.": "quantization quantize q_bits "
-    "load_in_8bit load_in_4bit load_format bits",
+    "Weights are read as they are stored, in the number format of {dtype}.": "load_format",
     "Keys and values are kept in the number format of {dtype}.": "cache_type_k cache_type_v kv_cache_dtype "
     "kv_bits kv_group_size quantized_kv_start cache_implementation kv_cache_quant",
     "A model is used as its folder has it; merge an adapter into it first.": "lora lora_scaled adapter "
@@ -127,6 +127,7 @@ COMMAND_NAMES: _Names = {
     "chat": "repl talk conversation interactive",
     "models": "list ls ps pull rm download get model cache",
     "tokenize": "token tokens tokenise tokenizer encode detokenize",
+    "quantize": "quantise convert llama-quantize",
     "batch": "run-batch batches map offline",
     "config": "preset presets settings options templates",
     "stages": "samplers stage plugins plugin processors chain",

@@ -130,6 +130,11 @@ class Request:
         return self.verification.policy != MATCH.policy
 
     @property
+    def num_lanes(self) -> int:
+        """Number of the model's lanes per token: 2 if the model also runs the companion, else 1."""
+        return 2 if self.guidance.is_on and not self.guidance.amateur else 1
+
+    @property
     def num_drafts(self) -> int | None:
         """Draft tokens per step; None = adaptive, which `drafts_decide` excludes: timing changes no text."""
         return FIXED_DRAFTS if self.drafting.tokens is None and self.drafts_decide else self.drafting.tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Feed", "StepPlan", "cells_of", "room_for", "rope_factors", "wanted_of"]
 
@@ -14,8 +15,7 @@ def rope_factors(length: int, switches: tuple[int, ...]) -> int:
     return bisect_left(switches, length)
 
 
-@dataclass(frozen=True, slots=True)
-class Feed:
+class Feed(NamedTuple):
     """Tokens for one KV lane.
 
     `start`: number of tokens in the lane so far, which is the position of the first fed token.
@@ -72,9 +72,9 @@ class StepPlan:
     @property
     def num_rows(self) -> int:
         """Number R of logit rows [R, V] of the step: the sum of `num_logits`, in feed order."""
-        return sum(feed.num_logits for feed in self.feeds)
+        return sum([feed.num_logits for feed in self.feeds])
 
     @property
     def num_tokens(self) -> int:
         """Number of tokens fed over all lanes."""
-        return sum(len(feed.tokens) for feed in self.feeds)
+        return sum([len(feed.tokens) for feed in self.feeds])

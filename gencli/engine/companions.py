@@ -142,7 +142,7 @@ class Companions:
 
     def pair(self, step: Step) -> Pairing:
         """The step together with its companions' feeds."""
-        return Pairing(step, self._runner, tuple(self._parts(step)))
+        return Pairing(step, self._runner, tuple(self._parts(step)) if self._by_slot else ())
 
     def _parts(self, step: Step) -> Iterator[Part]:
         """Feeds of companions: those of sampled sequences first, then prefill chunks within the budget."""
@@ -211,6 +211,12 @@ class Pairing:
 
     def forward(self) -> tuple[Tensor, dict[int, Tensor]]:
         """Run the models: the samples' logits [R, V] in feed order, the companions' [K + 1, W] by slot."""
+        own, companions = self._run() if self.parts else (self.runner.forward(self.step.plan), {})
+        for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
+            sequence.computed(len(feed.tokens))
+        return own, companions
+
+    def _run(self) -> tuple[Tensor, dict[int, Tensor]]:
         own, companions = torch.empty(0, self.runner.spec.vocab_size), dict[int, Tensor]()
         for runner in dict.fromkeys((self.runner, *(part.runner for part in self.parts))):
             feeds = self.step.plan.feeds if runner is self.runner else ()
@@ -224,12 +230,12 @@ class Pairing:
             companions |= {part.sequence.slot: rows for part, rows in zip(parts, rest, strict=True)}
         for part in self.parts:
             part.lane.extend(part.feed.tokens)
-        for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
-            sequence.computed(len(feed.tokens))
         return own, companions
 
     def guided(self, own: Tensor, companions: dict[int, Tensor]) -> Tensor:
         """Apply guidance to the rows of guided samples: [R, V]. Returns `own` itself if there are none."""
+        if not companions:
+            return own
         rows, others = list[int](), list[Tensor]()
         scales, cutoffs = list[float](), list[float]()
         row = 0

@@ -53,8 +53,10 @@ class Endings:
     def late(self) -> list[Event]:
         """End the requests whose `max_time` has passed."""
         now = time.monotonic()
-        late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
-        return [*self._scheduler.pending.end_late(), *self._end(late, "length", "max_time")]
+        timed = [s for s in self._scheduler.everything() if s.request.limits.max_time is not None]
+        late = [s for s in timed if s.request.limits.is_over(now - s.submitted)]
+        ended = self._end(late, "length", "max_time") if late else ()
+        return [*self._scheduler.pending.end_late(), *ended]
 
     def completion(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Tokens that complete the open document after `tokens`, if the request has `finish_open`."""

@@ -67,7 +67,7 @@ class Engine:
         self._device = torch.device("cpu") if spec.device.type == "mps" else spec.device
         self.eos_ids = end_ids(spec.eos_ids, tokenizer, spec.vocab_size)
         self._runner, self._tokenizer, self._registry = runner, tokenizer, registry or builtin_registry()
-        self._max_batch = max_batch
+        self._max_batch, self._rewinds = max_batch, bool(spec.rope_switches)
         self._scheduler = Scheduler(
             max_batch=max_batch,
             step_tokens=step_tokens,
@@ -248,18 +248,21 @@ class Engine:
         """Append the tokens of a step to their sequences, commit them, and return the events."""
         events, kept = list[Event](), list[tuple[Sequence, Taken]]()
         now = time.monotonic()
-        each = zip(result.sampled, result.tokens, result.logprobs, result.first_rows, strict=True)
-        for (sequence, drafts), tokens, logprobs, row in each:
+        preview = self.pipeline.preview
+        for index, (sequence, drafts) in enumerate(result.sampled):
             if sequence.group is not None:
                 continue
-            self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
-            valid = [token for token in tokens if token >= 0]
-            followed = self.pipeline.preview(sequence.slot, valid)
-            taken, error = sequence.take(valid, followed, now=now, logprobs=logprobs)
+            tokens = result.tokens[index]
+            if drafts or sequence.drafted is not None:
+                self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
+            valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
+            followed = preview(sequence.slot, valid)
+            taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
             if sequence.cut:
                 sequence.end_cut(self._endings.completion(sequence, taken.ids))
-            if error is None and sequence.finish is None and len(valid) < len(tokens):
-                error = self.pipeline.explain_failure(result.logits, result.rows, row + len(valid))
+            if error is None and sequence.finish is None and valid is not tokens:
+                row = result.first_rows[index] + len(valid)
+                error = self.pipeline.explain_failure(result.logits, result.rows, row)
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:
                 self._endings.remove(sequence)
@@ -279,9 +282,9 @@ class Engine:
         """Commit the tokens of continuing sequences, and truncate KV lanes behind rejected drafts."""
         self._state.commit(kept)
         for sequence, _ in kept:
-            if self._scheduler.rewind(sequence):
+            if self._rewinds and self._scheduler.rewind(sequence):
                 self._runner.release(sequence.slot)
-            elif sequence.rollback():
+            elif sequence.lag < 1 and sequence.rollback():
                 self._runner.truncate(sequence.slot, sequence.num_computed_tokens)
 
     def _fork(self, source: int, target: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from gencli.core.prefixes import Match, Prefixes, Tokens, is_worth_copying
@@ -69,10 +69,12 @@ class PrefixCache:
             return match if is_exact else Match()
         return match if is_worth_copying(match.length, len(beginning)) else Match()
 
-    def forks(self, running: Iterable[Sequence]) -> tuple[Fork, ...]:
+    def forks(self, running: Items[Sequence]) -> tuple[Fork, ...]:
         """Return the copies for this step. Sequences without a match begin; others wait for their prefix."""
-        forks = []
         self._awaited.clear()
+        if len(self._begun) == len(running):
+            return ()
+        forks = []
         for sequence in running:
             if self.has_begun(sequence):
                 continue

@@ -13,7 +13,7 @@ from gencli.engine.prefix_cache import Fork, PrefixCache
 from gencli.engine.queue import WINDOW, LookAhead, Pending, Samples
 from gencli.engine.sequence import Group, Sequence, heads
 from gencli.engine.slots import Slots
-from gencli.engine.token_budget import fitting, lanes_of, span_cost, step_limit
+from gencli.engine.token_budget import fitting, span_cost, step_limit
 
 __all__ = ["Propose", "SampledSequences", "Scheduler", "Step"]
 
@@ -27,17 +27,15 @@ Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by sl
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The feeds of a step and the sequence behind each of them."""
+    """The feeds of a step and the sequence behind each of them.
+
+    `sampled`: the sequences whose next token this step chooses, with their drafts, in the order of the feeds.
+    """
 
     plan: StepPlan
     sequences: tuple[Sequence, ...]
+    sampled: SampledSequences
     forks: tuple[Fork, ...]
-
-    @property
-    def sampled(self) -> SampledSequences:
-        """The sequences whose next token this step chooses, with their drafts."""
-        pairs = zip(self.sequences, self.plan.feeds, strict=True)
-        return [(sequence, feed.drafts) for sequence, feed in pairs if feed.num_logits]
 
 
 class Scheduler:
@@ -128,9 +126,10 @@ class Scheduler:
         """Return the prefill progress of texts with over 64 prompt tokens left, running or next to run."""
         self._fill()
         waiting = islice(self.waiting, max(0, self.limit - self.num_used))
+        running = [one for one in self.running if len(one.prompt) - one.num_computed_tokens > _LONG]
         return [
             Reading(one.request.id, one.sample, one.num_computed_tokens, len(one.prompt))
-            for one in heads(chain(self.running, waiting))
+            for one in heads(chain(running, waiting))
             if len(one.prompt) - one.num_computed_tokens > _LONG
         ]
 
@@ -206,51 +205,58 @@ class Scheduler:
         `is_waiting` is true do not feed their last token, so no token is chosen for them. Neither do the
         members of a group that is behind.
         """
-
-        behind = {one.group for one in heads(self.running) if one.group is not None and one.group.is_behind}
-
-        def is_held(sequence: Sequence) -> bool:
-            return sequence.group in behind or is_waiting(sequence)
-
         forks = self._prefix_cache.forks(self.running)
-        spans = self._decoding(is_held)
-        left, least = self._left(spans), self.step_tokens // 4
-        spans += self._chunks(max(left - self._num_drafts_requested, min(left, least), 1), is_held)
-        sampled = [sequence for sequence, end in spans if end == len(sequence)]
-        drafts = self._cut(propose(sampled), sampled, self._left(spans))
-        feeds = tuple(_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans)
-        return Step(StepPlan(feeds), tuple(sequence for sequence, _ in spans), forks)
+        held = self._held(is_waiting)
+        decoding = self._decoding(held)
+        spans = [*self._chunks(self._left(decoding), held)] if len(decoding) < len(self.running) else []
+        sampled = decoding + [sequence for sequence, end in spans if end == len(sequence)]
+        left = self._left(decoding) - sum(span_cost(sequence, end) for sequence, end in spans)
+        drafts = self._cut(propose(sampled), sampled, left)
+        pairs = [(sequence, drafts.get(sequence.slot, ())) for sequence in sampled]
+        feeds = [_decode(sequence, run) for sequence, run in pairs[: len(decoding)]]
+        feeds += [_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans]
+        sequences = (*decoding, *(sequence for sequence, _ in spans))
+        return Step(StepPlan(tuple(feeds)), sequences, pairs, forks)
 
-    def _left(self, spans: list[_Span]) -> int:
-        return self.step_tokens - sum(span_cost(sequence, end) for sequence, end in spans)
+    def _held(self, is_waiting: Callable[[Sequence], bool]) -> set[Sequence]:
+        """Sequences that do not feed their last token."""
+        groups = {sequence.group for sequence in self.running if sequence.group is not None}
+        behind = {group for group in groups if group.is_behind}
+        return {s for s in self.running if is_waiting(s) or s.group in behind}
 
-    def _decoding(self, is_held: Callable[[Sequence], bool]) -> list[_Span]:
+    def _left(self, decoding: list[Sequence]) -> int:
+        return self.step_tokens - sum([sequence.decode_cost for sequence in decoding])
+
+    def _decoding(self, held: set[Sequence]) -> list[Sequence]:
         """Sequences that decode in this step.
 
         Sequences whose drafts must not be cut take turns if they do not all fit: delay changes no text.
         """
-        able = [s for s in self.running if s.lag == 1 and not is_held(s)]
-        spans = [(s, len(s)) for s in able if not s.request.drafts_decide]
-        left, late = self._left(spans), list[Sequence]()
+        able = [s for s in self.running if s.lag == 1 and s not in held]
+        bound = [s for s in able if s.drafts_decide]
+        if not bound:
+            return able
+        decoding, late = [s for s in able if not s.drafts_decide], list[Sequence]()
+        left = self._left(decoding)
         if len(able) < len(self.running):
             left -= self.step_tokens // 4  # for prompt chunks
-        for number, sequence in enumerate(s for s in able if s.request.drafts_decide):
-            cost = span_cost(sequence, len(sequence))
-            if number and cost > left:
+        for number, sequence in enumerate(bound):
+            if number and sequence.decode_cost > left:
                 late.append(sequence)
             else:
-                spans.append((sequence, len(sequence)))
-                left -= cost
+                decoding.append(sequence)
+                left -= sequence.decode_cost
         if late:
             self.running.sort(key=lambda sequence: sequence not in late)
-        return spans
+        return decoding
 
-    def _chunks(self, budget: int, is_held: Callable[[Sequence], bool]) -> Iterator[_Span]:
-        """Sequences that prefill, and the token up to which they do in this step."""
-        if any(map(is_held, self.running)):
+    def _chunks(self, left: int, held: set[Sequence]) -> Iterator[_Span]:
+        """Sequences that prefill, and the token up to which they do. `left`: budget that decoding leaves."""
+        budget = max(left - self._num_drafts_requested, min(left, self.step_tokens // 4), 1)
+        if held:
             budget = max(budget - self.step_tokens // 4, 1)  # for the companions they wait for
         for sequence in self.running:
-            last = len(sequence) - is_held(sequence)
+            last = len(sequence) - (sequence in held)
             start, end = sequence.num_computed_tokens, min(self._prefix_cache.prefill_end(sequence), last)
             if budget < 1 or start == end or sequence.lag == 1:
                 continue
@@ -264,10 +270,18 @@ class Scheduler:
         self, drafts: dict[int, tuple[int, ...]], sampled: list[Sequence], room: int
     ) -> dict[int, tuple[int, ...]]:
         """Cut the drafts to `room` tokens, except those of requests with `drafts_decide`."""
-        lanes = {s.slot: lanes_of(s.request) for s in sampled if not s.request.drafts_decide}
+        if not drafts:
+            self._num_drafts_requested = 0
+            return drafts
+        lanes = {s.slot: s.request.num_lanes for s in sampled if not s.drafts_decide}
         free = {slot: run for slot, run in drafts.items() if slot in lanes}
         self._num_drafts_requested = sum(lanes[slot] * len(run) for slot, run in free.items())
         return drafts | fitting(free, lanes, room)
+
+
+def _decode(sequence: Sequence, drafts: tuple[int, ...]) -> Feed:
+    """The feed of the last committed token and the drafts behind it."""
+    return Feed(sequence.slot, sequence.num_computed_tokens, (sequence.last, *drafts), 1 + len(drafts))
 
 
 def _feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:

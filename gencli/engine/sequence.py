@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token
 from gencli.core.request import Request
@@ -17,8 +18,7 @@ from processors.base import Document, GrammarStatus
 __all__ = ["Group", "Sequence", "Taken", "heads"]
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """Tokens appended to a sequence; `forced`: under a grammar, whether each was the only legal one."""
 
     ids: tuple[int, ...]
@@ -33,6 +33,9 @@ class Sequence:
     `rope` (see rope_factors). The last committed token is never among them: the next step feeds it.
     `context`: maximum number of prompt and output tokens. `group`: the group that it belongs to, if any.
     Times are seconds of a monotonic clock.
+
+    Facts of the request that each step asks for: `prompt`, its token ids; `drafts_decide`; `decode_cost`, the
+    tokens that decoding feeds over all lanes, with the drafts that must not be cut (see span_cost).
     """
 
     request: Request
@@ -55,13 +58,19 @@ class Sequence:
     first_token: float | None = None
     logprob: float = 0.0  # sum over `output`, computed for beam search and best-of
     drafted: Drafted | None = None
+    prompt: tuple[int, ...] = field(init=False)
+    drafts_decide: bool = field(init=False)
+    decode_cost: int = field(init=False)
+    _longest: int = field(init=False)  # tokens of prompt and output at which the text has reached a limit
     _texts: list[str] = field(default_factory=list)
     _emitted: tuple[int, int] = (0, 0)  # number of entries of `output` and `_texts` in events so far
 
-    @property
-    def prompt(self) -> tuple[int, ...]:
-        """Token ids of the prompt."""
-        return self.request.prompt_ids
+    def __post_init__(self) -> None:
+        request = self.request
+        self.prompt, self.drafts_decide = request.prompt_ids, request.drafts_decide
+        num_drafts = (request.num_drafts or 0) if self.drafts_decide else 0
+        self.decode_cost = request.num_lanes * (1 + num_drafts)
+        self._longest = min(self.context, len(self.prompt) + request.limits.max_tokens)
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.output)
@@ -80,7 +89,12 @@ class Sequence:
     @property
     def lag(self) -> int:
         """Number of tokens that are not in its KV lane yet."""
-        return len(self) - self.num_computed_tokens
+        return len(self.prompt) + len(self.output) - self.num_computed_tokens
+
+    @property
+    def last(self) -> int:
+        """The last token of prompt and output."""
+        return self.output[-1] if self.output else self.prompt[-1]
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -151,29 +165,25 @@ class Sequence:
 
         `followed`: status of the grammar after each token. `logprobs`: the log-probability of each token.
         """
-        before, error = len(self.output), None
-        for i, token in enumerate(tokens):
-            self.output.append(token)
+        output, before, error = self.output, len(self.output), None
+        for index, token in enumerate(tokens):
+            output.append(token)
             try:
-                self._push(token, followed[i] if followed else None)
+                self._add(self._follow(token, followed[index]) if followed else self.stream.push(token))
             except GencliError as raised:  # a stop pattern that takes too long
                 error = raised
                 break
-            if self.finish is None:
-                self.cut = self._reached()
+            if self.finish is None and len(self.prompt) + len(output) >= self._longest:
+                self.cut = "context" if len(self) >= self.context else "max_tokens"
             if self.finish is not None or self.cut:
                 break
-        if self.first_token is None and self.output:
+        if self.first_token is None and output:
             self.first_token = now
-        ids = tuple(self.output[before:])
-        self.logprob += sum(logprobs[: len(ids)])
-        return Taken(ids, tuple(entry.forced for entry in followed[: len(ids)])), error
-
-    def _reached(self) -> str:
-        """Name of the limit that the text has reached; "" if none."""
-        if len(self) >= self.context:
-            return "context"
-        return "max_tokens" if len(self.output) >= self.request.limits.max_tokens else ""
+        ids = tuple(output[before:])
+        if logprobs:
+            self.logprob += sum(logprobs[: len(ids)])
+        forced = tuple([entry.forced for entry in followed[: len(ids)]]) if followed else ()
+        return Taken(ids, forced), error
 
     def end_cut(self, closing: Tokens[int], cut: str | None = None) -> None:
         """End a text at a limit; `closing` are tokens that complete its document, or none."""
@@ -184,15 +194,13 @@ class Sequence:
             self.document = "complete"
         self.close("closed" if closing else "length", cut or self.cut)
 
-    def _push(self, token: int, followed: GrammarStatus | None) -> None:
-        if followed is None:
-            self._add(self.stream.push(token))
-            return
+    def _follow(self, token: int, followed: GrammarStatus) -> Delta:
+        """Push a token of a text with a grammar."""
         is_inside = self.document in (None, "free", "open")
         self.document = followed.document
         if followed.document == "broken":
             raise GenerationError(f"Token {token} was chosen, which the grammar does not allow here.")
-        self._add(self.stream.push(token, in_document=is_inside, grammar_end=followed.document == "over"))
+        return self.stream.push(token, in_document=is_inside, grammar_end=followed.document == "over")
 
     def close(self, reason: str, matched: str | None = None) -> None:
         """End the text for an external reason, and emit text that the stop rules held back."""
@@ -200,10 +208,10 @@ class Sequence:
         self.finish = Reason(reason, matched)
 
     def _add(self, delta: Delta) -> None:
-        self._texts.append(delta.text)
-        self.finish = delta.finish
-        if self.finish is not None and self.finish.reason == "length":
-            self.finish = Reason("length", "max_tokens")
+        text, finish = delta
+        self._texts.append(text)
+        if finish is not None:
+            self.finish = Reason("length", "max_tokens") if finish.reason == "length" else finish
 
     def restart(self, stream: TextStream) -> None:
         """Reset to the prompt, without a slot. Text that is generated again is not emitted again."""
@@ -214,8 +222,9 @@ class Sequence:
 
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:
         """Return the events since the last call."""
-        ids, text = tuple(self.output[self._emitted[0] :]), "".join(self._texts[self._emitted[1] :])
-        self._emitted = max(self._emitted[0], len(self.output)), max(self._emitted[1], len(self._texts))
+        num_ids, num_texts = self._emitted
+        ids, text = tuple(self.output[num_ids:]), "".join(self._texts[num_texts:])
+        self._emitted = max(num_ids, len(self.output)), max(num_texts, len(self._texts))
         events: list[Event] = [Token(self.request.id, self.sample, text, ids)] if ids or text else []
         if error is not None:
             events.append(self._failed(error))

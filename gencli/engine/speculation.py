@@ -106,7 +106,7 @@ class Speculation:
 
     def propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
         """Return draft tokens by slot, for the sequences whose next token is about to be chosen."""
-        asks = [ask for sequence in sequences if (ask := self._ask(sequence))]
+        asks = [ask for sequence in sequences if (ask := self._ask(sequence))] if self._slots else []
         start = self._clock()
         runs = self._drafter.propose(asks) if asks else ()
         drafts = {ask.slot: tuple(run)[: ask.most] for ask, run in zip(asks, runs, strict=True) if run}
@@ -118,6 +118,8 @@ class Speculation:
 
     def proposal(self, sampled: SampledSequences) -> Proposal | None:
         """Return the distributions q of the step's sampled drafts; None if there are none."""
+        if not self._step.drawn:
+            return None
         drawn = [self._step.drawn.get(sequence.slot) for sequence, _ in sampled]
         sizes = [len(run) for _, run in sampled]
         known = [(run, size) for run, size in zip(drawn, sizes, strict=True) if run and size]
@@ -132,9 +134,9 @@ class Speculation:
         """Stop the clock: the tokens of the step are on the host."""
         step = self._step
         step.seconds, step.work = self._clock() - step.began, self._work() - step.work
-        step.lanes = sum(feed.num_logits > 0 for feed in plan.feeds)
-        step.is_measured = all(feed.num_logits == len(feed.tokens) for feed in plan.feeds)
-        step.is_plain = step.is_measured and not any(feed.drafts for feed in plan.feeds)
+        step.is_measured = plan.num_rows == plan.num_tokens
+        step.lanes = len(plan.feeds) if step.is_measured else sum(feed.num_logits > 0 for feed in plan.feeds)
+        step.is_plain = step.is_measured and plan.num_tokens == len(plan.feeds)
 
     def observe(self, sequence: Sequence, *, proposed: int, accepted: int) -> None:
         """Record that `accepted` of `proposed` draft tokens of the sequence were accepted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,8 +23,8 @@ class StepResult:
     """The accepted and sampled tokens of each sequence; -1 if no token could be chosen.
 
     `logits` [R, V]: guidance applied, stages not. `logprobs`: log-probability of each token under the model
-    alone, without stages and guidance; computed for best-of requests, else 0. `searches`: the beam searches,
-    whose tokens are not chosen yet.
+    alone, without stages and guidance; computed for best-of requests, else 0 or left out. `searches`: the
+    beam searches, whose tokens are not chosen yet.
     """
 
     sampled: SampledSequences
@@ -46,8 +47,11 @@ class StepResult:
         """Build from the verified tokens [Q, K + 1] and counts [Q]. `own` [R, V]: the model's logits."""
         tokens, counts = verified
         width = tokens.shape[1]
-        table = torch.cat([counts[:, None], tokens], dim=1)
         wanted = [bool(sequence.request.best_of) for sequence, _ in sampled]
+        if width == 1 and ranked is None and not any(wanted):
+            plain, _ = _transfer(tokens, None)
+            return cls(sampled, logits, rows, plain, [[]] * len(plain), [])
+        table = torch.cat([counts[:, None], tokens], dim=1)
         if any(wanted):  # as float64, which holds every token exactly
             table = torch.cat([table, own_logprobs(own, rows, tokens, wanted)], dim=1)
         values, best = _transfer(table, ranked.ranking.packed if ranked else None)
@@ -69,10 +73,10 @@ class StepResult:
 
 def first_rows(rows: Rows) -> list[int]:
     """Index of the first row of each request."""
-    return [0, *accumulate(rows.counts)][:-1]
+    return [0, *accumulate(rows.counts)][:-1] if rows.drafts.shape[1] else [*range(len(rows.counts))]
 
 
-def _transfer(table: Tensor, packed: Tensor | None) -> tuple[list[list[float]], list[float]]:
+def _transfer(table: Tensor, packed: Tensor | None) -> tuple[list[list[Any]], list[float]]:
     """Bring a table [Q, N] and numbers [M] to the host: the only device synchronisation of the step."""
     if packed is None:
         return table.tolist(), []

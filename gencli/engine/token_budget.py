@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gencli.core.request import Request
 from gencli.engine.sequence import Sequence
 
-__all__ = ["fitting", "lanes_of", "span_cost", "step_limit"]
+__all__ = ["fitting", "span_cost", "step_limit"]
 
 _DEFAULT = 512  # tokens per step; larger steps are no faster, and running texts wait for them
 
@@ -17,21 +16,13 @@ def step_limit(asked: int | None, max_batch: int) -> int:
     return max(_DEFAULT, 2 * max_batch) if asked is None else asked
 
 
-def lanes_of(request: Request) -> int:
-    """Number of the model's lanes per token: 2 if it also runs the companion, else 1."""
-    return 2 if request.guidance.is_on and not request.guidance.amateur else 1
-
-
 def span_cost(sequence: Sequence, end: int) -> int:
     """Tokens fed up to `end`, over all lanes, plus the draft tokens that must not be cut.
 
     Those are the drafts of requests with `drafts_decide`; all other drafts only use what is left.
     """
-    request, count = sequence.request, end - sequence.num_computed_tokens
-    if end < len(sequence):
-        return count
-    drafts = (request.num_drafts or 0) if request.drafts_decide else 0
-    return count - 1 + lanes_of(request) * (1 + drafts)
+    count = end - sequence.num_computed_tokens
+    return count if end < len(sequence) else count - 1 + sequence.decode_cost
 
 
 def fitting(

@@ -11,15 +11,10 @@ from typing import Any
 from gencli.errors import ModelError
 from gencli.hub.cache import endpoint
 from gencli.hub.failures import FAILURES, explain, retrying
-from gencli.hub.names import COMMIT, INDEX, WEIGHTS, HubName
+from gencli.hub.names import COMMIT, INDEX, SIDE_FILES, WEIGHTS, HubName
 
 __all__ = ["Listing", "RemoteFile", "list_files", "side_files", "weight_names"]
 
-_SIDE = (
-    *("*config.json", "tokenizer*.json", "vocab*.json", "added_tokens.json", "special_tokens_map.json"),
-    *("chat_template*.json", "tekken.json", "*.jinja", "*.model", "*.tiktoken", "*.spm", "*.bpe"),
-    *("vocab.txt", "merges.txt"),
-)
 _CODE = "*.py"
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")  # a file at the top of the repository
 _SHA1, _SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
@@ -83,7 +78,7 @@ def _unreadable(name: HubName) -> ModelError:
 
 def side_files(listing: Listing, *, with_code: bool) -> Iterator[RemoteFile]:
     """Yield configuration, tokenizer and templates, and with `with_code` the model's own modules."""
-    patterns = (*_SIDE, _CODE) if with_code else _SIDE
+    patterns = (*SIDE_FILES, _CODE) if with_code else SIDE_FILES
     for path, file in listing.files.items():
         if any(fnmatchcase(path, pattern) for pattern in patterns):
             yield file

@@ -8,10 +8,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["COMMIT", "INDEX", "MAIN", "WEIGHTS", "HubName", "read_hub_name"]
+__all__ = ["COMMIT", "INDEX", "MAIN", "SIDE_FILES", "WEIGHTS", "HubName", "read_hub_name"]
 
 MAIN = "main"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+# Patterns of configuration, tokenizer and templates.
+SIDE_FILES = (
+    *("*config.json", "tokenizer*.json", "vocab*.json", "added_tokens.json", "special_tokens_map.json"),
+    *("chat_template*.json", "tekken.json", "*.jinja", "*.model", "*.tiktoken", "*.spm", "*.bpe"),
+    *("vocab.txt", "merges.txt"),
+)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _PART = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
 _REPO = re.compile(rf"(?:{_PART}/)?{_PART}", re.ASCII)

@@ -21,9 +21,11 @@ class ModelSpec:
     `vocab_size` is the width of the logits (V), which may exceed the tokenizer's vocabulary. `context` is the
     maximum number of tokens in a KV lane. `eos_ids` are those of the model's generation_config. If
     `can_rollback` is false, truncate() cannot shorten a lane, so the model takes no draft tokens.
-    `dtype_reason` says why the dtype was chosen, `backend` what runs the model and why. `notices` are for the
-    user. `rope_switches` are the lengths (tokens) beyond which a long-rope model uses other rotary factors;
-    the runner recomputes a lane that crosses one.
+    `dtype_reason` says why the dtype was chosen, `backend` what runs the model and why. `quantization` is the
+    format of quantized weights, "" without. `kernels` are the names of the decoder's product kernels; if
+    `has_invariant_rows`, the bits of a sequence do not depend on what is computed beside it. `notices` are
+    for the user. `rope_switches` are the lengths (tokens) beyond which a long-rope model uses other rotary
+    factors; the runner recomputes a lane that crosses one.
     """
 
     name: str
@@ -35,6 +37,9 @@ class ModelSpec:
     can_rollback: bool = True
     dtype_reason: str = ""
     backend: str = ""
+    quantization: str = ""
+    kernels: tuple[str, ...] = ()
+    has_invariant_rows: bool = False
     notices: tuple[str, ...] = ()
     rope_switches: tuple[int, ...] = ()
 
@@ -45,7 +50,7 @@ class ModelSpec:
     @property
     def is_batch_invariant(self) -> bool:
         """Whether a text does not depend on the other sequences of its batch, in this number format."""
-        return is_batch_invariant(self.dtype, self.device)
+        return self.has_invariant_rows or is_batch_invariant(self.dtype, self.device)
 
 
 class ModelRunner(Protocol):

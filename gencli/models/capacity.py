@@ -11,13 +11,15 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.models.device import pick_device, pick_dtype
-from gencli.models.files.card import Card, kv_bytes
+from gencli.models.files.card import Card, Weights, kv_bytes
+from gencli.models.files.quantization import Quantize
 from gencli.models.kv.lengths import STEP
 
 __all__ = ["Capacity", "Held", "free_memory", "plan_capacity", "process_memory"]
 
 # Maximum batch size; beyond it a step takes proportionally longer.
 _MAX_BATCH = {"cpu": 64, "cuda": 256, "mps": 64}
+_CODES = ("I8", "U8")  # number formats of quantized weights in files
 _SHARE = 0.8  # of the free memory; the rest is for activations, logits and buffers that grow
 
 
@@ -71,19 +73,31 @@ def process_memory() -> int | None:
 
 
 def plan_capacity(
-    models: Sequence[Held], *, tokens: int, dtype: str, device: str, kv_memory: int | None = None
+    models: Sequence[Held],
+    *,
+    tokens: int,
+    dtype: str,
+    device: str,
+    quantize: Quantize = "none",
+    kv_memory: int | None = None,
 ) -> Capacity:
     """Return how many samples of up to `tokens` tokens, prompt included, fit beside the models' weights.
 
-    The first model is the run's own. `kv_memory` (bytes) replaces the free memory. Raises ModelError if no
-    sample fits.
+    The first model is the run's own; `quantize` applies to all. `kv_memory` (bytes) replaces the free
+    memory. Raises ModelError if no sample fits.
     """
     chosen = pick_device(device)
     free = free_memory(chosen)
     numbers = [
-        pick_dtype(dtype, device=chosen, stored=held.card.weights.stored)[0].itemsize for held in models
+        pick_dtype(dtype, device=chosen, stored=held.card.weights.stored, is_quantized=quantize != "none")[
+            0
+        ].itemsize
+        for held in models
     ]
-    sizes = [held.card.weights.parameters * number for held, number in zip(models, numbers, strict=True)]
+    sizes = [
+        _weight_bytes(held.card.weights, number, quantize)
+        for held, number in zip(models, numbers, strict=True)
+    ]
     lanes = [_lane_bytes(held, tokens, number) for held, number in zip(models, numbers, strict=True)]
     beside = tuple((held.name, size) for held, size in zip(models, sizes, strict=True) if held.name and size)
     if None in lanes:
@@ -103,6 +117,13 @@ def plan_capacity(
             hint="Lower `max_tokens`, take a smaller `dtype`, or raise `kv_memory`.",
         )
     return Capacity(min(fits, _MAX_BATCH[chosen.type]), sizes[0], each, free, beside)
+
+
+def _weight_bytes(weights: Weights, number: int, quantize: Quantize) -> int:
+    """Return the bytes of a model's weights; groups of four bits have scales of one bit a weight."""
+    if weights.stored in _CODES:
+        return weights.bytes
+    return weights.parameters * {"none": 8 * number, "int8": 8, "int4": 5}[quantize] // 8
 
 
 def _lane_bytes(held: Held, tokens: int, number: int) -> int | None:

@@ -10,6 +10,7 @@ __all__ = ["is_batch_invariant", "no_gpu_reason", "pick_device", "pick_dtype"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _STORED = {"F32": "float32", "F64": "float32", "BF16": "bfloat16", "F16": "float16"}
+_QUANTIZED = "Q"  # formats of GGUF files with scales, such as Q4_K
 _CPU_BF16 = ("amx_bf16", "avx512_bf16", "bf16")  # the last is Arm's name
 
 
@@ -42,16 +43,26 @@ def no_gpu_reason(kind: str = "cuda") -> str:
     return f"{build} is built for the CPU only; https://pytorch.org/get-started has builds for GPUs"
 
 
-def pick_dtype(name: str, *, device: torch.device, stored: str) -> tuple[torch.dtype, str]:
+def pick_dtype(
+    name: str, *, device: torch.device, stored: str, is_quantized: bool = False
+) -> tuple[torch.dtype, str]:
     """Return the dtype of a name and the reason; auto is the checkpoint's, on a CPU only if that is fast.
 
-    Raises UsageError for an unknown name.
+    Between products with quantized weights it is float32. Raises UsageError for an unknown name, and for
+    another one with quantized weights.
     """
+    if is_quantized and name in ("auto", "float32"):
+        return torch.float32, "float32: between quantized weights"
+    if is_quantized and name in _DTYPES:
+        raise UsageError(
+            f"`dtype` is {name}, but quantized weights are computed in float32.",
+            hint="Leave `dtype` out, or `quantize`.",
+        )
     if name in _DTYPES:
         return _DTYPES[name], f"{name}: as asked"
     if name != "auto":
         raise UsageError(f"No dtype is called {name!r}", hint=f"auto, {', '.join(_DTYPES)}")
-    kept = _STORED.get(stored, "float32")
+    kept = "bfloat16" if stored.startswith(_QUANTIZED) else _STORED.get(stored, "float32")
     if device.type != "cpu":
         return _DTYPES[kept], f"{kept}: the checkpoint is {stored}"
     if kept == "float32":

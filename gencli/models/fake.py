@@ -10,7 +10,7 @@ from torch import Tensor
 from gencli.core.step import StepPlan
 from gencli.models.base import ModelSpec
 from gencli.models.kv.lengths import LaneLengths
-from processors.upload import upload
+from processors.upload import upload_ints
 
 __all__ = ["CONTEXT", "FakeRunner"]
 
@@ -86,7 +86,7 @@ class FakeRunner:
         if self._memory_lanes is not None and len(plan.feeds) > self._memory_lanes:
             raise MemoryError(f"The fake model has memory for {self._memory_lanes} lanes.")
         fed = [token for feed in plan.feeds for token in feed.tokens[len(feed.tokens) - feed.num_logits :]]
-        logits = self.table[upload(fed, self._spec.device, torch.long)]
+        logits = self.table.index_select(0, upload_ints(fed, self._spec.device))
         self._lengths.advance(plan)
         return logits
 

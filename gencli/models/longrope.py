@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -198,4 +198,4 @@ class LongRopeLanes:
         held.factors = factors
         least = self._switches[factors - 1] + 1 if factors else 0
         tokens = tuple(held.tokens[start:])
-        return replace(feed, start=start, tokens=tokens, num_logits=num_logits, text_length=least)
+        return feed._replace(start=start, tokens=tokens, num_logits=num_logits, text_length=least)

@@ -1,4 +1,4 @@
-"""Weights packed in oneDNN's layout: float32 on an x86 CPU.
+"""Weights packed in oneDNN's layout, on an x86 CPU: float32, and bfloat16 where the CPU computes it.
 
 With few rows most of the time of a matrix product goes into reordering the weights. With weights reordered
 once, at loading, one row takes two thirds of the time, five rows one third.
@@ -6,6 +6,7 @@ once, at loading, one row takes two thirds of the time, five rows one third.
 
 from __future__ import annotations
 
+import os
 import platform
 from typing import Any
 
@@ -17,15 +18,32 @@ __all__ = ["PACKED_ROWS", "PackedLinear", "can_pack", "pack"]
 # Projections of Llama-like models whose weights are only read by the matrix product.
 _NAMES = frozenset("q_proj k_proj v_proj o_proj qkv_proj gate_proj up_proj down_proj gate_up_proj".split())
 _MIN_WEIGHTS = 2**18  # numbers in a matrix; a smaller one fits the CPU cache and gains nothing
+_BF16_LIMITS = ("BF16", "FP16", "AMX", "AVX10")  # parts of the names of oneDNN's limits with bfloat16
+_X86_BF16 = frozenset(("avx512_bf16", "amx_bf16"))
 PACKED_ROWS = 8  # batch size that oneDNN chooses the layout for; it is correct for any
 
 
-def can_pack() -> bool:
-    """Return whether this machine and PyTorch support packed weights."""
+def can_pack(dtype: torch.dtype = torch.float32) -> bool:
+    """Return whether this machine and PyTorch support packed weights of the format.
+
+    bfloat16 needs a CPU that computes it; elsewhere the packed layout is the plain one.
+    """
+    if dtype != torch.float32 and not (dtype == torch.bfloat16 and _X86_BF16 & _cpu_features()):
+        return False
     has_calls = all(
         hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
     )
     return platform.machine() in ("x86_64", "AMD64") and torch._C._has_mkldnn and has_calls
+
+
+def _cpu_features() -> set[str]:
+    """Return the features that the CPU has; none if oneDNN is limited to instructions without bfloat16."""
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        limit = os.environ.get(name, "DEFAULT").upper()
+        if limit not in ("DEFAULT", "ALL") and not any(part in limit for part in _BF16_LIMITS):
+            return set()
+    found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return {name for name, has in found.items() if has is True}
 
 
 class PackedLinear(nn.Module):

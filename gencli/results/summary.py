@@ -65,6 +65,11 @@ def stats(
     yield f"device: {spec.device}, {_count(threads, 'thread')}, dtype: {dtype}{reason}"
     if spec.backend:
         yield f"backend: {spec.backend}"
+    if spec.quantization:
+        yield f"weights: {spec.quantization}"
+    if spec.kernels:
+        bits = "do not depend" if spec.has_invariant_rows else "may depend"
+        yield f"kernels: {' and '.join(spec.kernels)}; the bits of a text {bits} on its batch"
     yield f"load: {load_seconds:.2f} s"
     if info.compiled is not None:
         backend = info.compiled.variant.constraint.backend

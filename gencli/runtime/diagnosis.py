@@ -92,6 +92,17 @@ def _cpu_features() -> list[str]:
     return [name for name in wanted if found.get(name)]
 
 
+def _kernels() -> Iterator[Finding]:
+    from gencli.models.decoder.products.times import read_times
+
+    entries = read_times().entries
+    for sizes, times in entries.items():
+        value = ", ".join(f"{kernel} {micros / 1000:.3f} ms" for kernel, micros in times.items())
+        yield Finding("kernel", sizes, value, "`kernel` = NAME takes one for all products.")
+    if not entries:
+        yield Finding("kernel", "products", "not measured yet", "The first run of a model measures its own.")
+
+
 def _caches() -> Iterator[Finding]:
     cache = hub_cache()
     existing = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
@@ -159,6 +170,7 @@ def _note(path: Path) -> str:
 _AREAS: dict[str, Callable[[], Iterator[Finding]]] = {
     "version": _versions,
     "device": _devices,
+    "kernel": _kernels,
     "cache": _caches,
     "plug-in": _plugins,
     "folder": _folders,

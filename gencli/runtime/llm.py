@@ -69,7 +69,9 @@ class LLM:
         if self.settings["threads"] is not None:
             torch.set_num_threads(self.settings["threads"])
         # Any request may use guidance, so each sample may have a second lane; an unused lane takes no memory.
-        self._loaded = load(replace(model_choice(self.settings), companions=True))
+        self._loaded = load(
+            replace(model_choice(self.settings), companions=True, rows=self.settings["max_batch"])
+        )
         self._compiler = make_compiler(grammar_env(self._loaded), self.settings["grammar_timeout"])
         self._engine = make_engine(self._loaded, self.settings, self._compiler, registry=registry)
         self._attempts, self._grammars = RetryingEngine(self._engine), Grammars(self._compiler)

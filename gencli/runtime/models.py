@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gencli.errors import UsageError
+from gencli.errors import ModelError, UsageError
 from gencli.models.files.locate import find_local
+from gencli.models.gguf.head import is_gguf
 from gencli.models.spread import ONE_DEVICE, Spread, rank
 
 if TYPE_CHECKING:
     from gencli.models.backend import Backend
     from gencli.models.base import ModelRunner
+    from gencli.models.decoder.products.maker import Invariance, Kernel
     from gencli.models.decoder.spec import DecoderSpec
     from gencli.models.files.checkpoint import Checkpoint
+    from gencli.models.files.quantization import Quantize
     from gencli.models.files.vocabulary import OnTokenizer
     from gencli.models.watch import OnBytes
     from gencli.text.tokenizer import Tokenizer
@@ -25,7 +28,11 @@ __all__ = ["Loaded", "ModelChoice", "batch_notices", "load", "load_tokenizer", "
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Name and load options of a model; with `companions` samples may need a second KV lane."""
+    """Name and load options of a model.
+
+    With `companions` samples may need a second KV lane. `rows` is the number of sequences that are mostly
+    computed at once, for which the kernels are chosen.
+    """
 
     name: str = "tiny"
     dtype: str = "auto"
@@ -35,6 +42,10 @@ class ModelChoice:
     spread: Spread = ONE_DEVICE
     companions: bool = False
     backend: Backend = "auto"
+    quantize: Quantize = "none"
+    kernel: Kernel = "auto"
+    invariant: Invariance = "auto"
+    rows: int = 1
 
     @property
     def max_lanes(self) -> int:
@@ -53,7 +64,7 @@ class Loaded:
 def load(
     choice: ModelChoice, *, on_bytes: OnBytes | None = None, on_tokenizer: OnTokenizer | None = None
 ) -> Loaded:
-    """Load a bundled model, a folder, or a hub name from the local cache.
+    """Load a bundled model, a folder, a GGUF file, or a hub name from the local cache.
 
     `on_bytes` is called with the loaded and the total bytes of weights, `on_tokenizer` once, before the
     weights are read. Raises UsageError or ModelError.
@@ -61,6 +72,7 @@ def load(
     choice.spread.check(choice.device)
     if choice.name == "fake":
         return _load_fake(choice)
+    from gencli.models.decoder.products.maker import KernelOptions
     from gencli.models.decoder.runner import DecoderRunner
     from gencli.models.files.vocabulary import declared_vocabulary
     from gencli.text.tokenizer import HFTokenizer
@@ -79,9 +91,12 @@ def load(
             device=choice.device,
             max_lanes=choice.max_lanes,
             backend=f"native: {reason}",
+            quantize=choice.quantize,
+            kernels=KernelOptions(choice.rows, choice.kernel, choice.invariant),
             on_bytes=on_bytes,
         )
         return Loaded(native, tokenizer)
+    _check_transformers(choice, reason)
     from gencli.models.hf import HFRunner
 
     runner = HFRunner.load(
@@ -108,11 +123,31 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
         config,
         trust_remote_code=choice.trust_remote_code,
         is_spread=choice.spread.is_on,
+        quantize=choice.quantize,
     )
     if spec is not None:
         return read_checkpoint(folder, config), spec, reason
+    if is_gguf(folder):
+        if choice.backend == "transformers":
+            raise UsageError("`backend` = transformers does not run GGUF files.", hint="Leave `backend` out.")
+        raise ModelError(
+            f"{folder} cannot be run: {reason}.", hint="Only gencli's own decoder runs GGUF files."
+        )
     checkpoint = check_checkpoint(folder, config, trust_remote_code=choice.trust_remote_code)
     return checkpoint, None, reason
+
+
+def _check_transformers(choice: ModelChoice, reason: str) -> None:
+    """Raise ModelError for options of the decoder if transformers runs the model."""
+    for key, value, neutral in (
+        ("kernel", choice.kernel, ("auto",)),
+        ("invariant", choice.invariant, ("auto", "off")),
+    ):
+        if value not in neutral:
+            raise ModelError(
+                f"`{key}` is {value}, but transformers runs this model: {reason}.",
+                hint=f"Only gencli's own decoder has `{key}`; leave it out.",
+            )
 
 
 def _with_leader(runner: ModelRunner) -> ModelRunner:
@@ -168,6 +203,9 @@ def _load_fake(choice: ModelChoice) -> Loaded:
         "dtype": (choice.dtype, ("auto", "float32")),
         "device": (choice.device, ("auto", "cpu")),
         "backend": (choice.backend, ("auto",)),
+        "quantize": (choice.quantize, ("none",)),
+        "kernel": (choice.kernel, ("auto",)),
+        "invariant": (choice.invariant, ("auto", "on", "off")),
         "tp": (choice.spread.tp, (None,)),
     }
     for key, (value, possible) in fixed.items():

@@ -37,6 +37,9 @@ def model_choice(settings: Settings) -> ModelChoice:
         trust_remote_code=settings["trust_remote_code"],
         spread=Spread(settings["device_map"], settings["tp"]),
         backend=settings["backend"],
+        quantize=settings["quantize"],
+        kernel=settings["kernel"],
+        invariant=settings["invariant"],
     )
 
 
@@ -45,15 +48,15 @@ def load_model(
     reporter: Reporter,
     *,
     companions: bool,
-    has_company: bool,
+    rows: int,
     is_chat: bool = False,
     on_tokenizer: OnTokenizer | None = None,
 ) -> tuple[Loaded, float]:
     """Load the model of a run; return it and the seconds that this took.
 
-    `companions`: samples may need a second KV lane. `has_company`: texts are computed beside others or
-    beside drafts; where that may change them, a notice is reported. `on_tokenizer` is called before the
-    weights are read. Raises ModelError for a model without the chat template that `is_chat` asks for.
+    `companions`: samples may need a second KV lane. `rows`: the sequences and draft tokens that are computed
+    at once; where those beside a text may change it, a notice is reported. `on_tokenizer` is called before
+    the weights are read. Raises ModelError for a model without the chat template that `is_chat` asks for.
     """
 
     def begin(tokenizer: Tokenizer, vocab_size: int, eos_ids: tuple[int, ...]) -> None:
@@ -64,11 +67,11 @@ def load_model(
 
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
-    choice = replace(model_choice(settings), companions=companions)
+    choice = replace(model_choice(settings), companions=companions, rows=rows)
     start = time.monotonic()
     with reporter.loading(choice.name) as on_bytes:
         loaded = load(choice, on_bytes=on_bytes, on_tokenizer=begin)
-    for notice in (*model_notices(loaded), *(batch_notices(loaded) if has_company else ())):
+    for notice in (*model_notices(loaded), *(batch_notices(loaded) if rows > 1 else ())):
         reporter.notice(notice)
     return loaded, time.monotonic() - start
 

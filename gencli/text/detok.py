@@ -10,9 +10,9 @@ DecodeStream of the `tokenizers` library is not used: it raises "invalid prefix"
 
 from __future__ import annotations
 
-import codecs
 import copy
 from collections.abc import Callable, Sequence
+from encodings import utf_8
 from typing import Protocol
 
 from gencli.text.pieces import Pieces
@@ -46,7 +46,7 @@ class ByteDecoder(TokenDecoder):
     def __init__(self, pieces: Pieces, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> None:
         self._pieces = pieces
         self._hidden = pieces.special_ids if skip_special else frozenset[int]()
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._utf8 = utf_8.IncrementalDecoder("replace")
         self._is_first = True
         self._strip_char, self._strip_left = pieces.rules.strip
         for token_id in prompt_ids:
@@ -55,6 +55,9 @@ class ByteDecoder(TokenDecoder):
     def push(self, token_id: int) -> str:
         if token_id in self._hidden:
             return ""
+        is_alone = not (self._utf8.buffer or self._is_first or self._strip_left)
+        if is_alone and (text := self._pieces.text(token_id)) is not None:
+            return text
         piece = self._pieces[token_id]
         if piece and (self._is_first or self._strip_left):
             piece = self._open(token_id, piece)

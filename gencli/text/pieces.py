@@ -106,6 +106,7 @@ class Pieces:
         self.special_ids = special_ids
         self._token_of = token_of
         self._known: dict[int, bytes] = {}
+        self._texts: dict[int, str | None] = {}
 
     def __getitem__(self, token_id: int) -> bytes:
         """Return the bytes of an id in the middle of a text; for a special token those of its name."""
@@ -115,7 +116,20 @@ class Pieces:
             self._known[token_id] = piece
         return piece
 
+    def text(self, token_id: int) -> str | None:
+        """Return the bytes of an id in the middle of a text, decoded; None if no whole characters."""
+        if token_id not in self._texts:
+            self._texts[token_id] = _text(self[token_id])
+        return self._texts[token_id]
+
     def first(self, token_id: int) -> bytes:
         """Return the bytes of an id as the first of a text."""
         token = self._token_of(token_id) or ""
         return self.rules.to_bytes(token.replace(self.rules.bare, "") if self.rules.bare else token)
+
+
+def _text(piece: bytes) -> str | None:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gencli.core.request import Stops
 from gencli.errors import UsageError
@@ -54,8 +55,7 @@ class Finish:
     offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """Text that became certain, and the finish if the sample ended."""
 
     text: str
@@ -72,6 +72,8 @@ class TextStream:
         self._rules, stops = rules, rules.stops
         self._matcher = StopMatcher(stops.strings, stops.patterns, stops.include)
         self._loops = LoopDetector(stops.loop)
+        self._searches, self._detects = bool(stops.strings or stops.patterns), bool(stops.loop)
+        self._ends = frozenset(stops.ids) if rules.ignore_eos else rules.eos_ids | frozenset(stops.ids)
         self._length = 0  # released characters
 
     def fork(self) -> TextStream:
@@ -90,16 +92,21 @@ class TextStream:
         """
         assert self.finish is None, "a token after the end"
         self.num_tokens += 1
-        if reason := self._id_reason(token_id):
-            return self._end_with_id(token_id, reason)
-        if in_document:
+        if token_id in self._ends:
+            is_eos = token_id in self._rules.eos_ids and not self._rules.ignore_eos
+            return self._end_with_id(token_id, "eos" if is_eos else "stop")
+        if not self._searches:
+            text = self._decoder.push(token_id)
+        elif in_document:
             text = self._matcher.skip(self._decoder.push(token_id))
         else:
             text = self._search(token_id, armed=self.num_tokens > self._rules.min_tokens)
         if match := self._matcher.match:
             return self._emit(text, Finish("stop", match.text, match.offset))
-        reason = self._count_reason(token_id, grammar_end)
-        return self._emit(text + self._flush(), Finish(reason)) if reason else self._emit(text)
+        if reason := self._count_reason(token_id, grammar_end):
+            return self._emit(text + self._flush(), Finish(reason))
+        self._length += len(text)
+        return Delta(text)
 
     def add(self, token_id: int) -> Delta:
         """Add a token that was not sampled: stop conditions are not checked."""
@@ -112,11 +119,6 @@ class TextStream:
         assert self.finish is None, "closed twice"
         return self._emit(self._flush(), Finish(reason))
 
-    def _id_reason(self, token_id: int) -> str:
-        if token_id in self._rules.eos_ids and not self._rules.ignore_eos:
-            return "eos"
-        return "stop" if token_id in self._rules.stops.ids else ""
-
     def _end_with_id(self, token_id: int, reason: str) -> Delta:
         shown = ""
         if self._rules.stops.include and not (shown := self._decoder.hidden(token_id)):
@@ -128,7 +130,7 @@ class TextStream:
         return self._emit(text + shown, Finish(reason, token_id, self._length + len(text)))
 
     def _count_reason(self, token_id: int, grammar_end: bool) -> str:
-        is_loop = self._loops.push(token_id)
+        is_loop = self._detects and self._loops.push(token_id)
         if grammar_end:
             return "grammar"
         if self.num_tokens >= self._rules.max_tokens:

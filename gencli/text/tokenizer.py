@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from gencli.errors import ModelError, UsageError, is_panic
 from gencli.models.files.fit import check_files
 from gencli.models.files.locate import is_bundled
+from gencli.models.gguf.head import is_gguf
 from gencli.templates.messages import MAX_CHAT, Order, Rendered
 from gencli.templates.renderer import renderer
 from gencli.text.detok import ByteDecoder, TokenDecoder, WindowDecoder
@@ -140,15 +141,18 @@ class HFTokenizer:
     def load(
         cls, name: str | Path, *, trust_remote_code: bool = False, local_files_only: bool = True
     ) -> HFTokenizer:
-        """Load the tokenizer of a folder or of a model in the hub's cache.
+        """Load the tokenizer of a folder, a GGUF file, or a model in the hub's cache.
 
         transformers is imported only where the tokenizer is not provably the same without it. The model's own
         code runs only with `trust_remote_code`. Raises ModelError.
         """
+        from gencli.models.gguf.tokenizer import load_gguf_tokenizer
         from gencli.text.fast_loader import load_fast
 
         if Path(name).is_dir():
             check_files(Path(name))
+        if is_gguf(name):
+            return cls(load_gguf_tokenizer(Path(name)), str(name))
         loaded: Any = load_fast(Path(name), trust_remote_code=trust_remote_code)
         hf, why = (None, loaded) if isinstance(loaded, str) else (loaded, "")
         try:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gencli.models.base import ModelSpec
+from gencli.models.onednn import can_pack
 from tests.batch.test_command import cut
 
 ROWS = [{"prompt": f"Row {n}", "max_tokens": 3} for n in range(6)]
@@ -11,7 +12,7 @@ SAID = "In bfloat16 a text may depend on what is computed beside it"
 
 
 def tiny(dtype, *flags):
-    return ("--model", "tiny", "--dtype", dtype, "--seed", "1", *flags)
+    return ("--model", "tiny", "--dtype", dtype, "--invariant", "off", "--seed", "1", *flags)
 
 
 def resumed(bench, dtype, *flags, begun=("--max-batch", "2")):
@@ -62,6 +63,13 @@ def test_in_bfloat16_a_run_does_not_go_on_in_other_company_unless_allowed(bench,
 
 def test_in_bfloat16_a_run_goes_on_in_the_same_company(bench):
     assert resumed(bench, "bfloat16", "--max-batch", "2").code == 0
+
+
+@pytest.mark.skipif(not can_pack(torch.bfloat16), reason="needs a CPU that computes bfloat16")
+def test_with_invariant_kernels_a_run_in_bfloat16_goes_on_in_other_company(bench):
+    kept = ("--invariant", "on")
+    done = resumed(bench, "bfloat16", "--max-batch", "4", *kept, begun=("--max-batch", "2", *kept))
+    assert (done.code, SAID in done.err) == (0, False)
 
 
 @pytest.mark.parametrize("flags", [("--max-batch", "4"), ("--draft", "ngram")])

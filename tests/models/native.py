@@ -11,6 +11,7 @@ import torch
 
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.families import read_spec
+from gencli.models.decoder.products.maker import KernelOptions, choose_kernels
 
 
 def native_decoder(model: Any) -> Decoder:
@@ -18,6 +19,7 @@ def native_decoder(model: Any) -> Decoder:
         model.save_pretrained(folder, max_shard_size="50kB")
         spec = read_spec(json.loads(Path(folder, "config.json").read_text()))
         files = sorted(Path(folder).glob("*.safetensors"))
-        decoder, unused = read_decoder(spec, files, dtype=model.dtype, device=torch.device("cpu"))
+        make = choose_kernels(spec.products, model.dtype, torch.device("cpu"), KernelOptions())
+        decoder, unused = read_decoder(spec, files, make=make, dtype=model.dtype, device=torch.device("cpu"))
     assert unused == []
     return decoder

@@ -45,6 +45,12 @@ def test_token_hash_has_its_golden_values():
     assert token_hash(keys[:, None], torch.tensor([0, 151935])).tolist() == GOLDEN_HASH
 
 
+def test_keys_on_a_host_are_those_of_pytorch():
+    seeds, positions = torch.tensor([0, -3, 2**62 + 1, -(2**63), 2**63 - 1]), torch.arange(5) * 1_000_003
+    on_host = row_keys(seeds, positions, Stream.BLOCK)
+    assert torch.equal(on_host[:, None], row_keys(seeds[:, None], positions[:, None], Stream.BLOCK))
+
+
 def test_gumbel_noise_has_its_golden_value():
     noise = gumbel(torch.tensor([[123]]), torch.tensor([5]))
     torch.testing.assert_close(noise.item(), GOLDEN_GUMBEL, rtol=1e-12, atol=0)

@@ -37,7 +37,8 @@ def open_loop(
 
     `is_chat`: all rows need the chat template. `are_guided`: some rows may be guided.
     """
-    loaded, _ = load_model(settings, reporter, companions=are_guided, has_company=True, is_chat=is_chat)
+    rows = settings["max_batch"] * jobs.base.rows_each
+    loaded, _ = load_model(settings, reporter, companions=are_guided, rows=max(2, rows), is_chat=is_chat)
     with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
         engine = make_engine(loaded, settings, compiler, registry=jobs.base.registry)
         grammars = Grammars(compiler)

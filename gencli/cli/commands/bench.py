@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gencli.cli.commands.bench_run import runs
 from gencli.cli.commands.bench_sampler import sampler
 from gencli.cli.commands.bench_speculate import speculate
+from gencli.cli.commands.bench_step import step
 from gencli.cli.terminal.records import FORMS, record_text
 from gencli.cli.terminal.render import Sink, say
 from gencli.cli.terminal.tables import table
@@ -70,6 +72,8 @@ def command() -> typer.Typer:
     """Return the typer group of the benchmarks."""
     app = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
     app.callback(help="Measure what parts of gencli cost on this machine.")(lambda: None)
+    app.command("run", help="Whole runs, each in a process of its own, in turns with transformers and "
+                 "llama.cpp.")(runs)  # fmt: skip
     app.command("grammar", help="A step with a JSON schema against one without, on a random model of 15M "
                  "parameters with a vocabulary of 32,000.")(_grammar)  # fmt: skip
     app.command("batch", help="Requests of unequal length in gencli's batches, transformers' padded "
@@ -78,6 +82,8 @@ def command() -> typer.Typer:
                 "processors and multinomial, and beside torch.logsumexp.")(sampler)  # fmt: skip
     app.command("speculate", help="Steps with drafts against plain ones, by the number of drafts and of "
                  "texts, beside what the formula expects.")(speculate)  # fmt: skip
+    app.command("step", help="A decode step of the engine without a model, by the number of texts and their "
+                 "chain.")(step)  # fmt: skip
     return app
 
 

@@ -95,7 +95,7 @@ def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stac
         settings,
         voice,
         companions=job.guidance.is_on,
-        has_company=num_prompts * job.num_drawn > 1 or job.is_drafted,
+        rows=min(settings["max_batch"], num_prompts * job.num_drawn) * job.rows_each,
         is_chat=job.is_chat,
         on_tokenizer=compiling.begin,
     )

@@ -20,9 +20,11 @@ from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import cached_models
 from gencli.models.backend import choose_backend
 from gencli.models.files.card import Card, kv_bytes, read_card
-from gencli.models.files.json_files import read_object
+from gencli.models.files.config import read_config
 from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local, read_aliases
+from gencli.models.files.quantization import stored_bits
 from gencli.models.files.vocabulary import grammar_support
+from gencli.models.gguf.head import is_gguf
 from gencli.units import size
 from processors.params import MOST, Bounds
 
@@ -74,7 +76,7 @@ _NUMBERS = {"float32": 4, "bfloat16": 2}
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A model by its name, its source (bundled, hub or folder), and its card or an error message."""
+    """A model by its name, its source (bundled, hub, folder or file), and its card or an error message."""
 
     name: str
     source: str
@@ -122,11 +124,17 @@ def _all(folders: Sequence[str]) -> Iterator[_Found]:
             yield _found(one.name, "hub", one.folder)
     for name in folders:
         place = Path(name).expanduser()
+        if is_gguf(place) and place.is_file():
+            yield _found(name, "file", place)
+            continue
         if not place.is_dir():
             raise ModelError(f"There is no folder {name}.")
         inner = [path.parent for path in sorted(place.glob("*/config.json"))]
-        for folder in [place] if (place / "config.json").is_file() or not inner else inner:
+        is_model = (place / "config.json").is_file() or not (inner or any(place.glob("*.gguf")))
+        for folder in [place] if is_model else inner:
             yield _found(str(folder), "folder", folder)
+        for file in sorted(place.glob("*.gguf")):
+            yield _found(str(file), "file", file)
 
 
 def _found(name: str, source: str, folder: Path) -> _Found:
@@ -194,19 +202,31 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     if context is not None and card.context is not None and context > card.context:
         raise UsageError(f"--context is {context}, but the model takes {card.context}.")
     tokens = context or card.context or 4096
+    record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
+    config = read_config(folder)
+    spec, reason = choose_backend("auto", config)
+    record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
+    bits = stored_bits(config)
+    record["quantization"] = None if bits is None else f"int{bits}"
     memory = [
         {
             "dtype": dtype,
-            "weights": card.weights.parameters * width,
-            "kv": kv_bytes(card, batch=batch, context=tokens, number_bytes=width),
+            "weights": weights,
+            "kv": kv_bytes(card, batch=batch, context=tokens, number_bytes=_NUMBERS.get(dtype, 4)),
         }
-        for dtype, width in _NUMBERS.items()
+        for dtype, weights in _memory(card, record["quantization"])
     ]
-    record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
-    spec, reason = choose_backend("auto", read_object(folder / "config.json"))
-    record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
     record |= {"memory": {"batch": batch, "context": tokens, "of": memory}}
     return record, _show_text(record)
+
+
+def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
+    """Yield number formats of the weights, and the bytes that they take."""
+    if quantization is not None:
+        yield quantization, card.weights.bytes
+        return
+    for dtype, width in _NUMBERS.items():
+        yield dtype, card.weights.parameters * width
 
 
 def _show_text(record: Mapping[str, Any]) -> str:

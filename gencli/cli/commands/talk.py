@@ -42,7 +42,7 @@ def talk(chat: Chat, *, voice: Stderr, handler: Interrupts) -> int:
         chat.settings,
         voice,
         companions=True,
-        has_company=chat.job.is_drafted,
+        rows=chat.job.rows_each,
         is_chat=not chat.settings["raw"],
     )
     with ExitStack() as stack:

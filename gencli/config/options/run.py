@@ -131,8 +131,8 @@ _PRESETS: tuple[Option, ...] = (
 
 _MODEL: tuple[Option, ...] = (
     Option(("--model", "-m"), str, "tiny, tiny-draft or fake, which come with gencli; a Hugging Face model "
-           "folder; an alias; or a name of the hub, as in org/name or org/name@revision.", "Model", "tiny",
-           metavar="NAME"),
+           "folder; a GGUF file; an alias; or a name of the hub, as in org/name or org/name@revision.",
+           "Model", "tiny", metavar="NAME"),
     Option(("--download",), bool, "Download a missing model of the hub without asking. On a terminal it is "
            "downloaded anyway, from 10 GB on after a question.", "Model", False,
            flag_only="a file must not be able to use the network"),
@@ -143,6 +143,13 @@ _MODEL: tuple[Option, ...] = (
     Option(("--backend",), Literal["auto", "native", "transformers"], "What runs the model: gencli's own "
            "decoder, or transformers. auto takes the decoder for every model that it knows in full.",
            "Model", "auto"),
+    Option(("--quantize",), Literal["none", "int8", "int4"], "Round weights to 8 or 4 bits when they are "
+           "loaded, for gencli's own decoder on a CPU.", "Model", "none"),
+    Option(("--kernel",), Literal["auto", "plain", "packed", "row-packed"], "Matrix products of the decoder: "
+           "with weights as they are, packed for the CPU, or packed for a single text. auto takes what is "
+           "fastest on this machine; gencli doctor shows the times.", "Model", "auto"),
+    Option(("--invariant",), Literal["auto", "on", "off"], "Whether the bits of a text must not depend on "
+           "what is computed beside it. auto: if that makes a step at most 5 % longer.", "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
     Option(("--device-map",), Literal["auto"], "Spread the layers over all devices, for a model that is "
            "too large for one; needs accelerate.", "Model"),

@@ -40,6 +40,9 @@ class BestOf:
 
     def select(self, events: Iterable[Event]) -> Iterator[Event]:
         """Yield the events; of a `best_of` request only prompt progress, then the best samples."""
+        if not self._pools:
+            yield from events
+            return
         for event in events:
             pool = self._pools.get(event.request)
             if pool is None:

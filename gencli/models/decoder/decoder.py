@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
+from gencli.models.decoder.embeddings import Embeddings
 from gencli.models.decoder.layers import Layer, Norm, Pass, read_layer, read_norm
-from gencli.models.decoder.products import Product, make_product
+from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.maker import HEAD, ProductMaker
 from gencli.models.decoder.rope import RopeTable
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.decoder.weights import open_weights
@@ -25,7 +26,7 @@ class Decoder:
     """A decoder with its weights. `tables` has the rotary embedding of each rope of the spec."""
 
     spec: DecoderSpec
-    embeddings: Tensor
+    embeddings: Embeddings
     layers: tuple[Layer, ...]
     norm: Norm
     head: Product
@@ -54,7 +55,7 @@ class Decoder:
         the others values.
         """
         spec = self.spec
-        states = embedding(ids, self.embeddings)
+        states = self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
         for index, layer in enumerate(self.layers):
@@ -71,23 +72,21 @@ def read_decoder(
     spec: DecoderSpec,
     files: Sequence[Path],
     *,
+    make: ProductMaker,
     dtype: torch.dtype,
     device: torch.device,
     on_bytes: OnBytes | None = None,
 ) -> tuple[Decoder, list[str]]:
-    """Load a decoder; return it and the names of tensors that it does not use.
+    """Load a decoder with products by `make`; return it and the names of tensors that it does not use.
 
     Raises ModelError for a damaged file, an absent tensor or one of another shape.
     """
     with open_weights(files, dtype, device, on_bytes) as reader:
-        embeddings = reader.read("model.embed_tokens.weight", (spec.vocab_size, spec.hidden))
-        layers = tuple(read_layer(spec, reader, index) for index in range(spec.num_layers))
+        embeddings, head = make.read_ends(reader, (spec.vocab_size, spec.hidden), is_tied=spec.is_tied)
+        layers = tuple(read_layer(spec, reader, make, index) for index in range(spec.num_layers))
         norm = read_norm(spec, reader, "model.norm", spec.hidden)
-        head = embeddings
-        if not spec.is_tied:
-            head = reader.read("lm_head.weight", (spec.vocab_size, spec.hidden))
-        elif "lm_head.weight" in reader:
-            reader.unread.discard("lm_head.weight")
+        if spec.is_tied:
+            reader.unread.discard(HEAD)
         tables = tuple(RopeTable(rope, dtype, device) for rope in spec.ropes)
-        made = Decoder(spec, embeddings, layers, norm, make_product(head), tables)
+        made = Decoder(spec, embeddings, layers, norm, head, tables)
         return made, sorted(name for name in reader.unread if not name.endswith("rotary_emb.inv_freq"))

@@ -17,6 +17,7 @@ from gencli.models.decoder.spec import (
     TensorNames,
     Unsupported,
 )
+from gencli.models.files.quantization import is_own
 
 __all__ = ["FAMILIES", "read_spec"]
 
@@ -54,10 +55,10 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
     family = config.get("model_type")
     if family not in FAMILIES:
         raise Unsupported(f"models of type {family} are none of its families")
-    if "quantization_config" in config:
+    if config.get("quantization_config") is not None and not is_own(config):
         raise Unsupported("the weights are quantized by another program")
     read, more = FAMILIES[str(family)]
-    unknown = sorted(config.keys() - _IGNORED - _COMMON - set(more))
+    unknown = sorted(config.keys() - _IGNORED - _COMMON - {"quantization_config", *more})
     unknown = [key for key in unknown if config[key] is not None]
     if unknown:
         raise Unsupported(f"the configuration has {unknown[0]!r}, which the decoder does not know")

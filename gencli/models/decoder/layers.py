@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.functional import gelu, rms_norm, silu
 
 from gencli.models.decoder.attention import AttentionPlan, attend
-from gencli.models.decoder.products import Product, make_product
+from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.rope import rotate
 from gencli.models.decoder.spec import Activation, DecoderSpec
 from gencli.models.decoder.weights import WeightReader
@@ -162,8 +163,8 @@ def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) ->
     return Norm(weight + spec.norm_offset if spec.norm_offset else weight, spec.norm_eps)
 
 
-def read_layer(spec: DecoderSpec, reader: WeightReader, index: int) -> Layer:
-    """Return a layer with its weights."""
+def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int) -> Layer:
+    """Return a layer with its weights and the products that `make` makes of them."""
     prefix = f"model.layers.{index}."
     names = spec.names
 
@@ -172,12 +173,12 @@ def read_layer(spec: DecoderSpec, reader: WeightReader, index: int) -> Layer:
 
     mlp: _Mlp | _Experts
     if index in spec.expert_layers:
-        mlp = _read_experts(spec, reader, prefix)
+        mlp = _read_experts(spec, reader, make, prefix)
     else:
         gate_up = [prefix + name for name in names.gate_up]
-        mlp = _read_mlp(spec, reader, gate_up, f"{prefix}mlp.down_proj", spec.inner)
+        mlp = _read_mlp(spec, reader, make, gate_up, f"{prefix}mlp.down_proj", spec.inner)
     return Layer(
-        _read_attention(spec, reader, index, prefix),
+        _read_attention(spec, reader, make, index, prefix),
         mlp,
         (
             norm(names.attention_norm),
@@ -189,7 +190,9 @@ def read_layer(spec: DecoderSpec, reader: WeightReader, index: int) -> Layer:
     )
 
 
-def _read_attention(spec: DecoderSpec, reader: WeightReader, index: int, prefix: str) -> _Attention:
+def _read_attention(
+    spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int, prefix: str
+) -> _Attention:
     heads, kv_heads, width = spec.num_heads, spec.num_kv_heads, spec.head_dim
     sizes = (heads * width, kv_heads * width) if spec.qk_norm == "whole" else (width, width)
     norms: list[Norm | None] = [None, None]
@@ -203,12 +206,14 @@ def _read_attention(spec: DecoderSpec, reader: WeightReader, index: int, prefix:
         index,
         _product(
             reader,
+            make,
             [prefix + name for name in spec.names.qkv],
             ((heads + 2 * kv_heads) * width, spec.hidden),
             has_bias=spec.has_qkv_bias,
         ),
         _product(
             reader,
+            make,
             [f"{prefix}self_attn.o_proj"],
             (spec.hidden, heads * width),
             has_bias=spec.has_out_bias,
@@ -218,27 +223,30 @@ def _read_attention(spec: DecoderSpec, reader: WeightReader, index: int, prefix:
     )
 
 
-def _read_mlp(spec: DecoderSpec, reader: WeightReader, gate_up: list[str], down: str, width: int) -> _Mlp:
+def _read_mlp(
+    spec: DecoderSpec, reader: WeightReader, make: ProductMaker, gate_up: list[str], down: str, width: int
+) -> _Mlp:
     return _Mlp(
-        _product(reader, gate_up, (2 * width, spec.hidden), has_bias=spec.has_mlp_bias),
-        _product(reader, [down], (spec.hidden, width), has_bias=spec.has_mlp_bias),
+        _product(reader, make, gate_up, (2 * width, spec.hidden), has_bias=spec.has_mlp_bias),
+        _product(reader, make, [down], (spec.hidden, width), has_bias=spec.has_mlp_bias),
         _ACTIVATIONS[spec.activation],
     )
 
 
-def _read_experts(spec: DecoderSpec, reader: WeightReader, prefix: str) -> _Experts:
+def _read_experts(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, prefix: str) -> _Experts:
     experts, names = spec.experts, spec.names
     assert experts is not None
     gate, up, down = names.expert
     made = []
     for number in range(experts.count):
         own = f"{prefix}{names.experts}.{number}."
-        made.append(_read_mlp(spec, reader, [own + gate, own + up], own + down, experts.width))
+        made.append(_read_mlp(spec, reader, make, [own + gate, own + up], own + down, experts.width))
     router = reader.read(f"{prefix}{names.router}.weight", (experts.count, spec.hidden))
-    return _Experts(make_product(router), tuple(made), experts.used, experts.is_normalized)
+    return _Experts(make(router), tuple(made), experts.used, experts.is_normalized)
 
 
-def _product(reader: WeightReader, names: list[str], shape: tuple[int, int], *, has_bias: bool) -> Product:
-    weight = reader.joined([f"{name}.weight" for name in names], shape)
-    bias = reader.joined([f"{name}.bias" for name in names], shape[:1]) if has_bias else None
-    return make_product(weight, bias)
+def _product(
+    reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int], *, has_bias: bool
+) -> Product:
+    biases = [f"{name}.bias" for name in names] if has_bias else ()
+    return make.read(reader, [f"{name}.weight" for name in names], shape, biases)

@@ -28,6 +28,8 @@ def frequencies(rope: RopeSpec, *, is_long: bool = False) -> tuple[Tensor, float
         return plain, 1.0
     if rope.kind == "linear":
         return plain / values["factor"], 1.0
+    if rope.kind == "factors":
+        return plain / torch.tensor(values["factors"], dtype=torch.float32), 1.0
     if rope.kind == "llama3":
         return _llama3(plain, values), 1.0
     if rope.kind == "yarn":

@@ -12,6 +12,7 @@ __all__ = ["read_rope", "rope_values"]
 _ROPES = {
     "default": (),
     "linear": ("factor",),
+    "factors": ("factors",),  # of GGUF files: one for each frequency
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     "yarn": ("original_max_position_embeddings",),
     "longrope": ("long_factor", "short_factor", "original_max_position_embeddings"),
@@ -19,7 +20,7 @@ _ROPES = {
 _ROPE_KEYS = frozenset(
     """
     rope_type type rope_theta factor low_freq_factor high_freq_factor original_max_position_embeddings
-    long_factor short_factor attention_factor beta_fast beta_slow mscale mscale_all_dim truncate
+    factors long_factor short_factor attention_factor beta_fast beta_slow mscale mscale_all_dim truncate
     partial_rotary_factor
     """.split()
 )

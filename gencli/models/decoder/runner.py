@@ -8,11 +8,17 @@ from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
+from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
+from gencli.models.decoder.products.quantized import quantized_maker
+from gencli.models.decoder.products.times import read_times
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.files.quantization import Quantize, bits_of
 from gencli.models.files.vocabulary import declared_ends
 from gencli.models.first_layers import first_count
+from gencli.models.gguf.head import is_gguf
+from gencli.models.gguf.reader import widening
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.lane_runner import LaneRunner, Lanes
 from gencli.models.longrope import LongRopeLanes
@@ -22,7 +28,10 @@ __all__ = ["DecoderRunner"]
 
 
 class DecoderRunner(LaneRunner):
-    """A decoder with its KV lanes. `eos_ids` are the end-of-text ids of the model."""
+    """A decoder with its KV lanes.
+
+    `eos_ids` are the end-of-text ids of the model, `kernels` made its products.
+    """
 
     def __init__(
         self,
@@ -33,6 +42,8 @@ class DecoderRunner(LaneRunner):
         eos_ids: tuple[int, ...] = (),
         dtype_reason: str = "",
         backend: str = "native",
+        quantization: str = "",
+        kernels: ProductMaker | None = None,
         notices: tuple[str, ...] = (),
     ) -> None:
         spec = decoder.spec
@@ -47,6 +58,9 @@ class DecoderRunner(LaneRunner):
             eos_ids=eos_ids,
             dtype_reason=dtype_reason,
             backend=backend,
+            quantization=quantization,
+            kernels=() if kernels is None else kernels.names,
+            has_invariant_rows=kernels is not None and kernels.is_invariant and decoder.device.type == "cpu",
             notices=notices,
             rope_switches=spec.rope_switches,
         )
@@ -62,24 +76,37 @@ class DecoderRunner(LaneRunner):
         device: str = "auto",
         max_lanes: int = 8,
         backend: str = "native",
+        quantize: Quantize = "none",
+        kernels: KernelOptions | None = None,
         on_bytes: OnBytes | None = None,
     ) -> DecoderRunner:
         """Load the weights of a checkpoint for the decoder `spec`.
 
-        `dtype` and `device` are as for HFRunner.load, `on_bytes` is called with the loaded and the total
-        bytes. Raises UsageError for an unknown dtype or device, ModelError for weights that do not fit.
+        `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
+        checkpoint's are. `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an
+        unknown dtype or device, ModelError for weights that do not fit or `kernels` that this machine does
+        not have.
         """
-        where = pick_device(device)
-        number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored)
+        where, bits = pick_device(device), checkpoint.bits or bits_of(quantize)
+        number, reason = pick_dtype(
+            dtype, device=where, stored=checkpoint.stored, is_quantized=bits is not None
+        )
+        options = kernels or KernelOptions()
+        if bits is None:
+            times = read_times()
+            make = choose_kernels(spec.products, number, where, options, times)
+            times.write()
+        else:
+            make = quantized_maker(bits, where, options, is_stored=checkpoint.bits is not None)
         try:
             decoder, unused = read_decoder(
-                spec, checkpoint.files, dtype=number, device=where, on_bytes=on_bytes
+                spec, checkpoint.files, make=make, dtype=number, device=where, on_bytes=on_bytes
             )
         except torch.OutOfMemoryError:
             raise ModelError(f"The model does not fit into the memory of {where}.") from None
-        notices: tuple[str, ...] = ()
+        notices = widening(checkpoint.folder, number) if is_gguf(checkpoint.folder) else ()
         if unused:
-            notices = (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
+            notices += (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
         return cls(
             decoder,
             name=str(checkpoint.folder),
@@ -87,6 +114,8 @@ class DecoderRunner(LaneRunner):
             eos_ids=declared_ends(checkpoint.folder),
             dtype_reason=reason,
             backend=backend,
+            quantization="" if bits is None else f"int{bits}",
+            kernels=make,
             notices=notices,
         )
 

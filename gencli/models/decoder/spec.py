@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,8 +20,8 @@ class Unsupported(Exception):
 class RopeSpec:
     """Rotary position embedding of the first `width` values of a head.
 
-    `kind` is default, linear, llama3, yarn or longrope; `values` are the parameters of that kind under the
-    names of config.json. `context` is the maximum context in tokens.
+    `kind` is default, linear, factors, llama3, yarn or longrope; `values` are the parameters of that kind
+    under the names of config.json. `context` is the maximum context in tokens.
     """
 
     kind: str
@@ -107,3 +108,19 @@ class DecoderSpec:
     def rope_switches(self) -> tuple[int, ...]:
         """The text lengths beyond which a long-rope decoder uses other frequencies."""
         return tuple(sorted({length for rope in self.ropes for length in rope.switches}))
+
+    @property
+    def products(self) -> Counter[tuple[int, int]]:
+        """The matrix products of one token in a pass, by size (out, in)."""
+        heads, kv_heads, width = self.num_heads, self.num_kv_heads, self.head_dim
+        made = Counter({(self.vocab_size, self.hidden): 1})
+        made[(heads + 2 * kv_heads) * width, self.hidden] += self.num_layers
+        made[self.hidden, heads * width] += self.num_layers
+        blocks = [(self.inner, self.num_layers - len(self.expert_layers))]
+        if self.experts is not None:
+            made[self.experts.count, self.hidden] += len(self.expert_layers)
+            blocks.append((self.experts.width, len(self.expert_layers) * self.experts.used))
+        for inner, count in blocks:
+            made[2 * inner, self.hidden] += count
+            made[self.hidden, inner] += count
+        return +made

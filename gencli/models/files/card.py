@@ -12,7 +12,9 @@ from typing import Any
 
 from gencli.errors import ModelError
 from gencli.files import open_regular
+from gencli.models.files.config import read_config
 from gencli.models.files.json_files import read_object
+from gencli.models.gguf.head import CHAT_TEMPLATE, is_gguf, read_gguf_head
 
 __all__ = [
     "ALONE_KINDS",
@@ -89,8 +91,8 @@ class Card:
 
 
 def read_card(folder: Path) -> Card:
-    """Return the card of a model folder. Raises ModelError if it is no model folder."""
-    config = read_object(folder / "config.json")
+    """Return the card of a model folder or a GGUF file. Raises ModelError if it is neither."""
+    config = read_config(folder)
     try:
         return _card(folder, config)
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
@@ -123,9 +125,16 @@ def _card(folder: Path, config: Mapping[str, Any]) -> Card:
 
 
 def read_weights(folder: Path) -> Weights:
-    """Return the sums over the folder's safetensors files. Raises ModelError for a damaged file."""
+    """Return the sums over the folder's safetensors files, or those of a GGUF file.
+
+    Raises ModelError for a damaged file.
+    """
     formats: Counter[str] = Counter()
     size = 0
+    if is_gguf(folder):
+        size = folder.stat().st_size
+        for held in read_gguf_head(folder).tensors.values():
+            formats[held.kind.name] += math.prod(held.shape)
     for file in sorted(folder.glob("*.safetensors")):
         size += file.stat().st_size
         for tensor in read_head(file).values():
@@ -172,6 +181,8 @@ def _is_tensor(entry: Any) -> bool:
 
 
 def _has_template(folder: Path) -> bool:
+    if is_gguf(folder):
+        return bool(read_gguf_head(folder).text(CHAT_TEMPLATE))
     if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
         return True
     path = folder / "tokenizer_config.json"

@@ -9,9 +9,13 @@ from typing import Any
 
 from gencli.errors import ModelError
 from gencli.hub.names import INDEX, WEIGHTS
+from gencli.models.files.card import read_weights
+from gencli.models.files.config import read_config
 from gencli.models.files.fit import check_config, check_files, check_shapes, read_heads
 from gencli.models.files.json_files import read_object
 from gencli.models.files.locate import absent, find_local, is_bundled
+from gencli.models.files.quantization import stored_bits
+from gencli.models.gguf.head import is_gguf
 
 __all__ = [
     "Checkpoint",
@@ -26,9 +30,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model folder with a readable config and readable weight files.
+    """A model folder with a readable config and readable weight files, or a GGUF file (`folder`).
 
-    `stored` is the most common number format of the weights, as safetensors names it: F32, BF16, F16...
+    `stored` is the most common number format of the weights, as the files name it: F32, BF16, F16, Q4_K...
     """
 
     folder: Path
@@ -41,6 +45,11 @@ class Checkpoint:
         """Whether the config names a quantization method."""
         return "quantization_config" in self.config
 
+    @property
+    def bits(self) -> int | None:
+        """The bits of weights that gencli has quantized; None for other weights."""
+        return stored_bits(self.config)
+
 
 def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint:
     """Find the folder and check its config and weights. Raises ModelError with the first fault."""
@@ -49,6 +58,10 @@ def open_checkpoint(name_or_path: str, *, trust_remote_code: bool) -> Checkpoint
 
 def check_checkpoint(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> Checkpoint:
     """Return the checkpoint of a folder after all checks for transformers. Raises ModelError."""
+    if is_gguf(folder):
+        raise ModelError(
+            f"{folder} is a GGUF file, which gencli runs with its own decoder, not transformers."
+        )
     check_architecture(folder, config, trust_remote_code=trust_remote_code)
     found = read_checkpoint(folder, config)
     made = _made_config(folder, trust_remote_code=trust_remote_code)
@@ -58,15 +71,21 @@ def check_checkpoint(folder: Path, config: dict[str, Any], *, trust_remote_code:
 
 
 def read_folder(name_or_path: str) -> tuple[Path, dict[str, Any]]:
-    """Return the folder of a model and its config.json. Raises ModelError for damaged small files."""
+    """Return the folder of a model, or its GGUF file, and its configuration.
+
+    Raises ModelError for damaged small files.
+    """
     folder = _find_folder(name_or_path)
-    config = read_object(folder / "config.json")
-    check_files(folder)
+    config = read_config(folder)
+    if not is_gguf(folder):
+        check_files(folder)
     return folder, config
 
 
 def read_checkpoint(folder: Path, config: dict[str, Any]) -> Checkpoint:
     """Return the checkpoint of a folder after checking its config and weights, without transformers."""
+    if is_gguf(folder):
+        return Checkpoint(folder=folder, config=config, files=(folder,), stored=read_weights(folder).stored)
     check_config(folder, config)
     files = weight_files(folder)
     return Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
@@ -90,7 +109,8 @@ def _find_folder(name_or_path: str) -> Path:
         return folder
     if Path(name_or_path).is_file():
         raise ModelError(
-            f"{name_or_path} is a file", hint="Give the folder that holds config.json and *.safetensors"
+            f"{name_or_path} is a file",
+            hint="Give the folder that holds config.json and *.safetensors, or a GGUF file",
         )
     raise absent(name_or_path)
 

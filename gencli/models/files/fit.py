@@ -15,6 +15,7 @@ from gencli.errors import ModelError
 from gencli.files import open_regular
 from gencli.models.files.card import CONTEXT_KEYS, read_head, text_part
 from gencli.models.files.json_files import read_object
+from gencli.models.files.quantization import is_own, stored_bits
 
 __all__ = ["check_config", "check_files", "check_shapes", "read_heads"]
 
@@ -96,6 +97,9 @@ def _check_dtype(path: Path, config: Mapping[str, Any]) -> None:
 
 def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
     if config.get("quantization_config") is None:
+        return
+    if is_own(config):
+        stored_bits(config)  # refuses what this version does not read
         return
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
 

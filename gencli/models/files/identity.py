@@ -22,6 +22,7 @@ from gencli.files import read_file, replaced
 from gencli.hub.cache import hub_name
 from gencli.models.files.checkpoint import weight_files
 from gencli.models.files.locate import find_local
+from gencli.models.gguf.head import is_gguf
 from gencli.models.watch import OnBytes
 
 __all__ = ["ModelIdentity", "identify", "identify_model"]
@@ -48,19 +49,20 @@ def identify_model(name: str, on_bytes: OnBytes | None = None) -> ModelIdentity 
 
 
 def identify(folder: Path, on_bytes: OnBytes | None = None) -> ModelIdentity:
-    """Return the identity of a model folder. Raises ModelError if weights are missing.
+    """Return the identity of a model folder or a GGUF file. Raises ModelError if weights are missing.
 
     `on_bytes` is called with the hashed bytes and the total bytes to hash.
     """
-    files = sorted(weight_files(folder), key=lambda path: path.name)
+    files = [folder] if is_gguf(folder) else sorted(weight_files(folder), key=lambda path: path.name)
     hashes = dict(_hashes(files, on_bytes))
     if len(hashes) == 1:
         (digest,) = hashes.values()
     else:
         lines = "".join(f"{hashes[path]}  {path.name}\n" for path in files)
         digest = sha256(lines.encode()).hexdigest()
-    name = hub_name(folder)
-    return ModelIdentity(name or folder.resolve().name, folder.name if name else None, digest)
+    home = folder.parent if is_gguf(folder) else folder
+    name = hub_name(home)
+    return ModelIdentity(name or folder.resolve().name, home.name if name else None, digest)
 
 
 def _hashes(files: list[Path], on_bytes: OnBytes | None) -> Iterator[tuple[Path, str]]:

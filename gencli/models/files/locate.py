@@ -14,8 +14,9 @@ from typing import Any
 from gencli.config.options.drafts import BUILT_IN, NO_DRAFTER
 from gencli.errors import ConfigError, ModelError, UsageError
 from gencli.files import read_file, replaced
-from gencli.hub.cache import find_snapshot, hub_models
+from gencli.hub.cache import find_file, find_snapshot, hub_models
 from gencli.hub.names import read_hub_name
+from gencli.models.gguf.head import is_gguf
 from processors.names import close_names, did_you_mean
 
 __all__ = [
@@ -52,14 +53,21 @@ def full_name(name: str) -> str:
 
 
 def find_local(name: str) -> Path | None:
-    """Return the folder of a bundled model, an alias, a path, or a hub name in the cache; None if absent."""
+    """Return the folder of a bundled model, an alias, a path, or a hub name in the cache; None if absent.
+
+    A GGUF file is returned itself, also that of a repository in the cache: org/name/file.gguf.
+    """
     name = full_name(name)
     if name in BUNDLED:
         return None if name == "fake" else bundled_folder(name)
     with suppress(RuntimeError):  # the home folder is unknown
         path = Path(name).expanduser()
-        if path.is_dir():
+        if path.is_dir() or (is_gguf(path) and path.is_file()):
             return path
+    if is_gguf(name):
+        repo, _, file = name.rpartition("/")
+        hub = read_hub_name(repo)
+        return None if hub is None else find_file(hub, file)
     hub = read_hub_name(name)
     return None if hub is None else find_snapshot(hub)
 
@@ -68,8 +76,11 @@ def absent(name: str) -> ModelError:
     """Return the error for a model that is not on this machine."""
     target = full_name(name)
     shown = name if target == name else f"{name} ({target})"
-    if target.endswith(".gguf"):
-        return ModelError(f"There is no file {shown}.", hint="Give a folder of *.safetensors, no GGUF.")
+    if is_gguf(target):
+        repo, _, file = target.rpartition("/")
+        hub = read_hub_name(repo)
+        fetch = f"hf download {hub.repo} {file} fetches it." if hub else ""
+        return ModelError(f"There is no file {shown}.", hint=fetch)
     if target.startswith((".", "/", "~")) or target.count("/") > 1:
         return ModelError(f"There is no folder {shown}.")
     guess = did_you_mean([repr(close) for close in near_names(name)])
@@ -137,10 +148,10 @@ def add_alias(name: str, target: str, bundled: tuple[str, ...]) -> str:
     if other := next((alias for alias, old in aliases.items() if old == name), None):
         raise UsageError(f"The alias {other} stands for {name}.", hint="Take another name.")
     path = Path(os.path.expanduser(target))
-    if path.is_dir():
+    if path.is_dir() or (is_gguf(path) and path.is_file()):
         target = str(path.resolve())
     elif read_hub_name(target) is None:
-        raise UsageError(f"{target!r} is neither a folder nor the name of a model.")
+        raise UsageError(f"{target!r} is neither a folder nor a GGUF file nor the name of a model.")
     _write({**aliases, name: target})
     return target
 

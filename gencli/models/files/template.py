@@ -7,6 +7,8 @@ from typing import Any
 
 from gencli.models.files.json_files import read_object_if_any, read_text
 from gencli.models.files.locate import find_local
+from gencli.models.gguf.head import CHAT_TEMPLATE, is_gguf, read_gguf_head
+from gencli.models.gguf.vocabulary import read_vocabulary
 
 __all__ = ["declared_template"]
 
@@ -16,6 +18,9 @@ def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
     folder = find_local(name)
     if folder is None:
         return None, frozenset()
+    if is_gguf(folder):
+        head = read_gguf_head(folder)
+        return head.text(CHAT_TEMPLATE), read_vocabulary(head).special
     config = read_object_if_any(folder / "tokenizer_config.json")
     decoded = config.get("added_tokens_decoder")
     tokens = (*_added(folder), *(decoded.values() if isinstance(decoded, dict) else ()))

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gencli.models.files.card import text_part
+from gencli.models.files.config import read_config_if_any
 from gencli.models.files.json_files import read_object_if_any
+from gencli.models.gguf.head import is_gguf, read_gguf_head
+from gencli.models.gguf.vocabulary import read_vocabulary
 from gencli.text.pieces import read_rules
 
 if TYPE_CHECKING:
@@ -30,15 +33,20 @@ OnTokenizer = Callable[["Tokenizer", int, tuple[int, ...]], None]
 
 def declared_vocabulary(folder: Path, tokenizer: Tokenizer) -> tuple[int, tuple[int, ...]]:
     """Return the width of the logits and the end-of-text ids. Those of the loaded model may differ."""
-    width = text_part(read_object_if_any(folder / "config.json")).get("vocab_size")
+    width = text_part(read_config_if_any(folder)).get("vocab_size")
     width = width if isinstance(width, int) else tokenizer.vocab_size
     return width, end_ids(declared_ends(folder), tokenizer, width)
 
 
 def declared_ends(folder: Path) -> tuple[int, ...]:
-    """Return the end-of-text ids in generation_config.json; without that file, those in config.json."""
+    """Return the end-of-text ids in generation_config.json; without that file, those in config.json.
+
+    A GGUF file names them with its tokens.
+    """
+    if is_gguf(folder):
+        return tuple(read_vocabulary(read_gguf_head(folder)).ends)
     generation = read_object_if_any(folder / "generation_config.json")
-    found = generation or text_part(read_object_if_any(folder / "config.json"))
+    found = generation or text_part(read_config_if_any(folder))
     ends = found.get("eos_token_id")
     return (ends,) if isinstance(ends, int) else tuple(ends or ())
 
@@ -62,6 +70,8 @@ def idle_ends(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> Iter
 
 def grammar_support(folder: Path) -> Literal["exact", "decoded", "unknown"]:
     """Return how the bytes of a token are known: "exact" by the decoder's rules, or "decoded" in context."""
+    if is_gguf(folder):
+        return "exact"
     path = folder / "tokenizer.json"
     if not path.is_file():
         return "unknown"

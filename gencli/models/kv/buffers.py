@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -93,7 +92,7 @@ class LaneStore:
 
         Record how many tokens each row may hold, rejected drafts and failed passes included.
         """
-        seated = tuple(replace(feed, lane=self.rows.take(feed.lane)) for feed in feeds)
+        seated = tuple(feed._replace(lane=self.rows.take(feed.lane)) for feed in feeds)
         for feed in seated:
             self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
         return seated

@@ -45,8 +45,19 @@ class LaneLengths:
         self._require(bool(plan.feeds), "a plan needs at least one feed")
         lanes = [feed.lane for feed in plan.feeds]
         self._require(len(set(lanes)) == len(lanes), f"a lane is fed twice in one step: {sorted(lanes)}")
+        lengths, most = self._lengths, len(self._lengths)
         for feed in plan.feeds:
-            self._check_feed(feed)
+            lane, start, tokens, num_logits, _ = feed
+            count = len(tokens)
+            if not (
+                0 <= lane < most
+                and start == lengths[lane]
+                and 0 <= num_logits <= count > 0
+                and start + count <= self._context
+                and min(tokens) >= 0
+                and max(tokens) < self._num_ids
+            ):
+                self._refuse(feed)
 
     def advance(self, plan: StepPlan) -> None:
         """Add the tokens of a plan that has been fed."""
@@ -78,7 +89,8 @@ class LaneLengths:
         """Empty the lane; releasing an empty lane is allowed."""
         self.truncate(lane, 0)
 
-    def _check_feed(self, feed: Feed) -> None:
+    def _refuse(self, feed: Feed) -> None:
+        """Raise the error that says why a feed does not fit."""
         held, count = self[feed.lane], len(feed.tokens)
         self._require(count > 0, f"lane {feed.lane} is fed no token")
         self._require(
@@ -92,13 +104,11 @@ class LaneLengths:
             held + count <= self._context,
             f"lane {feed.lane}: {held} + {count} tokens exceed the context of {self._context}",
         )
-        low, high = min(feed.tokens), max(feed.tokens)
-        if low < 0 or high >= self._num_ids:
-            unknown = low if low < 0 else high
-            raise ModelError(
-                f"Token id {unknown} is unknown to the model, which reads 0..{self._num_ids - 1}",
-                hint="does the tokenizer belong to this model?",
-            )
+        unknown = low if (low := min(feed.tokens)) < 0 else max(feed.tokens)
+        raise ModelError(
+            f"Token id {unknown} is unknown to the model, which reads 0..{self._num_ids - 1}",
+            hint="does the tokenizer belong to this model?",
+        )
 
     def _require_lane(self, lane: int) -> None:
         self._require(

@@ -40,6 +40,18 @@ def test_bench_batch_prints_a_line_for_each_way(capsys):
     assert [line[8:24].strip() for line in lines] == WAYS
 
 
+def test_bench_step_has_a_line_for_each_number_of_rows_and_a_column_for_each_chain(capsys):
+    small = ["bench", "step", "--steps", "1", "--rows", "1", "--rows", "2", "--vocab", "300"]
+    assert main(small) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["rows", "greedy"]
+    assert [line.split()[0] for line in lines] == ["1", "2"]
+    assert main([*small, "--format", "json"]) == 0
+    costs = json.loads(capsys.readouterr().out)
+    assert {cost["rows"] for cost in costs} == {1, 2}
+    assert all(0 < cost["least"] <= cost["step"] for cost in costs)
+
+
 SPECULATE = ["bench", "speculate", "--model", "fake", "--draft", "suffix", "--steps", "1"]
 
 
@@ -86,3 +98,16 @@ def test_bench_sampler_has_a_line_for_each_chain_and_kind_of_logits(capsys):
 def test_bench_sampler_refuses_a_stage_that_transformers_lacks(capsys):
     assert main([*SAMPLER, "--chain", "temperature=0.7 | ban=fox"]) == 2
     assert "ban" in capsys.readouterr().err
+
+
+def test_bench_run_compares_whole_runs(capsys):
+    small = ["--turns", "1", "--max-tokens", "3", "--threads", "1"]
+    assert main(["bench", "run", *small, "--rows", "2", "--format", "json"]) == 0
+    costs = json.loads(capsys.readouterr().out)
+    assert [cost["way"] for cost in costs] == ["gencli", "transformers"]
+    assert all(cost["start"] > 0 and cost["peak"] > 0 for cost in costs)
+
+
+def test_bench_run_refuses_what_it_cannot_compare(capsys):
+    assert main(["bench", "run", "--gguf", "any.gguf", "--rows", "2"]) == 2
+    assert "--rows 1" in capsys.readouterr().err

@@ -10,9 +10,12 @@ import transformers as hf
 from gencli.errors import ModelError
 from gencli.models.decoder.decoder import read_decoder
 from gencli.models.decoder.families import FAMILIES, read_spec
+from gencli.models.decoder.products.dense import PlainProduct
+from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.spec import Unsupported
 from tests.models.tiny_models import NATIVE_CONFIGS, base, build
 
+MAKE = ProductMaker(PlainProduct)
 CPU = torch.device("cpu")
 
 
@@ -78,7 +81,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(
     build("llama").save_pretrained(tmp_path)
     spec = read_spec({**json.loads((tmp_path / "config.json").read_text()), "head_dim": 8, **changes})
     with pytest.raises(ModelError, match=reason):
-        read_decoder(spec, [tmp_path / "model.safetensors"], dtype=torch.float32, device=CPU)
+        read_decoder(spec, [tmp_path / "model.safetensors"], make=MAKE, dtype=torch.float32, device=CPU)
 
 
 def test_bytes_are_counted_while_weights_are_read(tmp_path: Any) -> None:
@@ -87,6 +90,7 @@ def test_bytes_are_counted_while_weights_are_read(tmp_path: Any) -> None:
     read_decoder(
         spec,
         [tmp_path / "model.safetensors"],
+        make=MAKE,
         dtype=torch.float32,
         device=CPU,
         on_bytes=lambda done, total: seen.append((done, total)),

@@ -1,0 +1,153 @@
+"""`gencli bench run`: whole runs in turns with transformers and llama.cpp."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gencli.bench.runs import Run, Way, measure_runs
+from gencli.cli.terminal.records import FORMS, record_text
+from gencli.cli.terminal.render import Sink, say
+from gencli.cli.terminal.tables import table
+from gencli.config.options.option import MAX_BATCH
+from gencli.errors import ModelError, UsageError
+from gencli.models.files.locate import find_local
+
+__all__ = ["runs"]
+
+_HEAD = ("way", "start s", "whole s", "tok/s", "peak MiB", "start", "whole", "speed")
+_Model = Annotated[str, typer.Option("--model", metavar="MODEL", help="A bundled model or a model folder.")]
+_Tokens = Annotated[
+    int, typer.Option("--max-tokens", min=3, max=100_000, metavar="N", help="Output tokens of a text.")
+]
+_Rows = Annotated[int, typer.Option("--rows", min=1, max=MAX_BATCH, metavar="N", help="Prompts of a run.")]
+_Turns = Annotated[int, typer.Option("--turns", min=1, max=1000, metavar="N", help="Turns.")]
+_Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
+_Dtype = Annotated[str, typer.Option("--dtype", metavar="NAME", help="Number format, as in gencli run.")]
+_Flags = Annotated[str, typer.Option("--flags", metavar="TEXT", help="More flags of gencli run.")]
+_Gguf = Annotated[
+    Path | None,
+    typer.Option("--gguf", metavar="FILE", help="The model for llama.cpp, which has to be installed."),
+]
+_Format = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
+_WORDS = "Once upon a time there was a small town by the sea where nobody had ever seen snow"
+
+# A script of the library's own calls, as its documentation shows them.
+_TRANSFORMERS = """
+import sys, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+folder, tokens, threads, dtype, *prompts = sys.argv[1:]
+torch.set_num_threads(int(threads))
+torch.manual_seed(0)
+tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.decode([0])
+model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+given = tokenizer(prompts, return_tensors="pt", padding=True)
+made = model.generate(input_ids=given.input_ids, attention_mask=given.attention_mask, do_sample=True,
+    temperature=0.8, top_p=0.9, max_new_tokens=int(tokens), min_new_tokens=int(tokens))
+print(tokenizer.batch_decode(made[:, given.input_ids.shape[1]:]))
+"""
+_LLAMA_CPP = """
+import sys
+from llama_cpp import Llama
+file, tokens, threads, prompt = sys.argv[1:]
+model = Llama(file, n_ctx=2048, n_threads=int(threads), n_threads_batch=int(threads), seed=0, verbose=False)
+eos = model.token_eos()
+made = []
+for token in model.generate(model.tokenize(prompt.encode()), temp=0.8, top_p=0.9, logit_bias={eos: -1e9}):
+    made.append(token)
+    if len(made) == int(tokens):
+        break
+print(model.detokenize(made))
+"""
+
+
+def runs(
+    model: _Model = "tiny",
+    max_tokens: _Tokens = 64,
+    rows: _Rows = 1,
+    turns: _Turns = 3,
+    threads: _Threads = 2,
+    dtype: _Dtype = "float32",
+    flags: _Flags = "",
+    gguf: _Gguf = None,
+    form: _Format = "text",
+) -> int:
+    """Measure whole runs and print their table."""
+    folder = find_local(model)
+    if folder is None:
+        raise UsageError(f"--model is {model}, which is not on this machine.")
+    if gguf is not None and rows > 1:
+        raise UsageError("--gguf goes with --rows 1: llama.cpp's Python API runs one text at a time.")
+    run = Run(max_tokens, rows, threads)
+    costs = list(measure_runs(_ways(str(folder), run, flags=flags, dtype=dtype, gguf=gguf), run, turns))
+    if form != "text":
+        Sink().write(record_text([asdict(cost) for cost in costs], form))
+        return 0
+    lines: list[tuple[str, ...]] = [_HEAD]
+    for cost in costs:
+        times = (f"{cost.start:.2f}", f"{cost.whole:.2f}", f"{cost.speed:.1f}", f"{cost.peak / 2**20:.0f}")
+        ratios = (cost.start_ratio, cost.whole_ratio, cost.speed_ratio)
+        lines.append((cost.way, *times, *(f"{ratio:.3f}" for ratio in ratios)))
+    Sink().write(table(lines))
+    say(
+        f"{dtype}, {threads} thread(s), {rows} prompt(s), {max_tokens} tokens each, medians of {turns} "
+        "turn(s). start: a process with two tokens. The last three columns are over gencli's."
+    )
+    return 0
+
+
+def _prompts(count: int) -> list[str]:
+    """Return prompts of different lengths."""
+    words = _WORDS.split()
+    return [" ".join(words[: len(words) - index % len(words)]) for index in range(count)]
+
+
+def _ways(
+    model: str, run: Run, *, flags: str = "", dtype: str = "float32", gguf: Path | None = None
+) -> list[Way]:
+    """Return gencli, transformers, and llama.cpp if `gguf` names its file. `flags` are more of gencli's.
+
+    Raises ModelError if llama.cpp is asked for and is not installed.
+    """
+    threads, prompts = str(run.threads), _prompts(run.rows)
+    ours = [
+        "-m",
+        "gencli",
+        "run",
+        "--model",
+        model,
+        "--dtype",
+        dtype,
+        "--temperature",
+        "0.8",
+        "--top-p",
+        "0.9",
+    ]
+    ours += [
+        "--seed",
+        "0",
+        "--ignore-eos",
+        "--quiet",
+        "--threads",
+        threads,
+        *shlex.split(flags),
+        "--max-tokens",
+    ]
+    script = (sys.executable, "-c", _TRANSFORMERS, model)
+    ways = [
+        Way("gencli", (sys.executable, *ours), tuple(prompts)),
+        Way("transformers", script, (threads, dtype, *prompts)),
+    ]
+    if gguf is not None:
+        if importlib.util.find_spec("llama_cpp") is None:
+            raise ModelError("llama.cpp is not installed here.", hint="pip install llama-cpp-python")
+        head = (sys.executable, "-c", _LLAMA_CPP, str(gguf))
+        ways.append(Way("llama.cpp", head, (threads, prompts[0])))
+    return ways

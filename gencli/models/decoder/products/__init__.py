@@ -1,0 +1,1 @@
+"""Matrix products with fixed weights: the kernels, and the choice among them."""

@@ -1,0 +1,140 @@
+"""Weights of four bits in groups of 32 inputs, and the product with them on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from gencli.models.decoder.products.base import Part, Product
+
+__all__ = ["GROUP", "Int4Product", "Int4Weights"]
+
+GROUP = 32  # inputs with one scale and one zero
+_MIDDLE, _TOP = 8, 15
+_FITS = 2  # times that scale and zero are fitted to the codes
+_BLOCK = 2**21  # numbers that are quantized at once
+_MULTIPLE = 64  # outputs in a block of the packed layout
+
+
+@dataclass(frozen=True, slots=True)
+class Int4Weights:
+    """Weights (code - 8) * scale + zero, with codes in 0..15.
+
+    `codes` [out, in / 2] are uint8, an even input in the lower four bits and the next one in the upper.
+    `scales` and `zeros` [out, in / 32] are bfloat16.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    zeros: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor) -> Self:
+        """Return `weight` [out, in] rounded to codes; `in` is a multiple of 32.
+
+        A group's scale and zero first cover its smallest and largest weight. Then, twice, they are fitted to
+        the codes by least squares, and the codes become the nearest again, where that lessens the error.
+        Weights that are not finite have scales or zeros that are not.
+        """
+        outputs, inputs = weight.shape
+        codes = torch.empty(outputs, inputs // 2, dtype=torch.uint8)
+        scales, zeros = (torch.empty(outputs, inputs // GROUP, dtype=torch.bfloat16) for _ in "sz")
+        rows = max(1, _BLOCK // max(1, inputs))
+        for start in range(0, outputs, rows):
+            part = slice(start, start + rows)
+            found, scale, zero = _fitted(weight[part].float().view(-1, inputs // GROUP, GROUP))
+            pairs = found.view(len(found), -1, 2).to(torch.uint8)
+            codes[part] = pairs[..., 0] | pairs[..., 1] << 4
+            scales[part], zeros[part] = scale, zero
+        return cls(codes, scales, zeros)
+
+    @staticmethod
+    def parts(shape: tuple[int, int]) -> tuple[Part, ...]:
+        """Return how weights of a shape are stored: codes, scales, zeros."""
+        groups = (shape[0], shape[1] // GROUP)
+        return (
+            Part("", (shape[0], shape[1] // 2), torch.uint8),
+            Part("_scale", groups, torch.bfloat16),
+            Part("_zero", groups, torch.bfloat16),
+        )
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The stored tensors, in the order of parts()."""
+        return self.codes, self.scales, self.zeros
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all weights are numbers."""
+        return bool(self.scales.isfinite().all() and self.zeros.isfinite().all())
+
+    def unpacked(self, rows: slice) -> Tensor:
+        """Return the codes of some rows, [rows, in] int32."""
+        codes = self.codes[rows]
+        return torch.stack([codes & 15, codes >> 4], -1).view(len(codes), -1).int()
+
+
+class Int4Product(Product):
+    """The product of PyTorch with activations and results rounded to bfloat16.
+
+    A row's bits are the same among any number of rows.
+    """
+
+    kernel = "int4pack"
+    is_invariant = True
+
+    def __init__(self, weights: Int4Weights, bias: Tensor | None = None) -> None:
+        self._count, half = weights.codes.shape
+        missing = -self._count % _MULTIPLE
+        self._packed = torch.empty(self._count + missing, half, dtype=torch.uint8)
+        rows = max(1, _BLOCK // (2 * half * _MULTIPLE)) * _MULTIPLE
+        for start in range(0, len(self._packed), rows):
+            codes = weights.unpacked(slice(start, start + rows))
+            codes = pad(codes, (0, 0, 0, -len(codes) % _MULTIPLE), value=_MIDDLE)
+            packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu.default(codes, 1)
+            self._packed[start : start + rows] = packed
+        both = torch.stack([weights.scales, weights.zeros], -1).transpose(0, 1)
+        self._scales = pad(both, (0, 0, 0, missing)).contiguous()
+        self._bias = bias
+        self.nbytes = self._packed.nbytes + self._scales.nbytes
+        self._product: Callable[..., Tensor] = torch.ops.aten._weight_int4pack_mm_for_cpu.default
+
+    def __call__(self, given: Tensor) -> Tensor:
+        """Return the product [N, out] with `given` [N, in], float32."""
+        made = self._product(given.bfloat16(), self._packed, GROUP, self._scales)
+        made = made[:, : self._count].float()
+        return made if self._bias is None else made.add_(self._bias)
+
+
+def _fitted(groups: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return codes [out, groups, 32], scales and zeros [out, groups] of `groups` [out, groups, 32]."""
+    low, high = groups.aminmax(dim=-1)
+    scale = (high - low) / _TOP
+    codes, scale, zero, error = _rounded(groups, scale, low + _MIDDLE * scale)
+    total, count = groups.sum(-1), groups.shape[-1]
+    for _ in range(_FITS):  # linear regression of the weights on their codes
+        steps = codes - _MIDDLE
+        sums, squares, mixed = steps.sum(-1), steps.square().sum(-1), (steps * groups).sum(-1)
+        spread = count * squares - sums.square()
+        slope = (count * mixed - sums * total) / torch.where(spread == 0, 1.0, spread)
+        tried = _rounded(groups, slope, (total - slope * sums) / count)
+        is_better = tried[3] < error
+        codes = torch.where(is_better[..., None], tried[0], codes)
+        scale, zero, error = (
+            torch.where(is_better, new, old) for new, old in zip(tried[1:], (scale, zero, error), strict=True)
+        )
+    return codes, scale, zero
+
+
+def _rounded(groups: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the nearest codes, scale and zero rounded to bfloat16, and the sum of squared errors."""
+    scale, zero = scale.bfloat16().float(), zero.bfloat16().float()
+    divisor = torch.where(scale == 0, 1.0, scale)[..., None]
+    codes = ((groups - zero[..., None]) / divisor).round_().add_(_MIDDLE).clamp_(0, _TOP)
+    made = (codes - _MIDDLE) * scale[..., None] + zero[..., None]
+    return codes, scale, zero, (made - groups).square_().sum(-1)

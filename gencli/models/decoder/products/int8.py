@@ -1,0 +1,141 @@
+"""Weights of eight bits with a scale for each output, and products with them on a CPU.
+
+A weight is code * scale. Both kernels add up each row of activations by itself, so its bits are the same
+among any number of rows.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from gencli.models.decoder.products.base import Part, Product
+
+__all__ = ["Int8PackProduct", "Int8Weights", "QlinearProduct", "has_vnni", "int8_kernel", "int8_product"]
+
+_TOP = torch.tensor(127.0)  # the largest code
+_MIDDLE = torch.tensor(128.5)  # the zero point of uint8, and a half for rounding
+_VNNI = frozenset(("avx512_vnni", "avx_vnni", "amx_int8"))
+_BLOCK = 2**22  # numbers that are quantized at once
+_MULTIPLE = 64  # _weight_int8pack_mm reads this many inputs at once, also beyond the end of a row
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Weights:
+    """Weights codes * scales[:, None]: `codes` [out, in] are int8 in -127..127, `scales` [out] float32."""
+
+    codes: Tensor
+    scales: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor) -> Self:
+        """Return `weight` [out, in] rounded to codes: the scale of a row is max(abs(row)) / 127.
+
+        Weights that are not finite have scales that are not.
+        """
+        codes = torch.empty(weight.shape, dtype=torch.int8)
+        scales = torch.empty(len(weight))
+        rows = max(1, _BLOCK // max(1, weight.shape[1]))
+        for start in range(0, len(weight), rows):
+            part = weight[start : start + rows].float()
+            scale = part.abs().amax(1) / _TOP
+            scales[start : start + rows] = scale
+            divisor = torch.where(scale == 0, 1.0, scale)
+            codes[start : start + rows] = (part / divisor[:, None]).round_()
+        return cls(codes, scales)
+
+    @staticmethod
+    def parts(shape: tuple[int, int]) -> tuple[Part, ...]:
+        """Return how weights of a shape are stored: codes, scales."""
+        return Part("", shape, torch.int8), Part("_scale", shape[:1], torch.float32)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The stored tensors, in the order of parts()."""
+        return self.codes, self.scales
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all weights are numbers."""
+        return bool(self.scales.isfinite().all())
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return the weights [N, in] of the rows `ids` [N], float32."""
+        return self.codes[ids].float().mul_(self.scales[ids][:, None])
+
+
+class QlinearProduct(Product):
+    """The product of oneDNN for CPUs that multiply bytes (VNNI).
+
+    A row x of activations is rounded to u = floor(x / s + 128.5) with s = max(abs(x)) / 127, and the exact
+    integer product is multiplied by both scales.
+    """
+
+    kernel = "qlinear"
+    is_invariant = True
+
+    def __init__(self, weights: Int8Weights, bias: Tensor | None = None) -> None:
+        self.nbytes = weights.codes.nbytes
+        self._packed = torch.ops.onednn.qlinear_prepack.default(weights.codes, None)
+        self._scales, self._bias = weights.scales, bias
+        self._zeros = torch.zeros(len(weights.scales), dtype=torch.int32)
+        # The overload is named, because choosing it by its arguments takes as long as a small product.
+        self._product: Callable[..., Tensor] = torch.ops.onednn.qlinear_pointwise.default
+
+    def __call__(self, given: Tensor) -> Tensor:
+        """Return the product [N, out] with `given` [N, in], float32."""
+        scales = given.abs().amax(1, True).div_(_TOP)
+        # A row of zeros has a scale of 0 and undefined codes; the result of both is 0.
+        codes = (given / scales).add_(_MIDDLE).byte()
+        made = self._product(
+            *(codes, 1.0, 128, self._packed, self._scales, self._zeros, None),
+            *(1.0, 0, torch.float32, "none", [], ""),
+        ).mul_(scales)
+        return made if self._bias is None else made.add_(self._bias)
+
+
+class Int8PackProduct(Product):
+    """The product of PyTorch for other CPUs; activations and results are rounded to bfloat16.
+
+    With other activations its kernel is a plain loop, more than ten times slower.
+    """
+
+    kernel = "int8pack"
+    is_invariant = True
+
+    def __init__(self, weights: Int8Weights, bias: Tensor | None = None) -> None:
+        self._missing = -weights.codes.shape[1] % _MULTIPLE
+        self._codes = pad(weights.codes, (0, self._missing)) if self._missing else weights.codes
+        self.nbytes = self._codes.nbytes
+        self._scales, self._bias = weights.scales.bfloat16(), bias
+        self._product: Callable[..., Tensor] = torch.ops.aten._weight_int8pack_mm.default
+
+    def __call__(self, given: Tensor) -> Tensor:
+        """Return the product [N, out] with `given` [N, in], float32."""
+        if self._missing:
+            given = pad(given, (0, self._missing))
+        made = self._product(given.bfloat16(), self._codes, self._scales).float()
+        return made if self._bias is None else made.add_(self._bias)
+
+
+def int8_product(weights: Int8Weights, bias: Tensor | None = None) -> Product:
+    """Return the product for this CPU."""
+    return int8_kernel()(weights, bias)
+
+
+def int8_kernel() -> type[QlinearProduct] | type[Int8PackProduct]:
+    """Return the kernel for this CPU."""
+    return QlinearProduct if has_vnni() else Int8PackProduct
+
+
+def has_vnni() -> bool:
+    """Return whether this machine and PyTorch multiply bytes in one instruction."""
+    found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    is_x86 = platform.machine() in ("x86_64", "AMD64") and torch._C._has_mkldnn
+    return is_x86 and any(found.get(name) is True for name in _VNNI)

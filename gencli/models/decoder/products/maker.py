@@ -1,0 +1,163 @@
+"""Choose the kernels of a model's products before it is loaded, by their times on this machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from gencli.errors import ModelError
+from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings
+from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.dense import PackedProduct, PlainProduct, RowPackedProduct
+from gencli.models.decoder.products.times import KernelTimes, Sizes
+from gencli.models.onednn import can_pack
+
+if TYPE_CHECKING:
+    from gencli.models.decoder.weights import WeightReader
+
+__all__ = [
+    "EMBEDDINGS",
+    "HEAD",
+    "Invariance",
+    "Kernel",
+    "KernelOptions",
+    "ProductMaker",
+    "choose_kernels",
+    "kernels_of",
+]
+
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+Kernel = Literal["auto", "plain", "packed", "row-packed"]
+Invariance = Literal["auto", "on", "off"]
+
+_MAX_PRICE = 1.05  # of invariant kernels, over the time of the fastest
+_MIN_MEASURED = 2**20  # numbers in a weight; the calls cost more than a smaller one
+_ROWS = (1, 4, 8)  # the numbers of rows that are measured
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOptions:
+    """What is asked of the kernels.
+
+    `rows` is the number of sequences that are computed at once. `kernel` names one kernel for all products.
+    An invariant kernel gives a row the same bits among any number of rows: with `invariant` = auto such
+    kernels are taken if they make a step at most 5 % longer, with on always, with off if they are fastest.
+    """
+
+    rows: int = 1
+    kernel: Kernel = "auto"
+    invariant: Invariance = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class ProductMaker:
+    """Makes the products of a model. `kernels` are those of its sizes (out, in), `default` that of others."""
+
+    default: type[Product]
+    kernels: Mapping[tuple[int, int], type[Product]] = field(default_factory=dict)
+
+    def __call__(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+        """Return the product with `weight` [out, in]."""
+        outputs, inputs = weight.shape
+        return self.kernels.get((outputs, inputs), self.default)(weight, bias)
+
+    def read(
+        self, reader: WeightReader, weights: Sequence[str], shape: tuple[int, int], biases: Sequence[str] = ()
+    ) -> Product:
+        """Return the product with the joined `weights`, [out, in] in all, and `biases`."""
+        weight = reader.joined(weights, shape)
+        return self(weight, reader.joined(biases, shape[:1]) if biases else None)
+
+    def read_ends(
+        self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
+    ) -> tuple[Embeddings, Product]:
+        """Return the embeddings and the vocabulary projection, both [V, H]."""
+        table = reader.read(EMBEDDINGS, shape)
+        return HeldEmbeddings(table), self(table if is_tied else reader.read(HEAD, shape))
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether the bits of a row are the same among any number of rows."""
+        return all(kernel.is_invariant for kernel in (self.default, *self.kernels.values()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the kernels."""
+        return tuple(sorted({kernel.kernel for kernel in self.kernels.values() or (self.default,)}))
+
+
+def kernels_of(dtype: torch.dtype, device: torch.device) -> list[type[Product]]:
+    """Return the kernels that this machine has for weights of the format; invariant ones come first."""
+    if device.type != "cpu" or not can_pack(dtype):
+        return [PlainProduct]
+    # In bfloat16 the two packed layouts take the same time.
+    rows = [RowPackedProduct] if dtype == torch.float32 else []
+    return [PackedProduct, *rows, PlainProduct]
+
+
+def choose_kernels(
+    products: Counter[tuple[int, int]],
+    dtype: torch.dtype,
+    device: torch.device,
+    options: KernelOptions,
+    times: KernelTimes | None = None,
+) -> ProductMaker:
+    """Return the maker of products whose kernels take the least time in a step.
+
+    `products` counts the products of a step by size (out, in). Sizes that `times` does not know are measured;
+    without `times` the first kernel is taken. Raises ModelError if this machine has no kernel as asked.
+    """
+    possible = _possible(dtype, device, options)
+    first = possible[-1] if options.invariant == "off" else possible[0]
+    if len(possible) == 1 or times is None:
+        return ProductMaker(first)
+    rows = max(size for size in _ROWS if size <= max(1, options.rows))
+    measured = {
+        size: times.of(Sizes(dtype, *size, rows), possible)
+        for size in products
+        if size[0] * size[1] >= _MIN_MEASURED
+    }
+    fastest = _fastest(measured, possible)
+    steady = _fastest(measured, [one for one in possible if one.is_invariant])
+    prices = [
+        sum(count * measured[size][chosen[size].kernel] for size, count in products.items() if size in chosen)
+        for chosen in (fastest, steady)
+    ]
+    if steady and options.invariant == "auto" and prices[1] <= _MAX_PRICE * prices[0]:
+        return ProductMaker(first, steady)
+    return ProductMaker(first, fastest)
+
+
+def _fastest(
+    measured: Mapping[tuple[int, int], Mapping[str, float]], kernels: list[type[Product]]
+) -> dict[tuple[int, int], type[Product]]:
+    """Return the fastest of the kernels for each size; {} without kernels."""
+    if not kernels:
+        return {}
+    return {size: min(kernels, key=lambda one: times[one.kernel]) for size, times in measured.items()}
+
+
+def _possible(dtype: torch.dtype, device: torch.device, options: KernelOptions) -> list[type[Product]]:
+    """Return the kernels of a format that are as asked."""
+    there = kernels_of(dtype, device)
+    named = [one for one in there if options.kernel in ("auto", one.kernel)]
+    name = f"{str(dtype).removeprefix('torch.')} on {device}"
+    if not named:
+        raise ModelError(
+            f"`kernel` is {options.kernel}, which this machine does not have for {name}.",
+            hint=f"It has {' and '.join(one.kernel for one in there)}; auto takes the fastest.",
+        )
+    steady = [one for one in named if one.is_invariant]
+    if options.invariant == "on" and not steady:
+        raise ModelError(
+            f"`invariant` is on, but here the bits of a row depend on its batch in {name}"
+            f"{'' if options.kernel == 'auto' else f' with `kernel` = {options.kernel}'}.",
+            hint="They do not with packed weights: float32 on an x86 CPU, bfloat16 on one that computes it.",
+        )
+    return steady if options.invariant == "on" else named

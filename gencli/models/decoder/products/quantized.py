@@ -1,0 +1,107 @@
+"""Products of a model with quantized weights: the format of each matrix, and how it is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from gencli.errors import ModelError
+from gencli.models.decoder.embeddings import Embeddings, Int8Embeddings
+from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
+from gencli.models.decoder.products.int8 import Int8Weights, int8_kernel, int8_product
+from gencli.models.decoder.products.maker import EMBEDDINGS, HEAD, KernelOptions, ProductMaker, choose_kernels
+from gencli.models.decoder.weights import SafetensorsReader, WeightReader
+
+__all__ = ["QuantizedMaker", "Weights", "quantized_maker", "read_weights"]
+
+Weights = Int8Weights | Int4Weights
+_Kind = TypeVar("_Kind", Int8Weights, Int4Weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedMaker(ProductMaker):
+    """Makes products with weights of `bits` bits, 8 or 4; `is_stored` if the files hold such weights.
+
+    With 4 bits, embeddings and vocabulary projection have 8, as have matrices whose number of inputs is no
+    multiple of 32. Routers of experts are not quantized and have the kernel `default`.
+    """
+
+    bits: int
+    is_stored: bool = False
+
+    def read(
+        self, reader: WeightReader, weights: Sequence[str], shape: tuple[int, int], biases: Sequence[str] = ()
+    ) -> Product:
+        """Return the product with the joined `weights`, [out, in] in all, and `biases`."""
+        bias = reader.joined(biases, shape[:1]) if biases else None
+        return _product(self.weights(reader, weights, shape), bias)
+
+    def read_ends(
+        self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
+    ) -> tuple[Embeddings, Product]:
+        """Return the embeddings and the vocabulary projection, both [V, H]."""
+        table = self.int8(reader, EMBEDDINGS, shape)
+        return Int8Embeddings(table), int8_product(table if is_tied else self.int8(reader, HEAD, shape))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the kernels."""
+        kernels = {int8_kernel(), *([Int4Product] if self.bits == 4 else [])}
+        return tuple(sorted(one.kernel for one in kernels))
+
+    def weights(self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]) -> Weights:
+        """Return the joined weights of a matrix of the layers."""
+        if self.bits == 4 and shape[1] % GROUP == 0:
+            return read_weights(Int4Weights, reader, names, shape, is_stored=self.is_stored)
+        return read_weights(Int8Weights, reader, names, shape, is_stored=self.is_stored)
+
+    def int8(self, reader: WeightReader, name: str, shape: tuple[int, int]) -> Int8Weights:
+        """Return weights of 8 bits."""
+        return read_weights(Int8Weights, reader, [name], shape, is_stored=self.is_stored)
+
+
+def quantized_maker(
+    bits: int, device: torch.device, options: KernelOptions, *, is_stored: bool
+) -> QuantizedMaker:
+    """Return the maker of products on a CPU. Raises ModelError for another device, or a kernel by name."""
+    if device.type != "cpu":
+        raise ModelError(
+            f"Weights of {bits} bits run on a CPU, and the device is {device}.", hint="Give `device` = cpu."
+        )
+    if options.kernel != "auto":
+        raise ModelError(
+            f"`kernel` is {options.kernel}, but weights of {bits} bits have kernels of their own.",
+            hint="Leave `kernel` out.",
+        )
+    dense = choose_kernels(Counter(), torch.float32, device, options)
+    return QuantizedMaker(dense.default, bits=bits, is_stored=is_stored)
+
+
+def read_weights(
+    kind: type[_Kind], reader: WeightReader, names: Sequence[str], shape: tuple[int, int], *, is_stored: bool
+) -> _Kind:
+    """Return joined weights, as they are stored or quantized now.
+
+    Raises ModelError for absent parts, other shapes or formats, and numbers that are not finite.
+    """
+    if is_stored and isinstance(reader, SafetensorsReader):
+        parts = [
+            reader.stored([name + part.suffix for name in names], part.shape, part.dtype)
+            for part in kind.parts(shape)
+        ]
+        made = kind(*parts)
+    else:
+        made = kind.of(reader.joined(names, shape))
+    if not made.is_finite:
+        raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
+    return made
+
+
+def _product(weights: Weights, bias: Tensor | None) -> Product:
+    return Int4Product(weights, bias) if isinstance(weights, Int4Weights) else int8_product(weights, bias)

@@ -1,0 +1,129 @@
+"""Times of the product kernels on this machine: measured once, kept in the user's cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gencli.files import read_file, replaced
+from gencli.models.decoder.products.base import Product
+
+__all__ = ["KernelTimes", "Sizes", "measure", "read_times"]
+
+_MAX_BYTES = 1_000_000  # of the cache file
+_MAX_SHAPES = 1000
+_SLICE = 16 * 2**20  # bytes of weights that are multiplied; the time grows in proportion to them
+_OTHERS = 32 * 2**20  # bytes read in between, so that weights come from memory as in a decode step
+_ROUNDS = 4
+_ISA = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of a product: `rows` rows with a weight [out, in] of a number format."""
+
+    dtype: torch.dtype
+    outputs: int
+    inputs: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')} {self.outputs}x{self.inputs}, {self.rows} rows"
+
+
+class KernelTimes:
+    """Microseconds of each kernel by shape, of one machine. `path` None: nothing is kept."""
+
+    def __init__(
+        self, path: Path | None = None, entries: Mapping[str, Mapping[str, float]] | None = None
+    ) -> None:
+        self._path, self._entries, self._is_changed = path, dict(entries or {}), False
+
+    @property
+    def entries(self) -> Mapping[str, Mapping[str, float]]:
+        """The times by shape, as text."""
+        return self._entries
+
+    def of(self, sizes: Sizes, kernels: Sequence[type[Product]]) -> Mapping[str, float]:
+        """Return the microseconds of each kernel; they are measured if they are unknown."""
+        known = self._entries.get(str(sizes), {})
+        if not {kernel.kernel for kernel in kernels} <= known.keys():
+            self._entries[str(sizes)] = known = measure(sizes, kernels)
+            self._is_changed = True
+        return known
+
+    def write(self) -> None:
+        """Write new times to the user's cache. A failed write is ignored: they are measured again."""
+        if self._path is None or not self._is_changed:
+            return
+        machines = _read(self._path)
+        machines[_machine()] = dict(list(self._entries.items())[-_MAX_SHAPES:])
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with replaced(self._path) as file:
+                file.write(json.dumps(machines, indent=1).encode())
+
+
+def read_times() -> KernelTimes:
+    """Return the times of this machine in the user's cache; none if it cannot be read."""
+    from platformdirs import user_cache_path
+
+    path = user_cache_path("gencli") / "kernels.json"
+    entries = _read(path).get(_machine())
+    return KernelTimes(path, entries if _is_table(entries) else None)
+
+
+def measure(sizes: Sizes, kernels: Sequence[type[Product]]) -> dict[str, float]:
+    """Return the microseconds of each kernel, the best of a few calls in turns.
+
+    Only a slice of a large weight is multiplied; the time of the whole is in proportion.
+    """
+    row_bytes = sizes.inputs * sizes.dtype.itemsize
+    outputs = max(1, min(sizes.outputs, _SLICE // row_bytes))
+    weight = torch.full((outputs, sizes.inputs), 0.5, dtype=sizes.dtype)
+    products = {kernel.kernel: kernel(weight) for kernel in kernels}
+    given = torch.ones(sizes.rows, sizes.inputs, dtype=sizes.dtype)
+    others = torch.zeros(_OTHERS // 4)
+    best = dict.fromkeys(products, float("inf"))
+    for round_ in range(_ROUNDS + 1):  # the first one warms up
+        for name, product in products.items():
+            others.sum()
+            start = time.perf_counter()
+            product(given)
+            if round_:
+                best[name] = min(best[name], time.perf_counter() - start)
+    whole = sizes.outputs / outputs
+    return {name: round(seconds * whole * 1e6, 1) for name, seconds in best.items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(read_file(path, _MAX_BYTES))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _is_table(entries: Any) -> bool:
+    return isinstance(entries, dict) and all(
+        isinstance(times, dict) and all(isinstance(one, int | float) for one in times.values())
+        for times in entries.values()
+    )
+
+
+def _machine() -> str:
+    """Return what decides the times: processor, PyTorch, threads, and variables that limit instructions."""
+    found: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    limits = [f"{name}={os.environ[name]}" for name in _ISA if name in os.environ]
+    about = (found.get("cpu_name") or platform.processor(), f"{found.get('num_logical_cores')} cores")
+    return ", ".join(
+        map(str, (*about, f"torch {torch.__version__}", f"{torch.get_num_threads()} threads", *limits))
+    )

@@ -1,0 +1,43 @@
+"""The format of weights that gencli has quantized, as config.json names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from gencli.errors import ModelError
+
+__all__ = ["METHOD", "VERSION", "Quantize", "bits_of", "is_own", "stored_bits"]
+
+Quantize = Literal["none", "int8", "int4"]
+METHOD, VERSION = "gencli", 1
+_BITS: Mapping[str, int] = {"int8": 8, "int4": 4}
+
+
+def bits_of(quantize: Quantize) -> int | None:
+    """Return the bits of weights quantized at loading; None for `none`."""
+    return _BITS.get(quantize)
+
+
+def is_own(config: Mapping[str, Any]) -> bool:
+    """Return whether config.json says that gencli has quantized the weights."""
+    found = config.get("quantization_config")
+    return isinstance(found, Mapping) and found.get("quant_method") == METHOD
+
+
+def stored_bits(config: Mapping[str, Any]) -> int | None:
+    """Return the bits of stored weights, 8 or 4; None if gencli has not quantized them.
+
+    Raises ModelError for a format of another version.
+    """
+    if not is_own(config):
+        return None
+    found = config["quantization_config"]
+    bits, version = found.get("bits"), found.get("version")
+    if type(bits) is not int or bits not in _BITS.values() or version != VERSION:
+        raise ModelError(
+            f"The weights are quantized to {str(bits)[:20]} bits in version {str(version)[:20]} of the "
+            f"format; this gencli reads 8 and 4 bits in version {VERSION}.",
+            hint="Quantize the model again with gencli quantize.",
+        )
+    return bits

@@ -1,0 +1,30 @@
+"""Whole runs in turns."""
+
+import sys
+
+import pytest
+
+from gencli.bench.runs import Run, Way, measure_runs
+from gencli.errors import ModelError
+
+RUN = Run(tokens=8, rows=2, threads=1)
+
+
+def way(name: str, script: str) -> Way:
+    return Way(name, (sys.executable, "-S", "-c", script), ("one", "two"))
+
+
+def test_costs_are_over_those_of_the_first_way() -> None:
+    first, second = measure_runs([way("a", "pass"), way("b", "import json")], RUN, turns=1)
+    assert (first.way, first.start_ratio, first.whole_ratio) == ("a", 1.0, 1.0)
+    assert second.whole_ratio == second.whole / first.whole
+    assert min(first.peak, second.peak) > 1_000_000
+
+
+def test_a_run_that_fails_is_named_with_its_last_line() -> None:
+    with pytest.raises(ModelError, match="The run of a ended with exit code 3: no model"):
+        list(
+            measure_runs(
+                [way("a", "import sys; print('no model', file=sys.stderr); sys.exit(3)")], RUN, turns=1
+            )
+        )

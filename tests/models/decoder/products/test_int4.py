@@ -1,0 +1,51 @@
+"""Weights of four bits, and the product with them."""
+
+import pytest
+import torch
+
+from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
+
+SHAPES = [(96, 64), (100, 2048), (7, 32), (512, 160)]
+
+
+def matrix(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def dense(weights: Int4Weights) -> torch.Tensor:
+    steps = weights.unpacked(slice(None)).double().unflatten(1, (-1, GROUP)) - 8
+    return (steps * weights.scales[..., None] + weights.zeros[..., None]).flatten(1)
+
+
+def test_codes_cover_each_group() -> None:
+    weight = matrix(50, 96)
+    weight[3, :32], weight[4] = 0.25, 0
+    made = dense(Int4Weights.of(weight))
+    assert torch.equal(made[3, :32], weight[3, :32].double())
+    assert not made[4].any()
+    assert (made - weight).norm() < 0.076 * weight.norm()  # smallest and largest alone: 0.078
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int]) -> None:
+    weights, bias, given = Int4Weights.of(matrix(*shape)), matrix(shape[0]), matrix(5, shape[1])
+    expected = given.bfloat16().double() @ dense(weights).T + bias
+    made = Int4Product(weights, bias)(given)
+    torch.testing.assert_close(made.double(), expected, rtol=0, atol=1e-2 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [*SHAPES, (32, 11008)])
+def test_a_row_does_not_see_the_others(shape: tuple[int, int], threads: int) -> None:
+    torch.set_num_threads(threads)
+    product, given = Int4Product(Int4Weights.of(matrix(*shape))), matrix(33, shape[1])
+    alone = torch.cat([product(row[None]) for row in given])
+    assert all(torch.equal(product(given[:rows]), alone[:rows]) for rows in range(2, 34))
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
+def test_weights_that_are_no_numbers_are_found(wrong: float) -> None:
+    weight = matrix(4, 64)
+    weight[2, 40] = wrong
+    assert Int4Weights.of(matrix(4, 64)).is_finite
+    assert not Int4Weights.of(weight).is_finite

@@ -1,0 +1,69 @@
+"""The choice of product kernels."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from gencli.errors import ModelError
+from gencli.models.decoder.products.dense import PackedProduct, PlainProduct
+from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels, kernels_of
+from gencli.models.decoder.products.times import KernelTimes, Sizes
+from gencli.models.onednn import can_pack
+
+CPU = torch.device("cpu")
+LARGE, WIDE, SMALL = (1024, 1024), (4096, 1024), (8, 8)
+PRODUCTS = Counter({LARGE: 10, WIDE: 1, SMALL: 3})
+needs_packing = pytest.mark.skipif(not can_pack(), reason="this machine does not pack weights")
+
+
+def choose(large: tuple[float, float], wide: tuple[float, float], **asked: object) -> ProductMaker:
+    """The choice with these times of the plain and the packed product of a large and a wide weight."""
+    names = ("plain", "packed", "row-packed")
+    entries = {
+        str(Sizes(torch.float32, *size, 1)): dict(zip(names, (*times, 1e9), strict=True))
+        for size, times in ((LARGE, large), (WIDE, wide))
+    }
+    times = KernelTimes(entries=entries)
+    return choose_kernels(PRODUCTS, torch.float32, CPU, KernelOptions(**asked), times)  # type: ignore[arg-type]
+
+
+@needs_packing
+def test_invariant_kernels_are_taken_if_a_whole_step_takes_hardly_longer() -> None:
+    made = choose((100, 90), (100, 140))  # 1,000 at best, 1,040 with packed weights alone
+    assert (made.names, made.is_invariant) == (("packed",), True)
+
+
+@needs_packing
+def test_the_fastest_kernels_are_taken_if_invariant_ones_cost_more() -> None:
+    made = choose((100, 120), (100, 90))
+    assert made.kernels == {LARGE: PlainProduct, WIDE: PackedProduct}
+    assert not made.is_invariant
+
+
+@needs_packing
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ({"invariant": "on"}, ("packed",)),
+        ({"invariant": "off"}, ("packed", "plain")),
+        ({"kernel": "plain"}, ("plain",)),
+        ({"kernel": "packed"}, ("packed",)),
+    ],
+)
+def test_an_option_overrules_the_times(asked: dict[str, object], names: tuple[str, ...]) -> None:
+    assert choose((100, 120), (100, 90), **asked).names == names
+
+
+def test_what_this_machine_lacks_is_refused() -> None:
+    with pytest.raises(ModelError, match="`kernel` is packed"):
+        choose_kernels(PRODUCTS, torch.float16, CPU, KernelOptions(kernel="packed"))
+    with pytest.raises(ModelError, match="`invariant` is on"):
+        choose_kernels(PRODUCTS, torch.float16, CPU, KernelOptions(invariant="on"))
+    with pytest.raises(ModelError, match="`invariant` is on.*`kernel` = plain"):
+        choose_kernels(PRODUCTS, torch.float32, CPU, KernelOptions(kernel="plain", invariant="on"))
+
+
+def test_kernels_with_invariant_rows_come_first() -> None:
+    kinds = [kernel.is_invariant for kernel in kernels_of(torch.float32, CPU)]
+    assert kinds == sorted(kinds, reverse=True)

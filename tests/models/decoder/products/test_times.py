@@ -1,0 +1,58 @@
+"""Times of product kernels in the user's cache."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from gencli.models.decoder.products.dense import PlainProduct
+from gencli.models.decoder.products.times import KernelTimes, Sizes, read_times
+
+SIZES = Sizes(torch.float32, 24, 16, 4)
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_times_are_measured_once(tmp_path: Path) -> None:
+    times = read_times()
+    made = times.of(SIZES, [PlainProduct])
+    assert made["plain"] > 0
+    times.write()
+    assert read_times().of(SIZES, [PlainProduct]) == made
+    assert list(read_times().entries) == ["float32 24x16, 4 rows"]
+
+
+def test_another_number_of_threads_is_another_machine() -> None:
+    times = read_times()
+    times.of(SIZES, [PlainProduct])
+    times.write()
+    torch.set_num_threads(2 if torch.get_num_threads() == 1 else 1)
+    assert read_times().entries == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"any": 3}', "\xff"])
+def test_a_damaged_cache_is_measured_again(tmp_path: Path, text: str) -> None:
+    (tmp_path / "gencli").mkdir()
+    (tmp_path / "gencli" / "kernels.json").write_text(text, encoding="latin-1")
+    assert read_times().entries == {}
+
+
+def test_entries_of_another_kind_are_ignored(tmp_path: Path) -> None:
+    times = read_times()
+    times.of(SIZES, [PlainProduct])
+    times.write()
+    path = tmp_path / "gencli" / "kernels.json"
+    (machine,) = json.loads(path.read_text())
+    path.write_text(json.dumps({machine: {str(SIZES): {"plain": "fast"}}}))
+    assert read_times().entries == {}
+
+
+def test_without_a_cache_nothing_is_written(tmp_path: Path) -> None:
+    times = KernelTimes()
+    times.of(SIZES, [PlainProduct])
+    times.write()
+    assert not list(tmp_path.iterdir())
