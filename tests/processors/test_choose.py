@@ -196,7 +196,7 @@ COSTS = {
     "temperature=0.8": (24, 0),
     "temperature=0.8 | min_p=0.05": (16, 0),
     "temperature=0.8 | top_p=0.9": (26, 0),
-    "repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.9": (39, 1),
+    "repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.9": (38, 1),
 }
 
 
