@@ -157,9 +157,12 @@ class Pipeline:
 
         A row with NaN or +inf in the input has one of them in the result, even if a stage masked that id.
         """
-        program = self.program(rows)
-        work, tops = logits.to(torch.float32, copy=bool(program)), list[Tensor]()
-        for call in program:
+        return self.run(self.program(rows), logits, rows)
+
+    def run(self, calls: Sequence[StageCall], logits: Tensor, rows: Rows) -> Tensor:
+        """As `__call__`, but run only these calls of the rows' program."""
+        work, tops = logits.to(torch.float32, copy=bool(calls)), list[Tensor]()
+        for call in calls:
             if call.looks_first:
                 tops.append(
                     work.amax(dim=-1).clamp_(min=0)
@@ -176,6 +179,11 @@ class Pipeline:
         at = upload(call.places, logits.device)
         active = self.stage(call.stage).apply(logits.index_select(0, at), rows.select(call.places))
         return logits.index_copy_(0, at, active)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the effect of each stage is recorded, so that each has to run."""
+        return "_run" in vars(self)
 
     def program(self, rows: Rows) -> tuple[StageCall, ...]:
         """Return the calls of a step, cached by its slots: the same object until a slot changes."""

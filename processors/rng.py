@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "BITS",
+    "GAMMA",
     "Stream",
     "derive",
     "few_gumbel",
@@ -26,13 +28,14 @@ __all__ = [
     "stream_key",
     "token_hash",
     "uniform",
+    "wrapping_mix",
 ]
 
 _MASK = (1 << 64) - 1
-_GAMMA = 0x9E3779B97F4A7C15  # odd, close to 2**64 / golden ratio
+GAMMA = 0x9E3779B97F4A7C15  # odd, close to 2**64 / golden ratio
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
-_BITS = 52  # (m + 0.5) / 2**52 is exact in float64 for every m, and never 0 or 1
+BITS = 52  # (m + 0.5) / 2**52 is exact in float64 for every m, and never 0 or 1
 
 
 class Stream(IntEnum):
@@ -62,12 +65,19 @@ def mix(value: int | Tensor) -> int | Tensor:
     return value ^ _shifted(value, 31)
 
 
+def wrapping_mix(value: Any) -> Any:
+    """As `mix`, of unsigned 64-bit integers that wrap by themselves, such as those of NumPy."""
+    value = (value ^ (value >> 30)) * _FIRST
+    value = (value ^ (value >> 27)) * _SECOND
+    return value ^ (value >> 31)
+
+
 def derive(seed: int, key: int | str) -> int:
     """Return the unsigned 64-bit seed of a row (by id or index) or of a sample (by number)."""
     if isinstance(key, str):
         key = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")
         seed = mix(seed + 1)  # so that a row named "0" differs from row 0
-    return mix(mix(seed + _GAMMA) + (key + 1) * _GAMMA)
+    return mix(mix(seed + GAMMA) + (key + 1) * GAMMA)
 
 
 def stream_key(name: str) -> int:
@@ -90,18 +100,18 @@ def row_keys(seeds: Tensor, positions: Tensor, stream: int) -> Tensor:
 
 
 def _row_keys(seeds: Tensor, positions: Tensor, stream: int) -> Tensor:
-    return mix(mix(seeds + positions * signed(_GAMMA)) + signed(stream * _GAMMA))
+    return mix(mix(seeds + positions * signed(GAMMA)) + signed(stream * GAMMA))
 
 
 def token_hash(keys: Tensor, ids: Tensor) -> Tensor:
     """Return 64 random bits for each (row key, id), broadcast."""
-    return mix(keys + ids * signed(_GAMMA))
+    return mix(keys + ids * signed(GAMMA))
 
 
 def uniform(keys: Tensor, ids: Tensor) -> Tensor:
     """Return float64 numbers in the open interval (0, 1), broadcast over (row key, id)."""
-    mantissa = _shifted(token_hash(keys, ids), 64 - _BITS)
-    return (mantissa.to(torch.float64) + 0.5) * 2.0**-_BITS
+    mantissa = _shifted(token_hash(keys, ids), 64 - BITS)
+    return (mantissa.to(torch.float64) + 0.5) * 2.0**-BITS
 
 
 def gumbel(keys: Tensor, ids: Tensor) -> Tensor:
@@ -111,9 +121,9 @@ def gumbel(keys: Tensor, ids: Tensor) -> Tensor:
 
 def few_gumbel(seed: int, stream: int, position: int, ids: Iterable[int]) -> list[float]:
     """Return Gumbel noise of a few ids at one position in plain Python, which is faster for a few numbers."""
-    key = mix(mix(seed + position * _GAMMA) + stream * _GAMMA)
-    mantissas = (mix(key + token * _GAMMA) >> (64 - _BITS) for token in ids)
-    return [-log(-log((mantissa + 0.5) * 2.0**-_BITS)) for mantissa in mantissas]
+    key = mix(mix(seed + position * GAMMA) + stream * GAMMA)
+    mantissas = (mix(key + token * GAMMA) >> (64 - BITS) for token in ids)
+    return [-log(-log((mantissa + 0.5) * 2.0**-BITS)) for mantissa in mantissas]
 
 
 def signed(value: int) -> int:

@@ -97,6 +97,11 @@ class Rows:
         """Index of each request's last row, which sees all its drafts."""
         return [end - 1 for end in accumulate(self.counts)]
 
+    @property
+    def has_forced(self) -> bool:
+        """Whether tokens or drafts may be marked as forced."""
+        return self.forced is not None or self.history.forced is not None
+
     def drafted(self) -> Tensor:
         """Return the draft that each row verifies [R]; 0 for the last row of a request. Requires K > 0."""
         column = self.offsets[:, None].clamp(max=self.drafts.shape[1] - 1)
@@ -157,7 +162,7 @@ class Rows:
     def _chosen(self, width: int) -> Tensor:
         """Return which visible tokens were not forced [R, W] bool; a single True if none were."""
         past, num_drafts = self.history.forced, self.drafts.shape[1]
-        if past is None and self.forced is None:
+        if not self.has_forced:
             return torch.ones((), dtype=torch.bool, device=self.slots.device)
         committed = width - num_drafts
         flags = torch.zeros(len(self), width, dtype=torch.bool, device=self.slots.device)

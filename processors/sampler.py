@@ -76,6 +76,10 @@ class Sampler:
                 tokens[at] = _choose(kind, logits[at], rows.select(place))
         return _checked(tokens, logits.amax(dim=-1))
 
+    def is_gumbel(self, rows: Rows) -> bool:
+        """Whether all rows draw by Gumbel-max."""
+        return all(self._draws[slot] == "gumbel" for slot in rows.host_slots)
+
 
 def _choose(draw: Draw, logits: Tensor, rows: Rows) -> Tensor:
     if draw == "greedy":

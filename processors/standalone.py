@@ -11,6 +11,7 @@ from torch import Tensor
 from processors.base import Admission, Env, Vocabulary
 from processors.catalog import Draw
 from processors.chain import Chain
+from processors.choose import Chooser
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import Registry
@@ -57,7 +58,7 @@ def sample(
     if position is not None:
         rows = replace(rows, positions=torch.full_like(rows.positions, position))
     rows = pipeline.prepare(rows)
-    tokens = sampler(pipeline(batch, rows), rows)
+    tokens = Chooser(pipeline, sampler)(batch, rows)
     failed = (tokens < 0).nonzero().flatten().tolist()
     if failed:
         raise pipeline.explain_failure(batch, rows, failed[0])

@@ -23,8 +23,10 @@ LAYERS = (("gencli.__main__",), ("gencli.cli",), ("gencli",), ("processors",))
 OWN_LIBRARY = {
     "processors.grammar.backends.xgrammar": "xgrammar",
     "processors.grammar.backends.llguidance": "llguidance",
+    "processors.fused": "numpy",
     "processors.kernels.bitmask_triton": "triton",
     "processors.kernels.token_probability_triton": "triton",
+    "processors.noise": "numpy",
 }
 
 

@@ -32,6 +32,7 @@ from processors.base import Compiler, Env
 from processors.errors import ProcessorsError
 from processors.registry import Registry, builtin_registry
 from processors.rng import derive
+from processors.verify import verify
 
 __all__ = ["Engine"]
 
@@ -203,9 +204,13 @@ class Engine:
         logits = pairing.guided(own, companions).to(self._device)
         if not sampled:
             return None
-        processed = self.pipeline(logits, rows)
-        verified = self._state.verifier(processed, rows, self._speculation.proposal(sampled))
-        ranked = self._beams.rank(sampled, first_rows(rows), processed)
+        ranked = None
+        if rows.drafts.shape[1] or any(sequence.group is not None for sequence, _ in sampled):
+            processed = self.pipeline(logits, rows)
+            verified = self._state.verifier(processed, rows, self._speculation.proposal(sampled))
+            ranked = self._beams.rank(sampled, first_rows(rows), processed)
+        else:  # only the tokens are needed, not the processed logits
+            verified = verify(self._state.chooser(logits, rows), rows)
         result = StepResult.read(sampled, own, logits, rows, verified, ranked)
         self._speculation.verified(step.plan)
         return result

@@ -11,6 +11,7 @@ from gencli.engine.scheduler import SampledSequences
 from gencli.engine.sequence import Sequence, Taken
 from gencli.models.base import ModelRunner
 from processors.base import Env
+from processors.choose import Chooser
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import Registry
@@ -63,6 +64,7 @@ class ProcessorState:
         self.history = History(env.device, slots=num_slots + 1)
         self.pipeline = Pipeline(env, registry)
         self.sampler = Sampler()
+        self.chooser = Chooser(self.pipeline, self.sampler)
         self.verifier = Verifier(self.sampler)
         self._spare_slot = num_slots  # for checking requests on submission
 

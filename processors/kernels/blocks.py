@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["CACHED", "best_values", "drop_below", "few_finite", "row_parts"]
+__all__ = ["CACHED", "best_values", "drop_below", "few_finite", "has_more_finite", "row_parts"]
 
 _BLOCK = 32  # ids per block; with smaller blocks the maxima take longer than they save
 _DENSE = 4  # if more than one block in 4 is relevant, every id is looked at
@@ -26,7 +26,7 @@ def few_finite(logits: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     The first 2 * most ids are checked first, as most other rows exceed `most` there. A NaN hides the other
     finite logits of its block.
     """
-    few = _num_finite(logits[:, : 2 * most]) <= most
+    few = has_more_finite(logits, most).logical_not_()
     at = few.nonzero().squeeze(1)
     if not len(at):
         return few, at, at
@@ -43,6 +43,11 @@ def few_finite(logits: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
         return few, row, ids
     row = at[row]
     return few, row[few[row]], ids[few[row]]
+
+
+def has_more_finite(logits: Tensor, most: int) -> Tensor:
+    """Return which rows of logits [R, V] have more than `most` finite ones in the first 2 * most ids."""
+    return _num_finite(logits[:, : 2 * most]) > most
 
 
 def best_values(logits: Tensor, count: int) -> Tensor:

@@ -54,6 +54,10 @@ class Lists:
         size = max((self._sizes[slot] for slot in set(rows.host_slots)), default=1)
         return self._values[rows.slots, : max(size, 1)], self._filled[rows.slots]
 
+    def are_empty(self, rows: Rows) -> bool:
+        """Whether no row has a list, without device synchronisation."""
+        return not any(self._sizes[slot] for slot in set(rows.host_slots))
+
     def _reserve(self, slot: int, size: int) -> None:
         self._values = in_slot(self._values, slot)
         self._filled = in_slot(self._filled, slot)

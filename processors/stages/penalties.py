@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from processors.base import Admission
 from processors.catalog import FrequencyParams, PenaltyParams, Phase, PresenceParams, RepetitionParams
-from processors.rows import Rows
+from processors.rows import Rows, Visible
 from processors.stages.lists import IdStage
 from processors.stages.tokens import edit, token_id
 
@@ -27,9 +28,14 @@ class Penalty(IdStage[PenaltyParams]):
     phase = Phase.ADJUST
     keeps_faults = True
 
+    needs_counts: ClassVar[bool] = False
+
     @abstractmethod
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Return new values of logits [A, N] whose tokens occurred counts [A, N] times; penalty is [A, 1]."""
+        """Return new values of logits [A, N] whose tokens occurred; penalty is [A, 1].
+
+        counts [A, N] is how often, for a stage that `needs_counts`.
+        """
 
     def listed(self, params: PenaltyParams, request: Admission) -> Iterable[int]:
         """Return the exempt ids: those of the keywords and those named singly."""
@@ -48,31 +54,51 @@ class Penalty(IdStage[PenaltyParams]):
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]."""
-        ids, counts = self._occurrences(rows, logits.shape[1])
+        seen, find = self._in_scope(rows), _counted if self.needs_counts else _found
+        if not seen.ids.shape[1]:
+            return logits
+        ids, counts = find(seen, logits.shape[1])
         old = logits.gather(1, ids).double()
-        penalty = self.columns.exact("penalty", rows)[:, None]
-        return edit(logits, ids, old, self.penalised(old, counts, penalty))
+        new = self.penalised(old, counts, self.columns.exact("penalty", rows)[:, None])
+        is_penalised = counts > 0
+        if not self.ids.are_empty(rows):
+            is_penalised = is_penalised & ~self._is_exempt(ids, rows)
+        return edit(logits, ids, old, torch.where(is_penalised, new, old))
 
-    def _occurrences(self, rows: Rows, width: int) -> tuple[Tensor, Tensor]:
-        """Return the ids in scope and their counts, both [A, W].
-
-        Each occurrence of an id is an entry with its full count; exempt ids have count 0. Entries out of
-        scope or outside the vocabulary repeat the row's first entry, so that all writes to one id are equal.
-        """
+    def _in_scope(self, rows: Rows) -> Visible:
+        is_all = self.columns.known("scope", rows) == {"both"} and self.columns.known("window", rows) == {
+            None
+        }
+        if is_all and not rows.has_forced:
+            return rows.visible()
         scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
-        seen = rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows))
-        ids = torch.where(seen.valid, seen.ids, width)
-        ids = torch.nn.functional.pad(ids, (0, 1), value=width).sort(1).values
-        counts = torch.searchsorted(ids, ids, right=True) - torch.searchsorted(ids, ids)
-        counts = torch.where(self._is_exempt(ids, rows) | (ids == width), 0, counts)
-        place = torch.where(ids < width, torch.arange(ids.shape[1], device=ids.device), 0)
-        ids, counts = ids.gather(1, place), counts.gather(1, place)
-        return torch.where(ids < width, ids, 0), counts
+        return rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows))
 
     def _is_exempt(self, ids: Tensor, rows: Rows) -> Tensor:
         exempt, filled = self.ids.gather(rows)
         at = torch.searchsorted(exempt, ids).clamp_(max=exempt.shape[1] - 1)
         return (exempt.gather(1, at) == ids) & filled
+
+
+def _found(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
+    """Return the ids in scope [A, W], and whether the row has any [A, 1].
+
+    Entries out of scope or outside the vocabulary repeat an id in scope: all writes to an id are equal.
+    """
+    is_valid = seen.valid & (seen.ids < width)
+    has_any, place = is_valid.max(1, keepdim=True)
+    return torch.where(is_valid, seen.ids, seen.ids.gather(1, place).clamp_(max=width - 1)), has_any
+
+
+def _counted(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
+    """As `_found`, with the full count of its id for each entry [A, W], by sorting."""
+    ids = torch.where(seen.valid, seen.ids, width)
+    ids = torch.nn.functional.pad(ids, (0, 1), value=width).sort(1).values
+    counts = torch.searchsorted(ids, ids, right=True) - torch.searchsorted(ids, ids)
+    counts = torch.where(ids < width, counts, 0)
+    place = torch.where(ids < width, torch.arange(ids.shape[1], device=ids.device), 0)
+    ids, counts = ids.gather(1, place), counts.gather(1, place)
+    return ids.clamp_(max=width - 1), counts
 
 
 class Repetition(Penalty):
@@ -82,8 +108,8 @@ class Repetition(Penalty):
     Params = RepetitionParams
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Return the penalised logits; the count does not matter beyond 0."""
-        return torch.where(counts > 0, torch.where(old > 0, old / penalty, old * penalty), old)
+        """Return the penalised logits."""
+        return torch.where(old > 0, old / penalty, old * penalty)
 
 
 class Frequency(Penalty):
@@ -91,6 +117,8 @@ class Frequency(Penalty):
 
     name = "frequency"
     Params = FrequencyParams
+
+    needs_counts = True
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
         """Return the penalised logits, linear in the count."""
@@ -104,5 +132,5 @@ class Presence(Penalty):
     Params = PresenceParams
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Return the penalised logits; the count does not matter beyond 0."""
-        return old - penalty * (counts > 0)
+        """Return the penalised logits."""
+        return old - penalty

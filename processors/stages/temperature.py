@@ -11,7 +11,7 @@ from processors.kernels.blocks import row_parts
 from processors.rows import Rows
 from processors.stages.tokens import HIGHEST, LOWEST
 
-__all__ = ["Temperature"]
+__all__ = ["Temperature", "cool_"]
 
 
 class Temperature(Processor[TemperatureParams]):
@@ -33,8 +33,12 @@ class Temperature(Processor[TemperatureParams]):
         temperature = self.columns.exact("temperature", rows).clamp(torch.finfo(torch.float32).tiny, HIGHEST)
         temperature, peak = temperature.float()[:, None], logits.amax(1, keepdim=True).clamp_(min=LOWEST)
         for part in row_parts(logits):
-            some = logits[part]
-            least = some.clamp(max=LOWEST)  # -inf for masked logits, else the lower bound
-            some.sub_(peak[part]).div_(temperature[part])
-            torch.maximum(some, least, out=some)
+            cool_(logits[part], peak[part], temperature[part])
         return logits
+
+
+def cool_(logits: Tensor, peak: Tensor, temperature: float | Tensor) -> Tensor:
+    """Replace logits [A, N] by (logits - peak) / temperature, both [A, 1]; what is finite stays finite."""
+    least = logits.clamp(max=LOWEST)  # -inf for masked logits, else the lower bound
+    logits.sub_(peak).div_(temperature)
+    return torch.maximum(logits, least, out=logits)

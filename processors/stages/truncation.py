@@ -18,7 +18,7 @@ from processors.kernels.blocks import best_values, drop_below, row_parts
 from processors.rows import Rows
 from processors.stages.tokens import LOWEST
 
-__all__ = ["MinP", "TopK", "TopP"]
+__all__ = ["MinP", "TopK", "TopP", "least_kept", "mass"]
 
 # Numbers of best tokens sorted on a CPU before the whole row. A GPU sorts the row at once: no
 # synchronisation.
@@ -85,7 +85,7 @@ class MinP(Processor[MinPParams]):
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Sorts only if some row has `keep` above 1."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
-        threshold = _rounded_up(peak.double() + self.columns.exact("p", rows)[:, None].log())
+        threshold = least_kept(peak, self.columns.exact("p", rows)[:, None])
         most = max(self.columns.known("keep", rows))
         if most == 1:
             return drop_below(logits, threshold)
@@ -105,20 +105,20 @@ class _Nucleus(NamedTuple):
 
 def _total(logits: Tensor, ranked: Tensor, peak: Tensor) -> Tensor:
     """Return the total mass of each row [A, 1], given its best values [A, N]."""
-    total = _mass(ranked, peak).sum(1, keepdim=True)
+    total = mass(ranked, peak).sum(1, keepdim=True)
     if ranked.shape[1] < logits.shape[1]:
         at = (ranked[:, -1] > -math.inf).nonzero().squeeze(1)
         for part in row_parts(logits, len(at)):
             some = at[part]
-            total[some] = _mass(logits[some], peak[some]).sum(1, keepdim=True)
+            total[some] = mass(logits[some], peak[some]).sum(1, keepdim=True)
     return total
 
 
 def _nucleus(logits: Tensor, ranked: Tensor, wanted: _Nucleus, rungs: list[int]) -> tuple[Tensor, Tensor]:
     """Return threshold and room [A, 1] of the nucleus. Rows that need more than `ranked` [A, N] sort more."""
-    mass = _mass(ranked, wanted.peak).cumsum(1)
-    inclusive = (mass < wanted.bound).sum(1, keepdim=True) + 1
-    exclusive = (mass <= wanted.bound).sum(1, keepdim=True)
+    sums = mass(ranked, wanted.peak).cumsum(1)
+    inclusive = (sums < wanted.bound).sum(1, keepdim=True) + 1
+    exclusive = (sums <= wanted.bound).sum(1, keepdim=True)
     count = torch.where(wanted.is_exclusive, exclusive, inclusive).maximum(wanted.keep)
     threshold, room = _cut(ranked, count)
     if rungs:
@@ -130,7 +130,7 @@ def _nucleus(logits: Tensor, ranked: Tensor, wanted: _Nucleus, rungs: list[int])
     return threshold, room
 
 
-def _mass(logits: Tensor, peak: Tensor) -> Tensor:
+def mass(logits: Tensor, peak: Tensor) -> Tensor:
     """Return exp(logits - peak) in float64; exp2 takes a CPU a quarter of the time of exp."""
     return logits.double().sub_(peak).mul_(_LOG2_E).exp2_()
 
@@ -145,6 +145,11 @@ def _cut(ranked: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
     count = count.clamp(max=ranked.shape[1])
     threshold = ranked.gather(1, count - 1)
     return threshold, count - (ranked > threshold).sum(1, keepdim=True)
+
+
+def least_kept(peak: Tensor, p: Tensor) -> Tensor:
+    """Return the smallest logit [A, 1] float32 that min-p keeps, for peak [A, 1] and p [A, 1] float64."""
+    return _rounded_up(peak.double() + p.log())
 
 
 def _rounded_up(value: Tensor) -> Tensor:

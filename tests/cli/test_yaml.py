@@ -100,7 +100,11 @@ def test_every_command_that_writes_json_writes_yaml(gencli):
     with_json = {words for words, found in forms.items() if "json" in found}
     assert with_json >= {"run", "doctor", "bench batch"}
     assert with_json == {words for words, found in forms.items() if "yaml" in found}
-    measured = {"bench batch", "bench speculate"}  # which take long, and other times each time
+    measured = {
+        "bench batch",
+        "bench sampler",
+        "bench speculate",
+    }  # which take long, and other times each time
     exported = {"config export"}  # whose `format` is part of the preset that it writes
     tried = {words.split(" -")[0] for words in COMMANDS} | {"config show"}  # whose YAML is a preset
     untried = {words for words in with_json if not any(one.startswith(words) for one in tried)}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gencli.cli.commands.bench_run import runs
+from gencli.cli.commands.bench_sampler import sampler
 from gencli.cli.commands.bench_speculate import speculate
 from gencli.cli.commands.bench_step import step
 from gencli.cli.terminal.records import FORMS, record_text
@@ -77,6 +78,8 @@ def command() -> typer.Typer:
                  "parameters with a vocabulary of 32,000.")(_grammar)  # fmt: skip
     app.command("batch", help="Requests of unequal length in gencli's batches, transformers' padded "
                  "generate() and generate_batch(), on a random model of 15M parameters.")(_batch)  # fmt: skip
+    app.command("sampler", help="A chain and its draw on the logits of a step, beside transformers' logits "
+                "processors and multinomial, and beside torch.logsumexp.")(sampler)  # fmt: skip
     app.command("speculate", help="Steps with drafts against plain ones, by the number of drafts and of "
                  "texts, beside what the formula expects.")(speculate)  # fmt: skip
     app.command("step", help="A decode step of the engine without a model, by the number of texts and their "

@@ -85,6 +85,21 @@ def test_bench_speculate_refuses_what_it_cannot_measure(options, said, capsys):
     assert said in capsys.readouterr().err
 
 
+SAMPLER = ["bench", "sampler", "--rows", "2", "--width", "500", "--repeats", "1"]
+
+
+def test_bench_sampler_has_a_line_for_each_chain_and_kind_of_logits(capsys):
+    assert main([*SAMPLER, "--logits", "both", "--format", "json"]) == 0
+    costs = json.loads(capsys.readouterr().out)
+    assert [cost["logits"] for cost in costs] == ["peaked"] * 4 + ["flat"] * 4
+    assert all(cost["gencli"] > 0 and cost["transformers"] > 0 and cost["speedup"] > 0 for cost in costs)
+
+
+def test_bench_sampler_refuses_a_stage_that_transformers_lacks(capsys):
+    assert main([*SAMPLER, "--chain", "temperature=0.7 | ban=fox"]) == 2
+    assert "ban" in capsys.readouterr().err
+
+
 def test_bench_run_compares_whole_runs(capsys):
     small = ["--turns", "1", "--max-tokens", "3", "--threads", "1"]
     assert main(["bench", "run", *small, "--rows", "2", "--format", "json"]) == 0

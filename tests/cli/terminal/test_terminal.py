@@ -150,6 +150,7 @@ WALK = {
     "config path": [()],
     "bench grammar": [(HOSTILE,)],
     "bench batch": [(HOSTILE,)],
+    "bench sampler": [("--chain", HOSTILE)],
     "bench speculate": [("--prompts", HOSTILE), ("-m", HOSTILE)],
 }
 

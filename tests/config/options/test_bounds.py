@@ -6,6 +6,7 @@ import pytest
 
 from gencli.batch.options import OWN
 from gencli.cli.commands import bench
+from gencli.cli.commands.bench_sampler import sampler
 from gencli.cli.commands.bench_speculate import speculate
 from gencli.cli.commands.models import PAGE
 from gencli.config.options.option import Option
@@ -63,7 +64,9 @@ def test_every_option_that_is_a_number_has_both_bounds(key):
     assert not is_number(entry) or is_of_a_stage or has_both(entry.bounds)
 
 
-@pytest.mark.parametrize("command", [bench._grammar, bench._batch, speculate], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "command", [bench._grammar, bench._batch, sampler, speculate], ids=lambda one: one.__name__
+)
 def test_every_number_of_the_benchmarks_has_both_bounds(command):
     found = 0
     for name, hint in get_type_hints(command, include_extras=True).items():

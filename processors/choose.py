@@ -1,0 +1,132 @@
+"""`Chooser`: the tokens of a step, by the fused end of a chain where it applies, else by its stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from processors.pipeline import Pipeline, StageCall
+from processors.registry import Registry
+from processors.rows import Rows
+from processors.sampler import Sampler
+from processors.upload import upload
+
+if TYPE_CHECKING:
+    from processors.fused import Tail
+
+__all__ = ["FUSED", "Chooser"]
+
+FUSED = ("temperature", "min_p", "top_k", "top_p")  # the stages that may be fused, in default order
+_Program = tuple[StageCall, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Rows whose chains end with the same fused stages; places None: all rows of the step."""
+
+    places: tuple[int, ...] | None
+    stages: tuple[str, ...]
+    tail: Tail
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """How the rows of these slots are run: the calls before the fused stages, and groups of rows.
+
+    Without groups nothing is fused.
+    """
+
+    slots: tuple[int, ...]
+    program: _Program | None
+    head: _Program
+    groups: tuple[_Group, ...]
+
+
+class Chooser:
+    """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` chooses.
+
+    The end of a chain is fused with the draw (see processors.fused) if these stages are built in, in default
+    order and last, no stage is traced, every row draws by Gumbel-max, the logits are on a CPU, and NumPy is
+    installed.
+    """
+
+    def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
+        self._pipeline, self._sampler = pipeline, sampler
+        self._plan = _Plan((), None, (), ())
+
+    def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
+        pipeline, sampler = self._pipeline, self._sampler
+        may_fuse = logits.device.type == "cpu" and not pipeline.is_traced and sampler.is_gumbel(rows)
+        groups = self._planned(rows).groups if may_fuse else ()
+        if not groups:
+            return sampler(pipeline(logits, rows), rows)
+        work = pipeline.run(self._plan.head, logits, rows).contiguous()
+        if groups[0].places is None:
+            return self._chosen(groups[0], work, rows)
+        tokens = torch.empty_like(rows.slots)
+        for group in groups:
+            at = upload(group.places, work.device)
+            tokens[at] = self._chosen(group, work.index_select(0, at), rows.select(group.places or ()))
+        return tokens
+
+    def _chosen(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
+        """Return tokens [A] for the logits [A, V] before the group's stages."""
+        from processors.fused import choose_fused
+
+        choice = choose_fused(logits, group.tail, rows)
+        tokens, at = torch.from_numpy(choice.tokens), choice.uncertain
+        if len(at):
+            tokens[at] = self._stepwise(group, logits[at], rows.select(at.tolist()))
+        return tokens
+
+    def _stepwise(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
+        """As `_chosen`, stage after stage, which may change the logits."""
+        for name in group.stages:
+            logits = self._pipeline.stage(name).apply(logits, rows)
+        return self._sampler(logits, rows)
+
+    def _planned(self, rows: Rows) -> _Plan:
+        """Return the plan of the rows' slots, made anew if one has changed."""
+        program = self._pipeline.program(rows)
+        if program is not self._plan.program or rows.host_slots != self._plan.slots:
+            found = self._split(program, rows) if _has_numpy() else (program, ())
+            self._plan = _Plan(rows.host_slots, program, *found)
+        return self._plan
+
+    def _split(self, program: _Program, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
+        """Split a program before its fused stages."""
+        from processors.fused import Tail
+
+        pipeline, first = self._pipeline, len(program)
+        while first and _may_be_fused(program[first - 1].stage, pipeline.registry):
+            first -= 1
+        stages: dict[int, tuple[str, ...]] = dict.fromkeys(range(len(rows)), ())
+        for call in program[first:]:
+            for place in stages if call.places is None else call.places:
+                stages[place] += (call.stage,)
+        kinds: dict[tuple[str, ...], list[int]] = {}
+        for place, names in stages.items():
+            kinds.setdefault(names, []).append(place)
+        groups = []
+        for names, places in kinds.items():
+            some = rows if len(kinds) == 1 else rows.select(places)
+            tail = Tail.of({name: pipeline.stage(name) for name in names}, some)
+            if tail is None or list(names) != [name for name in FUSED if name in names]:
+                return program, ()
+            groups.append(_Group(None if len(kinds) == 1 else tuple(places), names, tail))
+        return program[:first], tuple(groups)
+
+
+def _may_be_fused(name: str, registry: Registry) -> bool:
+    return name in FUSED and registry.is_builtin(name)
+
+
+@cache
+def _has_numpy() -> bool:
+    return find_spec("numpy") is not None

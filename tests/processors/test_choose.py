@@ -1,0 +1,212 @@
+"""The fused tail of a chain chooses the tokens that its stages and the draw choose, one after the other."""
+
+import math
+import random
+from collections import Counter
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from processors.base import Admission, Env
+from processors.chain import Chain
+from processors.choose import Chooser
+from processors.history import History
+from processors.pipeline import Pipeline
+from processors.registry import Registry, builtin_registry
+from processors.rows import Rows
+from processors.sampler import EMPTY, NON_FINITE, Sampler
+from processors.trace import trace
+
+INF = math.inf
+WIDTHS = (40, 64, 300, 1000, 4096, 4097, 8200, 50_257)
+PARTS = (
+    ("", "", "repetition=1.3", "suppress=[1,2,3]", "frequency=0.5"),
+    ("", *(f"temperature={t}" for t in (0.0001, 0.01, 0.5, 0.8, 1.3, 50))),
+    ("", "", "min_p=0.05", "min_p=0.9", "min_p=1.0", "min_p=1e-30", "min_p:p=0.1,keep=3"),
+    ("", "", *(f"top_k={k}" for k in (1, 50, 63, 64, 500, 999)), "top_k:k=40,ties=keep", "top_k:k=2,keep=5"),
+    ("", "top_p=0.9", "top_p=0.5", "top_p=0.0", "top_p=1e-9", "top_p=0.999999", "top_p:p=0.2,keep=7",
+     "top_p:p=0.9,boundary=exclusive"),
+)  # fmt: skip
+
+
+def masked(logits, share, generator):
+    return logits.masked_fill(torch.rand(logits.shape, generator=generator) < share, -INF)
+
+
+def one_finite(logits, generator):
+    at = torch.randint(logits.shape[1], (len(logits), 1), generator=generator)
+    return torch.full_like(logits, -INF).scatter_(1, at, -80.0)
+
+
+def faulty(logits, generator):
+    logits = 3 * logits
+    logits[0, 3], logits[1 % len(logits), -1], logits[2 % len(logits)] = math.nan, INF, -INF
+    return logits
+
+
+def peaked(logits, generator):
+    logits = 2 * logits
+    head = logits[:, :60]
+    head.copy_(16 - 0.3 * torch.arange(head.shape[1]))
+    return logits
+
+
+KINDS = {
+    "normal": lambda x, g: 3 * x,
+    "nearly flat": lambda x, g: 0.01 * x,
+    "equal": lambda x, g: torch.zeros_like(x),
+    "peaked": peaked,
+    "bfloat16": lambda x, g: (3 * x).bfloat16(),
+    "whole numbers": lambda x, g: (3 * x).round(),
+    "masked": lambda x, g: masked(3 * x, 0.7, g),
+    "few finite": lambda x, g: masked(3 * x, 1 - 20 / x.shape[1], g),
+    "one finite": one_finite,
+    "faulty": faulty,
+    "huge": lambda x, g: 1e37 * x,
+    "tiny": lambda x, g: 1e-42 * x,
+}
+
+
+def admitted(chains, width, draws="gumbel"):
+    """Return a pipeline, a sampler and the rows of a step with a slot for each chain."""
+    pipeline, sampler, history = Pipeline(Env(width)), Sampler(), History(slots=len(chains))
+    draws = [draws] * len(chains) if isinstance(draws, str) else draws
+    for slot, (chain, draw) in enumerate(zip(chains, draws, strict=True)):
+        prompt = (1, 2, 3, slot)
+        history.admit(slot, prompt, seed=1_000_003 * slot + 17)
+        pipeline.admit(slot, Chain.parse(chain).active(), Admission(prompt))
+        sampler.admit(slot, draw)
+    return pipeline, sampler, Rows.build(history, range(len(chains)))
+
+
+def compare(chains, logits, draws="gumbel"):
+    pipeline, sampler, rows = admitted(chains, logits.shape[1], draws)
+    before = logits.clone()
+    found = Chooser(pipeline, sampler)(logits, rows)
+    assert torch.equal(found, sampler(pipeline(logits, rows), rows)), chains
+    assert torch.equal(logits.nan_to_num(7.0), before.nan_to_num(7.0))
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_chains_over_all_kinds_of_logits(kind):
+    draw, generator = random.Random(kind), torch.Generator().manual_seed(len(kind))
+    for _ in range(40):
+        rows, width = draw.choice((1, 2, 5)), draw.choice(WIDTHS)
+        logits = KINDS[kind](torch.randn(rows, width, generator=generator), generator)
+        made = [" | ".join(filter(None, map(draw.choice, PARTS))) for _ in range(rows)]
+        compare(made if draw.random() < 0.3 else made[:1] * rows, logits)
+
+
+@pytest.mark.parametrize("chain", ["temperature=0.8", "top_p=0.9", "top_k=3", "min_p=0.1"])
+def test_rows_that_fail_are_told_apart(chain):
+    logits = torch.randn(4, 5000)
+    logits[0], logits[1, 7], logits[2, 7] = -INF, math.nan, INF
+    found = compare([chain] * 4, logits)
+    assert found[:3].tolist() == [EMPTY, NON_FINITE, NON_FINITE]
+    assert found[3] >= 0
+
+
+KEPT = [[a, b, c] for a in (17, 130) for b in (17, 130) for c in (17, 130)]
+
+
+def test_of_equal_logits_the_lowest_ids_stay_wherever_they_are():
+    logits = torch.full((1, 9000), -5.0)
+    logits[0, [8990, 17, 4000, 130]] = 1.0
+    assert compare(["top_k=1"], logits).item() == 17
+    assert compare(["temperature=9 | top_k=2"] * 3, logits.expand(3, -1).contiguous()).tolist() in KEPT
+
+
+def test_rows_with_other_draws_and_in_other_orders_are_left_to_the_stages():
+    logits = 3 * torch.randn(3, 5000)
+    chain = "temperature=0.8 | top_p=0.9"
+    compare([chain] * 3, logits, ["gumbel", "greedy", "multinomial"])
+    compare(["top_p=0.9 | temperature=0.8", chain, "top_k=5 | repetition=1.2"], logits)
+
+
+def test_a_slot_that_is_admitted_again_has_its_new_values():
+    logits = 3 * torch.randn(1, 5000)
+    pipeline, sampler, rows = admitted(["top_k=1"], 5000)
+    choose = Chooser(pipeline, sampler)
+    assert choose(logits, rows) == logits.argmax()
+    pipeline.admit(0, Chain.parse("temperature=50 | top_k=400"), Admission((1,)))
+    assert torch.equal(choose(logits, rows), sampler(pipeline(logits, rows), rows))
+
+
+def test_rows_without_stages_may_come_and_go():
+    pipeline, sampler, rows = admitted(["", "", ""], 5000)
+    choose, logits = Chooser(pipeline, sampler), 3 * torch.randn(3, 5000)
+    for index in ([0, 1, 2], [2], [1, 0]):
+        some = rows.select(index)
+        assert torch.equal(choose(logits[index], some), sampler(pipeline(logits[index], some), some))
+
+
+def test_a_trace_shows_every_stage():
+    pipeline, sampler, rows = admitted(["temperature=0.8 | top_p=0.9"], 5000)
+    records, stop = trace(pipeline)
+    choose = Chooser(pipeline, sampler)
+    choose(torch.randn(1, 5000), rows)
+    assert [record.stage for record in records] == ["temperature", "top_p"]
+    stop()
+    choose(torch.randn(1, 5000), rows)
+    assert len(records) == 2
+
+
+def test_a_stage_of_that_name_from_a_plug_in_is_not_fused():
+    stage = builtin_registry().load("top_k")
+
+    class Own(stage):
+        name = "own"
+
+        def apply(self, logits, rows):
+            return logits.masked_fill(torch.arange(logits.shape[1]) != 5, -INF)
+
+    registry = Registry(tuple(builtin_registry().spec(name) for name in builtin_registry().names()))
+    registry.register(Own)
+    pipeline, sampler, history = Pipeline(Env(5000), registry), Sampler(), History(slots=1)
+    history.admit(0, (1,))
+    pipeline.admit(0, Chain.parse("temperature=0.8 | own=3", registry), Admission((1,)))
+    sampler.admit(0, "gumbel")
+    assert Chooser(pipeline, sampler)(torch.randn(1, 5000), Rows.build(history, [0])) == 5
+
+
+class Counting(TorchDispatchMode):
+    """Counts operations, and the tensors as large as the logits that they make."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.size, self.calls, self.large = size, Counter(), Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        name = str(function).split(".")[1]
+        self.calls[name] += name not in VIEWS
+        mine = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
+        if isinstance(result, torch.Tensor) and result.untyped_storage().nbytes() >= self.size:
+            self.large[name] += result.untyped_storage().data_ptr() not in mine
+        return result
+
+
+VIEWS = {"slice", "view", "unsqueeze", "squeeze", "select", "detach", "resolve_conj", "resolve_neg", "unfold",
+         "lift_fresh", "expand", "_to_copy", "to", "alias", "as_strided"}  # fmt: skip
+
+# PyTorch operations for 8 rows, and copies made of the logits, by chain. Raise one only for a reason.
+COSTS = {
+    "temperature=0.8": (24, 0),
+    "temperature=0.8 | min_p=0.05": (16, 0),
+    "temperature=0.8 | top_p=0.9": (26, 0),
+    "repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.9": (38, 1),
+}
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13")
+@pytest.mark.parametrize("chain", COSTS)
+def test_a_draw_takes_no_more_operations_and_copies_than_the_table_says(chain):
+    logits = peaked(torch.randn(8, 128_256, generator=torch.Generator().manual_seed(1)), None)
+    pipeline, sampler, rows = admitted([chain] * 8, logits.shape[1])
+    choose = Chooser(pipeline, sampler)
+    choose(logits, rows)
+    with Counting(4 * logits.numel()) as seen:
+        choose(logits, rows)
+    assert (seen.calls.total(), seen.large.total()) == COSTS[chain]
