@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import torch
 from torch import Tensor
@@ -48,7 +47,7 @@ class History:
         self.seeds = torch.zeros_like(self._lengths)
         self.forced: Tensor | None = None
         self._host_lengths, self._host_prompts, self._host_seeds = [0] * slots, [0] * slots, [0] * slots
-        self._late: tuple[list[int], list[int], list[int]] = ([], [], [])  # slot, column and id of tokens
+        self._late: list[tuple[int, int, Sequence[int]]] = []  # slot, first column, ids
         self._facts: dict[tuple[int, ...], SlotFacts] = {}
 
     @property
@@ -67,9 +66,15 @@ class History:
         """Return the number of committed tokens of the slot, prompt included."""
         return self._host_lengths[slot]
 
-    def position(self, slot: int) -> int:
-        """Return the number of committed tokens of the slot behind its prompt."""
-        return self._host_lengths[slot] - self._host_prompts[slot]
+    def longest(self, slots: Sequence[int]) -> int:
+        """Return the largest number of committed tokens among these slots; 0 without any."""
+        lengths = self._host_lengths
+        return max([lengths[slot] for slot in slots], default=0)
+
+    def positions(self, slots: Iterable[int]) -> list[int]:
+        """Return the number of committed tokens of each slot behind its prompt."""
+        lengths, prompts = self._host_lengths, self._host_prompts
+        return [lengths[slot] - prompts[slot] for slot in slots]
 
     def seed(self, slot: int) -> int:
         """Return the seed of the slot's draws as int64."""
@@ -107,40 +112,44 @@ class History:
 
         `forced` marks the forced tokens of each slot; an empty list means none.
         """
-        places, columns, flat = self._late
-        first, longest = len(flat), 0
+        lengths, late = self._host_lengths, self._late
+        first = len(late)
         for slot, run in zip(slots, tokens, strict=True):
-            start = self._host_lengths[slot]
-            self._host_lengths[slot] = end = start + len(run)
-            longest = max(longest, end)
-            places += [slot] * len(run)
-            columns += range(start, end)
-            flat += run
-        self._reserve(0, longest)
+            start = lengths[slot]
+            lengths[slot] = start + len(run)
+            late.append((slot, start, run))
+        self._reserve(0, self.longest(slots))
         if self.forced is not None or any(map(any, forced)):
-            pairs = zip(tokens, forced or [()] * len(tokens), strict=True)
-            flags = [flag for run, flags in pairs for flag in flags or [False] * len(run)]
-            self._mark(flags, places[first:], columns[first:])
-        if len(flat) >= _MOST_LATE:
+            self._mark(late[first:], forced or [()] * len(tokens))
+        if len(late) >= _MOST_LATE:
             self._write()
 
     def _write(self) -> None:
         """Write the tokens that wait on the host."""
-        if not self._late[0]:
+        if not self._late:
             return
-        rows, columns, ids = upload_ints([*chain(*self._late)], self.device).view(3, -1)
-        for waiting in self._late:
-            waiting.clear()
-        self._tokens.index_put_((rows, columns), ids)
-        self._lengths.index_add_(0, rows, torch.ones_like(rows))
+        slots, columns, ids = self._cells(self._late)
+        self._late.clear()
+        self._tokens.index_put_((slots, columns), ids)
+        self._lengths.index_add_(0, slots, torch.ones_like(slots))
 
-    def _mark(self, flags: list[bool], places: list[int], columns: list[int]) -> None:
+    def _cells(self, late: list[tuple[int, int, Sequence[int]]]) -> Tensor:
+        """Return slot, column and id [3, N] of all tokens of these entries."""
+        slots = [slot for slot, _, run in late for _ in run]
+        columns = [column for _, start, run in late for column in range(start, start + len(run))]
+        ids = [token for _, _, run in late for token in run]
+        return upload_ints([*slots, *columns, *ids], self.device).view(3, -1)
+
+    def _mark(self, late: list[tuple[int, int, Sequence[int]]], forced: Sequence[Sequence[bool]]) -> None:
+        """Write which tokens of these entries were forced; an empty list of flags means none."""
+        pairs = zip(late, forced, strict=True)
+        flags = [flag for (_, _, run), one in pairs for flag in one or [False] * len(run)]
         if not flags:
             return
         if self.forced is None:
             self.forced = torch.zeros_like(self._tokens, dtype=torch.bool)
-        at = (upload_ints(places, self.device), upload_ints(columns, self.device))
-        self.forced.index_put_(at, upload(flags, self.device))
+        slots, columns, _ = self._cells(late)
+        self.forced.index_put_((slots, columns), upload(flags, self.device))
 
     def fork(self, source: int, target: int, *, seed: int) -> None:
         """Copy a slot; the copy draws with its own `seed`."""

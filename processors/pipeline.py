@@ -93,6 +93,8 @@ class Pipeline:
         """Release the slot in its stages; its request has ended."""
         for name in self._orders.pop(slot, ()):
             self.stage(name).release(slot)
+        for hooks in (self._committing, self._previewing):
+            hooks.pop(slot, None)
         self._programs.clear()
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
@@ -102,7 +104,7 @@ class Pipeline:
 
     def prepare(self, rows: Rows) -> Rows:
         """Run `prepare` of the stages before the model runs. Return the rows, forced drafts marked."""
-        for call in self._program(rows).preparing:
+        for call in self._planned(rows).preparing:
             active = rows if call.places is None else rows.select(call.places)
             forced = self.stage(call.stage).prepare(active)
             if forced is not None:
@@ -155,7 +157,7 @@ class Pipeline:
 
         A row with NaN or +inf in the input has one of them in the result, even if a stage masked that id.
         """
-        program = self._program(rows).calls
+        program = self.program(rows)
         work, tops = logits.to(torch.float32, copy=bool(program)), list[Tensor]()
         for call in program:
             if call.looks_first:
@@ -175,8 +177,11 @@ class Pipeline:
         active = self.stage(call.stage).apply(logits.index_select(0, at), rows.select(call.places))
         return logits.index_copy_(0, at, active)
 
-    def _program(self, rows: Rows) -> _Program:
-        """Return the program of a step, cached by the slots of its rows."""
+    def program(self, rows: Rows) -> tuple[StageCall, ...]:
+        """Return the calls of a step, cached by its slots: the same object until a slot changes."""
+        return self._planned(rows).calls
+
+    def _planned(self, rows: Rows) -> _Program:
         found = self._programs.get(rows.host_slots)
         if found is None:
             if len(self._programs) > 64:

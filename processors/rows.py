@@ -53,9 +53,10 @@ class Rows:
         host_slots = tuple(slot for slot, count in zip(slots, counts, strict=True) for _ in range(count))
         width = max(counts, default=1) - 1
         padded = [tuple(run) + (-1,) * (width - len(run)) for run in drafts]
+        each = zip(slots, history.positions(slots), counts, padded, strict=True)
         cells = [
-            (slot, offset, history.position(slot) + offset, *run)
-            for slot, count, run in zip(slots, counts, padded, strict=True)
+            (slot, offset, position + offset, *run)
+            for slot, position, count, run in each
             for offset in range(count)
         ]
         table = upload(cells, history.device, torch.int64)
@@ -75,7 +76,7 @@ class Rows:
     def _plain(cls, history: History, slots: tuple[int, ...]) -> Rows:
         """Build one row for each request."""
         facts = history.facts(slots)
-        positions = upload_ints([*map(history.position, slots)], history.device)
+        positions = upload_ints(history.positions(slots), history.device)
         return cls(
             history=history,
             slots=facts.slots,
@@ -128,7 +129,7 @@ class Rows:
     def visible(self) -> Visible:
         """Return prompt, output and visible drafts of each row, in order from column 0."""
         lengths = self.history.lengths[self.slots, None]
-        committed = max((self.history.length(slot) for slot in set(self.host_slots)), default=0)
+        committed = self.history.longest(self.host_slots)
         num_drafts = self.drafts.shape[1]
         ids = self.history.tokens[:, :committed].index_select(0, self.slots)
         if num_drafts:

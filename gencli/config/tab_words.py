@@ -73,8 +73,8 @@ def presets_and_files(beginning: str) -> list[str]:
 
 
 def models(beginning: str) -> list[str]:
-    """Return models on this machine by name, and folders."""
-    return [*_of(beginning, local_names()), *folders(beginning)]
+    """Return models on this machine by name, folders, and GGUF files."""
+    return [*_of(beginning, local_names()), *paths(beginning, suffixes=(".gguf",))]
 
 
 def drafters(beginning: str) -> list[str]:

@@ -66,7 +66,7 @@ class Engine:
         self._device = torch.device("cpu") if spec.device.type == "mps" else spec.device
         self.eos_ids = end_ids(spec.eos_ids, tokenizer, spec.vocab_size)
         self._runner, self._tokenizer, self._registry = runner, tokenizer, registry or builtin_registry()
-        self._max_batch = max_batch
+        self._max_batch, self._rewinds = max_batch, bool(spec.rope_switches)
         self._scheduler = Scheduler(
             max_batch=max_batch,
             step_tokens=step_tokens,
@@ -277,9 +277,9 @@ class Engine:
         """Commit the tokens of continuing sequences, and truncate KV lanes behind rejected drafts."""
         self._state.commit(kept)
         for sequence, _ in kept:
-            if self._scheduler.rewind(sequence):
+            if self._rewinds and self._scheduler.rewind(sequence):
                 self._runner.release(sequence.slot)
-            elif sequence.rollback():
+            elif sequence.lag < 1 and sequence.rollback():
                 self._runner.truncate(sequence.slot, sequence.num_computed_tokens)
 
     def _fork(self, source: int, target: int) -> None:

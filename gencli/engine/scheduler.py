@@ -174,7 +174,7 @@ class Scheduler:
 
         Return whether it did; the caller then empties its lane.
         """
-        if not self._rope_switches or sequence.rope == self._rope(sequence):
+        if sequence.rope == self._rope(sequence):
             return False
         self._prefix_cache.leave(sequence)
         sequence.recompute(self._rope(sequence))

@@ -165,21 +165,21 @@ class Sequence:
 
         `followed`: status of the grammar after each token. `logprobs`: the log-probability of each token.
         """
-        before, error = len(self.output), None
-        for i, token in enumerate(tokens):
-            self.output.append(token)
+        output, before, error = self.output, len(self.output), None
+        for index, token in enumerate(tokens):
+            output.append(token)
             try:
-                self._push(token, followed[i] if followed else None)
+                self._add(self._follow(token, followed[index]) if followed else self.stream.push(token))
             except GencliError as raised:  # a stop pattern that takes too long
                 error = raised
                 break
-            if self.finish is None and len(self.prompt) + len(self.output) >= self._longest:
+            if self.finish is None and len(self.prompt) + len(output) >= self._longest:
                 self.cut = "context" if len(self) >= self.context else "max_tokens"
             if self.finish is not None or self.cut:
                 break
-        if self.first_token is None and self.output:
+        if self.first_token is None and output:
             self.first_token = now
-        ids = tuple(self.output[before:])
+        ids = tuple(output[before:])
         if logprobs:
             self.logprob += sum(logprobs[: len(ids)])
         forced = tuple([entry.forced for entry in followed[: len(ids)]]) if followed else ()
@@ -194,15 +194,13 @@ class Sequence:
             self.document = "complete"
         self.close("closed" if closing else "length", cut or self.cut)
 
-    def _push(self, token: int, followed: GrammarStatus | None) -> None:
-        if followed is None:
-            self._add(self.stream.push(token))
-            return
+    def _follow(self, token: int, followed: GrammarStatus) -> Delta:
+        """Push a token of a text with a grammar."""
         is_inside = self.document in (None, "free", "open")
         self.document = followed.document
         if followed.document == "broken":
             raise GenerationError(f"Token {token} was chosen, which the grammar does not allow here.")
-        self._add(self.stream.push(token, in_document=is_inside, grammar_end=followed.document == "over"))
+        return self.stream.push(token, in_document=is_inside, grammar_end=followed.document == "over")
 
     def close(self, reason: str, matched: str | None = None) -> None:
         """End the text for an external reason, and emit text that the stop rules held back."""
@@ -210,10 +208,10 @@ class Sequence:
         self.finish = Reason(reason, matched)
 
     def _add(self, delta: Delta) -> None:
-        self._texts.append(delta.text)
-        self.finish = delta.finish
-        if self.finish is not None and self.finish.reason == "length":
-            self.finish = Reason("length", "max_tokens")
+        text, finish = delta
+        self._texts.append(text)
+        if finish is not None:
+            self.finish = Reason("length", "max_tokens") if finish.reason == "length" else finish
 
     def restart(self, stream: TextStream) -> None:
         """Reset to the prompt, without a slot. Text that is generated again is not emitted again."""

@@ -73,7 +73,7 @@ class StepResult:
 
 def first_rows(rows: Rows) -> list[int]:
     """Index of the first row of each request."""
-    return [0, *accumulate(rows.counts)][:-1]
+    return [0, *accumulate(rows.counts)][:-1] if rows.drafts.shape[1] else [*range(len(rows.counts))]
 
 
 def _transfer(table: Tensor, packed: Tensor | None) -> tuple[list[list[Any]], list[float]]:

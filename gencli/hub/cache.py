@@ -23,6 +23,7 @@ __all__ = [
     "cached_models",
     "disk_bytes",
     "endpoint",
+    "find_file",
     "find_snapshot",
     "hub_cache",
     "hub_models",
@@ -102,10 +103,20 @@ def hub_name(folder: Path) -> str | None:
 
 def find_snapshot(name: HubName) -> Path | None:
     """Return the folder of a model's revision, complete or not; None if it has no configuration."""
+    folder = _snapshot(name)
+    return folder if folder is not None and (folder / "config.json").is_file() else None
+
+
+def find_file(name: HubName, file: str) -> Path | None:
+    """Return a file at the top of a repository's revision; None if it is not in the cache."""
+    folder = _snapshot(name)
+    return folder / file if folder is not None and "/" not in file and (folder / file).is_file() else None
+
+
+def _snapshot(name: HubName) -> Path | None:
     repository = repository_folder(name)
     commit = name.revision if COMMIT.fullmatch(name.revision) else _ref(repository / "refs" / name.revision)
-    folder = repository / "snapshots" / commit
-    return folder if commit and (folder / "config.json").is_file() else None
+    return repository / "snapshots" / commit if commit else None
 
 
 def hub_models() -> Iterator[tuple[str, Path]]:

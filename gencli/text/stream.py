@@ -103,8 +103,10 @@ class TextStream:
             text = self._search(token_id, armed=self.num_tokens > self._rules.min_tokens)
         if match := self._matcher.match:
             return self._emit(text, Finish("stop", match.text, match.offset))
-        reason = self._count_reason(token_id, grammar_end)
-        return self._emit(text + self._flush(), Finish(reason)) if reason else self._emit(text)
+        if reason := self._count_reason(token_id, grammar_end):
+            return self._emit(text + self._flush(), Finish(reason))
+        self._length += len(text)
+        return Delta(text)
 
     def add(self, token_id: int) -> Delta:
         """Add a token that was not sampled: stop conditions are not checked."""

@@ -131,6 +131,19 @@ def test_nan_of_a_plugin_where_an_earlier_stage_has_masked_is_nothing():
     assert piped.tokens(torch.tensor([[0, 0.7, 0.8, 0.1]]))[0] in (0, 1, 2)
 
 
+class Careless(Shift):
+    """Changes in place what it gathered."""
+
+    def shifts(self, rows):
+        return super().shifts(rows).mul_(2)
+
+
+def test_a_plugin_that_changes_gathered_values_changes_no_later_step():
+    piped, logits = Piped("shift=1", registry=_registry(Careless)), torch.zeros(1, 4)
+    first, second = (piped.pipeline(logits, piped.rows).tolist() for _ in range(2))
+    assert first == second == [[0, -2, -2, -2]]
+
+
 def test_a_fault_in_the_targets_row_stops_the_drafts_before_it():
     piped = Piped("suppress=[3]")
     history = piped.rows.history

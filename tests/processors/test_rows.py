@@ -56,6 +56,17 @@ def test_history_grows_and_keeps_what_it_holds():
     assert seen(rows, rows.visible()) == [[0, 1, 2, 3, 4, 50, 51, 52], [0, 1, 20], [0]]
 
 
+def test_tokens_are_there_when_they_are_read_and_facts_follow_the_requests():
+    history = history_of([1, 2], output=(3,))
+    history.append([0], [(4, 5)])
+    assert history.tokens[0, :5].tolist() == [1, 2, 3, 4, 5]
+    assert history.lengths.tolist() == [5]
+    assert Rows.build(history, [0]).positions.tolist() == [3]
+    history.admit(0, [9], seed=7)
+    rows = Rows.build(history, [0])
+    assert (rows.seeds.tolist(), rows.positions.tolist(), history.lengths.tolist()) == ([7], [0], [1])
+
+
 def test_a_fork_is_independent_and_a_released_slot_is_empty():
     history = history_of([1, 2], output=(3,))
     history.fork(0, 1, seed=77)

@@ -131,8 +131,8 @@ _PRESETS: tuple[Option, ...] = (
 
 _MODEL: tuple[Option, ...] = (
     Option(("--model", "-m"), str, "tiny, tiny-draft or fake, which come with gencli; a Hugging Face model "
-           "folder; an alias; or a name of the hub, as in org/name or org/name@revision.", "Model", "tiny",
-           metavar="NAME"),
+           "folder; a GGUF file; an alias; or a name of the hub, as in org/name or org/name@revision.",
+           "Model", "tiny", metavar="NAME"),
     Option(("--download",), bool, "Download a missing model of the hub without asking. On a terminal it is "
            "downloaded anyway, from 10 GB on after a question.", "Model", False,
            flag_only="a file must not be able to use the network"),
@@ -145,9 +145,9 @@ _MODEL: tuple[Option, ...] = (
            "Model", "auto"),
     Option(("--quantize",), Literal["none", "int8", "int4"], "Round weights to 8 or 4 bits when they are "
            "loaded, for gencli's own decoder on a CPU.", "Model", "none"),
-    Option(("--kernel",), Literal["auto", "plain", "packed"], "Matrix products of the decoder: with weights "
-           "as they are, or packed for the CPU. auto takes what is faster on this machine; gencli doctor "
-           "shows the times.", "Model", "auto"),
+    Option(("--kernel",), Literal["auto", "plain", "packed", "row-packed"], "Matrix products of the decoder: "
+           "with weights as they are, packed for the CPU, or packed for a single text. auto takes what is "
+           "fastest on this machine; gencli doctor shows the times.", "Model", "auto"),
     Option(("--invariant",), Literal["auto", "on", "off"], "Whether the bits of a text must not depend on "
            "what is computed beside it. auto: if that makes a step at most 5 % longer.", "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),

@@ -92,7 +92,7 @@ class BeamSearches:
     ) -> RankedSearches | None:
         """Rank the continuations of the sampled beams; None without any. `logits` [R, V]: processed."""
         pairs = zip(sampled, first_rows, strict=True)
-        rows = {one.slot: row for (one, _), row in pairs if isinstance(one.group, Search)}
+        rows = {one.slot: row for (one, _), row in pairs if one.group and isinstance(one.group, Search)}
         if not rows:
             return None
         groups = dict.fromkeys(sequence.group for sequence, _ in sampled)

@@ -84,7 +84,39 @@ def gguf_config(head: GgufHead) -> dict[str, Any]:
             "norm_topk_prob": True,
             "moe_intermediate_size": _need(head, f"{arch}.expert_feed_forward_length"),
         }
+    _check_sizes(head, arch, config)
     return {key: value for key, value in config.items() if value is not None}
+
+
+def _check_sizes(head: GgufHead, arch: str, config: Mapping[str, Any]) -> None:
+    """Raise ModelError for sizes that the tensors of the first layer do not have.
+
+    Memory is taken by these sizes before the tensors are read, so they have to be those of the file.
+    """
+    heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
+    if heads % groups:
+        raise head.wrong(
+            f"{arch}.attention.head_count_kv", f"is {groups}, which does not divide {heads} heads"
+        )
+    wanted: dict[str, tuple[int, ...]] = {
+        "token_embd": (config["vocab_size"], config["hidden_size"]),
+        "blk.0.attn_output": (config["hidden_size"], heads * config["head_dim"]),
+        "blk.0.ffn_down": (config["hidden_size"], config["intermediate_size"]),
+    }
+    if experts := config.get("num_experts") or config.get("num_local_experts"):
+        if not 1 <= (config.get("num_experts_per_tok") or 0) <= experts:
+            raise head.wrong(f"{arch}.expert_used_count", f"is not from 1 to {experts}")
+        del wanted["blk.0.ffn_down"]
+        width = config.get("moe_intermediate_size", config["intermediate_size"])
+        wanted["blk.0.ffn_down_exps"] = (experts, config["hidden_size"], width)
+    for name, shape in wanted.items():
+        tensor = head.tensors.get(f"{name}.weight")
+        if tensor is None or tensor.shape != shape:
+            held = f"has the shape {list(tensor.shape)}" if tensor else "is missing"
+            raise ModelError(
+                f"{head.path}: {name}.weight {held}; the metadata asks for {list(shape)}.",
+                hint="It is damaged, or not made for this; download it again.",
+            )
 
 
 def _check_keys(head: GgufHead, arch: str) -> None:

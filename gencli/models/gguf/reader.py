@@ -162,7 +162,8 @@ def widening(path: Path, dtype: torch.dtype) -> tuple[str, ...]:
         return ()
     size = sum(math.prod(tensor.shape) for tensor in tensors) * dtype.itemsize / 2**30
     name = str(dtype).removeprefix("torch.")
-    return (f"{' and '.join(kinds)} is widened to {name}: {size:.1f} GiB",)
+    verb = "is" if len(kinds) == 1 else "are"
+    return (f"{' and '.join(kinds)} {verb} widened to {name}: {size:.1f} GiB",)
 
 
 def _layout(place: Place) -> tuple[int, int, int]:

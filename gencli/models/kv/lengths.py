@@ -45,8 +45,18 @@ class LaneLengths:
         self._require(bool(plan.feeds), "a plan needs at least one feed")
         lanes = [feed.lane for feed in plan.feeds]
         self._require(len(set(lanes)) == len(lanes), f"a lane is fed twice in one step: {sorted(lanes)}")
+        lengths, most = self._lengths, len(self._lengths)
         for feed in plan.feeds:
-            if not self._fits(feed):
+            lane, start, tokens, num_logits, _ = feed
+            count = len(tokens)
+            if not (
+                0 <= lane < most
+                and start == lengths[lane]
+                and 0 <= num_logits <= count > 0
+                and start + count <= self._context
+                and min(tokens) >= 0
+                and max(tokens) < self._num_ids
+            ):
                 self._refuse(feed)
 
     def advance(self, plan: StepPlan) -> None:
@@ -78,18 +88,6 @@ class LaneLengths:
     def release(self, lane: int) -> None:
         """Empty the lane; releasing an empty lane is allowed."""
         self.truncate(lane, 0)
-
-    def _fits(self, feed: Feed) -> bool:
-        lane, start, tokens, num_logits, _ = feed
-        count = len(tokens)
-        return (
-            0 <= lane < len(self._lengths)
-            and start == self._lengths[lane]
-            and 0 <= num_logits <= count > 0
-            and start + count <= self._context
-            and min(tokens) >= 0
-            and max(tokens) < self._num_ids
-        )
 
     def _refuse(self, feed: Feed) -> None:
         """Raise the error that says why a feed does not fit."""

@@ -40,6 +40,18 @@ def test_bench_batch_prints_a_line_for_each_way(capsys):
     assert [line[8:24].strip() for line in lines] == WAYS
 
 
+def test_bench_step_has_a_line_for_each_number_of_rows_and_a_column_for_each_chain(capsys):
+    small = ["bench", "step", "--steps", "1", "--rows", "1", "--rows", "2", "--vocab", "300"]
+    assert main(small) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["rows", "greedy"]
+    assert [line.split()[0] for line in lines] == ["1", "2"]
+    assert main([*small, "--format", "json"]) == 0
+    costs = json.loads(capsys.readouterr().out)
+    assert {cost["rows"] for cost in costs} == {1, 2}
+    assert all(0 < cost["least"] <= cost["step"] for cost in costs)
+
+
 SPECULATE = ["bench", "speculate", "--model", "fake", "--draft", "suffix", "--steps", "1"]
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import linear, pad
 from gencli.models.decoder.products.base import Product
 from gencli.models.onednn import PACKED_ROWS
 
-__all__ = ["PackedProduct", "PlainProduct"]
+__all__ = ["PackedProduct", "PlainProduct", "RowPackedProduct"]
 
 # From this number of inputs on, the packed product of a single row adds up in another order.
 _MIN_SPLIT_INPUTS = 2048
@@ -27,6 +27,25 @@ class PlainProduct(Product):
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in]."""
         return linear(given, self._weight, self._bias)
+
+
+class RowPackedProduct(Product):
+    """The product with weights in the layout that oneDNN chooses for a single row.
+
+    A single row takes up to a quarter less time than with PackedProduct, several rows take more. The bits of
+    a row depend on the number of rows.
+    """
+
+    kernel = "row-packed"
+    is_invariant = False
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.nbytes = weight.nbytes
+        self._weight, self._bias = torch.ops.mkldnn._reorder_linear_weight(weight, 1), bias
+
+    def __call__(self, given: Tensor) -> Tensor:
+        """Return the product [N, out] with `given` [N, in]."""
+        return _packed_linear(given, self._weight, self._bias)
 
 
 class PackedProduct(Product):
@@ -48,9 +67,10 @@ class PackedProduct(Product):
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in]."""
         if self._is_split and len(given) == 1:
-            return self._product(pad(given, (0, 0, 0, 1)))[:1]
-        return self._product(given)
+            return _packed_linear(pad(given, (0, 0, 0, 1)), self._weight, self._bias)[:1]
+        return _packed_linear(given, self._weight, self._bias)
 
-    def _product(self, given: Tensor) -> Tensor:
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(given, self._weight, self._bias, "none", [], "")
-        return made
+
+def _packed_linear(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    made: Tensor = torch.ops.mkldnn._linear_pointwise(given, weight, bias, "none", [], "")
+    return made

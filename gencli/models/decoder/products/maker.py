@@ -13,7 +13,7 @@ from torch import Tensor
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings
 from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.dense import PackedProduct, PlainProduct
+from gencli.models.decoder.products.dense import PackedProduct, PlainProduct, RowPackedProduct
 from gencli.models.decoder.products.times import KernelTimes, Sizes
 from gencli.models.onednn import can_pack
 
@@ -33,7 +33,7 @@ __all__ = [
 
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
-Kernel = Literal["auto", "plain", "packed"]
+Kernel = Literal["auto", "plain", "packed", "row-packed"]
 Invariance = Literal["auto", "on", "off"]
 
 _MAX_PRICE = 1.05  # of invariant kernels, over the time of the fastest
@@ -94,8 +94,11 @@ class ProductMaker:
 
 def kernels_of(dtype: torch.dtype, device: torch.device) -> list[type[Product]]:
     """Return the kernels that this machine has for weights of the format; invariant ones come first."""
-    is_packable = device.type == "cpu" and can_pack(dtype)
-    return [PackedProduct, PlainProduct] if is_packable else [PlainProduct]
+    if device.type != "cpu" or not can_pack(dtype):
+        return [PlainProduct]
+    # In bfloat16 the two packed layouts take the same time.
+    rows = [RowPackedProduct] if dtype == torch.float32 else []
+    return [PackedProduct, *rows, PlainProduct]
 
 
 def choose_kernels(

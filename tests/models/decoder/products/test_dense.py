@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gencli.models.decoder.products.dense import PackedProduct, PlainProduct
+from gencli.models.decoder.products.dense import PackedProduct, PlainProduct, RowPackedProduct
 from gencli.models.onednn import can_pack
 
 SHAPES = [(96, 64), (100, 2048), (64, 4096), (7, 33)]
@@ -15,9 +15,9 @@ def matrix(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kernel", [PlainProduct, PackedProduct])
+@pytest.mark.parametrize("kernel", [PlainProduct, PackedProduct, RowPackedProduct])
 def test_a_product_is_that_of_the_weights(kernel: type, shape: tuple[int, int], dtype: torch.dtype) -> None:
-    if kernel is PackedProduct and not can_pack(dtype):
+    if kernel is not PlainProduct and not can_pack(dtype):
         pytest.skip("this machine does not pack the format")
     weight, bias, given = matrix(shape, dtype), matrix(shape[:1], dtype), matrix((5, shape[1]), dtype)
     expected = given.double() @ weight.double().T + bias.double()
