@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from gencli.engine.engine import Engine  # noqa: E402
 from gencli.errors import GencliError  # noqa: E402
 from gencli.json_reader import parse_json  # noqa: E402
 from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
-from gencli.runtime.models import ModelChoice, load  # noqa: E402
+from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.choose import choose  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
@@ -56,14 +56,8 @@ def extract(engine: Engine, requests: Sequence[Request]) -> dict[str, str]:
     return {event.request: event.text for event in engine.run() if isinstance(event, Finish)}
 
 
-def main() -> None:
-    """Print both shares."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sentences", type=int, default=200)
-    count = parser.parse_args().sentences
-    loaded = load(ModelChoice(name="tiny", max_batch=16))
+def scores(loaded: Loaded, count: int) -> Iterator[tuple[str, int]]:
+    """Yield the number of right records among `count`, with the schema and without."""
     compiler = GrammarCompiler(grammar_env(loaded))
     engine = bare_engine(loaded.runner, loaded.tokenizer, max_batch=16, grammars=compiler)
     pairs = record_pairs(count, "held-out")
@@ -78,9 +72,19 @@ def main() -> None:
             ids = tuple(loaded.tokenizer.encode(prompt))
             requests.append(Request(str(i), ids, chain, draw="greedy"))
         texts = extract(engine, requests)
-        right = sum(is_right(texts[key], value) for key, value in wanted.items())
-        print(f"{label}: {right} of {count} exactly right ({100 * right / count:.1f} %)")
+        yield label, sum(is_right(texts[key], value) for key, value in wanted.items())
     compiler.close()
+
+
+def main() -> None:
+    """Print both shares."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sentences", type=int, default=200)
+    count = parser.parse_args().sentences
+    for label, right in scores(load(ModelChoice(name="tiny", max_batch=16)), count):
+        print(f"{label}: {right} of {count} exactly right ({100 * right / count:.1f} %)")
 
 
 if __name__ == "__main__":

@@ -159,8 +159,8 @@ class SdpaPlan:
         for block in self._blocks[window]:
             held = (block.rows, slice(None), slice(block.first, block.end))
             # Keys and values in a smaller format are widened: the sums are those of the queries' format.
-            read = (part[held].to(queries.dtype) for part in (keys, values))
-            parts.append(block.attend(queries[block.columns], *read, scale, cap))
+            read_keys, read_values = (part[held].to(queries.dtype) for part in (keys, values))
+            parts.append(block.attend(queries[block.columns], read_keys, read_values, scale, cap))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _make(self, window: int | None) -> list[Block]:
