@@ -32,10 +32,8 @@ class Sequence:
     Only its methods change it. `num_computed_tokens`: tokens in its KV lane, computed with the rotary factors
     `rope` (see rope_factors). The last committed token is never among them: the next step feeds it.
     `context`: maximum number of prompt and output tokens. `group`: the group that it belongs to, if any.
-    Times are seconds of a monotonic clock.
-
-    Facts of the request that each step asks for: `prompt`, its token ids; `drafts_decide`; `decode_cost`, the
-    tokens that decoding feeds over all lanes, with the drafts that must not be cut (see span_cost).
+    Times are seconds of a monotonic clock. `decode_cost`: tokens that decoding feeds over all lanes, with the
+    drafts that must not be cut (see span_cost).
     """
 
     request: Request
@@ -68,8 +66,7 @@ class Sequence:
     def __post_init__(self) -> None:
         request = self.request
         self.prompt, self.drafts_decide = request.prompt_ids, request.drafts_decide
-        num_drafts = (request.num_drafts or 0) if self.drafts_decide else 0
-        self.decode_cost = request.num_lanes * (1 + num_drafts)
+        self.decode_cost = request.num_lanes * (1 + (request.num_drafts or 0) * self.drafts_decide)
         self._longest = min(self.context, len(self.prompt) + request.limits.max_tokens)
 
     def __len__(self) -> int:
@@ -77,8 +74,7 @@ class Sequence:
 
     def tokens(self, start: int = 0, end: int | None = None) -> tuple[int, ...]:
         """Tokens `start` to `end` of prompt and output."""
-        size = len(self.prompt)
-        end = len(self) if end is None else end
+        size, end = len(self.prompt), len(self) if end is None else end
         return (*self.prompt[start:end], *self.output[max(0, start - size) : max(0, end - size)])
 
     @property
@@ -180,10 +176,8 @@ class Sequence:
         if self.first_token is None and output:
             self.first_token = now
         ids = tuple(output[before:])
-        if logprobs:
-            self.logprob += sum(logprobs[: len(ids)])
-        forced = tuple([entry.forced for entry in followed[: len(ids)]]) if followed else ()
-        return Taken(ids, forced), error
+        self.logprob += sum(logprobs[: len(ids)]) if logprobs else 0.0
+        return Taken(ids, tuple([entry.forced for entry in followed[: len(ids)]])), error
 
     def end_cut(self, closing: Tokens[int], cut: str | None = None) -> None:
         """End a text at a limit; `closing` are tokens that complete its document, or none."""
@@ -233,8 +227,8 @@ class Sequence:
         return events
 
     def _failed(self, error: Exception) -> Error:
-        text = "".join(self._texts)
-        return Error(self.request.id, self.sample, type(error).__name__, str(error), text)
+        name = type(error).__name__
+        return Error(self.request.id, self.sample, name, str(error), "".join(self._texts))
 
     def _finished(self, finish: Reason, now: float) -> Finish:
         started = now if self.started is None else self.started
