@@ -79,13 +79,14 @@ def huge(folder: Path) -> Any:
 @pytest.mark.parametrize(
     ("free", "hint"),
     [
-        (2**32 + 2**20, "`dtype` = bfloat16 (4.0 GiB) fits; `memory_check` = off tries anyway"),
-        (2**31, "A smaller model fits"),
+        (2**32 + 2**20, "`dtype` = bfloat16 (4.0 GiB) or `quantize` = int8 (2.0 GiB) or `quantize` = int4"),
+        (2**31, "`quantize` = int4 (1.2 GiB) fits; `memory_check` = off tries anyway"),
+        (2**30, "A smaller model fits"),
     ],
 )
 def test_a_model_that_cannot_fit_is_refused(tmp_path: Path, free: int, hint: str) -> None:
     card = huge(tmp_path)
-    with pytest.raises(ModelError, match=r"needs 8.0 GiB .* float32 .* has [24].0 GiB free") as found:
+    with pytest.raises(ModelError, match=r"needs 8.0 GiB .* float32 .* has [124].0 GiB free") as found:
         check_fit(card, torch.float32, CPU, free)
     assert hint in (found.value.hint or "")
     check_fit(card, torch.float32, CPU, 2**33 + 2**20)

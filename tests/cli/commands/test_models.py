@@ -94,14 +94,17 @@ def test_the_memory_is_shown_in_parts(gencli):
         "all",
     ]
     memory = json.loads(gencli("models", "show", "tiny", *flags, "--format", "json").out)["memory"]
-    assert [(one["dtype"], one["kv_dtype"]) for one in memory["of"]] == [
-        ("float32", "float32"),
-        ("float32", "bfloat16"),
-        ("bfloat16", "bfloat16"),
+    assert [(one["dtype"], one["kv_dtype"], one["quantize"]) for one in memory["of"]] == [
+        ("float32", "float32", "none"),
+        ("float32", "bfloat16", "none"),
+        ("bfloat16", "bfloat16", "none"),
+        ("float32", "float32", "int8"),
+        ("float32", "float32", "int4"),
     ]
-    exact, mixed, half = memory["of"]
+    exact, mixed, half, eight, four = memory["of"]
     assert exact["kv"] == 1920 * 4 * 512 * 2 == 2 * mixed["kv"] == 2 * half["kv"]
     assert exact["weights"] == mixed["weights"] == 2 * half["weights"]
+    assert half["weights"] > eight["weights"] > four["weights"]
 
 
 _SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}

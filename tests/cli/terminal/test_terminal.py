@@ -135,6 +135,7 @@ WALK = {
         ("-m", HOSTILE, "x"),
         ("-m", "fake", "--decode", "27,91,51,49,109"),
     ],
+    "quantize": [(HOSTILE, "out"), ("tiny", HOSTILE, "--bits", HOSTILE)],
     "doctor": [()],
     "completion": [(HOSTILE,)],
     "stages list": [("--plugin", "./plugin.py"), ("--plugin", HOSTILE)],
@@ -151,6 +152,8 @@ WALK = {
     "bench grammar": [(HOSTILE,)],
     "bench batch": [(HOSTILE,)],
     "bench sampler": [("--chain", HOSTILE)],
+    "bench run": [("--model", HOSTILE)],
+    "bench step": [("--rows", HOSTILE)],
     "bench speculate": [("--prompts", HOSTILE), ("-m", HOSTILE)],
 }
 
