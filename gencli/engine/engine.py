@@ -204,8 +204,8 @@ class Engine:
         logits = pairing.guided(own, companions).to(self._device)
         if not sampled:
             return None
-        ranked = None
-        if rows.drafts.shape[1] or any(sequence.group is not None for sequence, _ in sampled):
+        ranked, groups = None, [sequence.group for sequence, _ in sampled]
+        if rows.drafts.shape[1] or groups.count(None) < len(groups):
             processed = self.pipeline(logits, rows)
             verified = self._state.verifier(processed, rows, self._speculation.proposal(sampled))
             ranked = self._beams.rank(sampled, first_rows(rows), processed)
