@@ -38,6 +38,7 @@ Invariance = Literal["auto", "on", "off"]
 
 _MAX_PRICE = 1.05  # of invariant kernels, over the time of the fastest
 _MIN_MEASURED = 2**20  # numbers in a weight; the calls cost more than a smaller one
+_MAX_INPUTS = 2**20  # a damaged configuration may ask for any number; no model has as many
 _ROWS = (1, 4, 8)  # the numbers of rows that are measured
 
 
@@ -142,7 +143,7 @@ def choose_kernels(
     measured = {
         size: times.of(Sizes(dtype, *size, rows), possible)
         for size in products
-        if size[0] * size[1] >= _MIN_MEASURED
+        if size[0] * size[1] >= _MIN_MEASURED and size[1] <= _MAX_INPUTS
     }
     fastest = _fastest(measured, possible)
     steady = _fastest(measured, [one for one in possible if one.is_invariant])

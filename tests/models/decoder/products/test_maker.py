@@ -64,6 +64,12 @@ def test_what_this_machine_lacks_is_refused() -> None:
         choose_kernels(PRODUCTS, torch.float32, CPU, KernelOptions(kernel="plain", invariant="on"))
 
 
+def test_sizes_that_no_model_has_are_not_measured() -> None:
+    times = KernelTimes()
+    choose_kernels(Counter({(3, 2**40): 1}), torch.float32, CPU, KernelOptions(), times)
+    assert not times.entries
+
+
 def test_kernels_with_invariant_rows_come_first() -> None:
     kinds = [kernel.is_invariant for kernel in kernels_of(torch.float32, CPU)]
     assert kinds == sorted(kinds, reverse=True)
