@@ -44,10 +44,14 @@ _Array = NDArray[Any]
 
 
 class Choice(NamedTuple):
-    """Tokens [A] int64, negative ones as those of Sampler, and the rows whose token is uncertain [N]."""
+    """Tokens [A] int64, negative ones as those of Sampler, and the rows whose token is uncertain [N].
+
+    `num_wide` counts the rows for which a few of their logits were not enough.
+    """
 
     tokens: _Array
     uncertain: _Array
+    num_wide: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +155,7 @@ def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> Choice:
         return choice
     more = _choose_among(width if width <= PLAIN_LIMIT else _MORE, these.at(at), tail.at(at))
     choice.tokens[at] = more.tokens
-    return Choice(choice.tokens, at[more.uncertain])
+    return Choice(choice.tokens, at[more.uncertain], len(at))
 
 
 def _choose_among(count: int, rows: _Rows, tail: Tail) -> Choice:
