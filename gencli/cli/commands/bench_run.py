@@ -58,9 +58,8 @@ import sys
 from llama_cpp import Llama
 file, tokens, threads, prompt = sys.argv[1:]
 model = Llama(file, n_ctx=2048, n_threads=int(threads), n_threads_batch=int(threads), seed=0, verbose=False)
-eos = model.token_eos()
 made = []
-for token in model.generate(model.tokenize(prompt.encode()), temp=0.8, top_p=0.9, logit_bias={eos: -1e9}):
+for token in model.generate(model.tokenize(prompt.encode()), temp=0.8, top_p=0.9):  # goes on after EOS
     made.append(token)
     if len(made) == int(tokens):
         break

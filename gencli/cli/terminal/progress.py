@@ -92,7 +92,7 @@ class ReadingLine:
         """Change the line, or erase it if no prompt is being read."""
         self._prompts.add(event)
         if text := self._prompts.text:
-            self._waiting.show(f"{text[0].upper()}{text[1:]}")
+            self._waiting.show(f"{text[0].upper()}{text[1:]}", at_once=True)
         else:
             self._waiting.close()
 

@@ -25,7 +25,8 @@ class Waiting:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._text, self._start = stream, "", 0.0
-        self._end = threading.Event()
+        self._end, self._lock = threading.Event(), threading.Lock()
+        self._num_drawn = 0
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Waiting:
@@ -34,14 +35,16 @@ class Waiting:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def show(self, text: str) -> None:
-        """Show this text from now on."""
+    def show(self, text: str, *, at_once: bool = False) -> None:
+        """Show this text from now on; `at_once` without a delay."""
         self._text = text
         if self._thread is None:
             self._start = time.monotonic()
             self._end.clear()
             self._thread = threading.Thread(target=self._draw_all, name="waiting", daemon=True)
             self._thread.start()
+        if at_once:
+            self._draw()
 
     def close(self) -> None:
         """Erase the line and stop the thread."""
@@ -49,14 +52,20 @@ class Waiting:
             self._end.set()
             self._thread.join()
             self._thread = None
+        if self._num_drawn:
+            draw(self._stream, _CLEAR)
+            self._num_drawn = 0
 
     def _draw_all(self) -> None:
-        pause, count = _DELAY, 0
+        pause = _DELAY
         while not self._end.wait(pause):
-            draw(self._stream, f"{_CLEAR}{self._line(count)}\r")
-            pause, count = _PAUSE, count + 1
-        if count:
-            draw(self._stream, _CLEAR)
+            self._draw()
+            pause = _PAUSE
+
+    def _draw(self) -> None:
+        with self._lock:
+            draw(self._stream, f"{_CLEAR}{self._line(self._num_drawn)}\r")
+            self._num_drawn += 1
 
     def _line(self, count: int) -> str:
         """Return the text with one to three points and the time, cut to the width of the terminal."""

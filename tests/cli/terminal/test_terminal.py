@@ -153,7 +153,7 @@ WALK = {
     "bench batch": [(HOSTILE,)],
     "bench sampler": [("--chain", HOSTILE)],
     "bench run": [("--model", HOSTILE)],
-    "bench step": [("--rows", HOSTILE)],
+    "bench step": [(HOSTILE,)],
     "bench speculate": [("--prompts", HOSTILE), ("-m", HOSTILE)],
 }
 
