@@ -23,8 +23,8 @@ from torch import Tensor
 from processors.base import Processor
 from processors.kernels.blocks import has_more_finite
 from processors.kernels.largest import block_masses, largest, total_mass
-from processors.noise import gumbel_array, row_key_array
-from processors.rng import Stream
+from processors.noise import gumbel_array
+from processors.rng import Stream, row_key_array
 from processors.rows import Rows
 from processors.sampler import BLOCK, EMPTY, NON_FINITE, PLAIN_LIMIT
 from processors.stages.temperature import cool_

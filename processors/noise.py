@@ -7,17 +7,10 @@ from numpy.typing import NDArray
 
 from processors.rng import BITS, GAMMA, wrapping_mix
 
-__all__ = ["gumbel_array", "row_key_array"]
+__all__ = ["gumbel_array"]
 
 _GAMMA = np.uint64(GAMMA)
 _WIDTH = 2.0**-BITS
-
-
-def row_key_array(seeds: NDArray[np.int64], positions: NDArray[np.int64], stream: int) -> NDArray[np.uint64]:
-    """Return the keys of `row_keys` for seeds [R] and positions [R]."""
-    inner = wrapping_mix(seeds.view(np.uint64) + positions.view(np.uint64) * _GAMMA)
-    keys: NDArray[np.uint64] = wrapping_mix(inner + np.uint64(stream * GAMMA % 2**64))
-    return keys
 
 
 def gumbel_array(keys: NDArray[np.uint64], ids: NDArray[np.int64]) -> NDArray[np.float64]:

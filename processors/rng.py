@@ -23,6 +23,7 @@ __all__ = [
     "few_gumbel",
     "gumbel",
     "mix",
+    "row_key_array",
     "row_keys",
     "signed",
     "stream_key",
@@ -94,13 +95,16 @@ def row_keys(seeds: Tensor, positions: Tensor, stream: int) -> Tensor:
         try:
             arrays: tuple[Any, Any] = (seeds.numpy(), positions.numpy())
         except RuntimeError:  # PyTorch built without NumPy
-            return _row_keys(seeds, positions, stream)
-        return torch.from_numpy(_row_keys(*arrays, stream))
-    return _row_keys(seeds, positions, stream)
-
-
-def _row_keys(seeds: Tensor, positions: Tensor, stream: int) -> Tensor:
+            pass
+        else:
+            return torch.from_numpy(row_key_array(*arrays, stream).view("int64"))
     return mix(mix(seeds + positions * signed(GAMMA)) + signed(stream * GAMMA))
+
+
+def row_key_array(seeds: Any, positions: Any, stream: int) -> Any:
+    """Return the keys of `row_keys`, uint64, for NumPy arrays of seeds and positions [R] int64."""
+    inner = wrapping_mix(seeds.view("uint64") + positions.view("uint64") * GAMMA)
+    return wrapping_mix(inner + stream * GAMMA % 2**64)
 
 
 def token_hash(keys: Tensor, ids: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ _FEW = 2  # tokens of the short run, which shows the time to start
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What each run does: `rows` prompts with `tokens` output tokens each, on `threads` threads."""
+    """A run of `rows` prompts with `tokens` output tokens each, on `threads` threads."""
 
     tokens: int
     rows: int

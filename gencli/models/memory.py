@@ -19,7 +19,7 @@ from gencli.models.kv.lengths import STEP
 from gencli.models.onednn import can_pack
 from gencli.units import size
 
-__all__ = ["Need", "check_fit", "lane_bytes", "need_of", "step_bytes", "weight_bytes"]
+__all__ = ["Need", "check_fit", "has_codes", "lane_bytes", "need_of", "step_bytes", "weight_bytes"]
 
 _SMALLER: tuple[Quantize, ...] = ("int8", "int4")  # formats that are named to who has too little memory
 _BITS = {"int8": 8, "int4": 5}  # a weight; groups of four bits have scales of one bit a weight
@@ -66,7 +66,7 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     gencli's own decoder leaves large embeddings in their file. A packed vocabulary projection that is tied to
     embeddings in memory is a second copy of them.
     """
-    if card.weights.stored in _CODES:
+    if has_codes(card):
         return card.weights.bytes
     if quantize != "none":
         return card.weights.parameters * _BITS[quantize] // 8
@@ -80,6 +80,11 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     if stays_in_file(embeddings, device) and not is_gguf(card.folder):
         return whole if spec.is_tied else whole - embeddings
     return whole + embeddings if spec.is_tied else whole
+
+
+def has_codes(card: Card) -> bool:
+    """Return whether the files hold quantized weights."""
+    return card.weights.stored in _CODES
 
 
 def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype) -> int | None:

@@ -2,8 +2,8 @@
 
 import torch
 
-from processors.noise import gumbel_array, row_key_array
-from processors.rng import Stream, gumbel, row_keys
+from processors.noise import gumbel_array
+from processors.rng import Stream, gumbel, row_key_array, row_keys
 
 
 def test_keys_are_the_same_and_noise_up_to_rounding():

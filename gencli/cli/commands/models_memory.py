@@ -12,7 +12,7 @@ from gencli.models.capacity import process_memory
 from gencli.models.files.card import Card
 from gencli.models.files.quantization import Quantize
 from gencli.models.free_memory import free_memory
-from gencli.models.memory import need_of
+from gencli.models.memory import has_codes, need_of
 from gencli.units import size
 
 __all__ = ["memory_json", "memory_text"]
@@ -33,7 +33,7 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
 
     Keys and values have a format of their own only where the decoder runs the model.
     """
-    is_stored = card.weights.stored in ("I8", "U8")
+    is_stored = has_codes(card)
     formats = [
         one
         for one in _FORMATS

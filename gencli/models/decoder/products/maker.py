@@ -44,7 +44,7 @@ _ROWS = (1, 4, 8)  # the numbers of rows that are measured
 
 @dataclass(frozen=True, slots=True)
 class KernelOptions:
-    """What is asked of the kernels.
+    """Options for the choice of kernels.
 
     `rows` is the number of sequences that are computed at once. `kernel` names one kernel for all products.
     An invariant kernel gives a row the same bits among any number of rows: with `invariant` = auto such
