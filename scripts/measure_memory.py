@@ -42,11 +42,9 @@ def measure(model: str, dtype: str, kv_dtype: str, texts: int, tokens: int) -> s
     from gencli.models.memory import need_of
 
     folder, config = read_folder(model)
-    checkpoint = read_checkpoint(folder, config)
+    checkpoint = read_checkpoint(folder, config, read_spec(config))
     before, start = status("VmRSS"), time.perf_counter()
-    runner = DecoderRunner.load(
-        read_spec(config), checkpoint, dtype=dtype, kv_dtype=kv_dtype, device="cpu", max_lanes=texts
-    )
+    runner = DecoderRunner.load(checkpoint, dtype=dtype, kv_dtype=kv_dtype, device="cpu", max_lanes=texts)
     seconds, at_load = time.perf_counter() - start, status("VmHWM") - before
     lengths = [0] * texts
     for lane in range(texts):

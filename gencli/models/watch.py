@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from gencli.models.files.card import read_head, stored_bytes
+from gencli.models.files.table import StoredTensor
 
 __all__ = ["OnBytes", "watched"]
 
@@ -16,14 +15,14 @@ _BAR = "Loading weights"  # title of the progress bar of transformers' loop over
 
 
 @contextmanager
-def watched(files: Sequence[Path], on_bytes: OnBytes) -> Iterator[None]:
+def watched(table: Mapping[str, StoredTensor], on_bytes: OnBytes) -> Iterator[None]:
     """Call `on_bytes` before the first weight and after each.
 
     Uses the progress bar hook of transformers. If the bar has another title, nothing is reported.
     """
     from transformers.utils import logging
 
-    stored = {name: stored_bytes(entry) for file in files for name, entry in read_head(file).items()}
+    stored = {name: tensor.nbytes for name, tensor in table.items()}
 
     def hook(make: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if options.get("desc") == _BAR and args:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings
 from gencli.models.decoder.layers import Layer, Norm, Pass, read_layer, read_norm
 from gencli.models.decoder.products.base import Product
@@ -16,6 +17,7 @@ from gencli.models.decoder.products.maker import HEAD, ProductMaker
 from gencli.models.decoder.rope import RopeTable
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.decoder.weights import open_weights
+from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.watch import OnBytes
 
 __all__ = ["Decoder", "read_decoder"]
@@ -67,19 +69,21 @@ class Decoder:
 
 
 def read_decoder(
-    spec: DecoderSpec,
-    files: Sequence[Path],
+    checkpoint: Checkpoint,
     *,
     make: ProductMaker,
     dtype: torch.dtype,
     device: torch.device,
     on_bytes: OnBytes | None = None,
 ) -> tuple[Decoder, list[str]]:
-    """Load a decoder with products by `make`; return it and the names of tensors that it does not use.
+    """Load the decoder of a checkpoint (its `spec`) with products by `make`.
 
-    Raises ModelError for a damaged file, an absent tensor or one of another shape.
+    Returns it and the names of tensors that it does not use. Raises ModelError for a damaged file, an absent
+    tensor or one of another shape, and for a device with too little memory.
     """
-    with open_weights(files, dtype, device, on_bytes) as reader:
+    spec = checkpoint.spec
+    assert spec is not None
+    with _refusing(device), open_weights(checkpoint, dtype, device, on_bytes) as reader:
         embeddings, head = make.read_ends(reader, (spec.vocab_size, spec.hidden), is_tied=spec.is_tied)
         layers = tuple(read_layer(spec, reader, make, index) for index in range(spec.num_layers))
         norm = read_norm(spec, reader, "model.norm", spec.hidden)
@@ -88,3 +92,12 @@ def read_decoder(
         tables = tuple(RopeTable(rope, dtype, device) for rope in spec.ropes)
         made = Decoder(spec, embeddings, layers, norm, head, tables)
         return made, sorted(name for name in reader.unread if not name.endswith("rotary_emb.inv_freq"))
+
+
+@contextmanager
+def _refusing(device: torch.device) -> Iterator[None]:
+    """Raise ModelError if the device's memory runs out in the block."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise ModelError(f"The model does not fit into the memory of {device}.") from None

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
-from gencli.models.files.tensors import StoredTensor, TensorFiles, open_tensors
+from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.files.table import StoredTensor
+from gencli.models.files.tensors import TensorFiles, dtype_of, open_tensors
 from gencli.models.gguf.head import is_gguf
 from gencli.models.gguf.reader import open_gguf
 from gencli.models.watch import OnBytes
@@ -99,8 +100,8 @@ class SafetensorsReader(WeightReader):
     def stored(self, names: Sequence[str], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return joined tensors that are stored in `dtype`. Raises ModelError for another one."""
         for part in map(self._stored, names):
-            if part.dtype != dtype:
-                found, wanted = (str(one).removeprefix("torch.") for one in (part.dtype, dtype))
+            if dtype_of(part) != dtype:
+                found, wanted = (str(one).removeprefix("torch.") for one in (dtype_of(part), dtype))
                 raise ModelError(f"The weights {part.name} are stored as {found}, but have to be {wanted}.")
         return self.joined(names, shape, dtype=dtype)
 
@@ -150,12 +151,12 @@ class SafetensorsReader(WeightReader):
 
 @contextmanager
 def open_weights(
-    files: Sequence[Path], dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
+    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
 ) -> Iterator[WeightReader]:
-    """Open the files of a checkpoint for reading. Raises ModelError for a damaged file."""
-    if is_gguf(files[0]):
-        with open_gguf(files[0], dtype, device, on_bytes) as found:
+    """Open the files of a checkpoint for reading."""
+    if is_gguf(checkpoint.folder):
+        with open_gguf(checkpoint.folder, dtype, device, on_bytes) as found:
             yield found
         return
-    with open_tensors(files) as opened:
+    with open_tensors(checkpoint.table) as opened:
         yield SafetensorsReader(opened, dtype, device, on_bytes)
