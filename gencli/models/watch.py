@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from gencli.models.files.table import StoredTensor
 
-__all__ = ["OnBytes", "watched"]
+__all__ = ["OnBytes", "Sum", "watched"]
 
 OnBytes = Callable[[int, int], None]  # bytes loaded, and total bytes
 _BAR = "Loading weights"  # title of the progress bar of transformers' loop over weights
+
+
+class Sum:
+    """Adds up the bytes that several readers of the same files report, from any thread."""
+
+    def __init__(self, on_bytes: OnBytes) -> None:
+        self._on_bytes, self._lock, self._done = on_bytes, threading.Lock(), 0
+
+    def part(self) -> OnBytes:
+        """Return what one of the readers calls."""
+        own = 0
+
+        def told(done: int, total: int) -> None:
+            nonlocal own
+            with self._lock:
+                self._done, own = self._done + done - own, done
+                self._on_bytes(self._done, total)
+
+        return told
 
 
 @contextmanager

@@ -24,6 +24,8 @@ from gencli.models.watch import OnBytes
 
 __all__ = ["DecoderRunner"]
 
+_MOST_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
+
 
 class DecoderRunner(LaneRunner):
     """A decoder with its KV lanes.
@@ -93,7 +95,10 @@ class DecoderRunner(LaneRunner):
         )
         kv_number = pick_kv_dtype(kv_dtype, number)
         make = _maker(checkpoint, number, where, bits, kernels or KernelOptions())
-        decoder, unused = read_decoder(checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes)
+        workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
+        decoder, unused = read_decoder(
+            checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
+        )
         notices = widening(checkpoint.folder, number) if bits is None and is_gguf(checkpoint.folder) else ()
         if unused:
             notices += (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)

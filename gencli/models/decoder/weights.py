@@ -97,13 +97,23 @@ class SafetensorsReader(WeightReader):
         self.unread.difference_update(names)
         return joined
 
-    def stored(self, names: Sequence[str], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return joined tensors that are stored in `dtype`. Raises ModelError for another one."""
+    def stored(
+        self,
+        names: Sequence[str],
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        *,
+        memory: Tensor | None = None,
+    ) -> Tensor:
+        """Return joined tensors that are stored in `dtype`. Raises ModelError for another one.
+
+        `memory` [N] is used for them as in `joined`.
+        """
         for part in map(self._stored, names):
             if dtype_of(part) != dtype:
                 found, wanted = (str(one).removeprefix("torch.") for one in (dtype_of(part), dtype))
                 raise ModelError(f"The weights {part.name} are stored as {found}, but have to be {wanted}.")
-        return self.joined(names, shape, dtype=dtype)
+        return self.joined(names, shape, dtype=dtype, memory=memory)
 
     def locate(self, name: str, shape: Sequence[int]) -> tuple[StoredTensor, BinaryIO]:
         """Return where a tensor lies, and a stream of its file for the caller; nothing is read.

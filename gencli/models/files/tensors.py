@@ -44,7 +44,7 @@ class TensorFiles:
     """The tensors of safetensors files, by name.
 
     Threads read the parts of a piece side by side, because one thread does not use all of the memory's speed;
-    each has a stream of its own.
+    each has a stream of its own. A thread that computes alone reads alone.
     """
 
     def __init__(self, tensors: Mapping[str, StoredTensor], stack: ExitStack) -> None:
@@ -83,8 +83,11 @@ class TensorFiles:
             self._opened.close()
             self._streams = [self._opened.enter_context(_open(file)) for _ in range(self._num_threads)]
             self._file = file
-        streams = self._streams
+        streams = self._streams[: torch.get_num_threads()]
         parts = torch.split(piece, max(_LEAST, -(-len(piece) // len(streams))))
+        if len(parts) == 1:
+            read_bytes(streams[0], place, piece)
+            return
         places = [place]
         for part in parts:
             places.append(places[-1] + len(part))
