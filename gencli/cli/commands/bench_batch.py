@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gencli.cli.commands.bench_report import Form, Threads, write_report
-from gencli.runtime.quiet import quiet_libraries
+from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
 
 __all__ = ["batch"]
 
@@ -47,12 +46,9 @@ def batch(
     form: Form = "text",
 ) -> int:
     """Measure the load with each common beginning and print the costs. Return the exit code."""
-    with quiet_libraries():
-        import torch
-
+    with measuring(threads):
         from gencli.bench.batch import measure_batch
 
-        torch.set_num_threads(threads)
         costs = [
             cost
             for length in prefix or (0, 200)

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gencli.cli.commands.bench_report import Form, Threads, write_report
-from gencli.runtime.quiet import quiet_libraries
+from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
 
 __all__ = ["grammar"]
 
@@ -39,13 +38,10 @@ def grammar(
     form: Form = "text",
 ) -> int:
     """Measure each back end with each number of rows and print the costs. Return the exit code."""
-    with quiet_libraries():
-        import torch
-
+    with measuring(threads):
         from gencli.bench.grammar import measure
         from gencli.bench.llama import random_llama
 
-        torch.set_num_threads(threads)
         model = random_llama()
         costs = [
             measure(model, name, count, steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import Field, asdict, fields
 from typing import Annotated, Any
 
@@ -11,8 +12,9 @@ import typer
 from gencli.cli.terminal.records import FORMS, record_text
 from gencli.cli.terminal.render import Sink, say
 from gencli.cli.terminal.tables import table
+from gencli.runtime.quiet import quiet_libraries
 
-__all__ = ["Form", "Threads", "help_of", "write_report"]
+__all__ = ["Form", "Threads", "help_of", "measuring", "write_report"]
 
 # Options that the benchmarks share.
 Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
@@ -28,6 +30,16 @@ def help_of(measures: str, kind: type[Any]) -> str:
     width = max(map(len, names)) + 2
     columns = "\n".join(f"    {one.name:<{width}}{one.metadata['about']}" for one in fields(kind))
     return f"{measures}\n\n\b\nColumns (with --format json or yaml: keys of each record):\n{columns}"
+
+
+@contextmanager
+def measuring(threads: int) -> Iterator[None]:
+    """Keep the libraries quiet and let PyTorch compute on so many threads. It is imported here."""
+    with quiet_libraries():
+        import torch
+
+        torch.set_num_threads(threads)
+        yield
 
 
 def write_report(

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gencli.cli.commands.bench_report import Form, Threads, write_report
+from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
 from gencli.errors import UsageError
-from gencli.runtime.quiet import quiet_libraries
 
 if TYPE_CHECKING:
     from processors.chain import Chain
@@ -60,13 +59,10 @@ def sampler(
 
     Raises UsageError for a stage that transformers does not have.
     """
-    with quiet_libraries():
-        import torch
-
+    with measuring(threads):
         from gencli.bench.sampler import CHAINS, KINDS, measure_sampler
 
         chains, kinds = [_parsed(text) for text in chain or CHAINS], KINDS if logits == "both" else (logits,)
-        torch.set_num_threads(threads)
         costs = [*measure_sampler(chains, kinds, width or (128_256,), rows or (1, 8, 32), repeats)]
     write_report(costs, form, conditions={"dtype": "float32", "threads": threads, "rounds": repeats})
     return 0

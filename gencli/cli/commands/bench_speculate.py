@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gencli.cli.commands.bench_report import Form, Threads, write_report
+from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
 from gencli.cli.terminal.records import FORMS
 from gencli.cli.terminal.render import say_notice
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.option import MAX_BATCH
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
-from gencli.runtime.quiet import quiet_libraries
 from processors.params import whole
 
 if TYPE_CHECKING:
@@ -77,14 +76,13 @@ def speculate(
     if draft == NO_DRAFTER:
         raise UsageError("--draft is none, so there is nothing to measure.", hint="Name a drafter.")
     texts = _read(prompts) if prompts else _STORIES
-    with quiet_libraries():
+    with measuring(threads):
         gains = _gains(
             model,
             draft,
             texts,
             counts,
             dtype=dtype,
-            threads=threads,
             lengths=lengths,
             steps=steps,
             max_tokens=max_tokens,
@@ -111,17 +109,13 @@ def _gains(
     counts: Sequence[int],
     *,
     dtype: str,
-    threads: int,
     **probing: Any,
 ) -> list[DraftGain]:
     """Return the gains for each number of rows; `probing` are further arguments of `measure_drafts`."""
-    import torch
-
     from gencli.bench.speculate import measure_drafts
     from gencli.runtime.drafters import bare_drafter
     from gencli.runtime.models import ModelChoice, load
 
-    torch.set_num_threads(threads)
     choice = ModelChoice(model, dtype=dtype, max_batch=max(counts))
     loaded = load(choice)
     drafter = bare_drafter(draft, loaded, choice)

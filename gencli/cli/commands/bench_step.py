@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gencli.cli.commands.bench_report import Form, Threads, write_report
-from gencli.runtime.quiet import quiet_libraries
+from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
 
 __all__ = ["step"]
 
@@ -38,12 +37,9 @@ def step(
     form: Form = "text",
 ) -> int:
     """Measure steps at each number of rows with each chain, and print their times. Return the exit code."""
-    with quiet_libraries():
-        import torch
-
+    with measuring(threads):
         from gencli.bench.step import measure_steps
 
-        torch.set_num_threads(threads)
         costs = [
             cost
             for count in rows or (1, 8, 32, 128)
