@@ -9,21 +9,16 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import stays_in_file
-from gencli.models.decoder.families import read_spec
-from gencli.models.decoder.spec import DecoderSpec, Unsupported
-from gencli.models.files.card import Card, kv_bytes
-from gencli.models.files.config import read_config_if_any
+from gencli.models.files.card import Card, has_codes, kv_bytes, whole_bytes
 from gencli.models.files.quantization import Quantize
 from gencli.models.gguf.head import is_gguf
 from gencli.models.kv.lengths import STEP
 from gencli.models.onednn import can_pack
 from gencli.units import size
 
-__all__ = ["Need", "check_fit", "has_codes", "lane_bytes", "need_of", "step_bytes", "weight_bytes"]
+__all__ = ["Need", "check_fit", "lane_bytes", "need_of", "step_bytes", "weight_bytes"]
 
 _SMALLER: tuple[Quantize, ...] = ("int8", "int4")  # formats that are named to who has too little memory
-_BITS = {"int8": 8, "int4": 5}  # a weight; groups of four bits have scales of one bit a weight
-_CODES = ("I8", "U8")  # number formats of quantized weights in files
 _CHUNK = 512  # prompt tokens of a step
 _ROW_COPIES = 5  # float32 values of a row of logits: the row, its sorted values and ids, probabilities
 
@@ -66,12 +61,8 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     gencli's own decoder leaves large embeddings in their file. A packed vocabulary projection that is tied to
     embeddings in memory is a second copy of them.
     """
-    if has_codes(card):
-        return card.weights.bytes
-    if quantize != "none":
-        return card.weights.parameters * _BITS[quantize] // 8
-    whole, spec = card.weights.parameters * dtype.itemsize, _spec(card)
-    if spec is None or not whole:
+    whole, spec = whole_bytes(card, dtype.itemsize, quantize), card.spec
+    if has_codes(card) or quantize != "none" or spec is None or not whole:
         return whole
     embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
     is_shared = spec.is_tied and not (device.type == "cpu" and can_pack(dtype))
@@ -80,11 +71,6 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     if stays_in_file(embeddings, device) and not is_gguf(card.folder):
         return whole if spec.is_tied else whole - embeddings
     return whole + embeddings if spec.is_tied else whole
-
-
-def has_codes(card: Card) -> bool:
-    """Return whether the files hold quantized weights."""
-    return card.weights.stored in _CODES
 
 
 def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype) -> int | None:
@@ -98,7 +84,7 @@ def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype) -> int |
 
 def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:
     """Return about the bytes of the largest step: 512 prompt tokens in a layer, or `rows` rows of logits."""
-    spec = _spec(card)
+    spec = card.spec
     vocabulary = card.vocabulary if isinstance(card.vocabulary, int) else 0
     logits = rows * vocabulary * (dtype.itemsize + 4 * _ROW_COPIES)
     if spec is None:
@@ -134,14 +120,6 @@ def check_fit(
 def _smaller(card: Card, dtype: torch.dtype, device: torch.device, weights: int) -> Iterator[tuple[str, int]]:
     """Yield options with which the weights take less than `weights` bytes, and what they take then."""
     found = [("`dtype` = bfloat16", weight_bytes(card, torch.bfloat16, device))]
-    if device.type == "cpu" and _spec(card) is not None:
+    if device.type == "cpu" and card.spec is not None:
         found += [(f"`quantize` = {name}", weight_bytes(card, dtype, device, name)) for name in _SMALLER]
     yield from (one for one in found if one[1] < weights)
-
-
-def _spec(card: Card) -> DecoderSpec | None:
-    """Return the decoder of a model; None if transformers runs it."""
-    try:
-        return read_spec(read_config_if_any(card.folder))
-    except Unsupported:
-        return None

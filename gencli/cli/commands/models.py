@@ -19,7 +19,7 @@ from gencli.config.tab_words import folders, models
 from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import cached_models
 from gencli.models.backend import choose_backend
-from gencli.models.files.card import Card, kv_bytes, read_card
+from gencli.models.files.card import Card, kv_bytes, read_card, whole_bytes
 from gencli.models.files.config import read_config
 from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local, read_aliases
 from gencli.models.files.quantization import stored_bits
@@ -233,7 +233,7 @@ def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
         yield quantization, card.weights.bytes
         return
     for dtype, width in _NUMBERS.items():
-        yield dtype, card.weights.parameters * width
+        yield dtype, whole_bytes(card, width)
 
 
 def _show_text(record: Mapping[str, Any]) -> str:

@@ -9,10 +9,10 @@ import torch
 
 from gencli.cli.terminal.tables import table
 from gencli.models.capacity import process_memory
-from gencli.models.files.card import Card
+from gencli.models.files.card import Card, has_codes
 from gencli.models.files.quantization import Quantize
 from gencli.models.free_memory import free_memory
-from gencli.models.memory import has_codes, need_of
+from gencli.models.memory import need_of
 from gencli.units import size
 
 __all__ = ["memory_json", "memory_text"]

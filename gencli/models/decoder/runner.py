@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
 from gencli.models.decoder.products.quantized import quantized_maker
 from gencli.models.decoder.products.times import read_times
-from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.device import pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.quantization import Quantize, bits_of
@@ -25,6 +23,8 @@ from gencli.models.longrope import LongRopeLanes
 from gencli.models.watch import OnBytes
 
 __all__ = ["DecoderRunner"]
+
+_MOST_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
 
 
 class DecoderRunner(LaneRunner):
@@ -71,7 +71,6 @@ class DecoderRunner(LaneRunner):
     @classmethod
     def load(
         cls,
-        spec: DecoderSpec,
         checkpoint: Checkpoint,
         *,
         dtype: str = "auto",
@@ -83,7 +82,7 @@ class DecoderRunner(LaneRunner):
         kv_dtype: str = "auto",
         on_bytes: OnBytes | None = None,
     ) -> DecoderRunner:
-        """Load the weights of a checkpoint for the decoder `spec`.
+        """Load a checkpoint that the decoder knows: its `spec` is not None.
 
         `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
         checkpoint's are. `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an
@@ -94,21 +93,13 @@ class DecoderRunner(LaneRunner):
         number, reason = pick_dtype(
             dtype, device=where, stored=checkpoint.stored, is_quantized=bits is not None
         )
-        kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
-        if bits is None:
-            times = read_times()
-            make = choose_kernels(spec.products, number, where, options, times)
-            times.write()
-        else:
-            make = quantized_maker(bits, where, options, is_stored=checkpoint.bits is not None)
-        try:
-            decoder, unused = read_decoder(
-                spec, checkpoint.files, make=make, dtype=number, device=where, on_bytes=on_bytes
-            )
-        except torch.OutOfMemoryError:
-            raise ModelError(f"The model does not fit into the memory of {where}.") from None
-        is_widened = bits is None and is_gguf(checkpoint.folder)
-        notices = widening(checkpoint.folder, number) if is_widened else ()
+        kv_number = pick_kv_dtype(kv_dtype, number)
+        make = _maker(checkpoint, number, where, bits, kernels or KernelOptions())
+        workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
+        decoder, unused = read_decoder(
+            checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
+        )
+        notices = widening(checkpoint.folder, number) if bits is None and is_gguf(checkpoint.folder) else ()
         if unused:
             notices += (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
         return cls(
@@ -132,6 +123,19 @@ class DecoderRunner(LaneRunner):
         count = first_count(count, len(self._decoder.layers))
         decoder, own = self._decoder.first(count), self._spec
         return DecoderRunner(decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype)
+
+
+def _maker(
+    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, bits: int | None, options: KernelOptions
+) -> ProductMaker:
+    """Return what makes the products of a checkpoint, with weights of `bits` bits (None: of `dtype`)."""
+    if bits is not None:
+        return quantized_maker(bits, device, options, is_stored=checkpoint.bits is not None)
+    assert checkpoint.spec is not None
+    times = read_times()
+    make = choose_kernels(checkpoint.spec.products, dtype, device, options, times)
+    times.write()
+    return make
 
 
 def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None) -> Lanes:

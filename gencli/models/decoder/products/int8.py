@@ -22,7 +22,7 @@ __all__ = ["Int8PackProduct", "Int8Weights", "QlinearProduct", "has_vnni", "int8
 _TOP = torch.tensor(127.0)  # the largest code
 _MIDDLE = torch.tensor(128.5)  # the zero point of uint8, and a half for rounding
 _VNNI = frozenset(("avx512_vnni", "avx_vnni", "amx_int8"))
-_BLOCK = 2**22  # numbers that are quantized at once
+_BLOCK = 2**17  # numbers that are quantized at once, which stay in the cache of a core
 _MULTIPLE = 64  # _weight_int8pack_mm reads this many inputs at once, also beyond the end of a row
 
 

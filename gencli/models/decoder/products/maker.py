@@ -29,6 +29,7 @@ __all__ = [
     "ProductMaker",
     "choose_kernels",
     "kernels_of",
+    "memory_of",
 ]
 
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -78,7 +79,7 @@ class ProductMaker:
         weight = reader.joined(weights, shape, memory=reader.free)
         reader.free = None
         bias = reader.joined(biases, shape[:1]) if biases else None
-        memory = weight.view(-1) if weight._base is None else weight._base
+        memory = memory_of(weight)
         product = self(weight, bias)
         if not isinstance(product, PlainProduct):
             reader.free = memory
@@ -112,6 +113,11 @@ class ProductMaker:
     def names(self) -> tuple[str, ...]:
         """The names of the kernels."""
         return tuple(sorted({kernel.kernel for kernel in self.kernels.values() or (self.default,)}))
+
+
+def memory_of(weight: Tensor) -> Tensor:
+    """Return all of the memory [N] that a weight was read into, for the next one."""
+    return weight.view(-1) if weight._base is None else weight._base
 
 
 def kernels_of(dtype: torch.dtype, device: torch.device) -> list[type[Product]]:

@@ -14,8 +14,15 @@ from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, Int8Embeddings
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
-from gencli.models.decoder.products.int8 import Int8Weights, int8_kernel, int8_product
-from gencli.models.decoder.products.maker import EMBEDDINGS, HEAD, KernelOptions, ProductMaker, choose_kernels
+from gencli.models.decoder.products.int8 import Int8PackProduct, Int8Weights, int8_kernel, int8_product
+from gencli.models.decoder.products.maker import (
+    EMBEDDINGS,
+    HEAD,
+    KernelOptions,
+    ProductMaker,
+    choose_kernels,
+    memory_of,
+)
 from gencli.models.decoder.weights import SafetensorsReader, WeightReader
 
 __all__ = ["QuantizedMaker", "Weights", "quantized_maker", "read_weights"]
@@ -40,14 +47,20 @@ class QuantizedMaker(ProductMaker):
     ) -> Product:
         """Return the product with the joined `weights`, [out, in] in all, and `biases`."""
         bias = reader.joined(biases, shape[:1]) if biases else None
-        return _product(self.weights(reader, weights, shape), bias)
+        found = self.weights(reader, weights, shape)
+        product = _product(found, bias)
+        if self.is_stored and not isinstance(product, Int8PackProduct):  # which keeps the codes
+            reader.free = memory_of(found.codes)
+        return product
 
     def read_ends(
         self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
     ) -> tuple[Embeddings, Product]:
         """Return the embeddings and the vocabulary projection, both [V, H]."""
         table = self.int8(reader, EMBEDDINGS, shape)
-        return Int8Embeddings(table), int8_product(table if is_tied else self.int8(reader, HEAD, shape))
+        head = int8_product(table if is_tied else self.int8(reader, HEAD, shape))
+        reader.free = None  # the layers' matrices are much smaller
+        return Int8Embeddings(table), head
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,13 +104,15 @@ def read_weights(
     Raises ModelError for absent parts, other shapes or formats, and numbers that are not finite.
     """
     if is_stored and isinstance(reader, SafetensorsReader):
-        parts = [
-            reader.stored([name + part.suffix for name in names], part.shape, part.dtype)
-            for part in kind.parts(shape)
-        ]
+        memory, reader.free = reader.free, None
+        parts: list[Tensor] = []
+        for part in kind.parts(shape):  # codes come first
+            found = [name + part.suffix for name in names]
+            parts.append(reader.stored(found, part.shape, part.dtype, memory=None if parts else memory))
         made = kind(*parts)
     else:
-        made = kind.of(reader.joined(names, shape))
+        weight = reader.joined(names, shape, memory=reader.free)
+        made, reader.free = kind.of(weight), memory_of(weight)
     if not made.is_finite:
         raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
     return made
