@@ -148,13 +148,17 @@ def _check_memory(choice: ModelChoice, checkpoint: Checkpoint) -> None:
     from gencli.models.device import pick_device, pick_dtype
     from gencli.models.files.card import read_card, weights_of
     from gencli.models.free_memory import free_memory
+    from gencli.models.gguf.plan import weight_format
     from gencli.models.memory import check_fit
 
     device = pick_device(choice.device)
-    is_quantized = choice.quantize != "none" or checkpoint.bits is not None
+    weights = weight_format(
+        checkpoint.folder, choice.quantize, dtype=choice.dtype, is_cpu=device.type == "cpu"
+    )
+    is_quantized = weights != "none" or checkpoint.bits is not None
     dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored, is_quantized=is_quantized)
     card = replace(read_card(checkpoint.folder), weights=weights_of(checkpoint.files))
-    check_fit(card, dtype, device, free_memory(device), choice.quantize)
+    check_fit(card, dtype, device, free_memory(device), weights)
 
 
 def _check_transformers(choice: ModelChoice, reason: str) -> None:

@@ -18,7 +18,8 @@ from gencli.models.files.quantization import Quantize, bits_of
 from gencli.models.files.vocabulary import declared_ends
 from gencli.models.first_layers import first_count
 from gencli.models.gguf.head import is_gguf
-from gencli.models.gguf.reader import widening
+from gencli.models.gguf.maker import kept_maker, wide_dtype
+from gencli.models.gguf.plan import kept_kinds, weight_format, widening
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.lane_runner import LaneRunner, Lanes
 from gencli.models.longrope import LongRopeLanes
@@ -86,16 +87,21 @@ class DecoderRunner(LaneRunner):
         """Load the weights of a checkpoint for the decoder `spec`.
 
         `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
-        checkpoint's are. `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an
-        unknown dtype or device, ModelError for weights that do not fit, `kernels` that this machine does not
-        have, or a `kv_dtype` that is not smaller than the dtype.
+        checkpoint's are; those of a GGUF file keep their bits on a CPU with the dtype auto.
+        `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an unknown dtype or
+        device, ModelError for weights that do not fit, `kernels` that this machine does not have, or a
+        `kv_dtype` that is not smaller than the dtype.
         """
-        where, bits = pick_device(device), checkpoint.bits or bits_of(quantize)
+        where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
+        is_kept = weight_format(folder, quantize, dtype=dtype, is_cpu=where.type == "cpu") == "kept"
         number, reason = pick_dtype(
-            dtype, device=where, stored=checkpoint.stored, is_quantized=bits is not None
+            dtype, device=where, stored=checkpoint.stored, is_quantized=is_kept or bits is not None
         )
         kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
-        if bits is None:
+        make: ProductMaker
+        if is_kept:
+            make = kept_maker(folder, options)
+        elif bits is None:
             times = read_times()
             make = choose_kernels(spec.products, number, where, options, times)
             times.write()
@@ -107,18 +113,21 @@ class DecoderRunner(LaneRunner):
             )
         except torch.OutOfMemoryError:
             raise ModelError(f"The model does not fit into the memory of {where}.") from None
-        is_widened = bits is None and is_gguf(checkpoint.folder)
-        notices = widening(checkpoint.folder, number) if is_widened else ()
+        notices: tuple[str, ...] = ()
+        if bits is None and is_gguf(folder):
+            wide = wide_dtype() if is_kept else number
+            name = str(wide).removeprefix("torch.")
+            notices = widening(folder, name, wide.itemsize, is_kept=is_kept)
         if unused:
             notices += (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
         return cls(
             decoder,
-            name=str(checkpoint.folder),
+            name=str(folder),
             max_lanes=max_lanes,
-            eos_ids=declared_ends(checkpoint.folder),
+            eos_ids=declared_ends(folder),
             dtype_reason=reason,
             backend=backend,
-            quantization="" if bits is None else f"int{bits}",
+            quantization=" and ".join(kept_kinds(folder)) if is_kept else f"int{bits}" if bits else "",
             kernels=make,
             kv_dtype=kv_number,
             notices=notices,

@@ -134,15 +134,16 @@ def read_weights(folder: Path) -> Weights:
 
 
 def weights_of(files: Sequence[Path]) -> Weights:
-    """Return the sums over safetensors or GGUF files. Raises ModelError for a damaged one."""
+    """Return the sums over safetensors files, or a GGUF file with its parts. Raises ModelError for damage."""
     formats: Counter[str] = Counter()
     size = 0
+    if files and is_gguf(files[0]):
+        head = read_gguf_head(files[0])
+        files, size = (), sum(file.stat().st_size for file in head.files)
+        for held in head.tensors.values():
+            formats[held.kind.name] += math.prod(held.shape)
     for file in files:
         size += file.stat().st_size
-        if is_gguf(file):
-            for held in read_gguf_head(file).tensors.values():
-                formats[held.kind.name] += math.prod(held.shape)
-            continue
         for tensor in read_head(file).values():
             formats[tensor["dtype"]] += math.prod(tensor["shape"])
     stored = formats.most_common(1)[0][0] if formats else ""

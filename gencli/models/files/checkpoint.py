@@ -15,7 +15,7 @@ from gencli.models.files.fit import check_config, check_files, check_shapes, rea
 from gencli.models.files.json_files import read_object
 from gencli.models.files.locate import absent, find_local, is_bundled
 from gencli.models.files.quantization import stored_bits
-from gencli.models.gguf.head import is_gguf
+from gencli.models.gguf.head import is_gguf, read_gguf_head
 
 __all__ = [
     "Checkpoint",
@@ -85,7 +85,7 @@ def read_folder(name_or_path: str) -> tuple[Path, dict[str, Any]]:
 def read_checkpoint(folder: Path, config: dict[str, Any]) -> Checkpoint:
     """Return the checkpoint of a folder after checking its config and weights, without transformers."""
     if is_gguf(folder):
-        return Checkpoint(folder=folder, config=config, files=(folder,), stored=read_weights(folder).stored)
+        return Checkpoint(folder, config, read_gguf_head(folder).files, stored=read_weights(folder).stored)
     check_config(folder, config)
     files = weight_files(folder)
     return Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
