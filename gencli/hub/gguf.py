@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
+from gencli.models.gguf.head import PART, is_gguf
+
 __all__ = ["choose_gguf", "gguf_models"]
 
-_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 _BESIDE = ("mmproj", "imatrix")  # beginnings of GGUF files that are no language models
 
 
@@ -16,15 +17,15 @@ def gguf_models(files: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return the GGUF files by the name of the model's first file: itself, or all of its parts."""
     made: dict[str, list[str]] = {}
     for file in sorted(files):
-        if not file.lower().endswith(".gguf") or file.lower().startswith(_BESIDE):
+        if not is_gguf(file) or file.lower().startswith(_BESIDE):
             continue
-        part = _PART.fullmatch(file)
+        part = PART.fullmatch(file)
         first = f"{part['stem']}-00001-of-{part['count']}.gguf" if part else file
         made.setdefault(first, []).append(file)
     return {
         first: tuple(found)
         for first, found in made.items()
-        if (part := _PART.fullmatch(first)) is None or len(found) == int(part["count"])
+        if (part := PART.fullmatch(first)) is None or len(found) == int(part["count"])
     }
 
 
@@ -34,7 +35,7 @@ def choose_gguf(files: Iterable[str], wanted: str) -> dict[str, tuple[str, ...]]
     The quantization is a part of the name between dots or dashes, in capital or small letters.
     """
     models = gguf_models(files)
-    if wanted.lower().endswith(".gguf"):
+    if is_gguf(wanted):
         return {first: found for first, found in models.items() if wanted in found}
     pattern = re.compile(rf"(?:^|[-.]){re.escape(wanted)}(?:[-.]|$)", re.IGNORECASE)
     return {first: found for first, found in models.items() if pattern.search(PurePosixPath(first).stem)}
