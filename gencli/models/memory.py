@@ -10,8 +10,8 @@ import torch
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import stays_in_file
 from gencli.models.files.card import Card, has_codes, kv_bytes, whole_bytes
-from gencli.models.files.quantization import Quantize
-from gencli.models.gguf.head import is_gguf
+from gencli.models.files.quantization import Format, Quantize
+from gencli.models.gguf.plan import kept_bytes, weight_format
 from gencli.models.kv.lengths import STEP
 from gencli.models.onednn import can_pack
 from gencli.units import size
@@ -45,7 +45,7 @@ def need_of(
     lanes: int,
     tokens: int,
     kv_dtype: torch.dtype | None = None,
-    quantize: Quantize = "none",
+    quantize: Format = "none",
 ) -> Need:
     """Return what a model takes that computes in `dtype`, with `lanes` texts of up to `tokens` tokens."""
     return Need(
@@ -55,20 +55,24 @@ def need_of(
     )
 
 
-def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize: Quantize = "none") -> int:
-    """Return the bytes of a model's weights in memory.
+def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize: Format = "none") -> int:
+    """Return the bytes of a model's weights in memory, held as `quantize` says.
 
     gencli's own decoder leaves large embeddings in their file. A packed vocabulary projection that is tied to
     embeddings in memory is a second copy of them.
     """
     whole, spec = whole_bytes(card, dtype.itemsize, quantize), card.spec
-    if has_codes(card) or quantize != "none" or spec is None or not whole:
+    if has_codes(card) or quantize in ("int8", "int4") or spec is None or not whole:
         return whole
+    if quantize == "kept":
+        held = spec.vocab_size * spec.hidden * dtype.itemsize
+        rest = 2 if can_pack(torch.bfloat16) else 4
+        return kept_bytes(card.folder, rest) + (0 if stays_in_file(held, device) else held)
     embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
     is_shared = spec.is_tied and not (device.type == "cpu" and can_pack(dtype))
     if is_shared:
         return whole
-    if stays_in_file(embeddings, device) and not is_gguf(card.folder):
+    if stays_in_file(embeddings, device):
         return whole if spec.is_tied else whole - embeddings
     return whole + embeddings if spec.is_tied else whole
 
@@ -94,7 +98,7 @@ def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:
 
 
 def check_fit(
-    card: Card, dtype: torch.dtype, device: torch.device, free: int | None, quantize: Quantize = "none"
+    card: Card, dtype: torch.dtype, device: torch.device, free: int | None, quantize: Format = "none"
 ) -> None:
     """Raise ModelError if `free` bytes are not enough for the weights and one short text.
 
@@ -104,7 +108,7 @@ def check_fit(
     weights = weight_bytes(card, dtype, device, quantize)
     if free is None or weights + lane <= free:
         return
-    name = quantize if quantize != "none" else str(dtype).removeprefix("torch.")
+    name = {"none": str(dtype).removeprefix("torch."), "kept": card.weights.stored}.get(quantize, quantize)
     fitting = [
         f"{option} ({size(least)})"
         for option, least in _smaller(card, dtype, device, weights)
@@ -120,6 +124,8 @@ def check_fit(
 def _smaller(card: Card, dtype: torch.dtype, device: torch.device, weights: int) -> Iterator[tuple[str, int]]:
     """Yield options with which the weights take less than `weights` bytes, and what they take then."""
     found = [("`dtype` = bfloat16", weight_bytes(card, torch.bfloat16, device))]
+    if weight_format(card.folder, "none", dtype="auto", is_cpu=device.type == "cpu") == "kept":
+        found.insert(0, ("`dtype` = auto", weight_bytes(card, torch.float32, device, "kept")))
     if device.type == "cpu" and card.spec is not None:
         found += [(f"`quantize` = {name}", weight_bytes(card, dtype, device, name)) for name in _SMALLER]
     yield from (one for one in found if one[1] < weights)

@@ -119,12 +119,16 @@ def _check_memory(choice: ModelChoice, checkpoint: Checkpoint) -> None:
     """Raise ModelError for a model that the free memory cannot hold."""
     from gencli.models.device import pick_device, pick_dtype
     from gencli.models.free_memory import free_memory
+    from gencli.models.gguf.plan import weight_format
     from gencli.models.memory import check_fit
 
     device = pick_device(choice.device)
-    is_quantized = choice.quantize != "none" or checkpoint.bits is not None
+    weights = weight_format(
+        checkpoint.folder, choice.quantize, dtype=choice.dtype, is_cpu=device.type == "cpu"
+    )
+    is_quantized = weights != "none" or checkpoint.bits is not None
     dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored, is_quantized=is_quantized)
-    check_fit(checkpoint.card, dtype, device, free_memory(device), choice.quantize)
+    check_fit(checkpoint.card, dtype, device, free_memory(device), weights)
 
 
 def _load_native(

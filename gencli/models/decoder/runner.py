@@ -16,7 +16,8 @@ from gencli.models.files.quantization import Quantize, bits_of
 from gencli.models.files.vocabulary import declared_ends
 from gencli.models.first_layers import first_count
 from gencli.models.gguf.head import is_gguf
-from gencli.models.gguf.reader import widening
+from gencli.models.gguf.maker import kept_maker, wide_dtype
+from gencli.models.gguf.plan import kept_kinds, weight_format, widening
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.lane_runner import LaneRunner, Lanes
 from gencli.models.longrope import LongRopeLanes
@@ -85,31 +86,37 @@ class DecoderRunner(LaneRunner):
         """Load a checkpoint that the decoder knows: its `spec` is not None.
 
         `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
-        checkpoint's are. `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an
-        unknown dtype or device, ModelError for weights that do not fit, `kernels` that this machine does not
-        have, or a `kv_dtype` that is not smaller than the dtype.
+        checkpoint's are; those of a GGUF file keep their bits on a CPU with the dtype auto.
+        `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an unknown dtype or
+        device, ModelError for weights that do not fit, `kernels` that this machine does not have, or a
+        `kv_dtype` that is not smaller than the dtype.
         """
-        where, bits = pick_device(device), checkpoint.bits or bits_of(quantize)
+        where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
+        is_kept = weight_format(folder, quantize, dtype=dtype, is_cpu=where.type == "cpu") == "kept"
         number, reason = pick_dtype(
-            dtype, device=where, stored=checkpoint.stored, is_quantized=bits is not None
+            dtype, device=where, stored=checkpoint.stored, is_quantized=is_kept or bits is not None
         )
-        kv_number = pick_kv_dtype(kv_dtype, number)
-        make = _maker(checkpoint, number, where, bits, kernels or KernelOptions())
+        kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
+        make = kept_maker(folder, options) if is_kept else _maker(checkpoint, number, where, bits, options)
         workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
         )
-        notices = widening(checkpoint.folder, number) if bits is None and is_gguf(checkpoint.folder) else ()
+        notices: tuple[str, ...] = ()
+        if bits is None and is_gguf(folder):
+            wide = wide_dtype() if is_kept else number
+            name = str(wide).removeprefix("torch.")
+            notices = widening(folder, name, wide.itemsize, is_kept=is_kept)
         if unused:
             notices += (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
         return cls(
             decoder,
-            name=str(checkpoint.folder),
+            name=str(folder),
             max_lanes=max_lanes,
-            eos_ids=declared_ends(checkpoint.folder),
+            eos_ids=declared_ends(folder),
             dtype_reason=reason,
             backend=backend,
-            quantization="" if bits is None else f"int{bits}",
+            quantization=" and ".join(kept_kinds(folder)) if is_kept else f"int{bits}" if bits else "",
             kernels=make,
             kv_dtype=kv_number,
             notices=notices,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
+from gencli.models.decoder.embeddings import Embeddings, StoredEmbeddings
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.table import StoredTensor
 from gencli.models.files.tensors import TensorFiles, dtype_of, open_tensors
@@ -45,11 +46,8 @@ class WeightReader(Protocol):
         """
         ...
 
-    def locate(self, name: str, shape: Sequence[int]) -> tuple[StoredTensor, BinaryIO] | None:
-        """Return where a tensor lies, and a stream of its file for the caller; nothing is read.
-
-        None if its rows do not lie in the file as they are used. Raises ModelError as `read` does.
-        """
+    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
+        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
         ...
 
 
@@ -115,16 +113,13 @@ class SafetensorsReader(WeightReader):
                 raise ModelError(f"The weights {part.name} are stored as {found}, but have to be {wanted}.")
         return self.joined(names, shape, dtype=dtype, memory=memory)
 
-    def locate(self, name: str, shape: Sequence[int]) -> tuple[StoredTensor, BinaryIO]:
-        """Return where a tensor lies, and a stream of its file for the caller; nothing is read.
-
-        Raises ModelError if it is absent or has another shape.
-        """
+    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
+        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
         (stored,) = self.check([name], shape)
         if name in self.unread:
             self.unread.discard(name)
             self._count(stored.nbytes)
-        return stored, self._files.open(name)
+        return StoredEmbeddings(stored, self._files.open(name), self.dtype)
 
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[StoredTensor]:
         """Return where tensors lie.

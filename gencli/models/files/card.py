@@ -14,7 +14,7 @@ from gencli.models.decoder.families import spec_if_any
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.files.config import read_config
 from gencli.models.files.json_files import read_object
-from gencli.models.files.quantization import Quantize
+from gencli.models.files.quantization import Format
 from gencli.models.files.table import StoredTensor, read_table
 from gencli.models.gguf.head import CHAT_TEMPLATE, is_gguf, read_gguf_head
 
@@ -143,18 +143,18 @@ def read_weights(folder: Path) -> Weights:
     Raises ModelError for a damaged file.
     """
     if is_gguf(folder):
-        return weights_of([folder], {})
+        return weights_of(read_gguf_head(folder).files, {})
     files = sorted(folder.glob("*.safetensors"))
     return weights_of(files, read_table(files))
 
 
 def weights_of(files: Sequence[Path], table: Mapping[str, StoredTensor]) -> Weights:
-    """Return the sums over safetensors files with the tensors of `table`, or over a GGUF file."""
+    """Return the sums over the tensors of `table` in safetensors files, or a GGUF file with its parts."""
     formats: Counter[str] = Counter()
     for stored in table.values():
         formats[stored.format] += stored.count
-    for file in filter(is_gguf, files):
-        for held in read_gguf_head(file).tensors.values():
+    if files and is_gguf(files[0]):
+        for held in read_gguf_head(files[0]).tensors.values():
             formats[held.kind.name] += math.prod(held.shape)
     most_common = formats.most_common(1)[0][0] if formats else ""
     return Weights(sum(file.stat().st_size for file in files), sum(formats.values()), most_common)
@@ -165,11 +165,11 @@ def has_codes(card: Card) -> bool:
     return card.weights.stored in _CODES
 
 
-def whole_bytes(card: Card, number_bytes: int, quantize: Quantize = "none") -> int:
+def whole_bytes(card: Card, number_bytes: int, quantize: Format = "none") -> int:
     """Return the bytes of all weights of a model, each held once, with `number_bytes` bytes a number."""
     if has_codes(card):
         return card.weights.bytes
-    if quantize != "none":
+    if quantize in _BITS:
         return card.weights.parameters * _BITS[quantize] // 8
     return card.weights.parameters * number_bytes
 

@@ -17,7 +17,7 @@ from gencli.models.files.json_files import read_object
 from gencli.models.files.locate import absent, find_local, is_bundled
 from gencli.models.files.quantization import stored_bits
 from gencli.models.files.table import StoredTensor, read_table
-from gencli.models.gguf.head import is_gguf
+from gencli.models.gguf.head import is_gguf, read_gguf_head
 
 __all__ = [
     "Checkpoint",
@@ -103,7 +103,8 @@ def read_checkpoint(folder: Path, config: dict[str, Any], spec: DecoderSpec | No
     `spec` is the decoder of the configuration that is to run it.
     """
     if is_gguf(folder):
-        return Checkpoint(folder, config, (folder,), {}, weights_of([folder], {}), spec)
+        files = read_gguf_head(folder).files
+        return Checkpoint(folder, config, files, {}, weights_of(files, {}), spec)
     check_config(folder, config)
     files = weight_files(folder)
     table = read_table(files)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
-from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, StoredEmbeddings, stays_in_file
+from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, stays_in_file
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.dense import PackedProduct, PlainProduct, RowPackedProduct
 from gencli.models.decoder.products.times import KernelTimes, Sizes
@@ -99,9 +99,7 @@ class ProductMaker:
         head = self(weight)
         is_shared = is_tied and isinstance(head, PlainProduct)
         if stays_in_file(weight.nbytes, reader.device) and not is_shared:
-            located = reader.locate(EMBEDDINGS, shape)
-            if located is not None:
-                return StoredEmbeddings(*located, reader.dtype), head
+            return reader.embeddings(EMBEDDINGS, shape), head
         return HeldEmbeddings(weight if is_tied else reader.read(EMBEDDINGS, shape)), head
 
     @property
