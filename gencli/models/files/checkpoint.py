@@ -103,12 +103,12 @@ def read_checkpoint(folder: Path, config: dict[str, Any], spec: DecoderSpec | No
     `spec` is the decoder of the configuration that is to run it.
     """
     if is_gguf(folder):
-        files = read_gguf_head(folder).files
-        return Checkpoint(folder, config, files, {}, weights_of(files, {}), spec)
+        parts = read_gguf_head(folder).files
+        return Checkpoint(folder, config, parts, {}, weights_of(parts, {}), spec)
     check_config(folder, config)
-    files = weight_files(folder)
+    files = tuple(weight_files(folder))
     table = read_table(files)
-    return Checkpoint(folder, config, tuple(files), table, weights_of(files, table), spec)
+    return Checkpoint(folder, config, files, table, weights_of(files, table), spec)
 
 
 def _made_config(folder: Path, *, trust_remote_code: bool) -> Any:
