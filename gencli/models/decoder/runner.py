@@ -95,12 +95,13 @@ class DecoderRunner(LaneRunner):
             dtype, device=where, stored=checkpoint.stored, is_quantized=bits is not None
         )
         kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
-        if bits is None:
-            times = read_times()
-            make = choose_kernels(spec.products, number, where, options, times)
-            times.write()
-        else:
-            make = quantized_maker(bits, where, options, is_stored=checkpoint.bits is not None)
+        times, is_stored = read_times(), checkpoint.bits is not None
+        make = (
+            choose_kernels(spec.products, number, where, options, times)
+            if bits is None
+            else quantized_maker(spec, bits, where, options, is_stored=is_stored, times=times)
+        )
+        times.write()
         try:
             decoder, unused = read_decoder(
                 spec, checkpoint.files, make=make, dtype=number, device=where, on_bytes=on_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -28,6 +28,7 @@ __all__ = [
     "KernelOptions",
     "ProductMaker",
     "choose_kernels",
+    "fastest_kernels",
     "kernels_of",
 ]
 
@@ -139,12 +140,7 @@ def choose_kernels(
     first = possible[-1] if options.invariant == "off" else possible[0]
     if len(possible) == 1 or times is None:
         return ProductMaker(first)
-    rows = max(size for size in _ROWS if size <= max(1, options.rows))
-    measured = {
-        size: times.of(Sizes(dtype, *size, rows), possible)
-        for size in products
-        if size[0] * size[1] >= _MIN_MEASURED and size[1] <= _MAX_INPUTS
-    }
+    measured = _measured(products, dtype, possible, options.rows, times)
     fastest = _fastest(measured, possible)
     steady = _fastest(measured, [one for one in possible if one.is_invariant])
     prices = [
@@ -156,8 +152,37 @@ def choose_kernels(
     return ProductMaker(first, fastest)
 
 
+def fastest_kernels(
+    sizes: Iterable[tuple[int, int]],
+    dtype: torch.dtype,
+    kernels: Sequence[type[Product]],
+    rows: int,
+    times: KernelTimes | None,
+) -> Mapping[tuple[int, int], type[Product]]:
+    """Return the fastest of kernels with the same bits for each size (out, in) that is worth measuring."""
+    if times is None or len(kernels) == 1:
+        return {}
+    return _fastest(_measured(sizes, dtype, kernels, rows, times), kernels)
+
+
+def _measured(
+    sizes: Iterable[tuple[int, int]],
+    dtype: torch.dtype,
+    kernels: Sequence[type[Product]],
+    rows: int,
+    times: KernelTimes,
+) -> Mapping[tuple[int, int], Mapping[str, float]]:
+    """Return the times of the kernels for each size that is worth measuring."""
+    known = max(size for size in _ROWS if size <= max(1, rows))
+    return {
+        size: times.of(Sizes(dtype, *size, known), kernels)
+        for size in sizes
+        if size[0] * size[1] >= _MIN_MEASURED and size[1] <= _MAX_INPUTS
+    }
+
+
 def _fastest(
-    measured: Mapping[tuple[int, int], Mapping[str, float]], kernels: list[type[Product]]
+    measured: Mapping[tuple[int, int], Mapping[str, float]], kernels: Sequence[type[Product]]
 ) -> dict[tuple[int, int], type[Product]]:
     """Return the fastest of the kernels for each size; {} without kernels."""
     if not kernels:
