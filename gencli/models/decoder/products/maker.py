@@ -38,6 +38,7 @@ Kernel = Literal["auto", "plain", "packed", "row-packed"]
 Invariance = Literal["auto", "on", "off"]
 
 _MAX_PRICE = 1.05  # of invariant kernels, over the time of the fastest
+_CLEARLY = 1.15  # times of one kernel differ by as much from one measurement to the next
 _MIN_MEASURED = 2**20  # numbers in a weight; the calls cost more than a smaller one
 _MAX_INPUTS = 2**20  # a damaged configuration may ask for any number; no model has as many
 _ROWS = (1, 4, 8)  # the numbers of rows that are measured
@@ -159,10 +160,17 @@ def fastest_kernels(
     rows: int,
     times: KernelTimes | None,
 ) -> Mapping[tuple[int, int], type[Product]]:
-    """Return the fastest of kernels with the same bits for each size (out, in) that is worth measuring."""
+    """Return the kernel for each size (out, in) that is worth measuring, of kernels with the same bits.
+
+    The first one is the fastest on most machines: another is taken only if it is clearly faster.
+    """
     if times is None or len(kernels) == 1:
         return {}
-    return _fastest(_measured(sizes, dtype, kernels, rows, times), kernels)
+    measured = _measured(sizes, dtype, kernels, rows, times)
+    return {
+        size: kernels[0] if found[kernels[0].kernel] <= _CLEARLY * min(found.values()) else one
+        for (size, one), found in zip(_fastest(measured, kernels).items(), measured.values(), strict=True)
+    }
 
 
 def _measured(
