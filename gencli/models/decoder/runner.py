@@ -136,11 +136,13 @@ def _maker(
     checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, bits: int | None, options: KernelOptions
 ) -> ProductMaker:
     """Return what makes the products of a checkpoint, with weights of `bits` bits (None: of `dtype`)."""
-    if bits is not None:
-        return quantized_maker(bits, device, options, is_stored=checkpoint.bits is not None)
     assert checkpoint.spec is not None
-    times = read_times()
-    make = choose_kernels(checkpoint.spec.products, dtype, device, options, times)
+    times, is_stored = read_times(), checkpoint.bits is not None
+    make = (
+        choose_kernels(checkpoint.spec.products, dtype, device, options, times)
+        if bits is None
+        else quantized_maker(checkpoint.spec, bits, device, options, is_stored=is_stored, times=times)
+    )
     times.write()
     return make
 

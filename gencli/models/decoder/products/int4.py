@@ -107,7 +107,7 @@ class Int4Product(Product):
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in], float32."""
         made = self._product(given.bfloat16(), self._packed, GROUP, self._scales)
-        made = made[:, : self._count].float()
+        made = (made if made.shape[1] == self._count else made[:, : self._count]).float()
         return made if self._bias is None else made.add_(self._bias)
 
 
