@@ -13,6 +13,7 @@ time of PyTorch's.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,11 @@ _SMALL = 2 * PLAIN_LIMIT  # logits of a step up to which all of them are looked 
 _TOGETHER = 1 << 15  # logits of the rows that are looked at together; results of more leave the caches
 _LEAD, _BLOCK_LEAD = 1e-9, 1e-4  # of the best score over the second; less may be rounding
 
+_SPARSE = 4  # noise is drawn for the kept logits alone if they are fewer than one in 4
+
 _Array = NDArray[Any]
+_CERTAIN = np.ones((1, 1), dtype=bool)
+_LEAST = np.float32(-math.inf)
 
 
 class Choice(NamedTuple):
@@ -129,18 +134,24 @@ def _choose_among_all(rows: _Rows, tail: Tail) -> Choice:
     logits = rows.logits.numpy()
     peak = logits.max(1, keepdims=True)
     values = tail.cooled(logits, peak)
-    if not tail.truncates:
-        scores = _noise(rows, Stream.TOKEN, np.arange(logits.shape[1])[None])
-        scores += values
-        place, is_certain = _best(scores, _LEAD)
-        return _settled(place, is_certain, peak)
-    is_kept, is_certain = _kept(values, tail)
+    is_kept, is_certain = _kept(values, tail) if tail.truncates else (None, _CERTAIN)
+    if is_kept is None:
+        scores = _noise(rows, Stream.TOKEN, _ids(values.shape[1])) + values
+    elif _SPARSE * np.count_nonzero(is_kept) < is_kept.size:
+        scores = _sparse_scores(values, is_kept, rows)
+    else:
+        scores = _noise(rows, Stream.TOKEN, _ids(values.shape[1])) + np.where(is_kept, values, _LEAST)
+    place, is_ahead = _best(scores, _LEAD)
+    return _settled(place, is_certain & is_ahead, peak)
+
+
+def _sparse_scores(values: _Array, is_kept: _Array, rows: _Rows) -> _Array:
+    """Return the noisy values [A, V] of the few that are kept; -inf for all others."""
     row, ids = is_kept.nonzero()
     keys = row_key_array(rows.seeds, rows.positions, Stream.TOKEN)
     scores = np.full(values.shape, -math.inf)
     scores[row, ids] = values[row, ids] + gumbel_array(keys[row], ids)
-    place, is_ahead = _best(scores, _LEAD)
-    return _settled(place, is_certain & is_ahead, peak)
+    return scores
 
 
 def _choose_among_many(rows: _Rows, tail: Tail) -> Choice:
@@ -176,18 +187,26 @@ def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
 
 def _choose_in_blocks(rows: _Rows, tail: Tail) -> Choice:
     """Choose among all logits in two levels, as `gumbel_max` does for rows with many finite logits."""
-    logits, top = rows.logits, rows.logits.amax(1, keepdim=True)
-    sums = np.log(block_masses(logits, top, tail.scale, BLOCK).numpy().astype(np.float64))
-    sums += _noise(rows, Stream.BLOCK, np.arange(sums.shape[1])[None])
-    place, is_ahead = _best(sums, _BLOCK_LEAD)
-    is_certain = is_ahead & has_more_finite(logits, PLAIN_LIMIT).numpy()[:, None]
-    ids = place[:, None] * BLOCK + np.arange(BLOCK)
-    row, peak = np.arange(len(ids)), top.numpy()
-    inside = tail.cooled(logits.numpy()[row[:, None], ids.clip(max=logits.shape[1] - 1)], peak)
-    scores = inside + _noise(rows, Stream.TOKEN, ids)
-    scores[ids >= logits.shape[1]] = -math.inf
+    top, logits = rows.logits.amax(1, keepdim=True), rows.logits.numpy()
+    sums = np.log(block_masses(rows.logits, top, tail.scale, BLOCK).numpy().astype(np.float64))
+    sums += _noise(rows, Stream.BLOCK, _ids(sums.shape[1]))
+    block, is_ahead = _best(sums, _BLOCK_LEAD)
+    start, row, peak = block * BLOCK, _ids(len(block))[0], top.numpy()
+    beyond = start.max() + BLOCK - logits.shape[1]  # ids of the last block that the row lacks
+    ids = start[:, None] + _ids(BLOCK)
+    inside = logits[row[:, None], ids if beyond <= 0 else ids.clip(max=logits.shape[1] - 1)]
+    scores = tail.cooled(inside, peak) + _noise(rows, Stream.TOKEN, ids)
+    if beyond > 0:
+        scores[ids >= logits.shape[1]] = -math.inf
     place, is_first = _best(scores, _LEAD)
-    return _settled(ids[row, place], is_certain & is_first, peak)
+    return _settled(ids[row, place], is_ahead & is_first & _has_many(rows.logits), peak)
+
+
+def _has_many(logits: Tensor) -> _Array:
+    """Return which rows of logits [A, V] are known to have more than PLAIN_LIMIT finite ones [A, 1]."""
+    if np.count_nonzero(logits.numpy()[:, : 2 * PLAIN_LIMIT].min(1) > -math.inf) == len(logits):
+        return _CERTAIN
+    return has_more_finite(logits, PLAIN_LIMIT).numpy()[:, None]
 
 
 def _noise(rows: _Rows, stream: Stream, ids: _Array) -> _Array:
@@ -195,17 +214,29 @@ def _noise(rows: _Rows, stream: Stream, ids: _Array) -> _Array:
 
 
 def _best(scores: _Array, lead: float) -> tuple[_Array, _Array]:
-    """Return the place of the best of the scores [A, N], [A], and whether it leads by `lead` [A, 1]."""
-    place = scores.argmax(1)
-    least = scores[np.arange(len(place)), place] - lead
-    return place, (scores >= least[:, None]).sum(1, keepdims=True) == 1
+    """Return the place of the best of the scores [A, N], [A], and whether it leads by `lead` [A, 1].
+
+    The best scores become -inf.
+    """
+    place, row = scores.argmax(1), _ids(len(scores))[0]
+    best = scores[row, place]
+    scores[row, place] = -math.inf
+    return place, (best - scores.max(1) > lead)[:, None]
 
 
 def _settled(tokens: _Array, is_certain: _Array, peak: _Array) -> Choice:
     """Return the choice of these tokens [A], with the faults of rows whose largest logit [A, 1] shows one."""
     is_sound = np.isfinite(peak)
-    if not is_sound.all():
+    if np.count_nonzero(is_sound) < len(peak):
         faults = np.where(peak == -math.inf, EMPTY, NON_FINITE)
         tokens = np.where(is_sound, tokens[:, None], faults)[:, 0]
         is_certain = is_certain | ~is_sound
     return Choice(tokens, (~is_certain).nonzero()[0])
+
+
+@lru_cache(64)
+def _ids(count: int) -> _Array:
+    """Return the first ids [1, count]; shared, so not to be changed."""
+    ids = np.arange(count)[None]
+    ids.flags.writeable = False
+    return ids

@@ -144,16 +144,16 @@ class Tail:
         return length
 
 
-def _are_equal(values: set[Any]) -> bool:
+def _are_equal(values: frozenset[Any]) -> bool:
     return len(values) == 1
 
 
-def _is_one(values: set[Any]) -> bool:
+def _is_one(values: frozenset[Any]) -> bool:
     return values == {1}
 
 
 # Which values of a field in the rows of a step may be fused; those of other fields have to be equal.
-_LIMITS: dict[str, Callable[[set[Any]], bool]] = {
+_LIMITS: dict[str, Callable[[frozenset[Any]], bool]] = {
     "temperature.temperature": lambda values: min(values) >= _COLDEST and max(values) <= _HOTTEST,
     "min_p.p": bool,
     "min_p.keep": _is_one,
