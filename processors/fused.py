@@ -33,7 +33,7 @@ from processors.tail import Tail
 __all__ = ["Choice", "choose_fused"]
 
 _FEW, _MORE = 64, 512  # largest logits of a row that are looked at; more if they are too few
-_NARROW = 2048  # width of rows up to which all their logits are looked at
+_NARROW = 2048  # width of rows up to which all their logits are looked at, unless many have to be sorted
 _SMALL = 2 * PLAIN_LIMIT  # logits of a step up to which this is so of rows up to PLAIN_LIMIT
 _TOGETHER = 1 << 15  # logits of the rows that are looked at together; results of more leave the caches
 _LEAD, _BLOCK_LEAD = 1e-9, 1e-4  # of the best score over the second; less may be rounding
@@ -70,7 +70,7 @@ def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> Choice:
     these, width = _Rows(logits, rows.seeds.numpy(), rows.positions.numpy()), logits.shape[1]
     if not tail.truncates and width > PLAIN_LIMIT:
         return _choose_in_blocks(these, tail)
-    if not tail.truncates or width <= _NARROW or (width <= PLAIN_LIMIT and logits.numel() <= _SMALL):
+    if not tail.truncates or _are_few(logits, tail):
         return _choose_in_parts(these, tail)
     choice = _choose_among(max(_FEW, tail.most_k + 1), these, tail)
     if len(choice.uncertain) and width > PLAIN_LIMIT:
@@ -78,6 +78,15 @@ def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> Choice:
     if len(choice.uncertain):
         choice = _again(choice, _choose_in_parts(*_at(choice.uncertain, these, tail)))
     return choice
+
+
+def _are_few(logits: Tensor, tail: Tail) -> bool:
+    """Whether to look at all logits [A, V] at once, as that takes less time than to search the largest."""
+    width = logits.shape[1]
+    if width > _NARROW:
+        return width <= PLAIN_LIMIT and logits.numel() <= _SMALL
+    is_sorted = tail.top_p is not None and tail.top_k is None  # each row as a whole
+    return not is_sorted or logits.numel() <= _TOGETHER
 
 
 def _at(index: _Array | slice, rows: _Rows, tail: Tail) -> tuple[_Rows, Tail]:
@@ -180,7 +189,7 @@ def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
     if tail.top_k is not None and tail.ties == "cut":
         count = min(count, tail.most_k + 1)
     ranked = _ranked(values, count)
-    length, is_certain = tail.length(ranked, -math.inf, lambda: ranked)
+    length, is_certain = tail.length(ranked)
     last = np.maximum(ranked[np.arange(len(ranked))[:, None], length - 1], LOWEST)
     is_kept = values >= last
     surplus = is_kept.sum(1, keepdims=True) - length

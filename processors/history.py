@@ -109,7 +109,7 @@ class History:
     def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:
         """Reset a slot to a prompt; `seed` is the request's 64-bit seed."""
         self._reserve(slot + 1, len(prompt))
-        self._largest = max(self._largest, *prompt) if prompt else self._largest
+        self._largest = max(self._largest, max(prompt, default=-1))
         self.tokens[slot, : len(prompt)] = upload_ints(prompt, self.device)
         self._set_prompt(slot, len(prompt))
         self._set_seed(slot, seed)

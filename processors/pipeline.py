@@ -54,7 +54,7 @@ class Pipeline:
         self.registry = registry or builtin_registry()
         self._stages: dict[str, Processor[Any]] = {}
         self._orders: dict[int, tuple[str, ...]] = {}
-        self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot: stages that override `commit`
+        self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot, if any overrides `commit`
         self._previewing: dict[int, tuple[Processor[Any], ...]] = {}
         self._programs: dict[tuple[int, ...], _Program] = {}
         self._forced_sequential: set[str] = set()

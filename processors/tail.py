@@ -103,12 +103,12 @@ class Tail:
         return least_kept(torch.from_numpy(np.maximum(peak, LOWEST)), self.min_p).numpy()
 
     def length(
-        self, values: _Array, least: _Array | float, total: Callable[[], _Array]
+        self, values: _Array, least: _Array | float = -math.inf, total: Callable[[], _Array] | None = None
     ) -> tuple[_Array, _Array]:
         """Return how many of the sorted values [A, N] are kept, at least 1, and if that is certain; [A, 1].
 
         It is so if no other logits are kept; these are at most `least` [A, 1]. `total` returns the mass of a
-        row.
+        row, if values are left out that may be kept.
         """
         length = self._before_top_p(values)
         if self.top_p is None:
@@ -123,7 +123,7 @@ class Tail:
         sums = masses.cumsum(1)
         mass, error = sums[:, -1:], _FINE + _ROUNDING * values.shape[1]
         is_known = (length < values.shape[1]) | (least == -math.inf)
-        if not is_cut and not is_known.all():
+        if total is not None and not is_cut and not is_known.all():
             mass, error, is_known = total(), _COARSE, np.ones_like(is_known)
         bound, margin = mass * self.top_p, error * mass
         # A sum within the margin of the bound may be on either side of it.
