@@ -145,9 +145,9 @@ class Layer:
     residual_scale: float
 
     def __call__(self, states: Tensor, buffer: Tensor, step: Pass, wanted: Tensor | None = None) -> Tensor:
-        """Return the states [R, H] after this layer of the tokens `wanted` [R] (None: all) of `states` [N, H].
+        """Return the states after this layer, [R, H], of the tokens `wanted` [R] among `states` [N, H].
 
-        Keys and values are written for all of them.
+        None stands for all tokens. Keys and values are written for all of them in any case.
         """
         before, after, mlp_before, mlp_after = self.norms
         mixed = self.attention(states if before is None else before(states), buffer, step, wanted)
