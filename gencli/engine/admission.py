@@ -85,5 +85,25 @@ def check_request(request: Request, spec: ModelSpec) -> None:
             "it cannot forget those that are rejected.",
             hint="Leave out `draft`.",
         )
-    if request.n < 1 or request.limits.max_tokens < 1:
+    _check_scores(request, spec)
+    if request.n < 1 or request.limits.max_tokens < (request.prompt_logprobs is None):
         raise UsageError("`n` and `max_tokens` have to be at least 1.")
+
+
+def _check_scores(request: Request, spec: ModelSpec) -> None:
+    """Raise UsageError for log-probabilities that cannot be given."""
+    for key in ("logprobs", "prompt_logprobs"):
+        count = getattr(request, key)
+        if count is not None and not 0 <= count <= spec.vocab_size:
+            raise UsageError(f"`{key}` is {count}, but {spec.name} has {spec.vocab_size} token ids.")
+    if request.logprobs is not None and request.finish_open:
+        raise UsageError(
+            "`logprobs` and `finish_open` do not go together: the model does not choose the tokens that "
+            "complete a document at the limit.",
+            hint="Leave one of them out.",
+        )
+    if request.score_from < 1:
+        raise UsageError(
+            f"`score_from` is {request.score_from}, but nothing precedes the first token of a prompt.",
+            hint="Positions count from 0; give 1 or more.",
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -16,6 +17,7 @@ from gencli.engine.beams.best_of import BestOf, expand_samples
 from gencli.engine.beams.searches import BeamSearches, check_beams
 from gencli.engine.companions import Companions
 from gencli.engine.endings import Endings
+from gencli.engine.logprobs import Watch
 from gencli.engine.queue import Samples
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
@@ -88,6 +90,7 @@ class Engine:
         self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
         self.notices += engine_drafter.notices
         self._interrupted = False
+        self._has_asked = False  # whether any request so far asked for log-probabilities
         self._changing = threading.Condition(threading.RLock())  # held by a step, and to change the queue
         self.occupancy = 0.0  # of the last step: running sequences / limit
 
@@ -113,6 +116,7 @@ class Engine:
             self.notices += self._speculation.guard(request)
             self._endings.forget(request.id)
             self._best_of.watch(wanted)
+            self._has_asked |= request.logprobs is not None
             now = time.monotonic()
             self._scheduler.add(Samples(request, partial(self._sample, request, context, now), submitted=now))
             self._changing.notify_all()
@@ -205,13 +209,17 @@ class Engine:
         if not sampled:
             return None
         ranked, groups = None, [sequence.group for sequence, _ in sampled]
-        if rows.drafts.shape[1] or groups.count(None) < len(groups):
-            processed = self.pipeline(logits, rows)
+        watch = Watch.of(sampled, own, logits, rows) if self._has_asked else None
+        if watch or rows.drafts.shape[1] or groups.count(None) < len(groups):
+            processed = self.pipeline(logits, rows, watch.seen if watch else None)
             verified = self._state.verifier(processed, rows, self._speculation.proposal(sampled))
             ranked = self._beams.rank(sampled, first_rows(rows), processed)
         else:  # only the tokens are needed, not the processed logits
             verified = verify(self._state.chooser(logits, rows), rows)
-        result = StepResult.read(sampled, own, logits, rows, verified, ranked)
+        measured = (watch.measured(processed, verified[0]), watch.owners) if watch else None
+        result = StepResult.read(sampled, own, logits, rows, verified, ranked, measured)
+        if watch and ranked:
+            result = replace(result, inspect=partial(watch.of_beams, processed))
         self._speculation.verified(step.plan)
         return result
 
@@ -258,6 +266,8 @@ class Engine:
             valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
             followed = preview(sequence.slot, valid)
             taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
+            if index in result.entries:
+                sequence.note(result.entries[index][: len(taken.ids)])
             if sequence.cut:
                 sequence.end_cut(self._endings.completion(sequence, taken.ids))
             if error is None and sequence.finish is None and valid is not tokens:
@@ -269,7 +279,7 @@ class Engine:
             else:
                 kept.append((sequence, taken))
         for ranked in result.searches:
-            beams, error = self._beams.advance(ranked, result.logits, result.rows)
+            beams, error = self._beams.advance(ranked, result.logits, result.rows, result.inspect)
             kept += beams
             if not beams:
                 events += ranked.search.drain(now, error)
