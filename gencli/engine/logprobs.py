@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from gencli.core.events import Alternative, TokenLogprobs
-from gencli.engine.scheduler import SampledSequences
 from processors.rows import Rows
 from processors.upload import upload
 
@@ -44,12 +43,12 @@ class Watch:
     names: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, sampled: SampledSequences, own: Tensor, guided: Tensor, rows: Rows) -> Watch | None:
+    def of(cls, wanted: Sequence[int | None], own: Tensor, guided: Tensor, rows: Rows) -> Watch | None:
         """Watch the rows that ask for log-probabilities; None if there are none.
 
-        own, guided [R, V]: the model's logits, and those after guidance, on the device of the stages.
+        `wanted`: alternatives that the request of each sequence asks for. own, guided [R, V]: the model's
+        logits, and those after guidance, on the device of the stages.
         """
-        wanted = [sequence.request.logprobs for sequence, _ in sampled]
         if wanted.count(None) == len(wanted):
             return None
         owner_of = [owner for owner, count in enumerate(rows.counts) for _ in range(count)]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token, TokenLogprobs
 from gencli.core.request import Request
+from gencli.engine.prompt_scores import PromptScoring
 from gencli.errors import GencliError, GenerationError
 from gencli.text.stream import Delta, TextStream
 from gencli.text.stream import Finish as Reason
@@ -33,7 +34,7 @@ class Sequence:
     `rope` (see rope_factors). The last committed token is never among them: the next step feeds it.
     `context`: maximum number of prompt and output tokens. `group`: the group that it belongs to, if any.
     Times are seconds of a monotonic clock. `decode_cost`: tokens that decoding feeds over all lanes, with the
-    drafts that must not be cut (see span_cost).
+    drafts that must not be cut (see span_cost). `scoring`: scores of the prompt.
     """
 
     request: Request
@@ -43,6 +44,7 @@ class Sequence:
     submitted: float
     context: int
     group: Group | None = None
+    scoring: PromptScoring | None = None
     number: int = 0  # order of submission
     slot: int = -1
     num_computed_tokens: int = 0
@@ -82,6 +84,11 @@ class Sequence:
     def num_slots(self) -> int:
         """Number of slots that it needs to run: those of its group, or its own."""
         return self.group.width if self.group else 1
+
+    @property
+    def reusable(self) -> tuple[int, ...]:
+        """The beginning of the prompt whose keys and values may come from a cache: never its last token."""
+        return self.prompt[: -1 if self.scoring is None else self.scoring.first_read]
 
     @property
     def lag(self) -> int:
