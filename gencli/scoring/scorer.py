@@ -153,6 +153,8 @@ class Scorer:
         if isinstance(item, TextItem):
             prefix = None if self.convention.name == "strided" else self._prefix
             ids = encoded(item.text, self.tokenizer, prefix)
+            if self.convention.name == "lm-eval" and ids[:1] == [prefix]:
+                ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and no part of the text
             windows = tuple(text_windows(ids, self.convention, prefix))
             yield _Part(item.text, len(ids), self._checked(windows))
         elif isinstance(item, ChatItem):

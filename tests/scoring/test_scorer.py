@@ -41,7 +41,7 @@ def prefix(llm):
 
 
 def test_a_text_has_the_sum_of_one_pass_behind_the_prefix_token(llm):
-    ids = llm.tokenizer.encode(TEXT)
+    ids = llm.tokenizer.encode(TEXT, special=False)
     plain = logprobs(alone(), [prefix(llm), *ids])
     score = llm.score(TEXT)
     assert [one.chosen.id for one in score.entries] == ids
@@ -57,7 +57,7 @@ def test_a_text_has_the_sum_of_one_pass_behind_the_prefix_token(llm):
 
 
 def test_a_window_as_long_as_the_text_is_one_pass(llm):
-    count = len(llm.tokenizer.encode(TEXT))
+    count = len(llm.tokenizer.encode(TEXT, special=False))
     whole, long = llm.score(TEXT), llm.score(TEXT, window=count)
     assert long.totals.logprob == pytest.approx(whole.totals.logprob, abs=1e-4)
     short = llm.score(TEXT, window=8)

@@ -54,7 +54,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Score the rows; return 0, 7 if some rows failed, 6 if all did."""
     own, shared = values_of(PAGE, given), {entry.key for entry in SHARED}
     if own["tokens"] is not None and own["format"] == "text":
-        raise UsageError("`tokens` has no place in a table.", hint="Use `format` = jsonl.")
+        raise UsageError("--tokens has no place in a table.", hint="Use --format jsonl.")
     settings = gather({key: value for key, value in given.items() if key in shared}, os.environ)
     voice = Stderr(is_quiet=settings["quiet"])
     fetch_models(settings, None, voice)
