@@ -13,6 +13,7 @@ import pytest
 
 from gencli.batch.options import OWN
 from gencli.config.options.run import OPTIONS
+from gencli.scoring.options import SCORE_OPTIONS
 
 ROOT = Path(__file__).parent.parent
 PATHS = sorted(path for package in ("gencli", "processors") for path in (ROOT / package).rglob("*.py"))
@@ -167,7 +168,7 @@ def test_only_the_command_line_knows_flags():
 
 
 def test_messages_name_options_by_keys_that_exist():
-    keys = {entry.key for entry in (*OPTIONS, *OWN)}
+    keys = {entry.key for entry in (*OPTIONS, *OWN, *SCORE_OPTIONS)}
 
     def unknown(name):
         return {key for text in texts(name) for key in KEY.findall(text)} - keys - OTHER_CODE

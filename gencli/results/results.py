@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gencli.core.events import Error, Event, Finish, Reading, Token
+from gencli.core.events import Error, Event, Finish, Token
+from gencli.results.scores import Scores
 from processors.errors import StageFailure
 
 __all__ = ["Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
@@ -38,6 +39,7 @@ class Row:
     is_partial: bool = True
     running: set[int] = field(default_factory=set)
     num_open: int = field(init=False)
+    scores: Scores = field(default_factory=Scores)
 
     def __post_init__(self) -> None:
         self.num_open = len(self.outcomes)
@@ -49,11 +51,12 @@ class Row:
 
     def add(self, event: Event) -> None:
         """Add an event of one of the samples."""
+        self.scores.add(event)
         if isinstance(event, Token):
             self.texts[event.sample] += event.text
             self.running.add(event.sample)
             return
-        if isinstance(event, Reading):
+        if not isinstance(event, Finish | Error):
             return
         self.texts[event.sample] = event.text
         self.outcomes[event.sample] = event

@@ -21,13 +21,19 @@ from gencli.config.settings import Layer
 from gencli.core.events import Error, Event, Finish
 from gencli.engine.engine import Engine
 from gencli.errors import GencliWarning, UsageError
+from gencli.models.base import ModelSpec
 from gencli.plugins.notices import adapter_notices
 from gencli.plugins.registry import make_registry
 from gencli.results.completion import Completion
+from gencli.results.scores import Scores
 from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.models import batch_notices, load, model_notices
 from gencli.runtime.wiring import make_engine, model_choice
+from gencli.scoring.items import read_item
+from gencli.scoring.scorer import Scorer, make_convention
+from gencli.scoring.scores import Score
+from gencli.scoring.windows import CONVENTIONS
 from gencli.templates.conversation import Message, check_messages, render_conversation
 from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
@@ -88,6 +94,11 @@ class LLM:
         return self._engine
 
     @property
+    def spec(self) -> ModelSpec:
+        """Properties of the loaded model."""
+        return self._loaded.runner.spec
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
         return self._loaded.tokenizer
@@ -114,6 +125,16 @@ class LLM:
         completions = self._completions(texts, jobs, ids)
         self._warn()
         return completions[0] if isinstance(prompts, str) else completions
+
+    def generate_from_ids(
+        self, prompts: Sequence[Sequence[int]], params: _Params = None, **values: Any
+    ) -> list[Completion]:
+        """As `generate`, for prompts that are token ids already; their `prompt` is the decoded text."""
+        texts = [self.tokenizer.decode(list(ids), skip_special=False) for ids in prompts]
+        jobs = self._ready(texts, params, values)
+        completions = self._completions(texts, jobs, [tuple(ids) for ids in prompts])
+        self._warn()
+        return completions
 
     @overload
     def chat(self, messages: Sequence[Message], params: _Params = None, **values: Any) -> Completion: ...
@@ -155,6 +176,51 @@ class LLM:
     def _stream(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
         yield from self._events(jobs, ids)
         self._warn()
+
+    @overload
+    def score(
+        self,
+        items: str | tuple[str, str] | Mapping[str, Any],
+        *,
+        convention: CONVENTIONS = ...,
+        window: int | None = ...,
+        stride: int | None = ...,
+        top: int = ...,
+    ) -> Score: ...
+    @overload
+    def score(
+        self,
+        items: list[Any],
+        *,
+        convention: CONVENTIONS = ...,
+        window: int | None = ...,
+        stride: int | None = ...,
+        top: int = ...,
+    ) -> list[Score]: ...
+    def score(
+        self,
+        items: Any,
+        *,
+        convention: CONVENTIONS = "lm-eval",
+        window: int | None = None,
+        stride: int | None = None,
+        top: int = 0,
+    ) -> Score | list[Score]:
+        """Return the scores of items in order; one score for a single item.
+
+        An item is a text; a pair (context, continuation) as a tuple; or a mapping with `text`, with `context`
+        and `continuation` or `choices`, or with `messages` that end with an answer. `convention`, `window`
+        and `stride` say how texts are cut (see gencli.scoring.windows); `top` alternatives are kept for each
+        token. Raises UsageError for an item that cannot be scored.
+        """
+        is_one = isinstance(items, str | tuple | Mapping)
+        wanted = [read_item(item) for item in ([items] if is_one else items)]
+        if self._is_busy:
+            raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
+        spec = self.spec
+        how = make_convention(convention, spec, self.tokenizer, window=window, stride=stride)
+        found = [*Scorer(self._engine, spec, self.tokenizer, how, top=top).scores(wanted)]
+        return found[0] if is_one else found
 
     def close(self) -> None:
         """Stop the threads and processes that compile grammars."""
@@ -220,11 +286,13 @@ class LLM:
         self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]
     ) -> list[Completion]:
         ends: list[list[Finish | Error]] = [[] for _ in texts]
+        scores = [Scores() for _ in texts]
         for event in self._events(jobs, ids):
+            scores[int(event.request)].add(event)
             if isinstance(event, Finish | Error):
                 ends[int(event.request)].append(event)
         ordered = (sorted(samples, key=lambda end: end.sample) for samples in ends)
-        return [Completion.of(text, samples) for text, samples in zip(texts, ordered, strict=True)]
+        return [Completion.of(*one) for one in zip(texts, ordered, scores, strict=True)]
 
     def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
         """Submit the requests, and yield their events with prompt indices as request ids."""
