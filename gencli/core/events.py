@@ -10,19 +10,78 @@ if TYPE_CHECKING:
     from gencli.structured.validate.verdict import ValidationResult
     from processors.base import Document
 
-__all__ = ["Candidate", "Drafted", "Error", "Event", "Finish", "Reading", "Timings", "Token"]
+__all__ = [
+    "Alternative",
+    "Candidate",
+    "Drafted",
+    "Error",
+    "Event",
+    "Finish",
+    "PromptScores",
+    "Reading",
+    "Timings",
+    "Token",
+    "TokenLogprobs",
+]
 
 _MIN_PLAIN = 3  # plain steps; with fewer the speedup is unknown
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """A token id at a position, with its log-probabilities (natural logarithm, float32).
+
+    `logprob`: log-softmax of the model's own logits, before guidance and stages. `processed`: log-softmax
+    after guidance and all stages, minus infinity for an impossible id; equal to `logprob` for a prompt token.
+    `banned_by`: what made the id impossible: a stage, "guidance" or "model"; "" for a possible one.
+    """
+
+    id: int
+    logprob: float
+    processed: float
+    banned_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probabilities at the position of one token, for a request that asks for K alternatives.
+
+    `rank`, `processed_rank`: 1 is the most likely id, of equal ones the lowest. `top`: the K most likely ids
+    under the model, best first. `processed_top`: the same after the stages, without impossible ids.
+    """
+
+    chosen: Alternative
+    rank: int
+    processed_rank: int
+    top: tuple[Alternative, ...] = ()
+    processed_top: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
-    """New final text of one sample, and its token ids; the text may be empty."""
+    """New final text of one sample, and its token ids; the text may be empty.
+
+    `logprobs` has an entry for each id if the request asks for them, and is empty otherwise.
+    """
 
     request: str
     sample: int
     text: str
     ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptScores:
+    """Log-probabilities of a prompt's tokens, before the first Token of its request.
+
+    `scores` has an entry for each prompt position; None for position 0, which nothing precedes, and for
+    positions before the request's `score_from`. It is an event of sample 0.
+    """
+
+    request: str
+    scores: tuple[TokenLogprobs | None, ...]
+    sample: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,4 +206,4 @@ class Error:
     text: str
 
 
-Event = Token | Reading | Finish | Error
+Event = Token | Reading | PromptScores | Finish | Error

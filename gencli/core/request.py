@@ -28,7 +28,10 @@ class Stops:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one output: tokens, and seconds since the request was submitted."""
+    """Limits of one output: tokens, and seconds since the request was submitted.
+
+    `max_tokens` is 0 for a request that only scores its prompt.
+    """
 
     max_tokens: int = 512
     max_time: float | None = None
@@ -99,7 +102,8 @@ class Request:
     `seed`: derived from the run's seed and the row key; sample j of `n` draws with derive(seed, j).
     `draw`: the sampler's method. `session`: its requests run one after the other and reuse one KV lane.
     `beams`: the samples are the best `n` texts of a beam search; nothing is drawn. `best_of`: the samples are
-    the best `n` of `best_of` drawn ones.
+    the best `n` of `best_of` drawn ones. `logprobs`: number K of alternatives beside the log-probability of
+    each output token, `prompt_logprobs` of each prompt token from position `score_from` on; None is off.
     """
 
     id: str
@@ -117,6 +121,9 @@ class Request:
     best_of: int | None = None
     drafting: Drafting = field(default_factory=Drafting)
     guidance: Guidance = field(default_factory=Guidance)
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    score_from: int = 1
 
     @property
     def verification(self) -> Verification:

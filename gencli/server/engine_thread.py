@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from gencli.core.events import Event, Finish
 from gencli.core.events import Error as SampleError
+from gencli.core.events import Event, Finish
 from gencli.core.request import Request
 from gencli.errors import GenerationError
 from gencli.server.mailbox import Mailbox

@@ -76,5 +76,9 @@ def merge(events: Iterable[Event]) -> list[Event]:
 def _joined(parts: list[Token]) -> Token:
     if len(parts) == 1:
         return parts[0]
-    ids = tuple(token_id for part in parts for token_id in part.ids)
-    return replace(parts[0], text="".join(part.text for part in parts), ids=ids)
+    return replace(
+        parts[0],
+        text="".join(part.text for part in parts),
+        ids=tuple(token_id for part in parts for token_id in part.ids),
+        logprobs=tuple(entry for part in parts for entry in part.logprobs),
+    )
