@@ -13,10 +13,21 @@ import pytest
 
 from gencli.batch.options import OWN
 from gencli.config.options.run import OPTIONS
+from gencli.server.options import OWN as OF_SERVER
 
 ROOT = Path(__file__).parent.parent
 PATHS = sorted(path for package in ("gencli", "processors") for path in (ROOT / package).rglob("*.py"))
-HEAVY = ("torch", "transformers", "tokenizers", "numpy", "xgrammar", "llguidance", "jinja2")
+HEAVY = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "xgrammar",
+    "llguidance",
+    "jinja2",
+    "starlette",
+    "uvicorn",
+)
 # From the top down: a module imports its own layer and those below it, never one above.
 LAYERS = (("gencli.__main__",), ("gencli.cli",), ("gencli",), ("processors",))
 # A library of its own is imported by one file.
@@ -166,7 +177,7 @@ def test_only_the_command_line_knows_flags():
 
 
 def test_messages_name_options_by_keys_that_exist():
-    keys = {entry.key for entry in (*OPTIONS, *OWN)}
+    keys = {entry.key for entry in (*OPTIONS, *OWN, *OF_SERVER)}
 
     def unknown(name):
         return {key for text in texts(name) for key in KEY.findall(text)} - keys - OTHER_CODE
@@ -241,6 +252,7 @@ def test_all_is_what_a_module_exports():
         ["run", "--show-chain"],
         ["chat", "--help"],
         ["batch", "--help"],
+        ["serve", "--help"],
         ["models", "list"],
         ["models", "show", "tiny"],
         ["completion", "bash"],

@@ -1,4 +1,4 @@
-"""Who may ask: the Host header, the API key, other origins. Pure ASGI middleware, so disconnects pass through."""
+"""Who may ask: the Host header, the API key, other origins. Pure ASGI, so that disconnects pass through."""
 
 from __future__ import annotations
 

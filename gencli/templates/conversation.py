@@ -42,9 +42,7 @@ def _check_message(message: Any, name: str) -> Message:
     if unknown:
         raise UsageError(f"{name} has {unknown[0]!r}, but a message has role and content only.")
     if message.get("role") not in ROLES:
-        raise UsageError(
-            f"{name} has the role {message.get('role')!r}, but it is one of {', '.join(ROLES)}."
-        )
+        raise UsageError(f"{name} has the role {message.get('role')!r}, but it is one of {', '.join(ROLES)}.")
     return {"role": message["role"], "content": text_content(message.get("content"), name)}
 
 
@@ -84,7 +82,8 @@ def render_conversation(
 ) -> str:
     """Return the messages rendered by the chat template; for `system` see `with_system`.
 
-    `variables` are further variables of the template. Raises ModelError if the model has no chat template, or if the template fails.
+    `variables` are further variables of the template. Raises ModelError if the model has no chat template,
+    or if the template fails.
     """
     given = {**(variables or {}), **({"tools": list(tools)} if tools else {})}
     return tokenizer.render_chat(with_system(messages, system), **given)

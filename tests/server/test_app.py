@@ -10,8 +10,8 @@ from tests.server.conftest import idle, serve
 
 HOSTILE = [
     b"", b"null", b"[]", b"1", b'"a"', b"{", b'{"prompt":"a"', b"\xff\xfe", b"[" * 100_000, b'{"a":' * 300,
-    b'{"prompt":"a","prompt":"b"}', b'{"prompt":"\\ud800"}', b'{"prompt":NaN}', b'{"seed":1e999,"prompt":"a"}',
-    b'{"prompt":"a","seed":' + b"9" * 5000 + b"}",
+    b'{"prompt":"a","prompt":"b"}', b'{"prompt":"\\ud800"}', b'{"prompt":NaN}',
+    b'{"seed":1e999,"prompt":"a"}', b'{"prompt":"a","seed":' + b"9" * 5000 + b"}",
 ]  # fmt: skip
 BODIES = [
     {}, {"prompt": {}}, {"prompt": [[]]}, {"prompt": [-1]}, {"prompt": [10**9]}, {"prompt": ""},

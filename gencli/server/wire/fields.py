@@ -87,7 +87,7 @@ def _set(options: Options, name: str, key: str, value: Any) -> None:
 
 
 def inline(key: str, value: Any, name: str) -> Any:
-    """Return the value of an option as text. Raises ApiError if it names a file: bodies must not read files."""
+    """Return the value of an option as text. Raises ApiError if it names a file, which no body may read."""
     if key in _JSON and not isinstance(value, str):
         value = json.dumps(value)
     if key == "choice" and value == []:

@@ -1,4 +1,4 @@
-"""Log-probabilities in the two forms of OpenAI's API: a list of objects (chat), parallel lists (completions)."""
+"""Log-probabilities as OpenAI's API has them: a list of objects for chat, parallel lists for completions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TokenNames:
     as_ids: bool = False
 
     def bytes(self, token_id: int) -> bytes:
-        """Return the token's own bytes, which may be a part of a character; those of the name of a special one."""
+        """Return the token's own bytes, maybe a part of a character; of a special token those of its name."""
         table = self.tokenizer.token_bytes
         own = table[token_id] if token_id < len(table) else b""
         return own or self._special(token_id).encode()
@@ -88,7 +88,7 @@ def completion_logprobs(
 
 
 def _top(entry: TokenLogprobs, names: TokenNames) -> dict[str, float]:
-    """The alternatives by text. Of two with the same text the likelier one stays, and the token's own wins."""
+    """The alternatives by text; of two with the same text the likelier one, but always the token's own."""
     found: dict[str, float] = {}
     for each in entry.top:
         found.setdefault(names.text(each.id), finite(each.logprob))

@@ -56,7 +56,7 @@ class Reply:
 
 
 def _notes(call: Call, delta: Delta) -> dict[str, Any]:
-    """Return the fields of a choice beyond OpenAI's: what stopped it, its ids, the faults of its structure."""
+    """Return the fields of a choice beyond OpenAI's: what stopped it, its ids, what is wrong with it."""
     found: dict[str, Any] = {}
     if delta.matched is not None:
         found["stop_reason"] = delta.matched

@@ -47,8 +47,8 @@ RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys("typical_p typical tfs tfs_z top_nsigma_p".split(), (1,)),
     **dict.fromkeys(
-        "top_a epsilon_cutoff eta_cutoff xtc_probability mirostat mirostat_mode dynatemp_range dry_multiplier "
-        "smoothing_factor no_repeat_ngram_size encoder_repetition_penalty skew priority n_probs n_keep "
+        "top_a epsilon_cutoff eta_cutoff xtc_probability mirostat mirostat_mode dynatemp_range skew priority "
+        "dry_multiplier smoothing_factor no_repeat_ngram_size encoder_repetition_penalty n_probs n_keep "
         "min_keep".split(),
         (0,),
     ),
