@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,10 @@ from processors.registry import Registry, builtin_registry, twice
 from processors.rows import Rows
 from processors.upload import upload
 
-__all__ = ["Pipeline", "StageCall"]
+__all__ = ["Pipeline", "Seen", "StageCall"]
 
+
+Seen = Callable[[str, Tensor], None]  # gets the name of a stage and the logits [R, V] after it
 
 _EMPTY = "No token is left to choose from"
 
@@ -152,14 +154,15 @@ class Pipeline:
             self._stages[name] = built
         return self._stages[name]
 
-    def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
+    def __call__(self, logits: Tensor, rows: Rows, seen: Seen | None = None) -> Tensor:
         """Return processed logits [R, V] float32. The input is not changed; it is returned if no stage is on.
 
         A row with NaN or +inf in the input has one of them in the result, even if a stage masked that id.
+        `seen(stage, logits)` is called after each stage.
         """
-        return self.run(self.program(rows), logits, rows)
+        return self.run(self.program(rows), logits, rows, seen)
 
-    def run(self, calls: Sequence[StageCall], logits: Tensor, rows: Rows) -> Tensor:
+    def run(self, calls: Sequence[StageCall], logits: Tensor, rows: Rows, seen: Seen | None = None) -> Tensor:
         """As `__call__`, but run only these calls of the rows' program."""
         work, tops = logits.to(torch.float32, copy=bool(calls)), list[Tensor]()
         for call in calls:
@@ -168,6 +171,8 @@ class Pipeline:
                     work.amax(dim=-1).clamp_(min=0)
                 )  # amax propagates NaN; a fully masked row is no fault
             work = self._run(call, work, rows)
+            if seen is not None:
+                seen(call.stage, work)
         for top in tops:
             work[:, 0].sub_(top - top)  # subtracts 0, or NaN where the largest logit is not finite
         return work

@@ -11,7 +11,7 @@ from gencli.batch.feed import row_request
 from gencli.batch.records import Failure, Outcome, Row
 from gencli.config.job import Job
 from gencli.config.jobs import Jobs
-from gencli.core.events import Error, Event, Finish, Reading, Token
+from gencli.core.events import Error, Event, Finish, Token
 from gencli.engine.engine import Engine
 from gencli.results.prompt_progress import PromptProgress
 from gencli.runtime.attempts import RetryingEngine
@@ -132,7 +132,7 @@ class Loop:
         return self._judge(row, job, [Error(name, sample, kind, message, "") for sample in range(job.n)])
 
     def _took(self, event: Event) -> Iterator[Outcome]:
-        if isinstance(event, Token | Reading):
+        if not isinstance(event, Finish | Error):
             return
         entry = self._open[event.request]
         entry.ends[event.sample] = event

@@ -22,7 +22,8 @@ class Feed(NamedTuple):
     `num_logits`: the model returns logits for the last `num_logits` fed positions: 0 for a prompt chunk other
     than the last, 1 for plain decoding, K + 1 for K draft tokens.
     `text_length`: length of the whole text, for chunks with `num_logits` 0. Without it a long-rope model may
-    compute the chunk twice (see ModelSpec).
+    compute the chunk twice (see ModelSpec). `num_scored`: how many of the wanted logits, the first
+    ones, are of prompt positions that are scored; no token is chosen there.
     """
 
     lane: int
@@ -30,6 +31,7 @@ class Feed(NamedTuple):
     tokens: tuple[int, ...]
     num_logits: int = 1
     text_length: int = 0
+    num_scored: int = 0
 
     @property
     def end(self) -> int:
@@ -39,7 +41,8 @@ class Feed(NamedTuple):
     @property
     def drafts(self) -> tuple[int, ...]:
         """The draft tokens: the last `num_logits` tokens without the first of them."""
-        return self.tokens[len(self.tokens) - self.num_logits + 1 :] if self.num_logits > 1 else ()
+        count = self.num_logits - self.num_scored - 1
+        return self.tokens[len(self.tokens) - count :] if count > 0 else ()
 
 
 def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
@@ -65,9 +68,10 @@ def room_for(feeds: Iterable[Feed]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """All feeds of one step, at most one per lane."""
+    """All feeds of one step, at most one per lane. `num_scored`: the sum of theirs."""
 
     feeds: tuple[Feed, ...]
+    num_scored: int = 0
 
     @property
     def num_rows(self) -> int:

@@ -35,7 +35,7 @@ def effective(request: Request, *, known: int, width: int, registry: Registry) -
 def admission(request: Request, context: int) -> Admission:
     """The request's data for the stages. `context`: maximum number of prompt and output tokens."""
     size = len(request.prompt_ids)
-    most = min(request.limits.max_tokens, context - size)
+    most = max(0, min(request.limits.max_tokens, context - size))
     return Admission(prompt=request.prompt_ids, stop_ids=request.stops.ids, max_tokens=most)
 
 
@@ -64,10 +64,11 @@ def check_request(request: Request, spec: ModelSpec) -> None:
     size = len(request.prompt_ids)
     if size == 0:
         raise UsageError("The prompt is empty: it has no tokens.", hint="Give at least one word.")
-    if size >= spec.context:
+    is_scored_only = request.limits.max_tokens == 0 and request.prompt_logprobs is not None
+    if size >= spec.context + 2 * is_scored_only:  # its last token is not read
         raise UsageError(
             f"The prompt has {size} tokens, but {spec.name} takes {spec.context} with the output.",
-            hint=f"Shorten it to {spec.context - 1} tokens or fewer.",
+            hint=f"Shorten it to {spec.context - 1 + 2 * is_scored_only} tokens or fewer.",
         )
     for token in (*request.prompt_ids, *request.stops.ids):
         if not 0 <= token < spec.vocab_size:
@@ -85,5 +86,29 @@ def check_request(request: Request, spec: ModelSpec) -> None:
             "it cannot forget those that are rejected.",
             hint="Leave out `draft`.",
         )
-    if request.n < 1 or request.limits.max_tokens < 1:
+    _check_scores(request, spec)
+    if request.n < 1 or request.limits.max_tokens < (request.prompt_logprobs is None):
         raise UsageError("`n` and `max_tokens` have to be at least 1.")
+
+
+def _check_scores(request: Request, spec: ModelSpec) -> None:
+    """Raise UsageError for log-probabilities that cannot be given."""
+    for key in ("logprobs", "prompt_logprobs"):
+        count = getattr(request, key)
+        if count is not None and not 0 <= count <= spec.vocab_size:
+            raise UsageError(f"`{key}` is {count}, but {spec.name} has {spec.vocab_size} token ids.")
+    if request.logprobs is not None and request.finish_open:
+        raise UsageError(
+            "`logprobs` and `finish_open` do not go together: the model does not choose the tokens that "
+            "complete a document at the limit.",
+            hint="Leave one of them out.",
+        )
+    if request.limits.max_tokens == 0 and (request.n > 1 or request.beams or request.best_of):
+        raise UsageError(
+            "`max_tokens` is 0, so nothing is generated: `n` has to be 1, without `beams` and `best_of`."
+        )
+    if request.score_from < 1:
+        raise UsageError(
+            f"score_from is {request.score_from}, but nothing precedes the first token of a prompt.",
+            hint="Positions count from 0; give 1 or more.",
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -16,6 +17,8 @@ from gencli.engine.beams.best_of import BestOf, expand_samples
 from gencli.engine.beams.searches import BeamSearches, check_beams
 from gencli.engine.companions import Companions
 from gencli.engine.endings import Endings
+from gencli.engine.logprobs import Watch
+from gencli.engine.prompt_scores import scoring_of, slice_rows, take_scores
 from gencli.engine.queue import Samples
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
@@ -74,6 +77,7 @@ class Engine:
             can_rollback=spec.can_rollback,
             share_prefixes=share_prefixes,
             rope_switches=spec.rope_switches,
+            score_rows=slice_rows(spec.vocab_size),
         )
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, self._device, grammars)
         self._state = state = ProcessorState(env, self._registry, num_slots=max_batch)
@@ -88,6 +92,7 @@ class Engine:
         self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
         self.notices += engine_drafter.notices
         self._interrupted = False
+        self._has_asked = False  # whether any request so far asked for log-probabilities
         self._changing = threading.Condition(threading.RLock())  # held by a step, and to change the queue
         self.occupancy = 0.0  # of the last step: running sequences / limit
 
@@ -113,6 +118,7 @@ class Engine:
             self.notices += self._speculation.guard(request)
             self._endings.forget(request.id)
             self._best_of.watch(wanted)
+            self._has_asked |= request.logprobs is not None or request.prompt_logprobs is not None
             now = time.monotonic()
             self._scheduler.add(Samples(request, partial(self._sample, request, context, now), submitted=now))
             self._changing.notify_all()
@@ -120,7 +126,10 @@ class Engine:
     def _sample(self, request: Request, context: int, submitted: float, sample: int) -> Sequence:
         stream = text_stream(request, self._tokenizer, self.eos_ids)
         seed = derive(request.seed, sample)
-        sequence = Sequence(request, sample, seed, stream, submitted=submitted, context=context)
+        scoring = scoring_of(request, sample)
+        sequence = Sequence(
+            request, sample, seed, stream, submitted=submitted, context=context, scoring=scoring
+        )
         if request.beams is not None:
             self._beams.create(sequence)
         return sequence
@@ -178,7 +187,7 @@ class Engine:
     def _step(self) -> list[Event]:
         events, result, is_full = list[Event](), None, False
         try:
-            events += self._admit()
+            events += [*self._admit(), *self._report_scores()]
             result = self._choose()
         except Exception as error:
             if not is_out_of_memory(error):
@@ -186,6 +195,7 @@ class Engine:
             is_full = True
         if is_full:  # outside the except block, whose traceback would keep tensors alive
             return events + self._preempt_all()
+        events += self._report_scores()
         return events + (self._process_output(result) if result else [])
 
     def _choose(self) -> StepResult | None:
@@ -201,17 +211,25 @@ class Engine:
         sampled = step.sampled
         rows = self._state.rows(sampled)
         own, companions = pairing.forward()
+        if step.plan.num_scored:
+            own = take_scores(step.plan.feeds, [one.scoring for one in step.sequences], own)
         logits = pairing.guided(own, companions).to(self._device)
         if not sampled:
             return None
         ranked, groups = None, [sequence.group for sequence, _ in sampled]
-        if rows.drafts.shape[1] or groups.count(None) < len(groups):
-            processed = self.pipeline(logits, rows)
+        watch = None
+        if self._has_asked:
+            watch = Watch.of([one.request.logprobs for one, _ in sampled], own, logits, rows)
+        if watch or rows.drafts.shape[1] or groups.count(None) < len(groups):
+            processed = self.pipeline(logits, rows, watch.seen if watch else None)
             verified = self._state.verifier(processed, rows, self._speculation.proposal(sampled))
             ranked = self._beams.rank(sampled, first_rows(rows), processed)
         else:  # only the tokens are needed, not the processed logits
             verified = verify(self._state.chooser(logits, rows), rows)
-        result = StepResult.read(sampled, own, logits, rows, verified, ranked)
+        measured = (watch.measured(processed, verified[0]), watch.owners) if watch else None
+        result = StepResult.read(sampled, own, logits, rows, verified, ranked, measured)
+        if watch and ranked:
+            result = replace(result, inspect=partial(watch.of_beams, processed))
         self._speculation.verified(step.plan)
         return result
 
@@ -244,6 +262,16 @@ class Engine:
                 events += self._endings.fail(sequence.unit, error)
         return events
 
+    def _report_scores(self) -> Iterator[Event]:
+        """Report prompts whose scores are complete, and end requests that only ask for these."""
+        for sequence in [one for one in self._scheduler.running if one.scoring] if self._has_asked else ():
+            assert sequence.scoring is not None
+            yield from sequence.scoring.report()
+            if sequence.scoring.is_complete and sequence.scoring.is_only:
+                sequence.unit.close("length", "max_tokens")
+                yield from sequence.unit.drain(time.monotonic())
+                self._endings.remove(sequence.unit)
+
     def _process_output(self, result: StepResult) -> list[Event]:
         """Append the tokens of a step to their sequences, commit them, and return the events."""
         events, kept = list[Event](), list[tuple[Sequence, Taken]]()
@@ -258,6 +286,8 @@ class Engine:
             valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
             followed = preview(sequence.slot, valid)
             taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
+            if index in result.entries:
+                sequence.note(result.entries[index][: len(taken.ids)])
             if sequence.cut:
                 sequence.end_cut(self._endings.completion(sequence, taken.ids))
             if error is None and sequence.finish is None and valid is not tokens:
@@ -269,7 +299,7 @@ class Engine:
             else:
                 kept.append((sequence, taken))
         for ranked in result.searches:
-            beams, error = self._beams.advance(ranked, result.logits, result.rows)
+            beams, error = self._beams.advance(ranked, result.logits, result.rows, result.inspect)
             kept += beams
             if not beams:
                 events += ranked.search.drain(now, error)

@@ -56,11 +56,17 @@ class PrefixCache:
         self._begun.pop(sequence.slot, None)
         self._prompts.remove(sequence.slot)
 
-    def best(self, prompt: Tokens) -> Match:
-        """The lane, begun or warm, with the longest shared prefix, if it is worth copying."""
+    def best(self, prompt: Tokens, most: int | None = None) -> Match:
+        """The lane, begun or warm, with the longest shared prefix, if it is worth copying.
+
+        `most`: number of tokens that may be copied; by default all but the last.
+        """
         if not self._is_on:
             return Match()
-        beginning, rope = prompt[:-1], rope_factors(len(prompt), self._rope_switches)
+        beginning, rope = (
+            prompt[: -1 if most is None else most],
+            rope_factors(len(prompt), self._rope_switches),
+        )
         lanes = (self._prompts, self._warm)
         match = max((one.nearest(beginning, rope) for one in lanes), key=lambda match: match.length)
         if not self._can_rollback:
@@ -78,7 +84,7 @@ class PrefixCache:
         for sequence in running:
             if self.has_begun(sequence):
                 continue
-            match = self.best(sequence.prompt)
+            match = self.best(sequence.prompt, len(sequence.reusable))
             if match.length == 0:
                 self.begin(sequence)
             elif self._holds(match):
@@ -86,7 +92,7 @@ class PrefixCache:
                 sequence.reuse(match.length)
                 self.begin(sequence)
             elif not self._can_rollback:
-                self._awaited.add(sequence.prompt[:-1])
+                self._awaited.add(sequence.reusable)
         return tuple(forks)
 
     def prefill_end(self, sequence: Sequence) -> int:

@@ -52,7 +52,7 @@ class Scheduler:
       shrink and sequences take turns instead.
     Two exceptions may exceed the budget: one token per sequence, and up to 64 prompt tokens that an
     unconditional sequence still lacks when its sample first chooses a token.
-    `rope_switches` is ModelSpec.rope_switches.
+    `rope_switches` is ModelSpec.rope_switches. `score_rows`: prompt positions that a step scores at most.
     """
 
     def __init__(
@@ -63,7 +63,9 @@ class Scheduler:
         can_rollback: bool = True,
         share_prefixes: bool = True,
         rope_switches: tuple[int, ...] = (),
+        score_rows: int = 512,
     ) -> None:
+        self._score_rows = score_rows
         self._rope_switches = rope_switches
         self.limit = self._num_slots = max_batch
         self.running: list[Sequence] = []
@@ -111,7 +113,8 @@ class Scheduler:
         ahead = LookAhead(self.waiting, lambda prompt: self._prefix_cache.best(prompt).length)
         while (sequence := ahead.take(self._room)) is not None:
             self._fill()
-            rope, shared = self._rope(sequence), self._prefix_cache.best(sequence.prompt).length
+            most = len(sequence.reusable)
+            rope, shared = self._rope(sequence), self._prefix_cache.best(sequence.prompt, most).length
             slot, num_cached = self._slots.take(sequence, rope=rope, at_least=shared)
             sequence.place(slot, num_cached, rope)
             if sequence.group:
@@ -216,7 +219,8 @@ class Scheduler:
         feeds = [_decode(sequence, run) for sequence, run in pairs[: len(decoding)]]
         feeds += [_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans]
         sequences = (*decoding, *(sequence for sequence, _ in spans))
-        return Step(StepPlan(tuple(feeds)), sequences, pairs, forks)
+        num_scored = sum(feed.num_scored for feed in feeds[len(decoding) :]) if spans else 0
+        return Step(StepPlan(tuple(feeds), num_scored), sequences, pairs, forks)
 
     def _held(self, is_waiting: Callable[[Sequence], bool]) -> set[Sequence]:
         """Sequences that do not feed their last token."""
@@ -255,12 +259,20 @@ class Scheduler:
         budget = max(left - self._num_drafts_requested, min(left, self.step_tokens // 4), 1)
         if held:
             budget = max(budget - self.step_tokens // 4, 1)  # for the companions they wait for
+        rows = self._score_rows
         for sequence in self.running:
-            last = len(sequence) - (sequence in held)
+            scoring = sequence.scoring
+            last = len(sequence) - (sequence in held or (scoring is not None and scoring.is_only))
             start, end = sequence.num_computed_tokens, min(self._prefix_cache.prefill_end(sequence), last)
             if budget < 1 or start == end or sequence.lag == 1:
                 continue
             end = min(end, start + budget)
+            if scoring is not None and (count := scoring.num_rows(start, end)):
+                if count > rows:
+                    end = max(start, scoring.first_read) + rows
+                rows -= min(count, rows)
+                if start == end:
+                    continue
             if span_cost(sequence, end) > budget:  # its last token is fed in the next step, with its drafts
                 end -= 1
             budget -= span_cost(sequence, end)
@@ -287,6 +299,7 @@ def _decode(sequence: Sequence, drafts: tuple[int, ...]) -> Feed:
 def _feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:
     """The feed of the tokens up to `end`; drafts follow only the last committed token."""
     start, is_prefill = sequence.num_computed_tokens, end < len(sequence)
-    num_logits = 0 if is_prefill else 1 + len(drafts)
+    scored = sequence.scoring.num_rows(start, end) if sequence.scoring else 0
+    num_logits = scored + (0 if is_prefill else 1 + len(drafts))
     tokens = sequence.tokens(start, end) + drafts
-    return Feed(sequence.slot, start, tokens, num_logits, text_length=len(sequence) if is_prefill else 0)
+    return Feed(sequence.slot, start, tokens, num_logits, len(sequence) if is_prefill else 0, scored)

@@ -8,8 +8,9 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token
+from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token, TokenLogprobs
 from gencli.core.request import Request
+from gencli.engine.prompt_scores import PromptScoring
 from gencli.errors import GencliError, GenerationError
 from gencli.text.stream import Delta, TextStream
 from gencli.text.stream import Finish as Reason
@@ -33,7 +34,7 @@ class Sequence:
     `rope` (see rope_factors). The last committed token is never among them: the next step feeds it.
     `context`: maximum number of prompt and output tokens. `group`: the group that it belongs to, if any.
     Times are seconds of a monotonic clock. `decode_cost`: tokens that decoding feeds over all lanes, with the
-    drafts that must not be cut (see span_cost).
+    drafts that must not be cut (see span_cost). `scoring`: scores of the prompt.
     """
 
     request: Request
@@ -43,6 +44,7 @@ class Sequence:
     submitted: float
     context: int
     group: Group | None = None
+    scoring: PromptScoring | None = None
     number: int = 0  # order of submission
     slot: int = -1
     num_computed_tokens: int = 0
@@ -60,6 +62,7 @@ class Sequence:
     drafts_decide: bool = field(init=False)
     decode_cost: int = field(init=False)
     _longest: int = field(init=False)  # tokens of prompt and output at which the text has reached a limit
+    _logprobs: list[TokenLogprobs] = field(default_factory=list)  # of `output`, if the request asks for them
     _texts: list[str] = field(default_factory=list)
     _emitted: tuple[int, int] = (0, 0)  # number of entries of `output` and `_texts` in events so far
 
@@ -81,6 +84,11 @@ class Sequence:
     def num_slots(self) -> int:
         """Number of slots that it needs to run: those of its group, or its own."""
         return self.group.width if self.group else 1
+
+    @property
+    def reusable(self) -> tuple[int, ...]:
+        """The beginning of the prompt whose keys and values may come from a cache: never its last token."""
+        return self.prompt[: -1 if self.scoring is None else self.scoring.first_read]
 
     @property
     def lag(self) -> int:
@@ -147,7 +155,22 @@ class Sequence:
 
     def fork(self) -> Sequence:
         """Return an independent copy."""
-        return replace(self, stream=self.stream.fork(), output=self.output.copy(), _texts=self._texts.copy())
+        return replace(
+            self,
+            stream=self.stream.fork(),
+            output=self.output.copy(),
+            _logprobs=self._logprobs.copy(),
+            _texts=self._texts.copy(),
+        )
+
+    def note(self, entries: Iterable[TokenLogprobs]) -> None:
+        """Add the log-probabilities of the last tokens."""
+        self._logprobs += entries
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprobs, ...]:
+        """Log-probabilities of `output`; empty if the request does not ask for them."""
+        return tuple(self._logprobs)
 
     def take(
         self,
@@ -211,7 +234,7 @@ class Sequence:
         """Reset to the prompt, without a slot. Text that is generated again is not emitted again."""
         self.stream = stream
         self.place(-1)
-        self.output, self._texts, self.logprob = [], [], 0.0
+        self.output, self._logprobs, self._texts, self.logprob = [], [], [], 0.0
         self.finish, self.cut, self.document, self.drafted = None, "", None, None
 
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:
@@ -219,7 +242,8 @@ class Sequence:
         num_ids, num_texts = self._emitted
         ids, text = tuple(self.output[num_ids:]), "".join(self._texts[num_texts:])
         self._emitted = max(num_ids, len(self.output)), max(num_texts, len(self._texts))
-        events: list[Event] = [Token(self.request.id, self.sample, text, ids)] if ids or text else []
+        entries = tuple(self._logprobs[num_ids:]) if self._logprobs else ()
+        events: list[Event] = [Token(self.request.id, self.sample, text, ids, entries)] if ids or text else []
         if error is not None:
             events.append(self._failed(error))
         elif self.finish is not None:

@@ -50,10 +50,10 @@ class Slots:
     def take(self, sequence: Sequence, *, rope: int, at_least: int) -> tuple[int, int]:
         """Return a slot, and the number of cached prompt tokens in its lane, computed with factors `rope`.
 
-        A warm lane with fewer than `at_least` cached tokens is not preferred. The prompt's last token never
-        counts: it is always fed.
+        A warm lane with fewer than `at_least` cached tokens is not preferred. Only the
+        `reusable` tokens count.
         """
-        beginning = sequence.prompt[:-1]
+        beginning = sequence.reusable
         parked = self._parked.pop(sequence.request.session, None)
         if parked is not None:
             return parked.slot, self._kept(parked, beginning) if parked.rope == rope else 0

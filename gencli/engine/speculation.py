@@ -134,8 +134,9 @@ class Speculation:
         """Stop the clock: the tokens of the step are on the host."""
         step = self._step
         step.seconds, step.work = self._clock() - step.began, self._work() - step.work
-        step.is_measured = plan.num_rows == plan.num_tokens
-        step.lanes = len(plan.feeds) if step.is_measured else sum(feed.num_logits > 0 for feed in plan.feeds)
+        step.is_measured = plan.num_rows == plan.num_tokens and not plan.num_scored
+        chosen = (feed.num_logits > feed.num_scored for feed in plan.feeds)
+        step.lanes = len(plan.feeds) if step.is_measured else sum(chosen)
         step.is_plain = step.is_measured and plan.num_tokens == len(plan.feeds)
 
     def observe(self, sequence: Sequence, *, proposed: int, accepted: int) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gencli.engine.beams.searches import RankedSearch, RankedSearches
+from gencli.core.events import TokenLogprobs
+from gencli.engine.beams.searches import Inspect, RankedSearch, RankedSearches
+from gencli.engine.logprobs import Measured
 from gencli.engine.scheduler import SampledSequences
 from processors.rows import Rows
 from processors.upload import upload
@@ -24,7 +26,9 @@ class StepResult:
 
     `logits` [R, V]: guidance applied, stages not. `logprobs`: log-probability of each token under the model
     alone, without stages and guidance; computed for best-of requests, else 0 or left out. `searches`: the
-    beam searches, whose tokens are not chosen yet.
+    beam searches, whose tokens are not chosen yet. `entries`: log-probabilities of each token with all that
+    TokenLogprobs has, for the sequences that ask for them; left out if none does. `inspect`: finds those of
+    beams.
     """
 
     sampled: SampledSequences
@@ -33,6 +37,8 @@ class StepResult:
     tokens: list[list[int]]
     logprobs: list[list[float]]
     searches: list[RankedSearch]
+    entries: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
+    inspect: Inspect | None = None
 
     @classmethod
     def read(
@@ -43,18 +49,23 @@ class StepResult:
         rows: Rows,
         verified: tuple[Tensor, Tensor],
         ranked: RankedSearches | None = None,
+        measured: tuple[Measured, list[int]] | None = None,
     ) -> StepResult:
-        """Build from the verified tokens [Q, K + 1] and counts [Q]. `own` [R, V]: the model's logits."""
+        """Build from the verified tokens [Q, K + 1] and counts [Q]. `own` [R, V]: the model's logits.
+
+        `measured`: rows that ask for log-probabilities, and the number of the sequence of each.
+        """
         tokens, counts = verified
         width = tokens.shape[1]
         wanted = [bool(sequence.request.best_of) for sequence, _ in sampled]
-        if width == 1 and ranked is None and not any(wanted):
-            plain, _ = _transfer(tokens, None)
+        if width == 1 and ranked is None and measured is None and not any(wanted):
+            (plain,) = _transfer(tokens)
             return cls(sampled, logits, rows, plain, [[]] * len(plain), [])
         table = torch.cat([counts[:, None], tokens], dim=1)
         if any(wanted):  # as float64, which holds every token exactly
             table = torch.cat([table, own_logprobs(own, rows, tokens, wanted)], dim=1)
-        values, best = _transfer(table, ranked.ranking.packed if ranked else None)
+        packed = [*([ranked.ranking.packed] if ranked else []), *([measured[0].packed] if measured else [])]
+        values, *more = _transfer(table, *packed)
         lines = [(int(count), rest) for count, *rest in values]
         return cls(
             sampled,
@@ -62,7 +73,8 @@ class StepResult:
             rows,
             tokens=[[int(token) for token in values[:count]] for count, values in lines],
             logprobs=[values[width:][:count] for count, values in lines],
-            searches=ranked.read(best) if ranked else [],
+            searches=ranked.read(more[0]) if ranked else [],
+            entries=_by_owner(*measured, more[-1]) if measured else {},
         )
 
     @property
@@ -76,13 +88,31 @@ def first_rows(rows: Rows) -> list[int]:
     return [0, *accumulate(rows.counts)][:-1] if rows.drafts.shape[1] else [*range(len(rows.counts))]
 
 
-def _transfer(table: Tensor, packed: Tensor | None) -> tuple[list[list[Any]], list[float]]:
-    """Bring a table [Q, N] and numbers [M] to the host: the only device synchronisation of the step."""
-    if packed is None:
-        return table.tolist(), []
-    flat = torch.cat([table.double().flatten(), packed]).tolist()
-    width, size = table.shape[1], table.numel()
-    return [flat[start : start + width] for start in range(0, size, width)], flat[size:]
+def _transfer(table: Tensor, *packed: Tensor) -> list[list[Any]]:
+    """Bring tables [Q, N] and lists [M] to the host: the only device synchronisation of the step."""
+    if not packed:
+        return [table.tolist()]
+    every = (table, *packed)
+    flat = torch.cat([one.double().flatten() for one in every]).tolist()
+    ends = [*accumulate(one.numel() for one in every)]
+    parts = [flat[end - one.numel() : end] for one, end in zip(every, ends, strict=True)]
+    return [
+        _rows(part, one.shape[1]) if one.dim() > 1 else part for part, one in zip(parts, every, strict=True)
+    ]
+
+
+def _rows(flat: list[float], width: int) -> list[list[float]]:
+    return [flat[start : start + width] for start in range(0, len(flat), width)]
+
+
+def _by_owner(
+    measured: Measured, owners: list[int], values: list[list[float]]
+) -> dict[int, list[TokenLogprobs]]:
+    """Return the entries of each sequence."""
+    found = dict[int, list[TokenLogprobs]]()
+    for owner, entry in zip(owners, measured.read(values), strict=True):
+        found.setdefault(owner, []).append(entry)
+    return found
 
 
 def own_logprobs(logits: Tensor, rows: Rows, tokens: Tensor, wanted: Sequence[bool]) -> Tensor:

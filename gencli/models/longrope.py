@@ -180,11 +180,13 @@ class LongRopeLanes:
     def _parts(self, feed: Feed) -> list[tuple[int, int, int]]:
         """Return (factors, end, wanted rows) of each part; the wanted rows of a part have equal factors."""
         end = feed.start + len(feed.tokens)
-        if feed.num_logits == 0:
-            return [(factors_of(feed, self._switches), end, 0)]
-        lengths = range(end - feed.num_logits + 1, end + 1)
+        if feed.num_logits == feed.num_scored:
+            return [(factors_of(feed, self._switches), end, feed.num_scored)]
+        lengths = range(end - feed.num_logits + feed.num_scored + 1, end + 1)
         sides = groupby(lengths, key=lambda length: rope_factors(length, self._switches))
-        return [(factors, own[-1], len(own)) for factors, same in sides if (own := [*same])]
+        parts = [(factors, own[-1], len(own)) for factors, same in sides if (own := [*same])]
+        factors, first, count = parts[0]
+        return [(factors, first, count + feed.num_scored), *parts[1:]]
 
     def _next(self, feed: Feed, part: tuple[int, int, int]) -> Feed:
         """Return the feed of one part, after emptying its lane if that was computed with other factors."""

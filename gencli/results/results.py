@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gencli.core.events import Error, Event, Finish, Reading, Token
+from gencli.core.events import Error, Event, Finish, Token
 from processors.errors import StageFailure
 
 __all__ = ["Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
@@ -53,7 +53,7 @@ class Row:
             self.texts[event.sample] += event.text
             self.running.add(event.sample)
             return
-        if isinstance(event, Reading):
+        if not isinstance(event, Finish | Error):
             return
         self.texts[event.sample] = event.text
         self.outcomes[event.sample] = event

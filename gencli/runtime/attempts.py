@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gencli.core.events import Error, Event, Finish, Reading, Token
+from gencli.core.events import Error, Event, Finish
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.runtime.grammars import PerSpec
@@ -96,7 +96,11 @@ class RetryingEngine:
             event = self._validators(attempt.structure)(event)
             if event.verdict is not None:
                 event = replace(event, verdict=replace(event.verdict, attempts=attempt.number))
-        if isinstance(event, Token | Reading) or not _is_retryable(event) or not self._retry(event, attempt):
+        if (
+            not isinstance(event, Finish | Error)
+            or not _is_retryable(event)
+            or not self._retry(event, attempt)
+        ):
             yield event
 
     def _attempt_of(self, name: str, sample: int, *, is_end: bool) -> _Attempt:
@@ -122,7 +126,8 @@ class RetryingEngine:
             limits = replace(limits, max_time=limits.max_time - seconds)
         name = f"{request.id}/{attempt.sample}/{attempt.number}"
         seed = derive(derive(request.seed, attempt.sample), attempt.number)
-        self._engine.submit(replace(request, id=name, seed=seed, n=1, limits=limits))
+        own = replace(request, id=name, seed=seed, n=1, limits=limits, prompt_logprobs=None)
+        self._engine.submit(own)
         self._retries[name, 0] = replace(attempt, number=attempt.number + 1, seconds=seconds)
         return True
 

@@ -19,7 +19,7 @@ from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_request, notices
 from gencli.config.options.flags import with_flags
-from gencli.core.events import Error, Finish, Reading, Token
+from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError
 from gencli.results.results import failure
@@ -195,7 +195,7 @@ class _Talker:
         for event in self._engine.run():  # to its end, so that an interrupt is completed
             for writer in self._progress_writers:
                 writer.add(event)
-            if isinstance(event, Reading):
+            if isinstance(event, Reading | PromptScores):
                 continue
             if isinstance(event, Token):
                 pieces = splitter.feed(event.text) if splitter else Pieces(rest=event.text)

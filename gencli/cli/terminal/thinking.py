@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gencli.cli.terminal.render import prompt, say
 from gencli.cli.terminal.stderr import Stderr
-from gencli.core.events import Event, Reading, Token
+from gencli.core.events import Event, PromptScores, Reading, Token
 from gencli.results.results import Results
 from gencli.results.summary import thinking
 from gencli.structured.validate.thinking import ThinkingSplitter
@@ -20,7 +20,7 @@ class LiveThinking:
 
     def add(self, event: Event) -> None:
         """Write the text that is certainly thinking, and a line end after the last of it."""
-        if isinstance(event, Reading):
+        if isinstance(event, Reading | PromptScores):
             return
         is_token = isinstance(event, Token)
         pieces = self._splitter.feed(event.text) if is_token else self._splitter.finish()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gencli.core.events import Error, Event, Finish, Reading, Token
+from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
 from gencli.core.request import Request
 from gencli.engine.beams.results import chosen_events, interrupted, length_score
 
@@ -19,11 +19,11 @@ def expand_samples(request: Request) -> Request:
 
 @dataclass(slots=True)
 class _Pool:
-    """Samples of one request: number wanted, number drawn, and token ids and final events so far."""
+    """Samples of one request: number wanted, number drawn, and tokens and final events so far."""
 
     wanted: int
     size: int
-    ids: dict[int, list[int]] = field(default_factory=dict)
+    tokens: dict[int, list[Token]] = field(default_factory=dict)
     ends: list[Finish | Error] = field(default_factory=list)
 
 
@@ -45,13 +45,13 @@ class BestOf:
             return
         for event in events:
             pool = self._pools.get(event.request)
-            if pool is None:
+            if pool is None or isinstance(event, PromptScores):
                 yield event
             elif isinstance(event, Reading):
                 if event.sample < pool.wanted:
                     yield event
             elif isinstance(event, Token):
-                pool.ids.setdefault(event.sample, []).extend(event.ids)
+                pool.tokens.setdefault(event.sample, []).append(event)
             else:
                 pool.ends.append(event)
                 if len(pool.ends) == pool.size:
@@ -69,7 +69,8 @@ def _chosen(pool: _Pool) -> list[Event]:
             length_score(end.logprob, end.completion_tokens, 1.0),
             end.logprob,
             end,
-            tuple(pool.ids.get(end.sample, ())),
+            tuple(token for event in pool.tokens.get(end.sample, ()) for token in event.ids),
+            tuple(entry for event in pool.tokens.get(end.sample, ()) for entry in event.logprobs),
         )
         for end in finishes
     ]

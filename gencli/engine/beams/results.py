@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gencli.core.events import Candidate, Error, Event, Finish, Token
+from gencli.core.events import Candidate, Error, Event, Finish, Token, TokenLogprobs
 
 __all__ = ["Scored", "best_reachable", "chosen_events", "interrupted", "length_score", "rounded"]
 
-Scored = tuple[float, float, Finish, tuple[int, ...]]  # score, log-probability, finish event, token ids
+# Score, log-probability, finish event, token ids, and the tokens' log-probabilities if they are wanted.
+Scored = tuple[float, float, Finish, tuple[int, ...], tuple[TokenLogprobs, ...]]
 
 
 def length_score(logprob: float, length: int, penalty: float) -> float:
@@ -46,11 +47,11 @@ def chosen_events(request: str, count: int, scored: Sequence[Scored]) -> list[Ev
     ranked = sorted(scored, key=lambda entry: -rounded(entry[0]))  # stable
     candidates = tuple(
         Candidate(end.text, score, logprob, end.completion_tokens, end.reason)
-        for score, logprob, end, _ in ranked
+        for score, logprob, end, _, _ in ranked
     )
     events: list[Event] = []
-    for sample, (score, _, end, ids) in enumerate(ranked[:count]):
-        events.append(Token(request, sample, end.text, ids))
+    for sample, (score, _, end, ids, logprobs) in enumerate(ranked[:count]):
+        events.append(Token(request, sample, end.text, ids, logprobs))
         events.append(replace(end, request=request, sample=sample, score=score, candidates=candidates))
     shortage = f"Of {count} texts that are wanted there are only {len(scored)}."
     missing = range(len(scored), count)

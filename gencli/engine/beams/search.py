@@ -111,7 +111,7 @@ class Search(Group):
         if error is not None:
             return [Error(request.id, j, type(error).__name__, str(error), "") for j in range(request.n)]
         scored = [
-            (score, beam.logprob, cast(Finish, beam.drain(now)[-1]), tuple(beam.output))
+            (score, beam.logprob, cast(Finish, beam.drain(now)[-1]), tuple(beam.output), beam.logprobs)
             for score, beam in self.finished.entries
         ]
         scored.sort(key=lambda entry: (len(entry[3]), entry[3]))  # the shorter of equal scores comes first

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gencli.config.options.drafts import NO_DRAFTER
+from gencli.core.events import TokenLogprobs
 from gencli.core.request import Request
 from gencli.engine.admission import admission
 from gencli.engine.beams.candidates import Ranked, Ranking, log_probabilities, rank
@@ -22,7 +23,11 @@ from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.upload import upload
 
-__all__ = ["BeamSearches", "RankedSearch", "RankedSearches", "assign_slots", "check_beams"]
+__all__ = ["BeamSearches", "Inspect", "RankedSearch", "RankedSearches", "assign_slots", "check_beams"]
+
+
+# Log-probabilities of tokens [N] that were chosen at rows [N] of the step.
+Inspect = Callable[[Sequence[int], Sequence[int]], list[TokenLogprobs]]
 
 
 def check_beams(request: Request, max_batch: int) -> None:
@@ -104,29 +109,35 @@ class BeamSearches:
         return RankedSearches(searches, places, rank(logprobs, sums, num_top))
 
     def advance(
-        self, ranked: RankedSearch, logits: Tensor, rows: Rows
+        self, ranked: RankedSearch, logits: Tensor, rows: Rows, inspect: Inspect | None = None
     ) -> tuple[list[tuple[Beam, Taken]], Exception | None]:
         """Extend a search by a token.
 
         Return its beams with their tokens, none if the search has ended, and the error with which it failed.
-        `logits` [R, V]: those of the step, unprocessed.
+        `logits` [R, V]: those of the step, unprocessed. `inspect` finds log-probabilities if they are wanted.
         """
         search, candidates = ranked.search, ranked.candidates
         if candidates.faulty or (candidates.is_empty and not search.finished.entries):
             (first, *_) = candidates.faulty or (0,)
             return [], self._pipeline.explain_failure(logits, rows, ranked.rows[first])
         former = [beam.slot for beam in search.members]
+        made = list[Child]()
         try:
-            children = search.advance(candidates, self._extend)
+            children = search.advance(candidates, lambda beam, token: self._extend(beam, token, made))
         except GencliError as error:  # a stop pattern that takes too long
             return [], error
+        if inspect is not None and search.request.logprobs is not None and made:
+            row_of = dict(zip(former, ranked.rows, strict=True))
+            found = inspect([row_of[one.parent] for one in made], [one.taken.ids[0] for one in made])
+            for child, entry in zip(made, found, strict=True):
+                child.beam.note([entry])
         if search.is_over:
             return [], None
         self._assign(search, former, children)
         return [(child.beam, child.taken) for child in children], None
 
-    def _extend(self, parent: Beam, token: int) -> Child:
-        """Return a copy of the beam extended by a token, and ended if the token ends it."""
+    def _extend(self, parent: Beam, token: int, made: list[Child]) -> Child:
+        """Return a copy of the beam extended by a token, and ended if the token ends it; add it to `made`."""
         beam = parent.fork()
         status = self._pipeline.preview(parent.slot, [token])
         taken, error = beam.take([token], status, now=time.monotonic())
@@ -135,7 +146,8 @@ class BeamSearches:
         if beam.cut:
             is_open = beam.request.finish_open and beam.document == "open"
             beam.end_cut(self._pipeline.completion(parent.slot, taken.ids) if is_open else ())
-        return Child(parent.slot, beam, taken)
+        made.append(Child(parent.slot, beam, taken))
+        return made[-1]
 
     def _assign(self, search: Search, former: Sequence[int], children: Sequence[Child]) -> None:
         """Fork and empty slots, so that each child has one."""

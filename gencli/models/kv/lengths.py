@@ -47,7 +47,7 @@ class LaneLengths:
         self._require(len(set(lanes)) == len(lanes), f"a lane is fed twice in one step: {sorted(lanes)}")
         lengths, most = self._lengths, len(self._lengths)
         for feed in plan.feeds:
-            lane, start, tokens, num_logits, _ = feed
+            lane, start, tokens, num_logits, _, _ = feed
             count = len(tokens)
             if not (
                 0 <= lane < most

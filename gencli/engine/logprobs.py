@@ -1,0 +1,187 @@
+"""Log-probabilities of tokens, for the rows of a step whose requests ask for them.
+
+raw = log_softmax(the model's own logits), processed = log_softmax(logits after guidance and all stages), both
+float32. They are computed on the device and leave it in the step's one transfer; those of beams, whose tokens
+are known only then, in a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gencli.core.events import Alternative, TokenLogprobs
+from processors.rows import Rows
+from processors.upload import upload
+
+__all__ = ["Measured", "Watch", "best_ids", "measure"]
+
+_HEAD = 6  # columns of the chosen token: id, raw, processed, ban, rank, processed rank
+
+
+@dataclass(slots=True, eq=False)
+class Watch:
+    """The rows of a step that ask for log-probabilities, and what makes their ids impossible.
+
+    `places`: the A rows of the step; `at` [A] the same on the device. `owners`: the number of each row's
+    sequence, and `counts` its number K of alternatives. `raw` [A, V] float32: the model's own logits.
+    `ids` [A, M]: the K most likely ids, then the row's draft token, if there are drafts. `by` [A, M]: index
+    into `names` of what made the id impossible, -1 while it is possible.
+    """
+
+    places: list[int]
+    owners: list[int]
+    counts: list[int]
+    rows: Rows
+    at: Tensor
+    raw: Tensor
+    ids: Tensor
+    by: Tensor
+    names: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, wanted: Sequence[int | None], own: Tensor, guided: Tensor, rows: Rows) -> Watch | None:
+        """Watch the rows that ask for log-probabilities; None if there are none.
+
+        `wanted`: alternatives that the request of each sequence asks for. own, guided [R, V]: the model's
+        logits, and those after guidance, on the device of the stages.
+        """
+        if wanted.count(None) == len(wanted):
+            return None
+        owner_of = [owner for owner, count in enumerate(rows.counts) for _ in range(count)]
+        places = [place for place, owner in enumerate(owner_of) if wanted[owner] is not None]
+        owners = [owner_of[place] for place in places]
+        counts = [wanted[owner] or 0 for owner in owners]
+        at = upload(places, guided.device)
+        raw = own.to(guided.device).index_select(0, at).float()
+        ids = best_ids(raw, max(counts))
+        if rows.drafts.shape[1]:  # a lossy policy may accept a draft that the stages forbid
+            ids = torch.cat([ids, rows.drafted()[at][:, None]], dim=1)
+        watch = cls(places, owners, counts, rows, at, raw, ids, torch.full_like(ids, -1))
+        watch.seen("model", own.to(guided.device))
+        if own is not guided:
+            watch.seen("guidance", guided)
+        return watch
+
+    def seen(self, name: str, logits: Tensor) -> None:
+        """Note which ids are impossible in these logits [R, V] and were possible before."""
+        is_new = (logits[self.at[:, None], self.ids] == -torch.inf) & (self.by < 0)
+        self.by = torch.where(is_new, len(self.names), self.by)
+        self.names.append(name)
+
+    def measured(self, processed: Tensor, tokens: Tensor) -> Measured:
+        """Return the log-probabilities of the tokens [Q, K + 1] of the step; processed [R, V]."""
+        chosen = tokens[upload(self.owners, tokens.device), self.rows.offsets[self.at]].clamp(min=0)
+        return self._measured(self.at, processed, chosen, [*range(len(self.places))])
+
+    def of_beams(
+        self, processed: Tensor, places: Sequence[int], tokens: Sequence[int]
+    ) -> list[TokenLogprobs]:
+        """Return the log-probabilities of tokens [N] chosen at these rows [N] of the step, at once."""
+        index = [self.places.index(place) for place in places]
+        chosen = upload(tokens, processed.device, torch.int64)
+        found = self._measured(upload(places, processed.device, torch.int64), processed, chosen, index)
+        values = found.packed.tolist()
+        return found.read(values)
+
+    def _measured(self, at: Tensor, processed: Tensor, chosen: Tensor, index: list[int]) -> Measured:
+        """Measure the watched rows `index`, which are the rows `at` [N] of processed [R, V]."""
+        most = max(self.counts)
+        mine = upload(index, chosen.device, torch.int64)
+        raw, ids, by = self.raw[mine], self.ids[mine], self.by[mine]
+        is_known = ids == chosen[:, None]
+        ban = torch.where(is_known, by, -1).amax(dim=1) if ids.shape[1] else torch.full_like(chosen, -1)
+        packed = measure(raw, processed.index_select(0, at), chosen, ids[:, :most], (ban, by[:, :most]))
+        return Measured(packed, [self.counts[one] for one in index], tuple(self.names))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """Log-probabilities of N tokens on the device, `packed` [N, C] float64, and what is needed to read them.
+
+    `counts`: alternatives of each token. `names`: what may make ids impossible.
+    """
+
+    packed: Tensor
+    counts: list[int]
+    names: tuple[str, ...]
+
+    def read(self, values: Sequence[Sequence[float]]) -> list[TokenLogprobs]:
+        """Return the entries of the tokens. `values`: the numbers of `packed`."""
+        most = (self.packed.shape[1] - _HEAD) // 7
+        return [self._entry(row, count, most) for row, count in zip(values, self.counts, strict=True)]
+
+    def _entry(self, row: Sequence[float], count: int, most: int) -> TokenLogprobs:
+        after = _HEAD + 4 * most
+        best = [row[start : start + 3] for start in range(after, after + 3 * count, 3)]
+        return TokenLogprobs(
+            chosen=self._alternative(row[:4]),
+            rank=int(row[4]),
+            processed_rank=int(row[5]),
+            top=tuple(self._alternative(row[i : i + 4]) for i in range(_HEAD, _HEAD + 4 * count, 4)),
+            processed_top=tuple(
+                Alternative(int(token), raw, done) for token, raw, done in best if done > -torch.inf
+            ),
+        )
+
+    def _alternative(self, cells: Sequence[float]) -> Alternative:
+        token, raw, done, ban = cells
+        return Alternative(int(token), raw, done, self.names[int(ban)] if ban >= 0 else "")
+
+
+def best_ids(logits: Tensor, count: int) -> Tensor:
+    """Return the ids [A, count] of the largest logits [A, V], best first, of equal ones the lowest first."""
+    if not count:
+        return torch.empty(len(logits), 0, dtype=torch.int64, device=logits.device)
+    least = logits.topk(count, dim=1).values[:, -1:]
+    is_above, is_equal = logits > least, logits == least
+    missing = count - is_above.sum(dim=1, keepdim=True)
+    is_best = is_above | (is_equal & (is_equal.cumsum(dim=1) <= missing))
+    ids = is_best.byte().topk(count, dim=1).indices.sort(dim=1).values
+    order = logits.gather(1, ids).sort(dim=1, descending=True, stable=True).indices
+    return ids.gather(1, order)
+
+
+def measure(
+    raw: Tensor, processed: Tensor, chosen: Tensor, top: Tensor, bans: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Return the numbers [A, C] float64 that `Measured` reads.
+
+    raw, processed [A, V] float32 logits; processed may be raw itself. chosen [A]: the tokens. top [A, K]: the
+    best ids of raw. bans [A] and [A, K]: what made chosen and top impossible, -1 for nothing.
+    """
+    count, ids = top.shape[1], torch.cat([chosen[:, None], top], dim=1)
+    is_same = processed is raw
+    low, rank = _logprobs(raw, ids), _rank(raw, chosen)
+    done, done_rank = (low, rank) if is_same else (_logprobs(processed, ids), _rank(processed, chosen))
+    after = top if is_same else best_ids(processed, count)
+    ends = (low[:, 1:], done[:, 1:]) if is_same else (_logprobs(raw, after), _logprobs(processed, after))
+    head = [chosen, low[:, 0], done[:, 0], bans[0], rank, done_rank]
+    parts = [
+        torch.stack([column.double() for column in head], dim=1),
+        _side_by_side(top, low[:, 1:], done[:, 1:], bans[1]),
+        _side_by_side(after, *ends),
+    ]
+    return torch.cat(parts, dim=1)
+
+
+def _side_by_side(*columns: Tensor) -> Tensor:
+    """Return columns [A, K] as [A, K * number of columns] float64, those of one k beside each other."""
+    return torch.stack([column.double() for column in columns], dim=2).flatten(1)
+
+
+def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:
+    """Return log_softmax(logits) [A, V] at the ids [A, M]; minus infinity where the logit is that."""
+    found = logits.gather(1, ids)
+    return torch.where(found == -torch.inf, found, found - logits.logsumexp(dim=1, keepdim=True))
+
+
+def _rank(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Return the rank [A] of the chosen ids [A]: 1 is the largest logit; of equal ones the lowest id."""
+    value = logits.gather(1, chosen[:, None])
+    ids = torch.arange(logits.shape[1], device=logits.device)
+    is_before = (logits > value) | ((logits == value) & (ids < chosen[:, None]))
+    return 1 + is_before.sum(dim=1)

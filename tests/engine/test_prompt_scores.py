@@ -1,0 +1,174 @@
+"""Scores of prompts equal a plain float64 reference, whatever is cached, sliced, beside them or behind."""
+
+import pytest
+import torch
+
+from gencli.core.events import Error, Finish, PromptScores, Token
+from gencli.core.request import Beams, Guidance, Limits
+from gencli.core.step import Feed, StepPlan
+from gencli.engine.prompt_scores import slice_rows
+from gencli.errors import UsageError
+from gencli.models.fake import FakeRunner
+from tests.engine.harness import TOKENIZER, engine, request
+from tests.engine.test_guidance import Remembering
+
+LONG = "the quick brown fox jumps over the lazy dog " * 5
+
+
+def scored(text, key=None, **options):
+    """A request that scores its prompt and generates nothing."""
+    rest = {"prompt_logprobs": 2, "limits": Limits(max_tokens=0)} | options
+    return request(text, key=key or text, **rest)
+
+
+def run(requests, on=None, **options):
+    """Scores and all events by request."""
+    on = on or engine(**options)
+    for one in requests:
+        on.submit(one)
+    events = list(on.run())
+    assert not [event for event in events if isinstance(event, Error)]
+    return {event.request: event.scores for event in events if isinstance(event, PromptScores)}, events
+
+
+def reference(text, runner=None):
+    """Log-probabilities [T - 1, V] float64 of a plain pass over the prompt."""
+    runner, ids = runner or Remembering(), tuple(TOKENIZER.encode(text))
+    logits = runner.forward(StepPlan((Feed(0, 0, ids, len(ids)),)))
+    return logits[:-1].double().log_softmax(-1)
+
+
+def assert_scored(scores, text, start=1):
+    ids, plain = TOKENIZER.encode(text), reference(text)
+    assert len(scores) == len(ids)
+    assert all(one is None for one in scores[:start])
+    for position in range(start, len(ids)):
+        entry, row = scores[position], plain[position - 1]
+        assert entry.chosen.id == ids[position]
+        assert entry.chosen.logprob == pytest.approx(float(row[ids[position]]), abs=1e-5)
+        assert entry.chosen.processed == entry.chosen.logprob
+        assert entry.rank == 1 + int((row > row[ids[position]]).sum())
+        assert [one.id for one in entry.top] == row.topk(2).indices.tolist()
+
+
+def test_scores_are_those_of_one_pass():
+    found, events = run([scored(LONG)], runner=Remembering())
+    assert_scored(found[LONG], LONG)
+    (end,) = [event for event in events if isinstance(event, Finish)]
+    assert (end.text, end.reason, end.matched, end.completion_tokens) == ("", "length", "max_tokens", 0)
+    assert not [event for event in events if isinstance(event, Token)]
+
+
+@pytest.mark.parametrize("step_tokens", [4, 7, 64])
+def test_neither_slices_nor_neighbours_change_a_score(step_tokens):
+    texts = [LONG, LONG[:100] + "and", "one two", "ab"]
+    found, _ = run(
+        [scored(text) for text in texts], runner=Remembering(), step_tokens=step_tokens, max_batch=3
+    )
+    for text in texts:
+        assert_scored(found[text], text)
+
+
+def test_a_step_computes_no_more_logits_than_a_slice_has(monkeypatch):
+    sizes = []
+
+    class Counting(Remembering):
+        def forward(self, plan):
+            sizes.append(plan.num_rows)
+            return super().forward(plan)
+
+    monkeypatch.setattr("gencli.engine.engine.slice_rows", lambda _: 16)
+    found, _ = run([scored(LONG), scored(LONG[10:])], runner=Counting())
+    assert max(sizes) == 16
+    assert_scored(found[LONG], LONG)
+    assert slice_rows(150_000) * 150_000 * 4 <= 2**26
+    assert (slice_rows(10), slice_rows(10**9)) == (512, 16)
+
+
+def test_a_warm_cache_and_any_order_give_the_same_scores():
+    texts = [LONG, LONG[:150] + "x", LONG[:80]]
+    for order in (texts, texts[::-1]):
+        on = engine(runner=Remembering(), max_batch=4)
+        list(run([request(LONG, key="warm")], on=on))
+        found, _ = run([scored(text) for text in order], on=on)
+        for text in texts:
+            assert_scored(found[text], text)
+
+
+def test_what_precedes_the_first_score_may_come_from_the_cache():
+    on = engine(runner=Remembering(), max_batch=2)
+    run([request(LONG, key="warm", max_tokens=1)], on=on)
+    text, start = LONG + " end", len(TOKENIZER.encode(LONG)) - 10
+    found, events = run([scored(text, score_from=start)], on=on)
+    assert_scored(found[text], text, start)
+    (end,) = [event for event in events if isinstance(event, Finish)]
+    assert end.cached_tokens == start - 1
+
+
+def test_choices_with_one_context_read_it_once():
+    runner = Remembering()
+    texts = [LONG + end for end in (" yes", " no", " perhaps")]
+    found, _ = run([scored(text, score_from=len(TOKENIZER.encode(LONG))) for text in texts], runner=runner)
+    for text in texts:
+        assert_scored(found[text], text, len(TOKENIZER.encode(LONG)))
+    assert runner.num_fed < 1.5 * len(TOKENIZER.encode(LONG))
+
+
+def test_scoring_the_prompt_changes_no_output():
+    def outputs(**options):
+        wanted = [request(text, chain="temperature=0.9", **options) for text in (LONG, "Hello", "x")]
+        wanted += [
+            request("two", n=2, chain="temperature=0.9", **options),
+            request("b", beams=Beams(2), **options),
+        ]
+        wanted += [request("g", guidance=Guidance(2.0), **options), request("c", best_of=3, n=1, **options)]
+        found, events = run(wanted, runner=Remembering(), max_batch=4)
+        return found, {(e.request, e.sample): e.text for e in events if isinstance(e, Finish)}, events
+
+    (nothing, plain, _), (found, texts, events) = outputs(), outputs(prompt_logprobs=2)
+    assert nothing == {}
+    assert texts == plain
+    assert_scored(found[LONG], LONG)
+    assert set(found) == {LONG, "Hello", "x", "two", "b", "g", "c"}
+    for name in found:
+        of_one = [event for event in events if event.request == name and getattr(event, "sample", 0) == 0]
+        kinds = [type(event) for event in of_one if isinstance(event, PromptScores | Token)]
+        assert kinds.index(PromptScores) == 0
+        assert kinds.count(PromptScores) == 1
+
+
+def test_a_prompt_of_one_token_has_nothing_to_score():
+    found, events = run([scored("x", limits=Limits(max_tokens=0))], tokenizer=TOKENIZER)
+    assert found["x"][0] is None
+    assert isinstance(events[-1], Finish)
+
+
+def test_full_memory_restarts_a_scoring_prompt():
+    class Full(Remembering):
+        def forward(self, plan):
+            if self.steps == 3:
+                self.steps += 1
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+            return super().forward(plan)
+
+    found, _ = run([scored(LONG), scored(LONG[5:])], runner=Full(), step_tokens=30)
+    assert_scored(found[LONG], LONG)
+    assert_scored(found[LONG[5:]], LONG[5:])
+
+
+def test_a_prompt_as_long_as_the_context_can_be_scored():
+    runner = FakeRunner(context=12)
+    text = "abcdefghijklmnopq"[: 13 - len(TOKENIZER.encode(""))]
+    found, _ = run([scored(text)], runner=runner)
+    assert len(found[text]) == 13
+    with pytest.raises(UsageError, match="has 14 tokens"):
+        engine(runner=FakeRunner(context=12)).submit(scored(text + "r"))
+
+
+def test_what_cannot_be_scored_is_refused():
+    for wrong, said in (
+        (scored("ab", n=2), "`max_tokens` is 0"),
+        (scored("ab", score_from=0), "score_from is 0"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            engine().submit(wrong)
