@@ -39,6 +39,7 @@ def make_app(serving: Serving) -> App:
     routes = [
         Route("/v1/chat/completions", Generate(serving, "chat"), methods=["POST"]),
         Route("/v1/completions", Generate(serving, "completions"), methods=["POST"]),
+        Route("/v1/responses", Generate(serving, "responses"), methods=["POST"]),
         *_get(serving),
         *_post(serving),
     ]

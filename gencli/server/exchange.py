@@ -20,10 +20,12 @@ from gencli.server.wire.answers import Answers
 from gencli.server.wire.call import Call, Route
 from gencli.server.wire.errors import ApiError
 from gencli.server.wire.logprobs import TokenNames
-from gencli.server.wire.replies import DONE, PING, Reply, StreamReply, WholeReply, sse
+from gencli.server.wire.replies import PING, Reply, StreamReply, WholeReply
+from gencli.server.wire.response_replies import ResponseStream, ResponseWhole
 
 __all__ = ["Generate"]
 
+_Streamed = StreamReply | ResponseStream
 _STREAM = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -43,11 +45,12 @@ class Generate:
 
 
 class _Exchange:
-    """One request. `_has_begun`: the head of the reply is sent, so an error has to be an event."""
+    """One request. `_has_begun`: the head of the reply is sent, so an error has to be an event of `_open`."""
 
     def __init__(self, serving: Serving, route: Route, scope: Scope, send: Send) -> None:
         self._serving, self._route, self._scope, self._send_raw = serving, route, scope, send
         self._has_begun = False
+        self._open: _Streamed | None = None
 
     async def run(self, receive: Receive) -> None:
         serving = self._serving
@@ -74,10 +77,13 @@ class _Exchange:
             events = await self._first(mailbox, call)
             answers = Answers([order.request.id for order in prepared.orders], prepared.n, prepared.shape)
             reply = self._reply(call, prepared)
+            is_response = self._route == "responses"
             if call.is_stream:
-                await self._stream(StreamReply(reply, answers), answers, mailbox, events)
+                self._open = (ResponseStream if is_response else StreamReply)(reply, answers)
+                await self._stream(self._open, answers, mailbox, events)
             else:
-                await self._whole(WholeReply(reply, answers), answers, mailbox, events)
+                whole = (ResponseWhole if is_response else WholeReply)(reply, answers)
+                await self._whole(whole, answers, mailbox, events)
         finally:
             serving.thread.close(prepared.orders)
 
@@ -101,7 +107,7 @@ class _Exchange:
         return Reply(call, *head, names, prepared.echoes)
 
     async def _whole(
-        self, whole: WholeReply, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
+        self, whole: WholeReply | ResponseWhole, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
     ) -> None:
         while True:
             for event in events:
@@ -114,7 +120,7 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     async def _stream(
-        self, stream: StreamReply, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
+        self, stream: _Streamed, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
     ) -> None:
         chunks = [*stream.begin()]
         while True:
@@ -125,10 +131,10 @@ class _Exchange:
             if not answers.num_open:
                 break
             if chunks:
-                await self._data(b"".join(map(sse, chunks)))
+                await self._data(b"".join(map(stream.frame, chunks)))
             chunks, events = [], await self._next(mailbox)
         chunks += stream.end()
-        await self._data(b"".join(map(sse, chunks)) + DONE, is_last=True)
+        await self._data(b"".join(map(stream.frame, chunks)) + stream.done, is_last=True)
 
     async def _next(self, mailbox: Mailbox) -> list[Event]:
         """Wait for events, with a comment in the stream from time to time."""
@@ -157,8 +163,8 @@ class _Exchange:
     async def _fail(self, error: ApiError) -> None:
         """Send an error: as a whole reply, or as an event of the stream that has begun."""
         try:
-            if self._has_begun:
-                await self._data(sse(error.body) + DONE, is_last=True)
+            if self._has_begun and self._open is not None:
+                await self._data(self._open.error(error) + self._open.done, is_last=True)
             else:
                 async with asyncio.timeout(self._serving.conditions.write_timeout):
                     await send_error(self._send_raw, error)

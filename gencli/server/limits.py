@@ -54,11 +54,11 @@ def check_call(call: Call, limits: Limits) -> None:
     for key in ("json_schema", "regex", "grammar", "lark", "structural_tag", "tools", "choice", "stages"):
         if key in values:
             _number(call.options.fields[key], len(str(values[key]).encode()), limits.structure, "bytes")
+    _number("top_logprobs" if call.is_chat else "logprobs", call.logprobs or 0, limits.logprobs, "")
     for key, most in (
         ("n", limits.samples),
         ("best_of", limits.samples),
         ("beams", limits.samples),
-        ("logprobs", limits.logprobs),
         ("retries", limits.retries),
         ("grammar_timeout", limits.grammar_seconds),
     ):

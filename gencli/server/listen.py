@@ -34,7 +34,7 @@ def bind(host: str, port: int) -> socket.socket:
 def listen(serving: Serving, listener: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serve until a signal; has to run in the main thread."""
     config = uvicorn.Config(
-        make_app(serving),  # type: ignore[arg-type]
+        make_app(serving),
         log_config=None,
         access_log=False,
         server_header=False,

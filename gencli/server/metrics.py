@@ -86,12 +86,13 @@ class Metrics:
         lines = []
         for name, value in gauges.items():
             lines += [f"# TYPE gencli_{name} gauge", f"gencli_{name}{{{labels}}} {value:g}"]
+        by_status = {str(status): count for status, count in self.replies.items()}
         for name, label, counts in (
-            ("http_replies_total", "status", self.replies),
-            ("request_success_total", "finished_reason", self.finished),
+            ("http_replies_total", "status", by_status),
+            ("request_success_total", "finished_reason", dict(self.finished)),
         ):
             lines.append(f"# TYPE gencli_{name} counter")
-            lines += [f'gencli_{name}{{{labels},{label}="{key}"}} {counts[key]}' for key in counts]
+            lines += [f'gencli_{name}{{{labels},{label}="{key}"}} {count}' for key, count in counts.items()]
         for name in ("prompt", "cached", "generation"):
             lines.append(f"# TYPE gencli_{name}_tokens_total counter")
             lines.append(f"gencli_{name}_tokens_total{{{labels}}} {self.tokens[name]}")

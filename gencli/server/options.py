@@ -19,9 +19,10 @@ def _read_batch(given: str | int) -> int | str:
 
 
 OWN: tuple[Option, ...] = (
-    Option(("--host",), str, "Address to listen on; only this machine reaches the default.",
-           "Server", "127.0.0.1", metavar="ADDRESS"),
-    Option(("--port",), int, "Port to listen on; 0 takes a free one.", "Server", 8000, Bounds(ge=0, le=65535)),
+    Option(("--host",), str, "Address to listen on. Only this machine reaches the default.", "Server",
+           "127.0.0.1", metavar="ADDRESS"),
+    Option(("--port",), int, "Port to listen on; 0 takes a free one.", "Server", 8000,
+           Bounds(ge=0, le=65535)),
     Option(("--api-key-file",), str, "Every route but /health asks for the key in this file; the variable "
            "GENCLI_API_KEY may hold it instead.", "Server", metavar="FILE"),
     Option(("--allow-host",), str, "A name of this machine that requests may use, beside localhost and "

@@ -17,6 +17,7 @@ from gencli.config.jobs import REQUEST_KEYS, Jobs
 from gencli.config.presets.stack import load_presets
 from gencli.config.sampling_params import params_layer
 from gencli.config.settings import Layer, Settings, resolve
+from gencli.core.request import Limits, Request
 from gencli.models.files.template import declared_template
 from gencli.runtime.grammars import Grammars
 from gencli.server.engine_thread import Order
@@ -103,18 +104,26 @@ class Preparer:
         if call.session and (len(prompts) > 1 or job.n > 1):
             raise bad_field("session", "A session goes on from one answer: send one prompt, and n = 1.")
         orders = [
-            Order(
-                make_request(
-                    job, f"{name}-{place}", ids, derive(job.seed, place), self.tokenizer, session=call.session
-                ),
-                job.structure,
-            )
+            Order(self._request(call, job, f"{name}-{place}", ids, place), job.structure)
             for place, ids in enumerate(prompts)
         ]
         echoes = [self._echo(*pair) for pair in zip(call.prompts, prompts, strict=False)]
         return Prepared(
-            tuple(orders), self.shape(call, job), job.n, job.seed, tuple(echoes) if call.echo else ()
+            tuple(orders),
+            self.shape(call, job),
+            orders[0].request.n,
+            job.seed,
+            tuple(echoes) if call.echo else (),
         )
+
+    def _request(self, call: Call, job: Job, name: str, ids: tuple[int, ...], place: int) -> Request:
+        seed = derive(job.seed, place)
+        request = make_request(job, name, ids, seed, self.tokenizer, session=call.session)
+        if call.is_echo_only:
+            limits = Limits(0, request.limits.max_time)
+            return replace(request, n=1, limits=limits, prompt_logprobs=call.logprobs or 0)
+        scores = call.logprobs if call.echo else None
+        return replace(request, logprobs=call.logprobs, prompt_logprobs=scores)
 
     def shape(self, call: Call, job: Job) -> Shape:
         """Return how the texts of a job become answers."""

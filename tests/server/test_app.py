@@ -20,16 +20,19 @@ BODIES = [
     {"prompt": "a", "temperature": "hot"}, {"prompt": "a", "temperature": -1}, {"prompt": "a", "seed": -7},
     {"prompt": "a", "stop": 5}, {"prompt": "a", "stop": [1]}, {"prompt": "a", "stop_regex": "("},
     {"prompt": "a", "stop_token_ids": [10**6]}, {"prompt": "a", "logit_bias": {"999999": 1}},
-    {"prompt": "a", "regex": "("}, {"prompt": "a", "grammar": "x y z: ("}, {"prompt": "a", "lark": "start: ("},
+    {"prompt": "a", "regex": "("}, {"prompt": "a", "grammar": "x y z: ("},
+    {"prompt": "a", "lark": "start: ("},
     {"prompt": "a", "json_schema": {"type": "nonsense"}}, {"prompt": "a", "json_schema": {"$ref": "#/x"}},
     {"prompt": "a", "json_schema": {"$ref": "http://example.com/x"}}, {"prompt": "a", "tools": [{}]},
     {"prompt": "a", "chain": "nonsense"}, {"prompt": "a", "stages": {"nonsense": 1}},
     {"prompt": "a", "stages": []}, {"prompt": "a", "preset": "nonsense"}, {"prompt": "a", "preset": 5},
-    {"prompt": "a", "structural_tag": {}}, {"prompt": "a", "draft": "/etc/passwd"}, {"prompt": "a", "top_kk": 1},
+    {"prompt": "a", "structural_tag": {}}, {"prompt": "a", "draft": "/etc/passwd"},
+    {"prompt": "a", "top_kk": 1},
     {"prompt": "a", "contrast": "/etc/passwd"}, {"prompt": "a", "negative": 5}, {"prompt": "a", "model": 5},
     {"prompt": "a", "stream_options": 5, "stream": True}, {"prompt": "a" * 2000}, {"prompt": "a", "echo": 1},
     {"prompt": "a", "session": "s", "n": 2}, {"prompt": "a", "choice": []},
-    {"prompt": "a", "json": True, "regex": "a"}, {"prompt": "a", "beams": 3, "temperature": 0.5, "best_of": 2},
+    {"prompt": "a", "json": True, "regex": "a"},
+    {"prompt": "a", "beams": 3, "temperature": 0.5, "best_of": 2},
 ]  # fmt: skip
 
 
@@ -54,7 +57,9 @@ def test_a_hostile_body_is_a_4xx_with_its_reason(fake, body):
 
 def test_a_wrong_value_names_its_field(fake):
     for body, param in (({"top_p": 7}, "top_p"), ({"repeat_penalty": -1}, "repeat_penalty"),
-                        ({"max_new_tokens": -5}, "max_new_tokens"), ({"stop_regex": "("}, "stop_regex")):  # fmt: skip
+                        ({"max_new_tokens": -5}, "max_new_tokens"), ({"stop_regex": "("}, "stop_regex"),
+                        ({"logit_bias": {"9999": 1}}, "logit_bias"), ({"regex": "("}, "regex"),
+                        ({"stages": {"nope": 1}}, "stages"), ({"draft": "x"}, "draft")):  # fmt: skip
         error = fake.post("/v1/completions", json={"prompt": "a", **body}).json()["error"]
         assert error["param"] == param
 

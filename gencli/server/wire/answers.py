@@ -104,15 +104,11 @@ class _Sample:
         reasoning = ""
         if self._thinking:
             pieces = self._thinking.feed(text)
-            reasoning, text = pieces.thinking, pieces.rest
-            if self._thinking.is_over:
-                reasoning = reasoning.removesuffix(self._shape.marker)
+            reasoning, text = pieces.thinking.removesuffix(self._shape.marker), pieces.rest
         if self._calls:
             if self._calls.is_over:
                 return reasoning, ""
-            text = self._space + self._calls.feed(text).thinking
-            if self._calls.is_over:
-                text = text.removesuffix(self._shape.trigger)
+            text = self._space + self._calls.feed(text).thinking.removesuffix(self._shape.trigger)
             kept = text.rstrip()
             self._space = text[len(kept) :]
             return reasoning, kept

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gencli.server.wire.errors import ApiError, bad_field, unknown_field
-from gencli.server.wire.fields import BODY_KEYS, Options, read_options
+from gencli.server.wire.fields import Options, read_options
 from gencli.server.wire.messages import read_messages
+from gencli.server.wire.responses import chat_body
 from processors.params import whole
 from processors.registry import Registry
 
 __all__ = ["Call", "Prompt", "Route", "read_call"]
 
-Route = Literal["chat", "completions"]
+Route = Literal["chat", "completions", "responses"]
 Prompt = str | tuple[int, ...]
 
 
@@ -24,7 +25,7 @@ class Call:
 
     Either `prompts` or `messages` is given. `variables` are those of the chat template. `has_usage`: a stream
     ends with the usage. `echo`: texts begin with their prompts. `ids_as_text`: tokens are written as
-    "token_id:5". With `has_one_call` only the first tool call counts.
+    "token_id:5". With `has_one_call` only the first tool call counts. `is_echo_only`: nothing is generated.
     """
 
     route: Route
@@ -42,11 +43,12 @@ class Call:
     ids_as_text: bool = False
     has_ids: bool = False
     has_one_call: bool = False
+    is_echo_only: bool = False
 
     @property
     def is_chat(self) -> bool:
         """Whether the prompt is a conversation."""
-        return self.route == "chat"
+        return self.route != "completions"
 
     @property
     def num_samples(self) -> int:
@@ -59,11 +61,10 @@ def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_l
     """Return the call of a body. Raises ApiError for the first field that is wrong."""
     if not isinstance(body, Mapping):
         raise ApiError(400, "The body has to be a JSON object.", code="invalid_json")
+    body = chat_body(body) if route == "responses" else body
     rest = {key: value for key, value in body.items() if value is not None}
     call = _Reader(rest, route).read()
     options = read_options(rest, registry=registry, is_lenient=is_lenient)
-    if call.logprobs is not None:
-        _ask_logprobs(call, options)
     return replace(call, options=options)
 
 
@@ -75,7 +76,7 @@ class _Reader:
         self._route: Route = route
 
     def read(self) -> Call:
-        is_chat = self._route == "chat"
+        is_chat = self._route != "completions"
         call = Call(
             self._route,
             prompts=() if is_chat else _prompts(self._needed("prompt")),
@@ -93,6 +94,9 @@ class _Reader:
         )
         call = replace(call, has_usage=self._has_usage(call.is_stream))
         self._beams()
+        if call.echo and self._rest.get("max_tokens") == 0:
+            del self._rest["max_tokens"]
+            call = replace(call, is_echo_only=True)
         return call
 
     def _needed(self, name: str) -> Any:
@@ -202,12 +206,3 @@ def _is_ids(value: Any) -> bool:
 
 def _is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _ask_logprobs(call: Call, options: Options) -> None:
-    """Set the options for the log-probabilities of output and, with echo, of the prompt."""
-    name = "top_logprobs" if call.is_chat else "logprobs"
-    for key in ("logprobs", *(["prompt_logprobs"] if call.echo else [])):
-        if key not in BODY_KEYS:
-            raise ApiError(400, f"{name} is not supported yet.", param=name, code="unsupported_value")
-        options.values[key], options.fields[key] = call.logprobs, name

@@ -14,7 +14,7 @@ from gencli.server.wire.vendors import NEUTRAL, RENAMED, SPECIAL, WITHOUT_EFFECT
 from gencli.structured.files import named_file
 from processors.registry import Registry, builtin_registry
 
-__all__ = ["BODY_KEYS", "Options", "inline", "read_options"]
+__all__ = ["BODY_KEYS", "Options", "inline", "read_field", "read_options"]
 
 # The route decides whether there is a chat template; the rest is about how a run writes its result.
 BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic"}
@@ -43,7 +43,7 @@ def read_options(
         if value is None or name in WITHOUT_EFFECT:
             continue
         try:
-            found = _read(name, value, registry or builtin_registry())
+            found = read_field(name, value, registry)
         except ApiError as error:
             if not is_lenient or error.code != "unknown_field":
                 raise
@@ -55,7 +55,8 @@ def read_options(
     return Options(options.values, options.fields, tuple(dropped))
 
 
-def _read(name: str, value: Any, registry: Registry) -> dict[str, Any]:
+def read_field(name: str, value: Any, registry: Registry | None = None) -> dict[str, Any]:
+    """Return the options that a field sets. Raises ApiError for an unknown one."""
     if name in SPECIAL:
         return SPECIAL[name](name, value)
     key = RENAMED.get(name, name)
@@ -64,7 +65,7 @@ def _read(name: str, value: Any, registry: Registry) -> dict[str, Any]:
     if any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
            for neutral in NEUTRAL.get(name, ())):  # fmt: skip
         return {}
-    raise _unknown(name, value, registry)
+    raise _unknown(name, value, registry or builtin_registry())
 
 
 def _unknown(name: str, value: Any, registry: Registry) -> ApiError:

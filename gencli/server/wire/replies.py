@@ -10,11 +10,12 @@ from typing import Any
 from gencli.core.events import Event, TokenLogprobs
 from gencli.server.wire.answers import Answers, Delta, ToolCall, usage_body
 from gencli.server.wire.call import Call
+from gencli.server.wire.errors import ApiError
 from gencli.server.wire.logprobs import TokenNames, chat_logprobs, completion_logprobs
 
-__all__ = ["DONE", "PING", "Reply", "StreamReply", "WholeReply", "sse"]
+__all__ = ["PING", "Reply", "StreamReply", "WholeReply", "sse"]
 
-DONE = b"data: [DONE]\n\n"
+_DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 
 
@@ -137,10 +138,10 @@ class WholeReply:
 
 
 def _echo(
-    reply: Reply, answers: Answers, index: int
+    reply: Reply | None, answers: Answers, index: int
 ) -> tuple[str, Sequence[int], Sequence[TokenLogprobs | None]]:
     """Return the prompt of an answer as text, ids and log-probabilities; nothing without echo."""
-    if not reply.echoes:
+    if reply is None or not reply.echoes:
         return "", (), ()
     place = answers.prompt_of(index)
     text, ids = reply.echoes[place]
@@ -151,10 +152,22 @@ def _echo(
 class StreamReply:
     """Turns the events of a call into the chunks of a stream."""
 
+    done = _DONE
+
+    def frame(self, chunk: Mapping[str, Any]) -> bytes:
+        """Return the bytes of a chunk."""
+        return sse(chunk)
+
+    def error(self, error: ApiError) -> bytes:
+        """Return the bytes of an error in the stream."""
+        return sse(error.body)
+
     def __init__(self, reply: Reply, answers: Answers) -> None:
         self._reply, self._answers = reply, answers
         self._offsets = [0] * len(answers)
         self._is_echoed = [not reply.echoes] * len(answers)
+        self._has_scores = bool(reply.echoes) and reply.call.logprobs is not None
+        self._held: list[tuple[int, Delta]] = []  # until the scores of the prompt are there
 
     def begin(self) -> Iterator[dict[str, Any]]:
         """Yield the chunks before any event: the roles."""
@@ -165,12 +178,15 @@ class StreamReply:
     def add(self, event: Event) -> Iterator[dict[str, Any]]:
         """Yield the chunks of an event. Raises ApiError for a sample without a result."""
         found = self._answers.delta(event)
-        if found is None or (found[1].is_empty and not (self._reply.call.has_ids and found[1].ids)):
-            return
-        index, delta = found
-        choices = self._chat_choices if self._reply.call.is_chat else self._text_choices
-        for choice in choices(index, delta):
-            yield self._chunk(choice)
+        waiting = [*self._held, *([found] if found else [])]
+        self._held = [entry for entry in waiting if not self._is_ready(entry[0])]
+        for index, delta in waiting:
+            if self._is_ready(index) and (not delta.is_empty or (self._reply.call.has_ids and delta.ids)):
+                choices = self._chat_choices if self._reply.call.is_chat else self._text_choices
+                yield from map(self._chunk, choices(index, delta))
+
+    def _is_ready(self, index: int) -> bool:
+        return not self._has_scores or self._answers.prompt_of(index) in self._answers.scores
 
     def end(self) -> Iterator[dict[str, Any]]:
         """Yield the chunk after all events: the usage, if it is wanted."""
@@ -210,10 +226,8 @@ class StreamReply:
             yield {**self._chat_choice(index, {}, reason=delta.reason), **notes}
 
     def _text_choices(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
-        text, ids, entries = "", (), ()
-        if not self._is_echoed[index]:
-            self._is_echoed[index] = True
-            text, ids, entries = _echo(self._reply, self._answers, index)
+        is_first, self._is_echoed[index] = not self._is_echoed[index], True
+        text, ids, entries = _echo(self._reply if is_first else None, self._answers, index)
         logprobs = None
         if self._reply.call.logprobs is not None and (ids or delta.ids):
             logprobs = completion_logprobs(

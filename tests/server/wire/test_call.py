@@ -71,7 +71,7 @@ def test_fields_are_options_under_their_names_here(body, expected):
         ({"stream_options": {}}, "stream_options", "invalid_value", "stream_options needs stream = true."),
         ({"tool_choice": "auto"}, "tool_choice", "invalid_value", "tool_choice needs tools."),
         ({"logit_bias": {"a": 1}}, "logit_bias", "invalid_value", "has to be an object of token ids"),
-        ({"response_format": {"type": "xml"}}, "response_format", "invalid_value", "has to be text, json_obj"),
+        ({"response_format": {"type": "xml"}}, "response_format", "invalid_value", "has to be text, json"),
         ({"prompt": []}, "prompt", "invalid_value", "prompt has to be a text"),
         ({"prompt": [1, "a"]}, "prompt", "invalid_value", "prompt has to be a text"),
         ({"prompt": None}, "prompt", "missing_field", "The body needs prompt."),
@@ -103,7 +103,8 @@ def test_prompts_are_texts_or_ids(prompt, prompts):
 def test_messages_keep_calls_and_join_parts():
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
     made = chat(messages=[
-        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "id": "m"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+         "id": "m"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "2"},
     ]).messages  # fmt: skip
