@@ -9,13 +9,14 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gencli import __version__
 from gencli.server.body import Disconnected, parse_body, read_body
 from gencli.server.exchange import Generate
 from gencli.server.info import chain_view, detokenize, props, tokenize, tokenizer_info
+from gencli.server.page import page
 from gencli.server.security import App, Guard
 from gencli.server.serving import Serving
 from gencli.server.wire.errors import ApiError
@@ -77,10 +78,15 @@ def _get(serving: Serving) -> list[Route]:
         text = serving.metrics.text(serving.name, serving.gauges)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
+    async def start(request: Request) -> Response:
+        content, headers = page()
+        return HTMLResponse(content, headers=headers)
+
     async def version(request: Request) -> Response:
         return JSONResponse({"version": __version__})
 
     return [
+        Route("/", start),
         Route("/health", health),
         Route("/version", version),
         Route("/metrics", metrics),

@@ -9,6 +9,7 @@ import typer
 
 from gencli.cli.commands.bench_run import runs
 from gencli.cli.commands.bench_sampler import sampler
+from gencli.cli.commands.bench_serve import serve
 from gencli.cli.commands.bench_speculate import speculate
 from gencli.cli.commands.bench_step import step
 from gencli.cli.terminal.records import FORMS, record_text
@@ -80,6 +81,11 @@ def command() -> typer.Typer:
                  "generate() and generate_batch(), on a random model of 15M parameters.")(_batch)  # fmt: skip
     app.command("sampler", help="A chain and its draw on the logits of a step, beside transformers' logits "
                 "processors and multinomial, and beside torch.logsumexp.")(sampler)  # fmt: skip
+    app.command(
+        "serve",
+        help="The server under a load of streams, closed or open loop, beside the engine alone: "
+        "tokens per second, times to and between tokens.",
+    )(serve)
     app.command("speculate", help="Steps with drafts against plain ones, by the number of drafts and of "
                  "texts, beside what the formula expects.")(speculate)  # fmt: skip
     app.command("step", help="A decode step of the engine without a model, by the number of texts and their "

@@ -36,7 +36,7 @@ def test_sigterm_lets_running_requests_end(serve, run):
     answers = []
     asking = threading.Thread(target=lambda: answers.append(ask(f"{url}/v1/completions", body)))
     asking.start()
-    while "running" not in urllib.request.urlopen(f"{url}/metrics").read().decode():
+    while not re.search(r"num_calls_open\S* 1", urllib.request.urlopen(f"{url}/metrics").read().decode()):
         pass
     process.send_signal(signal.SIGTERM)
     asking.join(60)

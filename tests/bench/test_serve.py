@@ -1,0 +1,19 @@
+"""The figures of `gencli bench serve`: percentiles of times, and a whole measurement of a small model."""
+
+from gencli.bench.serve import Answered, cost_of, measure_engine, measure_serve
+
+
+def test_percentiles_are_of_first_events_and_of_the_gaps_after_them():
+    answers = [Answered(3, 0.0, (1.0, 1.5, 2.0)), Answered(2, 1.0, (4.0, 4.5))]
+    cost = cost_of("serve", answers, 5.0)
+    assert (cost.tokens, cost.tokens_per_second) == (5, 1.0)
+    assert (cost.first_p50, cost.between_p50, cost.between_p99) == (2.0, 0.5, 0.5)
+
+
+def test_both_loops_answer_the_whole_load():
+    given = {"requests": 3, "slots": 2, "threads": 1}
+    closed = measure_serve("tiny-draft", clients=2, **given)
+    opened = measure_serve("tiny-draft", clients=1, rate=50.0, **given)
+    alone = measure_engine("tiny-draft", **given)
+    assert closed.tokens == opened.tokens == alone.tokens
+    assert closed.first_p50 is not None
