@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,6 +19,9 @@ from gencli.server.mailbox import Mailbox
 from gencli.structured.output_spec import OutputSpec
 
 __all__ = ["EngineDied", "EngineThread", "Order", "Stepper"]
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class Stepper(Protocol):
@@ -133,6 +137,7 @@ class EngineThread:
                     self._hand_over(lambda events=events: self._deliver(events))  # type: ignore[misc]
             error: BaseException = EngineDied("The server has shut down.")
         except BaseException as raised:  # of any kind: nobody else would learn of it
+            _LOG.critical("The engine has failed.", exc_info=raised)
             error = raised
         self._hand_over(lambda: self._die(error))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -34,6 +35,7 @@ from processors.base import Compiler
 __all__ = ["Conditions", "Serving"]
 
 T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
 _THREADS = 4  # of each pool
 
 
@@ -130,6 +132,8 @@ class Serving:
     def error(self, error: BaseException, fields: Mapping[str, str] | None = None) -> ApiError:
         """Return an exception as an error of the wire, without the model's path."""
         found = api_error(error, fields)
+        if found.code == "internal_error":  # the client learns only its type
+            _LOG.error("A request has failed.", exc_info=error)
         if self._model in found.message and os.sep in self._model:
             message = found.message.replace(self._model, self.name)
             return ApiError(found.status, message, param=found.param, code=found.code, headers=found.headers)
