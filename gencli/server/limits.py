@@ -10,11 +10,11 @@ from gencli.server.wire.call import Call
 from gencli.server.wire.errors import ApiError
 from processors.params import whole
 
-__all__ = ["Limits", "check_call"]
+__all__ = ["CallLimits", "check_call"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallLimits:
     """The largest sizes: of a body and of a structure in bytes, of a prompt in characters, others counted.
 
     `grammar_seconds`: for compiling a grammar.
@@ -35,7 +35,7 @@ class Limits:
     grammar_seconds: float = 30.0
 
 
-def check_call(call: Call, limits: Limits) -> None:
+def check_call(call: Call, limits: CallLimits) -> None:
     """Raise ApiError for the first size of a call that is over its limit."""
     values = call.options.values
     _most("prompt", call.prompts, limits.prompts, "prompts")

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
+from gencli.batch.options import read_batch
 from gencli.config.options.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option
 from gencli.config.options.run import OPTIONS
-from gencli.errors import UsageError
-from processors.params import Bounds, whole
+from processors.params import Bounds
 
 __all__ = ["OWN", "SERVE_OPTIONS"]
-
-
-def _read_batch(given: str | int) -> int | str:
-    if given == "auto":
-        return "auto"
-    if not (number := whole(str(given))):
-        raise UsageError(f"{str(given)[:60]!r} is neither auto nor a whole number from 1.")
-    return number
 
 
 OWN: tuple[Option, ...] = (
@@ -40,7 +32,7 @@ OWN: tuple[Option, ...] = (
     Option(("--lenient",), bool, "Drop unknown fields of requests, and name them in the reply, instead of "
            "refusing the request.", "Server", False),
     Option(("--max-batch",), str, "Texts that run at once; auto plans the number from the free memory.",
-           "Model", 8, Bounds(ge=1, le=MAX_BATCH), read=_read_batch, metavar="N|auto"),
+           "Model", 8, Bounds(ge=1, le=MAX_BATCH), read=read_batch, metavar="N|auto"),
 )  # fmt: skip
 
 _FOREIGN = {"chat", "raw", "template", "vars", "file", "tp", "download", "debug"} | {

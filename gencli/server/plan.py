@@ -10,7 +10,7 @@ from typing import Any
 from gencli.config.settings import Settings
 from gencli.errors import UsageError
 from gencli.files import read_file
-from gencli.server.limits import Limits
+from gencli.server.limits import CallLimits
 from gencli.server.security import Rules
 from gencli.server.serving import Conditions
 
@@ -27,7 +27,7 @@ def conditions_of(own: Mapping[str, Any], settings: Settings, environ: Mapping[s
     return Conditions(
         name=own["served_name"] or "",
         rules=rules,
-        limits=Limits(grammar_seconds=settings["grammar_timeout"]),
+        limits=CallLimits(grammar_seconds=settings["grammar_timeout"]),
         max_queue=own["max_queue"],
         queue_timeout=own["queue_timeout"],
         shutdown_timeout=own["shutdown_timeout"],

@@ -24,7 +24,7 @@ from gencli.runtime.wiring import make_engine
 from gencli.server.admission import Admission
 from gencli.server.engine_thread import EngineThread
 from gencli.server.failures import api_error
-from gencli.server.limits import Limits
+from gencli.server.limits import CallLimits
 from gencli.server.metrics import Metrics
 from gencli.server.prepare import Preparer
 from gencli.server.security import Rules
@@ -50,7 +50,7 @@ class Conditions:
 
     name: str = ""
     rules: Rules = field(default_factory=Rules)
-    limits: Limits = field(default_factory=Limits)
+    limits: CallLimits = field(default_factory=CallLimits)
     max_queue: int = 256
     queue_timeout: float = 120.0
     shutdown_timeout: float = 10.0

@@ -199,9 +199,9 @@ def test_a_body_is_limited_however_it_comes():
         assert {parts.status, said.status} == {413}
         assert parts.error["code"] == "body_too_large"
 
-    from gencli.server.limits import Limits
+    from gencli.server.limits import CallLimits
 
-    scenario(story, Conditions(limits=Limits(body=1000)))
+    scenario(story, Conditions(limits=CallLimits(body=1000)))
 
 
 def test_a_waiting_stream_is_kept_open_with_comments():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gencli.server.limits import Limits, check_call
+from gencli.server.limits import CallLimits, check_call
 from gencli.server.wire.call import read_call
 from gencli.server.wire.errors import ApiError
 
@@ -160,5 +160,5 @@ def test_tools_are_text_and_their_choice_a_name():
 )
 def test_what_a_client_sizes_is_limited(body, param):
     with pytest.raises(ApiError) as caught:
-        check_call(completion(**body), Limits())
+        check_call(completion(**body), CallLimits())
     assert (caught.value.param, caught.value.code) == (param, "too_large")
