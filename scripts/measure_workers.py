@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from gencli.batch.journal import Journal
-from gencli.batch.plan import make_plan
+from gencli.batch.plan import gather_settings, make_plan
 from gencli.batch.prepare import prepare
 from gencli.batch.records import Outcome
 
@@ -82,7 +82,8 @@ def rows_read(folder: Path, rows: int) -> float:
     """Return the rows per second that are read, checked and hashed before the model loads."""
     source = folder / "many.jsonl"
     source.write_text("".join(json.dumps({"prompt": f"The fox {n} " * 10}) + "\n" for n in range(rows)))
-    batch = prepare(make_plan((str(source),), {"model": "fake"}, {}), {})
+    plan = make_plan((str(source),), {"model": "fake"}, {})
+    batch = prepare(plan, gather_settings(plan, {}))
     start = time.monotonic()
     batch.survey()
     return rows / (time.monotonic() - start)

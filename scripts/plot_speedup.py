@@ -23,7 +23,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "speculation.png"
 
 def main() -> None:
     """Plot one line for each number of rows."""
-    gains = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["gains"]
+    gains = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["records"]
     figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
     for place, rows in enumerate(sorted({gain["rows"] for gain in gains})):
         mine = [gain for gain in gains if gain["rows"] == rows]

@@ -8,9 +8,11 @@ from typing import Any
 
 from gencli.batch.engines.check import check_engine
 from gencli.batch.options import OWN
+from gencli.config.layers import gather
+from gencli.config.settings import Settings
 from gencli.errors import UsageError
 
-__all__ = ["Plan", "make_plan", "run_variables"]
+__all__ = ["Plan", "gather_settings", "make_plan", "run_variables"]
 
 _AUTO = ("GENCLI_MAX_BATCH", "auto")  # a value that only batches accept
 
@@ -48,11 +50,6 @@ class Plan:
         return {f"`{key}`": self.own[key] for key in _OF_ROWS}
 
 
-def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables with the meaning that they have in a run."""
-    return dict(item for item in environ.items() if item != _AUTO)
-
-
 def make_plan(inputs: tuple[str, ...], given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
     """Return the plan of options and variables. Raises UsageError for conflicting options."""
     if _AUTO in environ.items():
@@ -62,6 +59,19 @@ def make_plan(inputs: tuple[str, ...], given: Mapping[str, Any], environ: Mappin
     plan = Plan(inputs or ("-",), own, {key: value for key, value in given.items() if key not in keys})
     _refuse(plan)
     return plan
+
+
+def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables with the meaning that they have in a run."""
+    return dict(item for item in environ.items() if item != _AUTO)
+
+
+def gather_settings(plan: Plan, environ: Mapping[str, str]) -> Settings:
+    """Return the settings that the rows share: those of a run, from the plan's options and the variables."""
+    given = dict(plan.given)
+    if isinstance(plan["max_batch"], int):
+        given["max_batch"] = plan["max_batch"]
+    return gather(given, run_variables(environ))
 
 
 def _refuse(plan: Plan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,14 @@ from gencli.batch.journal import Journal, read_header
 from gencli.batch.outputs.output import Output, plan_output
 from gencli.batch.overrides import row_jobs
 from gencli.batch.places import Places
-from gencli.batch.plan import Plan, run_variables
+from gencli.batch.plan import Plan
 from gencli.batch.records import Row
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.selection import Selected, read_shard
 from gencli.batch.sources import Input, open_input
 from gencli.batch.survey import Survey, survey
 from gencli.config.jobs import Jobs
-from gencli.config.layers import gather
-from gencli.config.settings import Settings
+from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.errors import UsageError
 from gencli.models.device import is_batch_invariant, pick_device, pick_dtype
 from gencli.models.files.card import read_card
@@ -97,8 +96,8 @@ class Batch:
         return dtype, device
 
 
-def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
-    """Return the batch of a plan. Raises UsageError for every fault that needs no row.
+def prepare(plan: Plan, settings: Settings) -> Batch:
+    """Return the batch of a plan and its settings. Raises UsageError for every fault that needs no row.
 
     A resumed run without a seed has the seed of the journal.
     """
@@ -107,7 +106,7 @@ def prepare(plan: Plan, environ: Mapping[str, str]) -> Batch:
     output = plan_output(plan["output"], plan["format"], inputs=source.paths)
     places = Places.of(output)
     _check_summary(plan, [*source.paths, *([places.output, places.journal] if places else [])])
-    settings = _settings(plan, environ, places)
+    settings = _with_seed(settings, plan, places)
     template = wanted_template(settings)
     options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
     if plan["engine"] == "ray":
@@ -123,14 +122,11 @@ def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:
         raise UsageError(f"`summary` = {path} is also the input or the output.", hint="Name another file.")
 
 
-def _settings(plan: Plan, environ: Mapping[str, str], places: Places | None) -> Settings:
-    given, environ = dict(plan.given), run_variables(environ)
-    if isinstance(plan["max_batch"], int):
-        given["max_batch"] = plan["max_batch"]
-    settings = gather(given, environ)
-    if settings["seed"] is None and (seed := _begun_with("seed", plan, places)) is not None:
-        settings = gather({**given, "seed": seed}, environ)
-    return settings
+def _with_seed(settings: Settings, plan: Plan, places: Places | None) -> Settings:
+    """Return the settings, with the seed of the journal if they have none."""
+    if settings["seed"] is not None or (seed := _begun_with("seed", plan, places)) is None:
+        return settings
+    return resolve(*settings.layers, Layer.of(FLAG, {"seed": seed}), registry=settings.registry)
 
 
 def _begun_with(name: str, plan: Plan, places: Places | None) -> Any:

@@ -6,38 +6,20 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from gencli.bench.llama import VOCABULARY, native_runner, random_llama
 from gencli.bench.load import Ask, make_load
+from gencli.bench.records import BatchCost
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.bench.ways import Answers, continuous, engine, padded
 
-__all__ = ["BatchCost", "measure_batch"]
+__all__ = ["measure_batch"]
 
 _PAGE = 32  # tokens; with the library's default of 256, shorter prefixes are not shared
 _Way = Callable[[Sequence[Ask]], Answers]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchCost:
-    """Medians over the rounds of one implementation: seconds, and output tokens per second.
-
-    `ratio` is its time relative to gencli's in the same round. `equal` is the number of requests with the
-    same ids as gencli's. `occupancy` is the share of gencli's slots in use while requests waited.
-    """
-
-    prefix: int
-    way: str
-    requests: int
-    output_tokens: int
-    seconds: float
-    tokens_per_second: float
-    ratio: float
-    equal: int
-    occupancy: float | None
 
 
 def measure_batch(
@@ -65,7 +47,7 @@ def measure_batch(
             way=name,
             requests=requests,
             output_tokens=tokens,
-            seconds=seconds,
+            whole_s=seconds,
             tokens_per_second=tokens / seconds,
             ratio=statistics.median(times[name][0] / times["gencli"][0] for times in rounds),
             equal=sum(a == b for a, b in zip(answers.ids, first.ids, strict=True)),

@@ -6,12 +6,12 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from gencli.bench.llama import VOCABULARY
+from gencli.bench.records import GrammarCost
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.events import Token
 from gencli.core.request import Limits, Request
@@ -25,7 +25,7 @@ from processors.grammar.backends.base import load_backend
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 
-__all__ = ["SCHEMA", "GrammarCost", "measure"]
+__all__ = ["SCHEMA", "measure"]
 
 _WARM = 10  # steps that are not measured
 # Long enough not to end during the measurement.
@@ -46,24 +46,6 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GrammarCost:
-    """Medians in milliseconds: compile, and per step of all rows fill, apply and the whole step.
-
-    `free` is a step of the same rows without a grammar; `ratio` is the median of the ratios of alternating
-    steps.
-    """
-
-    backend: str
-    rows: int
-    compile: float
-    fill: float
-    apply: float
-    step: float
-    free: float
-    ratio: float
-
-
 @torch.inference_mode()
 def measure(model: Any, backend: str, rows: int, num_steps: int) -> GrammarCost:
     """Measure a back end. Two engines on one model alternate step by step, so that other load slows both."""
@@ -75,11 +57,11 @@ def measure(model: Any, backend: str, rows: int, num_steps: int) -> GrammarCost:
     return GrammarCost(
         backend=backend,
         rows=rows,
-        compile=_compile_time(tokenizer, backend),
-        fill=statistics.median(parts["prepare"] for *_, parts in times),
-        apply=statistics.median(parts["apply"] for *_, parts in times),
-        step=statistics.median(step for _, step, _ in times),
-        free=statistics.median(step for step, *_ in times),
+        compile_ms=_compile_time(tokenizer, backend),
+        fill_ms=statistics.median(parts["prepare"] for *_, parts in times),
+        apply_ms=statistics.median(parts["apply"] for *_, parts in times),
+        step_ms=statistics.median(step for _, step, _ in times),
+        free_step_ms=statistics.median(step for step, *_ in times),
         ratio=statistics.median(step / other for other, step, _ in times),
     )
 

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gencli.bench.records import RunCost
 from gencli.errors import ModelError
 
-__all__ = ["Run", "RunCost", "Way", "measure_runs"]
+__all__ = ["Run", "Way", "measure_runs"]
 
 _FEW = 2  # tokens of the short run, which shows the time to start
 
@@ -39,25 +40,6 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class RunCost:
-    """Medians over the turns of one way.
-
-    `start` and `whole` are seconds of processes with two and with all tokens, `speed` the tokens per second
-    of all rows between them, `peak` the most memory in bytes. `start_ratio` and `whole_ratio` are times over
-    those of the first way in the same turn, `speed_ratio` is speed over the first's.
-    """
-
-    way: str
-    start: float
-    whole: float
-    speed: float
-    peak: int
-    start_ratio: float
-    whole_ratio: float
-    speed_ratio: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Turn:
     start: float
     whole: float
@@ -80,10 +62,10 @@ def measure_runs(ways: Sequence[Way], run: Run, turns: int) -> Iterator[RunCost]
         pairs = list(zip(made, first, strict=True))
         yield RunCost(
             name,
-            start=statistics.median(one.start for one in made),
-            whole=statistics.median(one.whole for one in made),
-            speed=statistics.median(one.speed for one in made),
-            peak=max(one.peak for one in made),
+            start_s=statistics.median(one.start for one in made),
+            whole_s=statistics.median(one.whole for one in made),
+            tokens_per_second=statistics.median(one.speed for one in made),
+            peak_mib=max(one.peak for one in made) / 2**20,
             start_ratio=statistics.median(own.start / base.start for own, base in pairs),
             whole_ratio=statistics.median(own.whole / base.whole for own, base in pairs),
             speed_ratio=statistics.median(

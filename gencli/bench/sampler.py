@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gencli.bench.records import SamplerCost
 from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.choose import Chooser
@@ -19,7 +19,7 @@ from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
 
-__all__ = ["CHAINS", "KINDS", "THEIRS", "SamplerCost", "made_logits", "measure_sampler"]
+__all__ = ["CHAINS", "KINDS", "THEIRS", "made_logits", "measure_sampler"]
 
 KINDS = ("peaked", "flat")  # of logits
 THEIRS = ("repetition", "temperature", "top_k", "top_p", "min_p")  # of transformers, in its order
@@ -34,28 +34,6 @@ _PROMPT = 300  # tokens, which a penalty looks at
 _BULK, _HEAD, _TOP, _FALL = 2.2, 1000, 20.0, 1.5
 _BURST = 3  # times that a way runs in a round
 _Run = Callable[[], object]
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerCost:
-    """Medians over the rounds in milliseconds: chain and draw of gencli and transformers, and a logsumexp.
-
-    In a round each way runs three times, of which the median counts. `speedup` is the median over the rounds
-    of transformers' time by gencli's, `spread` its quartiles, and `first` the same of the first of the three,
-    when caches hold what the other ways used. `passes` is gencli's time by that of one torch.logsumexp.
-    """
-
-    chain: str
-    logits: str
-    width: int
-    rows: int
-    gencli: float
-    transformers: float
-    logsumexp: float
-    speedup: float
-    spread: tuple[float, float]
-    first: float
-    passes: float
 
 
 def made_logits(kind: str, rows: int, width: int, seed: int = 0) -> Tensor:
@@ -100,16 +78,17 @@ def _measured(chain: Chain, kind: str, logits: Tensor, repeats: int) -> SamplerC
     ours, theirs, passes = (statistics.median(column) for column in zip(*rounds, strict=True))
     speedups = sorted(there / here for here, there, _ in rounds)
     return SamplerCost(
-        chain=str(chain),
-        logits=kind,
         width=logits.shape[1],
         rows=len(logits),
-        gencli=ours,
-        transformers=theirs,
-        logsumexp=passes,
+        logits=kind,
+        chain=str(chain),
+        gencli_ms=ours,
+        transformers_ms=theirs,
+        logsumexp_ms=passes,
         speedup=statistics.median(speedups),
-        spread=(speedups[repeats // 4], speedups[-1 - repeats // 4]),
-        first=statistics.median(there[0] / here[0] for here, there, _ in times),
+        quartile_1=speedups[repeats // 4],
+        quartile_3=speedups[-1 - repeats // 4],
+        first_speedup=statistics.median(there[0] / here[0] for here, there, _ in times),
         passes=statistics.median(here / one for here, _, one in rounds),
     )
 

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from statistics import quantiles
 
 from gencli.bench.load import Ask, make_load
+from gencli.bench.records import ServeCost
 from gencli.errors import GenerationError
 
-__all__ = ["Answered", "ServeCost", "cost_of", "measure_engine", "measure_serve"]
+__all__ = ["Answered", "cost_of", "measure_engine", "measure_serve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +35,6 @@ class Answered:
     times: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ServeCost:
-    """What a load took: seconds in all, tokens per second, and percentiles of seconds.
-
-    `first`: from the request to its first event; `between`: between events of one answer.
-    """
-
-    way: str
-    seconds: float
-    tokens: int
-    tokens_per_second: float
-    first_p50: float | None = None
-    first_p99: float | None = None
-    between_p50: float | None = None
-    between_p99: float | None = None
-
-
 def cost_of(way: str, answers: Sequence[Answered], seconds: float) -> ServeCost:
     """Return the cost of answers that took `seconds` together."""
     first = [each.times[0] - each.begun for each in answers if each.times]
@@ -60,10 +44,11 @@ def cost_of(way: str, answers: Sequence[Answered], seconds: float) -> ServeCost:
 
 
 def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the median and the 99th percentile of seconds, in milliseconds."""
     if len(values) < 2:
         return None, None
     cuts = quantiles(values, n=100, method="inclusive")
-    return cuts[49], cuts[98]
+    return 1000 * cuts[49], 1000 * cuts[98]
 
 
 def measure_serve(
@@ -101,7 +86,7 @@ def measure_engine(model: str, *, requests: int, slots: int, threads: int, dtype
         begin = time.monotonic()
         tokens = run(load)
         seconds = time.monotonic() - begin
-        return ServeCost("engine", seconds, tokens, tokens / seconds)
+        return ServeCost("engine", seconds, tokens, tokens / seconds, None, None, None, None)
 
 
 @contextmanager

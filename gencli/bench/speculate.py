@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from statistics import fmean, median
 
 from gencli.bench.probes import Probe, ProbingDrafter
+from gencli.bench.records import DraftGain
 from gencli.core.events import Error, Finish
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
@@ -21,31 +21,10 @@ from gencli.speculative.costs import tokens_per_step
 from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
 
-__all__ = ["DraftGain", "best", "break_even", "measure_drafts"]
+__all__ = ["best", "break_even", "measure_drafts"]
 
 _WARM = 2  # probes of each kind that are not measured
 _IDLE = 20  # sequences without a probe, per row, before giving up
-
-
-@dataclass(frozen=True, slots=True)
-class DraftGain:
-    """Decoding `rows` sequences with up to `drafts` draft tokens each, in tokens per second of all sequences.
-
-    `acceptance` is the probability that a draft token after accepted ones is accepted. `draft` and `verify`
-    are the costs of drafting and of the draft rows, in plain steps. `expected` is the speedup that the
-    formula gives for these costs and the acceptance over all lengths; `speedup` is measured.
-    """
-
-    rows: int
-    drafts: int
-    plain_tokens_per_second: float
-    tokens_per_second: float
-    tokens_per_forward: float
-    acceptance: float | None
-    draft: float
-    verify: float
-    expected: float
-    speedup: float
 
 
 def measure_drafts(

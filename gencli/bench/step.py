@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from gencli.bench.records import StepCost
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
@@ -15,7 +15,7 @@ from gencli.runtime.wiring import bare_engine
 from processors.catalog import Draw
 from processors.chain import Chain
 
-__all__ = ["CHAINS", "VOCABULARY", "StepCost", "idle_model_engine", "measure_steps"]
+__all__ = ["CHAINS", "VOCABULARY", "idle_model_engine", "measure_steps"]
 
 VOCABULARY = 1_000  # ids; so few that the arithmetic over logits is a small part of a step
 CHAINS: dict[str, tuple[str, Draw]] = {
@@ -29,16 +29,6 @@ _PROMPT = 16  # tokens
 _WARM = 10  # steps that are not timed
 
 
-@dataclass(frozen=True, slots=True)
-class StepCost:
-    """Milliseconds of a decode step of `rows` texts: median, and the least."""
-
-    chain: str
-    rows: int
-    step: float
-    least: float
-
-
 def measure_steps(rows: int, num_steps: int, *, vocab_size: int = VOCABULARY) -> Iterator[StepCost]:
     """Yield the cost of each chain of CHAINS. They take turns, so that other load slows all."""
     times: dict[str, list[float]] = {name: [] for name in CHAINS}
@@ -49,7 +39,7 @@ def measure_steps(rows: int, num_steps: int, *, vocab_size: int = VOCABULARY) ->
         for name, engine in engines.items():
             times[name] += [_timed(engine) for _ in range(start, min(start + _TURN, num_steps + _WARM))]
     for name, found in times.items():
-        yield StepCost(name, rows, statistics.median(found[_WARM:]), min(found[_WARM:]))
+        yield StepCost(rows, name, statistics.median(found[_WARM:]), min(found[_WARM:]))
 
 
 def idle_model_engine(name: str, rows: int, num_steps: int, *, vocab_size: int = VOCABULARY) -> Engine:

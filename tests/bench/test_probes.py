@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.bench.speculate import DraftGain, best, break_even, measure_drafts
+from gencli.bench.records import DraftGain
+from gencli.bench.speculate import best, break_even, measure_drafts
 from gencli.core.events import Token
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError

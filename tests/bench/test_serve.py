@@ -7,7 +7,7 @@ def test_percentiles_are_of_first_events_and_of_the_gaps_after_them():
     answers = [Answered(3, 0.0, (1.0, 1.5, 2.0)), Answered(2, 1.0, (4.0, 4.5))]
     cost = cost_of("serve", answers, 5.0)
     assert (cost.tokens, cost.tokens_per_second) == (5, 1.0)
-    assert (cost.first_p50, cost.between_p50, cost.between_p99) == (2.0, 0.5, 0.5)
+    assert (cost.first_p50_ms, cost.between_p50_ms, cost.between_p99_ms) == (2000, 500, 500)
 
 
 def test_both_loops_answer_the_whole_load():
@@ -16,4 +16,4 @@ def test_both_loops_answer_the_whole_load():
     opened = measure_serve("tiny-draft", clients=1, rate=50.0, **given)
     alone = measure_engine("tiny-draft", **given)
     assert closed.tokens == opened.tokens == alone.tokens
-    assert closed.first_p50 is not None
+    assert closed.first_p50_ms is not None

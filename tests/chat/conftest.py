@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.chat.commands import CommandContext
+from gencli.chat.reply import CommandContext
 from gencli.chat.state import open_chat
 from tests.config.test_job import MarkedTokenizer
 

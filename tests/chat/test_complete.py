@@ -2,9 +2,10 @@
 
 import pytest
 
-from gencli.chat.commands import COMMANDS, KEYS, run_command, same_again
+from gencli.chat.commands import COMMANDS, KEYS, run_command
 from gencli.chat.complete import complete
 from gencli.chat.conversation import Conversation
+from gencli.chat.turn_commands import same_again
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gencli.batch.options import BATCH_OPTIONS
-from gencli.batch.plan import Plan, make_plan, run_variables
+from gencli.batch.plan import Plan, gather_settings, make_plan
 from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import Interrupts, interrupts
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.stderr import Stderr
-from gencli.config.layers import gather
 from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
 
@@ -54,7 +53,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 def _run(plan: Plan, handler: Interrupts) -> int:
     """Prepare the batch and run it, or preview it; return the exit code."""
-    set_wait(gather(plan.given, run_variables(os.environ))["wait"], os.environ)  # before torch is imported
+    settings = gather_settings(plan, os.environ)
+    set_wait(settings["wait"], os.environ)  # before torch is imported
     with Stderr(is_quiet="quiet" in plan.given).starting(), importing():
         from gencli.batch.prepare import prepare  # torch is imported here, after the check of the options
         from gencli.batch.run import run_batch
@@ -62,7 +62,7 @@ def _run(plan: Plan, handler: Interrupts) -> int:
         from gencli.cli.commands.batch_reporter import TerminalReporter
         from gencli.config.job import notices
 
-    batch, sink = prepare(plan, os.environ), Sink()
+    batch, sink = prepare(plan, settings), Sink()
     reporter = TerminalReporter(sink, handler, is_quiet=batch.settings["quiet"])
     for text in (
         *batch.input.notices,

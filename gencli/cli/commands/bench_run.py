@@ -5,37 +5,31 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gencli.bench.runs import Run, Way, measure_runs
-from gencli.cli.terminal.records import FORMS, record_text
-from gencli.cli.terminal.render import Sink, say
-from gencli.cli.terminal.tables import table
+from gencli.cli.commands.bench_report import Form, Threads, write_report
 from gencli.config.options.option import MAX_BATCH
 from gencli.errors import ModelError, UsageError
 from gencli.models.files.locate import find_local
 
 __all__ = ["runs"]
 
-_HEAD = ("way", "start s", "whole s", "tok/s", "peak MiB", "start", "whole", "speed")
 _Model = Annotated[str, typer.Option("--model", metavar="MODEL", help="A bundled model or a model folder.")]
 _Tokens = Annotated[
     int, typer.Option("--max-tokens", min=3, max=100_000, metavar="N", help="Output tokens of a text.")
 ]
 _Rows = Annotated[int, typer.Option("--rows", min=1, max=MAX_BATCH, metavar="N", help="Prompts of a run.")]
 _Turns = Annotated[int, typer.Option("--turns", min=1, max=1000, metavar="N", help="Turns.")]
-_Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
 _Dtype = Annotated[str, typer.Option("--dtype", metavar="NAME", help="Number format, as in gencli run.")]
 _Flags = Annotated[str, typer.Option("--flags", metavar="TEXT", help="More flags of gencli run.")]
 _Gguf = Annotated[
     Path | None,
     typer.Option("--gguf", metavar="FILE", help="The model for llama.cpp, which has to be installed."),
 ]
-_Format = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
 _WORDS = "Once upon a time there was a small town by the sea where nobody had ever seen snow"
 
 # A script of the library's own calls, as its documentation shows them.
@@ -72,11 +66,11 @@ def runs(
     max_tokens: _Tokens = 64,
     rows: _Rows = 1,
     turns: _Turns = 3,
-    threads: _Threads = 2,
+    threads: Threads = 2,
     dtype: _Dtype = "float32",
     flags: _Flags = "",
     gguf: _Gguf = None,
-    form: _Format = "text",
+    form: Form = "text",
 ) -> int:
     """Measure whole runs and print their table."""
     folder = find_local(model)
@@ -86,19 +80,15 @@ def runs(
         raise UsageError("--gguf goes with --rows 1: llama.cpp's Python API runs one text at a time.")
     run = Run(max_tokens, rows, threads)
     costs = list(measure_runs(_ways(str(folder), run, flags=flags, dtype=dtype, gguf=gguf), run, turns))
-    if form != "text":
-        Sink().write(record_text([asdict(cost) for cost in costs], form))
-        return 0
-    lines: list[tuple[str, ...]] = [_HEAD]
-    for cost in costs:
-        times = (f"{cost.start:.2f}", f"{cost.whole:.2f}", f"{cost.speed:.1f}", f"{cost.peak / 2**20:.0f}")
-        ratios = (cost.start_ratio, cost.whole_ratio, cost.speed_ratio)
-        lines.append((cost.way, *times, *(f"{ratio:.3f}" for ratio in ratios)))
-    Sink().write(table(lines))
-    say(
-        f"{dtype}, {threads} thread(s), {rows} prompt(s), {max_tokens} tokens each, medians of {turns} "
-        "turn(s). start: a process with two tokens. The last three columns are over gencli's."
-    )
+    conditions = {
+        "model": model,
+        "dtype": dtype,
+        "threads": threads,
+        "prompts": rows,
+        "tokens": max_tokens,
+        "turns": turns,
+    }
+    write_report(costs, form, conditions=conditions | ({"flags": flags} if flags else {}))
     return 0
 
 
@@ -116,29 +106,8 @@ def _ways(
     Raises ModelError if llama.cpp is asked for and is not installed.
     """
     threads, prompts = str(run.threads), _prompts(run.rows)
-    ours = [
-        "-m",
-        "gencli",
-        "run",
-        "--model",
-        model,
-        "--dtype",
-        dtype,
-        "--temperature",
-        "0.8",
-        "--top-p",
-        "0.9",
-    ]
-    ours += [
-        "--seed",
-        "0",
-        "--ignore-eos",
-        "--quiet",
-        "--threads",
-        threads,
-        *shlex.split(flags),
-        "--max-tokens",
-    ]
+    ours = "-m gencli run --temperature 0.8 --top-p 0.9 --seed 0 --ignore-eos --quiet".split()
+    ours += ["--model", model, "--dtype", dtype, "--threads", threads, *shlex.split(flags), "--max-tokens"]
     script = (sys.executable, "-c", _TRANSFORMERS, model)
     ways = [
         Way("gencli", (sys.executable, *ours), tuple(prompts)),

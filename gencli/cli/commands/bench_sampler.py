@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gencli.cli.terminal.records import FORMS, record_text
-from gencli.cli.terminal.render import Sink, say
-from gencli.cli.terminal.tables import table
+from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
 from gencli.errors import UsageError
-from gencli.runtime.quiet import quiet_libraries
 
 if TYPE_CHECKING:
-    from gencli.bench.sampler import SamplerCost
     from processors.chain import Chain
 
 __all__ = ["sampler"]
 
-_HEAD = ("ids", "rows", "logits", "chain", "gencli ms", "transformers ms", "times", "quartiles",
-         "first call", "logsumexps")  # fmt: skip
 _Chains = Annotated[
     list[str] | None,
     typer.Option(
@@ -51,8 +44,6 @@ _Logits = Annotated[
     ),
 ]
 _Repeats = Annotated[int, typer.Option("--repeats", min=1, max=10_000, metavar="N", help="Rounds.")]
-_Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
-_Format = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
 
 
 def sampler(
@@ -61,30 +52,19 @@ def sampler(
     width: _Widths = None,
     logits: _Logits = "peaked",
     repeats: _Repeats = 7,
-    threads: _Threads = 2,
-    form: _Format = "text",
+    threads: Threads = 2,
+    form: Form = "text",
 ) -> int:
     """Measure chains with their draws in turns with transformers and print the costs. Return the exit code.
 
     Raises UsageError for a stage that transformers does not have.
     """
-    with quiet_libraries():
-        import torch
-
+    with measuring(threads):
         from gencli.bench.sampler import CHAINS, KINDS, measure_sampler
 
         chains, kinds = [_parsed(text) for text in chain or CHAINS], KINDS if logits == "both" else (logits,)
-        torch.set_num_threads(threads)
         costs = [*measure_sampler(chains, kinds, width or (128_256,), rows or (1, 8, 32), repeats)]
-    if form != "text":
-        Sink().write(record_text([asdict(cost) for cost in costs], form))
-        return 0
-    Sink().write(table([_HEAD, *map(_line, costs)]))
-    say(
-        f"float32, {threads} thread(s), medians of {repeats} round(s) in turns of three calls; times: "
-        "transformers' by gencli's, first call: of the first of three, logsumexps: gencli's by that of one "
-        "torch.logsumexp over the same logits."
-    )
+    write_report(costs, form, conditions={"dtype": "float32", "threads": threads, "rounds": repeats})
     return 0
 
 
@@ -99,10 +79,3 @@ def _parsed(text: str) -> Chain:
                 f"--chain has the stage {name}, which is not measured.", hint=f"Use {', '.join(THEIRS)}."
             )
     return chain
-
-
-def _line(cost: SamplerCost) -> tuple[str, ...]:
-    low, high = cost.spread
-    figures = (f"{cost.gencli:.3f}", f"{cost.transformers:.2f}", f"{cost.speedup:.1f}")
-    return (str(cost.width), str(cost.rows), cost.logits, cost.chain, *figures, f"{low:.1f} to {high:.1f}",
-            f"{cost.first:.1f}", f"{cost.passes:.2f}")  # fmt: skip

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gencli.cli.terminal.records import FORMS, record_text
-from gencli.cli.terminal.render import Sink, say, say_notice
-from gencli.cli.terminal.tables import table
+from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
+from gencli.cli.terminal.records import FORMS
+from gencli.cli.terminal.render import say_notice
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.option import MAX_BATCH
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
-from gencli.runtime.quiet import quiet_libraries
 from processors.params import whole
 
 if TYPE_CHECKING:
-    from gencli.bench.speculate import DraftGain
+    from gencli.bench.records import DraftGain
 
 __all__ = ["speculate"]
 
-_HEAD = ("rows", "drafts", "plain tok/s", "tok/s", "tokens a forward", "accepted", "drafting", "verifying",
-         "expected", "measured")  # fmt: skip
 _STORIES = ("Once upon a time", "Mood: happy\nStory:", "One day a girl found a box.", "Dear Mia,")
 _Model = Annotated[str, typer.Option("--model", metavar="MODEL", help="The target model.")]
 _Draft = Annotated[str, typer.Option("--draft", metavar="NAME", help="The drafter, as in gencli run.")]
@@ -53,11 +49,9 @@ _Temperature = Annotated[
 _Dtype = Annotated[
     str, typer.Option("--dtype", metavar="NAME", help="Type of the weights, as in gencli run.")
 ]
-_Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
 _Cpu = Annotated[
     bool, typer.Option("--cpu-time", help="Count the CPU seconds of the process, for a busy machine.")
 ]
-_Format = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
 
 
 def speculate(
@@ -70,9 +64,9 @@ def speculate(
     prompts: _Prompts = None,
     temperature: _Temperature = 0.0,
     dtype: _Dtype = "float32",
-    threads: _Threads = 1,
+    threads: Threads = 1,
     cpu_time: _Cpu = False,
-    form: _Format = "text",
+    form: Form = "text",
 ) -> int:
     """Measure plain steps and steps with drafts in turns and print the gains. Return the exit code.
 
@@ -82,26 +76,29 @@ def speculate(
     if draft == NO_DRAFTER:
         raise UsageError("--draft is none, so there is nothing to measure.", hint="Name a drafter.")
     texts = _read(prompts) if prompts else _STORIES
-    with quiet_libraries():
+    with measuring(threads):
         gains = _gains(
             model,
             draft,
             texts,
             counts,
             dtype=dtype,
-            threads=threads,
             lengths=lengths,
             steps=steps,
             max_tokens=max_tokens,
             temperature=temperature,
             clock=time.process_time if cpu_time else time.perf_counter,
         )
-    _write(gains, form)
-    kind = "CPU seconds" if cpu_time else "seconds"
-    say(
-        f"{dtype}, {threads} thread(s), medians of {steps} steps in {kind}; plain steps and those with "
-        "drafts take turns. Drafting and verifying are in plain steps."
-    )
+    conditions = {
+        "model": model,
+        "draft": draft,
+        "dtype": dtype,
+        "threads": threads,
+        "temperature": temperature,
+        "steps": steps,
+        "clock": "CPU seconds" if cpu_time else "seconds",
+    }
+    _write(gains, form, conditions)
     return 0
 
 
@@ -112,17 +109,13 @@ def _gains(
     counts: Sequence[int],
     *,
     dtype: str,
-    threads: int,
     **probing: Any,
 ) -> list[DraftGain]:
     """Return the gains for each number of rows; `probing` are further arguments of `measure_drafts`."""
-    import torch
-
     from gencli.bench.speculate import measure_drafts
     from gencli.runtime.drafters import bare_drafter
     from gencli.runtime.models import ModelChoice, load
 
-    torch.set_num_threads(threads)
     choice = ModelChoice(model, dtype=dtype, max_batch=max(counts))
     loaded = load(choice)
     drafter = bare_drafter(draft, loaded, choice)
@@ -135,33 +128,26 @@ def _gains(
     ]
 
 
-def _write(gains: Sequence[DraftGain], form: str) -> None:
+def _write(gains: Sequence[DraftGain], form: FORMS, conditions: Mapping[str, Any]) -> None:
     from gencli.bench.speculate import best, break_even
 
     tops, even = best(gains), break_even(gains)
-    if form != "text":
-        report = {"gains": [asdict(gain) for gain in gains], "best": {str(g.rows): g.drafts for g in tops},
-                 "break_even_rows": even}  # fmt: skip
-        Sink().write(record_text(report, form))
-        return
-    Sink().write(table([_HEAD, *map(_line, gains)]))
-    for top in tops:
-        Sink().write(f"Best with {top.rows} row(s): {top.drafts} drafts, {top.speedup:.2f} times plain.\n")
-    Sink().write(f"{_verdict(even, tops[-1].rows)}\n")
+    lines = [
+        f"Best with {top.rows} row(s): {top.drafts} drafts, {top.speedup:.2f} times plain." for top in tops
+    ]
+    write_report(
+        gains,
+        form,
+        conditions=conditions,
+        summary={"best": {str(top.rows): top.drafts for top in tops}, "break_even_rows": even},
+        lines=[*lines, _verdict(even, tops[-1].rows)],
+    )
 
 
 def _verdict(even: float | None, most: int) -> str:
     if even is None:
         return f"Break-even: beyond {most} row(s)."
     return f"Break-even: at about {even:.0f} row(s)." if even else "Break-even: drafts lose with any rows."
-
-
-def _line(gain: DraftGain) -> tuple[str, ...]:
-    rate = "" if gain.acceptance is None else f"{gain.acceptance:.0%}"
-    speeds = (f"{gain.plain_tokens_per_second:.1f}", f"{gain.tokens_per_second:.1f}")
-    costs = (f"{gain.draft:.2f}", f"{gain.verify:.2f}")
-    ends = (f"{gain.expected:.2f}", f"{gain.speedup:.2f}")
-    return str(gain.rows), str(gain.drafts), *speeds, f"{gain.tokens_per_forward:.2f}", rate, *costs, *ends
 
 
 def _numbers(flag: str, given: str, least: int, most: int) -> tuple[int, ...]:

@@ -135,10 +135,10 @@ def _command_manuals(words: str, made: Any, summary: str) -> Iterator[_Manual]:
     summary = summary[0].lower() + summary[1:].rstrip(".")
     inner = getattr(made, "commands", None)
     if inner:
-        table = [(name, one.help) for name, one in inner.items()]
+        table = [(name, one.short_help or one.help) for name, one in inner.items()]
         yield _Manual(words, summary, [f"gencli {words} COMMAND [OPTIONS] ..."], "", {"Commands": table})
-        for name, one in inner.items():
-            yield from _command_manuals(f"{words} {name}", one, one.help)
+        for (name, one), (_, sentence) in zip(inner.items(), table, strict=True):
+            yield from _command_manuals(f"{words} {name}", one, sentence)
     elif page := getattr(made.callback, "page", None):
         yield _page_manual(words, summary, page)
     else:
@@ -164,7 +164,9 @@ def _parameter_manual(words: str, summary: str, made: Any) -> _Manual:
             flags = ", ".join(sorted([*one.opts, *one.secondary_opts], key=len))
             options.append((f"{flags} {one.metavar or ''}".strip(), one.help or ""))
     usage = " ".join([f"gencli {words}", *(["[OPTIONS]"] if options else []), *arguments])
-    return _Manual(words, summary, [usage], "", {"Options": options} if options else {})
+    # Beside a short help the help is the description; \b is click's sign not to fill the next lines.
+    text = made.help.replace("\b\n", "") if made.short_help else ""
+    return _Manual(words, summary, [usage], text, {"Options": options} if options else {})
 
 
 def _name(manual: _Manual) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from gencli.chat.commands import CommandContext, run_command, same_again
+from gencli.chat.commands import run_command
 from gencli.chat.complete import complete
 from gencli.chat.conversation import draw_seed, prompt_ids
+from gencli.chat.reply import CommandContext
 from gencli.chat.state import Chat
+from gencli.chat.turn_commands import same_again
 from gencli.cli.commands.chain_view import chain_table
 from gencli.cli.commands.turns import Reader, open_reader
 from gencli.cli.terminal.display import reading_line

@@ -7,17 +7,14 @@ counted repeats are read here; the `regex` package decides which characters a cl
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 import regex  # type: ignore[import-untyped]
 
 from gencli.errors import ConfigError
-from gencli.structured.regex.ecma_lexer import SHORTHANDS
-from gencli.structured.regex.printer import code_point, range_text
+from gencli.structured.regex.characters import chars_of, has_case
 from gencli.structured.regex.tree import (
     EMPTY,
     QUANTIFIERS,
-    TOP,
     Alt,
     Anchor,
     Chars,
@@ -26,8 +23,6 @@ from gencli.structured.regex.tree import (
     Seq,
     alt,
     bounds_fault,
-    drop_surrogates,
-    invert_ranges,
     seq,
     single,
 )
@@ -39,7 +34,6 @@ MOST_NESTED = 100
 
 _COUNT = re.compile(r"\{(?:(\d+)|(\d*),(\d*))\}")
 _HEX = {"x": 2, "u": 4, "U": 8}
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _START = ("^", "\\A")
 _SET_OPERATORS = ("--", "&&", "||", "~~")
 _GROUPS = {
@@ -172,7 +166,7 @@ class _Reader:
         self.at += 1
         if letter in "^$":
             return Anchor(letter, column)
-        if letter == "." or ("i" in flags and _has_case(letter)):
+        if letter == "." or ("i" in flags and has_case(letter)):
             return self._ranges(letter if letter == "." else regex.escape(letter), flags, column)
         if "\ud800" <= letter <= "\udfff":
             raise self._fail("The pattern is not valid UTF-8", column)
@@ -180,7 +174,7 @@ class _Reader:
 
     def _ranges(self, source: str, flags: str, column: int) -> Chars:
         try:
-            chars = _chars_of(source, flags)
+            chars = chars_of(source, flags)
         except regex.error as error:
             raise self._fail(f"{source} is not understood ({error.msg})", column) from None
         if not chars.ranges:
@@ -273,31 +267,3 @@ class _Reader:
         if isinstance(node, Repeat):
             return Repeat(self._strip(node.body, first=False, last=False), node.least, node.most)
         return node
-
-
-def _has_case(letter: str) -> bool:
-    return not letter == letter.lower() == letter.upper() == letter.title() == letter.casefold()
-
-
-@lru_cache(maxsize=1024)
-def _chars_of(source: str, flags: str) -> Chars:
-    """Return the characters that a class, escape, dot or letter matches under flags. Raises regex.error."""
-    if source[0] == "[":
-        source = _ESCAPE.sub(lambda found: _shorthand(found[1]) or found[0], source)
-    elif source[0] == "\\" and (inside := _shorthand(source[1])):
-        source, flags = f"[{inside}]", ""
-    pattern = f"(?{flags}:{source})+" if flags else f"(?:{source})+"
-    runs = regex.compile(pattern, regex.UNICODE | regex.V0).finditer(_all())
-    return Chars(drop_surrogates(tuple((ord(run[0][0]), ord(run[0][-1])) for run in runs)))
-
-
-def _shorthand(letter: str) -> str:
-    """Return the inside of the class of a shorthand, in ASCII as in JSON Schema; "" for other letters."""
-    ranges = SHORTHANDS.get(letter.lower(), ())
-    return range_text(invert_ranges(ranges) if letter.isupper() else ranges, code_point) if ranges else ""
-
-
-@lru_cache(maxsize=1)
-def _all() -> str:
-    """Return all characters in order."""
-    return "".join(chr(code) for low, high in drop_surrogates(((0, TOP),)) for code in range(low, high + 1))

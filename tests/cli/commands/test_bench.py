@@ -1,16 +1,50 @@
-"""`gencli bench` prints one line for each thing that is measured."""
+"""`gencli bench` prints one record for each thing that is measured, as a line of a table or as JSON."""
 
 import json
+from dataclasses import fields
 
 import pytest
 
+from gencli.bench import records
 from gencli.cli.app import main
+
+KINDS = {
+    "run": records.RunCost,
+    "step": records.StepCost,
+    "sampler": records.SamplerCost,
+    "batch": records.BatchCost,
+    "grammar": records.GrammarCost,
+    "speculate": records.DraftGain,
+    "serve": records.ServeCost,
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_help_of_each_benchmark_explains_each_column(name, capsys):
+    assert main(["bench", name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    for column in fields(KINDS[name]):
+        assert any(
+            line.split() == [column.name, *column.metadata["about"].split()] for line in shown.splitlines()
+        )
+        assert max(map(len, shown.splitlines())) <= 80
+
+
+def report(arguments, capsys):
+    """The parts of the JSON report of a benchmark."""
+    assert main([*arguments, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["conditions", "records", "summary"]
+    assert found["conditions"]["threads"] >= 1
+    kind = KINDS[arguments[1]]
+    assert all([*record] == [column.name for column in fields(kind)] for record in found["records"])
+    return found
 
 
 def test_bench_grammar_reports_the_parts_and_the_ratio(capsys):
     assert main(["bench", "grammar", "--back-end", "xgrammar", "--rows", "2", "--steps", "1"]) == 0
     head, line = capsys.readouterr().out.splitlines()
-    assert head.split()[-1] == "ratio"
+    assert head.split() == [column.name for column in fields(records.GrammarCost)]
     name, rows, *figures = line.split()
     assert (name, rows, len(figures)) == ("xgrammar", "2", 6)
     assert all(float(figure) > 0 for figure in figures)
@@ -26,8 +60,7 @@ WAYS = ["gencli", "generate", "generate, sorted", "generate_batch"]
 
 
 def test_bench_batch_compares_the_ways_on_one_load(capsys):
-    assert main([*SMALL, "--prefix", "40", "--format", "json"]) == 0
-    costs = json.loads(capsys.readouterr().out)
+    costs = report([*SMALL, "--prefix", "40"], capsys)["records"]
     assert [cost["way"] for cost in costs] == WAYS
     assert {(cost["prefix"], cost["requests"], cost["equal"]) for cost in costs} == {(40, 2, 2)}
     assert len({cost["output_tokens"] for cost in costs}) == 1
@@ -40,26 +73,24 @@ def test_bench_batch_prints_a_line_for_each_way(capsys):
     assert [line[8:24].strip() for line in lines] == WAYS
 
 
-def test_bench_step_has_a_line_for_each_number_of_rows_and_a_column_for_each_chain(capsys):
+def test_bench_step_has_a_record_for_each_number_of_rows_and_chain(capsys):
     small = ["bench", "step", "--steps", "1", "--rows", "1", "--rows", "2", "--vocab", "300"]
     assert main(small) == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split()[:2] == ["rows", "greedy"]
-    assert [line.split()[0] for line in lines] == ["1", "2"]
-    assert main([*small, "--format", "json"]) == 0
-    costs = json.loads(capsys.readouterr().out)
+    assert head.split() == ["rows", "chain", "step_ms", "least_ms"]
+    assert [line.split()[0] for line in lines] == ["1"] * 4 + ["2"] * 4
+    costs = report(small, capsys)["records"]
     assert {cost["rows"] for cost in costs} == {1, 2}
-    assert all(0 < cost["least"] <= cost["step"] for cost in costs)
+    assert all(0 < cost["least_ms"] <= cost["step_ms"] for cost in costs)
 
 
 SPECULATE = ["bench", "speculate", "--model", "fake", "--draft", "suffix", "--steps", "1"]
 
 
 def test_bench_speculate_has_a_line_for_each_number_of_drafts_and_rows(capsys):
-    assert main([*SPECULATE, "--draft-tokens", "0..2", "--rows", "1,2", "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(g["rows"], g["drafts"]) for g in found["gains"]] == [(r, k) for r in (1, 2) for k in (0, 1, 2)]
-    assert set(found["best"]) == {"1", "2"}
+    found = report([*SPECULATE, "--draft-tokens", "0..2", "--rows", "1,2"], capsys)
+    assert [(g["rows"], g["drafts"]) for g in found["records"]] == [(r, k) for r in (1, 2) for k in (0, 1, 2)]
+    assert set(found["summary"]["best"]) == {"1", "2"}
 
 
 def test_bench_speculate_names_the_best_number_and_the_break_even(capsys):
@@ -89,10 +120,11 @@ SAMPLER = ["bench", "sampler", "--rows", "2", "--width", "500", "--repeats", "1"
 
 
 def test_bench_sampler_has_a_line_for_each_chain_and_kind_of_logits(capsys):
-    assert main([*SAMPLER, "--logits", "both", "--format", "json"]) == 0
-    costs = json.loads(capsys.readouterr().out)
+    costs = report([*SAMPLER, "--logits", "both"], capsys)["records"]
     assert [cost["logits"] for cost in costs] == ["peaked"] * 4 + ["flat"] * 4
-    assert all(cost["gencli"] > 0 and cost["transformers"] > 0 and cost["speedup"] > 0 for cost in costs)
+    assert all(
+        cost["gencli_ms"] > 0 and cost["transformers_ms"] > 0 and cost["speedup"] > 0 for cost in costs
+    )
 
 
 def test_bench_sampler_refuses_a_stage_that_transformers_lacks(capsys):
@@ -102,10 +134,9 @@ def test_bench_sampler_refuses_a_stage_that_transformers_lacks(capsys):
 
 def test_bench_run_compares_whole_runs(capsys):
     small = ["--turns", "1", "--max-tokens", "3", "--threads", "1"]
-    assert main(["bench", "run", *small, "--rows", "2", "--format", "json"]) == 0
-    costs = json.loads(capsys.readouterr().out)
+    costs = report(["bench", "run", *small, "--rows", "2"], capsys)["records"]
     assert [cost["way"] for cost in costs] == ["gencli", "transformers"]
-    assert all(cost["start"] > 0 and cost["peak"] > 0 for cost in costs)
+    assert all(cost["start_s"] > 0 and cost["peak_mib"] > 0 for cost in costs)
 
 
 def test_bench_run_refuses_what_it_cannot_compare(capsys):

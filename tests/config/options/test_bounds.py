@@ -5,9 +5,12 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 import pytest
 
 from gencli.batch.options import OWN
-from gencli.cli.commands import bench
+from gencli.cli.commands.bench_batch import batch
+from gencli.cli.commands.bench_grammar import grammar
+from gencli.cli.commands.bench_run import runs
 from gencli.cli.commands.bench_sampler import sampler
 from gencli.cli.commands.bench_speculate import speculate
+from gencli.cli.commands.bench_step import step
 from gencli.cli.commands.models import PAGE
 from gencli.config.options.option import Option
 from gencli.config.options.run import OPTIONS
@@ -65,7 +68,7 @@ def test_every_option_that_is_a_number_has_both_bounds(key):
 
 
 @pytest.mark.parametrize(
-    "command", [bench._grammar, bench._batch, sampler, speculate], ids=lambda one: one.__name__
+    "command", [batch, grammar, runs, sampler, speculate, step], ids=lambda one: one.__name__
 )
 def test_every_number_of_the_benchmarks_has_both_bounds(command):
     found = 0

@@ -1,0 +1,39 @@
+"""What a slash command of a chat is given beside the chat, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gencli.chat.state import Chat
+from gencli.core.events import Finish
+from gencli.text.tokenizer import Tokenizer
+
+__all__ = ["CommandContext", "Reply"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """Values that commands read, besides the chat.
+
+    `context` is the context length in tokens, `answers` are the finishes of the answers since the start.
+    """
+
+    tokenizer: Tokenizer
+    context: int
+    describe_chain: Callable[[Chat], str]
+    answers: tuple[Finish, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The next chat, a message, a draft for the input line, and whether the chat is over.
+
+    `has_keys`: the message may name options by their keys in backticks.
+    """
+
+    chat: Chat
+    text: str = ""
+    draft: str = ""
+    is_over: bool = False
+    has_keys: bool = False
