@@ -78,8 +78,8 @@ _BENCHMARKS: tuple[tuple[str, Callable[..., int], str, str, type[Any]], ...] = (
         "serve",
         serve,
         "The server under load beside the engine alone.",
-        "Measure gencli serve, a process of its own, under a load of streams: a closed loop of clients, or with "
-        "--rate an open loop of requests at random times; and the same load on the engine without HTTP.",
+        "Measure gencli serve, a process of its own, under a load of streams: a closed loop of clients, or "
+        "with --rate an open loop of requests at random times; and the same load on the engine without HTTP.",
         ServeCost,
     ),
 )  # fmt: skip
