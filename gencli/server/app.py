@@ -44,7 +44,12 @@ def make_app(serving: Serving) -> App:
         *_get(serving),
         *_post(serving),
     ]
-    handlers: Mapping[Any, Any] = {HTTPException: _http_error, ApiError: _api_error, Exception: _any_error}
+    handlers: Mapping[Any, Any] = {
+        HTTPException: _http_error,
+        ApiError: _api_error,
+        Disconnected: _gone,
+        Exception: _any_error,
+    }
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     return Guard(app, serving.conditions.rules, lambda status: serving.metrics.replies.update([status]))
 
@@ -139,9 +144,11 @@ async def _api_error(request: Request, error: Exception) -> Response:
     return _response(error)
 
 
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it
+
+
 async def _any_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, Disconnected):
-        return Response(status_code=499)
     return _response(ApiError(500, "The server failed on this request.", code="internal_error"))
 
 

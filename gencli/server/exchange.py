@@ -26,6 +26,7 @@ from gencli.server.wire.response_replies import ResponseStream, ResponseWhole
 __all__ = ["Generate"]
 
 _Streamed = StreamReply | ResponseStream
+_Collected = WholeReply | ResponseWhole
 _STREAM = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -77,13 +78,11 @@ class _Exchange:
             events = await self._first(mailbox, call)
             answers = Answers([order.request.id for order in prepared.orders], prepared.n, prepared.shape)
             reply = self._reply(call, prepared)
-            is_response = self._route == "responses"
             if call.is_stream:
-                self._open = (ResponseStream if is_response else StreamReply)(reply, answers)
+                self._open = self._streamed(reply, answers)
                 await self._stream(self._open, answers, mailbox, events)
             else:
-                whole = (ResponseWhole if is_response else WholeReply)(reply, answers)
-                await self._whole(whole, answers, mailbox, events)
+                await self._whole(self._collected(reply, answers), answers, mailbox, events)
         finally:
             serving.thread.close(prepared.orders)
 
@@ -106,8 +105,16 @@ class _Exchange:
         head = (self._scope["request_id"], int(time.time()), serving.name, serving.fingerprint)
         return Reply(call, *head, names, prepared.echoes)
 
+    def _streamed(self, reply: Reply, answers: Answers) -> _Streamed:
+        is_response = self._route == "responses"
+        return ResponseStream(reply, answers) if is_response else StreamReply(reply, answers)
+
+    def _collected(self, reply: Reply, answers: Answers) -> _Collected:
+        is_response = self._route == "responses"
+        return ResponseWhole(reply, answers) if is_response else WholeReply(reply, answers)
+
     async def _whole(
-        self, whole: WholeReply | ResponseWhole, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
+        self, whole: _Collected, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
     ) -> None:
         while True:
             for event in events:

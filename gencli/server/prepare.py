@@ -121,7 +121,8 @@ class Preparer:
         request = make_request(job, name, ids, seed, self.tokenizer, session=call.session)
         if call.is_echo_only:
             limits = Limits(0, request.limits.max_time)
-            return replace(request, n=1, limits=limits, prompt_logprobs=call.logprobs or 0)
+            scored = replace(request, n=1, beams=None, best_of=None, limits=limits)
+            return replace(scored, prompt_logprobs=call.logprobs or 0)
         scores = call.logprobs if call.echo else None
         return replace(request, logprobs=call.logprobs, prompt_logprobs=scores)
 

@@ -93,10 +93,9 @@ class Serving:
     async def drain(self) -> None:
         """Take no more calls; wait for the running ones, then end them with an error."""
         self.admission.is_draining = True
-        left = self.conditions.shutdown_timeout
-        while self.admission.num_calls and left > 0:
-            await asyncio.sleep(0.05)
-            left -= 0.05
+        end = time.monotonic() + self.conditions.shutdown_timeout
+        while self.admission.num_calls and time.monotonic() < end:
+            await asyncio.sleep(0.02)
         self.thread.stop()
 
     def stop(self) -> None:
