@@ -12,7 +12,6 @@ import json
 import random
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -52,10 +51,13 @@ def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def measure_serve(
-    model: str, *, requests: int, clients: int, slots: int, threads: int, rate: float | None = None
+    command: Sequence[str], *, requests: int, clients: int, rate: float | None = None
 ) -> ServeCost:
-    """Start a server and put a load on it: a closed loop of `clients`, or `rate` requests per second."""
-    with _server(model, slots, threads) as (host, port):
+    """Start a server and put a load on it: a closed loop of `clients`, or `rate` requests per second.
+
+    `command` starts the server on a free port. Raises GenerationError if it does not start.
+    """
+    with _server(command) as (host, port):
         load = make_load(requests, vocab_size=_words(host, port))
         asyncio.run(_closed(host, port, load[:2], 2))  # what is built at the first request
         begin = time.monotonic()
@@ -90,10 +92,7 @@ def measure_engine(model: str, *, requests: int, slots: int, threads: int, dtype
 
 
 @contextmanager
-def _server(model: str, slots: int, threads: int) -> Iterator[tuple[str, int]]:
-    flags = ["--model", model, "--port", "0", "--max-batch", str(slots), "--max-queue", "100000"]
-    flags += ["--threads", str(threads), "--queue-timeout", "100000"]
-    command = [sys.executable, "-m", "gencli", "serve", *flags]
+def _server(command: Sequence[str]) -> Iterator[tuple[str, int]]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         lines = []

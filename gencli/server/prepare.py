@@ -30,7 +30,7 @@ from gencli.text.tokenizer import Tokenizer
 from processors.registry import Registry
 from processors.rng import derive
 
-__all__ = ["Prepared", "Preparer", "request_values"]
+__all__ = ["ORIGIN", "Prepared", "Preparer", "request_values"]
 
 ORIGIN = "request"  # of values that a body gave
 _SHORT = 16  # tokens of a completion without max_tokens, as OpenAI has it; a chat answer has the context
@@ -133,10 +133,12 @@ class Preparer:
         if structure is None:
             return Shape(is_live)
         has_tools = structure.kind == "tools" and call.is_chat
+        has_only_calls = has_tools and structure.is_document
         return Shape(
-            is_live and not structure.retries and not structure.is_data,
+            is_live and not structure.retries and not structure.is_data and not has_only_calls,
             structure.after,
             self.trigger if has_tools else "",
+            has_only_calls,
             call.has_one_call,
             call.options.values.get("tool_choice") not in (None, "auto", "required"),
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from gencli.server.wire.errors import ApiError
 
-__all__ = ["Guard", "Rules", "header", "send_error"]
+__all__ = ["App", "Guard", "Message", "Receive", "Rules", "Scope", "Send", "header", "send_error"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
 
-__all__ = ["serve"]
+__all__ = ["serve", "serve_command"]
 
 _MOST = 100_000
 _Model = Annotated[str, typer.Option("--model", "-m", metavar="NAME", help="Model to serve.")]
@@ -21,6 +22,13 @@ _Rate = Annotated[
     typer.Option("--rate", min=0.001, metavar="NUMBER", help="Open loop: this many requests per second."),
 ]
 _Slots = Annotated[int, typer.Option("--max-batch", min=1, max=_MOST, metavar="N", help="Texts at once.")]
+
+
+def serve_command(model: str, *, max_batch: int, threads: int) -> list[str]:
+    """Return the command that starts the server on a free port, with a queue that never is full."""
+    flags = ["--model", model, "--port", "0", "--max-batch", str(max_batch), "--threads", str(threads)]
+    flags += ["--max-queue", "100000", "--queue-timeout", "100000"]
+    return [sys.executable, "-m", "gencli", "serve", *flags]
 
 
 def serve(
@@ -36,9 +44,8 @@ def serve(
     with measuring(threads):
         from gencli.bench.serve import measure_engine, measure_serve
 
-        served = measure_serve(
-            model, requests=requests, clients=clients, slots=max_batch, threads=threads, rate=rate
-        )
+        command = serve_command(model, max_batch=max_batch, threads=threads)
+        served = measure_serve(command, requests=requests, clients=clients, rate=rate)
         alone = measure_engine(model, requests=requests, slots=max_batch, threads=threads)
     share = served.tokens_per_second / alone.tokens_per_second
     loop = {"clients": clients} if rate is None else {"rate": rate}

@@ -20,12 +20,14 @@ class Shape:
 
     `is_live`: text goes out while it is generated; otherwise at its end, when it has been checked or chosen.
     Text up to `marker` is reasoning. Text from `trigger` on is tool calls, of which only the first counts
-    with `has_one_call`; `is_named`: the request has named the function.
+    with `has_one_call`; `has_only_calls`: the whole text is calls; `is_named`: the request has named the
+    function.
     """
 
     is_live: bool = True
     marker: str = ""
     trigger: str = ""
+    has_only_calls: bool = False
     has_one_call: bool = False
     is_named: bool = False
 
@@ -140,7 +142,9 @@ class _Sample:
         if not self._shape.is_live:
             thinking = (verdict.thinking or "") if verdict else ""
             text = verdict.written if verdict and verdict.is_valid else event.text
-            text = text.partition(self._shape.trigger)[0].rstrip() if has_calls else text
+            if has_calls:
+                is_text = not self._shape.has_only_calls
+                text = text.partition(self._shape.trigger)[0].rstrip() if is_text else ""
             return text, thinking.removesuffix(marker)
         thinking = self._thinking.finish().thinking if self._thinking else ""
         if not self._calls:
