@@ -203,6 +203,7 @@ class Columns:
         self.is_kept = True  # off for stages of others, which may change a gathered tensor in place
         self._choices: dict[str, tuple[Any, ...]] = {}
         self._params: dict[int, Params] = {}
+        self._known: dict[str, tuple[tuple[int, ...], frozenset[Any]]] = {}  # slots, and their values
         hints = get_type_hints(params)
         for field in dataclasses.fields(params):
             hint = hints[field.name]
@@ -215,7 +216,7 @@ class Columns:
     def write(self, slot: int, params: Params) -> None:
         """Store the values of a slot."""
         self._params[slot] = params
-        self._gathered.clear()
+        self._forget()
         for name, tensor in self._tensors.items():
             value = getattr(params, name)
             if name in self._choices:
@@ -226,7 +227,7 @@ class Columns:
     def copy(self, source: int, target: int) -> None:
         """Copy the values of one slot to another."""
         self._params[target] = self._params[source]
-        self._gathered.clear()
+        self._forget()
         for name, tensor in self._tensors.items():
             tensor = self._tensors[name] = in_slot(tensor, target)
             tensor[target] = tensor[source]
@@ -251,9 +252,17 @@ class Columns:
             self._gathered[name] = found
         return found
 
-    def known(self, name: str, rows: Rows) -> set[Any]:
+    def known(self, name: str, rows: Rows) -> frozenset[Any]:
         """Return the distinct values of the field among the rows, without device synchronisation."""
-        return {getattr(self._params[slot], name) for slot in set(rows.host_slots)}
+        found = self._known.get(name)
+        if found is None or found[0] != rows.host_slots:
+            values = frozenset([getattr(self._params[slot], name) for slot in rows.host_slots])
+            found = self._known[name] = rows.host_slots, values
+        return found[1]
+
+    def _forget(self) -> None:
+        self._gathered.clear()
+        self._known.clear()
 
 
 def in_slot(tensor: Tensor, slot: int, fill: float = 0) -> Tensor:

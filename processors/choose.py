@@ -17,11 +17,10 @@ from processors.sampler import Sampler
 from processors.upload import upload
 
 if TYPE_CHECKING:
-    from processors.fused import Tail
+    from processors.tail import Tail
 
 __all__ = ["FUSED", "Chooser"]
 
-_PAUSE = 16  # steps without a fused draw after one that did not pay
 FUSED = ("temperature", "min_p", "top_k", "top_p")  # the stages that may be fused, in default order
 _Program = tuple[StageCall, ...]
 
@@ -59,14 +58,13 @@ class Chooser:
     def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
         self._pipeline, self._sampler = pipeline, sampler
         self._plan = _Plan((), None, (), ())
-        self._pause = 0  # steps
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
         pipeline, sampler = self._pipeline, self._sampler
         may_fuse = logits.device.type == "cpu" and not pipeline.is_traced and sampler.is_gumbel(rows)
         groups = self._planned(rows).groups if may_fuse else ()
-        if not groups or self._paused():
+        if not groups:
             return sampler(pipeline(logits, rows), rows)
         work = pipeline.run(self._plan.head, logits, rows).contiguous()
         if groups[0].places is None:
@@ -77,18 +75,11 @@ class Chooser:
             tokens[at] = self._chosen(group, work.index_select(0, at), rows.select(group.places or ()))
         return tokens
 
-    def _paused(self) -> bool:
-        """Whether the stages run for some steps because most rows were too flat for a few logits."""
-        self._pause = max(0, self._pause - 1)
-        return self._pause > 0
-
     def _chosen(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [A] for the logits [A, V] before the group's stages."""
         from processors.fused import choose_fused
 
         choice = choose_fused(logits, group.tail, rows)
-        if 2 * choice.num_wide > len(rows):
-            self._pause = _PAUSE
         tokens, at = torch.from_numpy(choice.tokens), choice.uncertain
         if len(at):
             tokens[at] = self._stepwise(group, logits[at], rows.select(at.tolist()))
@@ -105,12 +96,12 @@ class Chooser:
         program = self._pipeline.program(rows)
         if program is not self._plan.program or rows.host_slots != self._plan.slots:
             found = self._split(program, rows) if _has_numpy() else (program, ())
-            self._plan, self._pause = _Plan(rows.host_slots, program, *found), 0
+            self._plan = _Plan(rows.host_slots, program, *found)
         return self._plan
 
     def _split(self, program: _Program, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
         """Split a program before its fused stages."""
-        from processors.fused import Tail
+        from processors.tail import Tail
 
         pipeline, first = self._pipeline, len(program)
         while first and _may_be_fused(program[first - 1].stage, pipeline.registry):

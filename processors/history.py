@@ -35,8 +35,8 @@ class History:
 
     tokens [S, L], lengths [S], prompt_lengths [S] and seeds [S] are int64 on `device`. Lengths and seeds are
     mirrored on the host, so that reading them needs no device synchronisation. `forced` [S, L] bool marks
-    forced tokens; None as long as there are none. Appended tokens are written to `tokens` and `lengths` when
-    one of these is read, as many chains read neither.
+    forced tokens; None as long as there are none. `tokens` and `lengths` are brought up to date when they are
+    read, as many chains read neither.
     """
 
     def __init__(self, device: torch.device | str = "cpu", *, slots: int = 8, length: int = 256) -> None:
@@ -48,6 +48,8 @@ class History:
         self.forced: Tensor | None = None
         self._host_lengths, self._host_prompts, self._host_seeds = [0] * slots, [0] * slots, [0] * slots
         self._late: list[tuple[int, int, Sequence[int]]] = []  # slot, first column, ids
+        self._are_lengths_late = False
+        self._largest = -1
         self._facts: dict[tuple[int, ...], SlotFacts] = {}
 
     @property
@@ -59,8 +61,15 @@ class History:
     @property
     def lengths(self) -> Tensor:
         """Number of committed tokens [S] int64, prompts included."""
-        self._write()
+        if self._are_lengths_late:
+            self._lengths, self._are_lengths_late = upload_ints(self._host_lengths, self.device), False
         return self._lengths
+
+    @property
+    def largest(self) -> int:
+        """An upper bound of all ids in `tokens`; -1 without any."""
+        self._write()
+        return self._largest
 
     def length(self, slot: int) -> int:
         """Return the number of committed tokens of the slot, prompt included."""
@@ -70,6 +79,11 @@ class History:
         """Return the largest number of committed tokens among these slots; 0 without any."""
         lengths = self._host_lengths
         return max([lengths[slot] for slot in slots], default=0)
+
+    def are_even(self, slots: Iterable[int]) -> bool:
+        """Whether all these slots have the same number of committed tokens."""
+        lengths = self._host_lengths
+        return len({lengths[slot] for slot in slots}) == 1
 
     def positions(self, slots: Iterable[int]) -> list[int]:
         """Return the number of committed tokens of each slot behind its prompt."""
@@ -95,6 +109,7 @@ class History:
     def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:
         """Reset a slot to a prompt; `seed` is the request's 64-bit seed."""
         self._reserve(slot + 1, len(prompt))
+        self._largest = max(self._largest, max(prompt, default=-1))
         self.tokens[slot, : len(prompt)] = upload_ints(prompt, self.device)
         self._set_prompt(slot, len(prompt))
         self._set_seed(slot, seed)
@@ -118,6 +133,7 @@ class History:
             start = lengths[slot]
             lengths[slot] = start + len(run)
             late.append((slot, start, run))
+        self._are_lengths_late = True
         self._reserve(0, self.longest(slots))
         if self.forced is not None or any(map(any, forced)):
             self._mark(late[first:], forced or [()] * len(tokens))
@@ -128,10 +144,10 @@ class History:
         """Write the tokens that wait on the host."""
         if not self._late:
             return
+        self._largest = max(self._largest, *[max(run, default=-1) for _, _, run in self._late])
         slots, columns, ids = self._cells(self._late)
         self._late.clear()
         self._tokens.index_put_((slots, columns), ids)
-        self._lengths.index_add_(0, slots, torch.ones_like(slots))
 
     def _cells(self, late: list[tuple[int, int, Sequence[int]]]) -> Tensor:
         """Return slot, column and id [3, N] of all tokens of these entries."""
@@ -168,8 +184,8 @@ class History:
         self._set_length(slot, 0)
 
     def _set_length(self, slot: int, length: int) -> None:
-        self._lengths[slot] = length
         self._host_lengths[slot] = length
+        self._are_lengths_late = True
 
     def _set_prompt(self, slot: int, length: int) -> None:
         self.prompt_lengths[slot] = length

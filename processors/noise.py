@@ -16,6 +16,10 @@ _WIDTH = 2.0**-BITS
 def gumbel_array(keys: NDArray[np.uint64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the noise of `gumbel`, float64, broadcast over (row key, id), but for the last bits."""
     hashes = wrapping_mix(keys + ids.view(np.uint64) * _GAMMA)
-    uniform: NDArray[np.float64] = ((hashes >> np.uint64(64 - BITS)) + 0.5) * _WIDTH
-    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
+    hashes >>= np.uint64(64 - BITS)
+    noise: NDArray[np.float64] = hashes + 0.5
+    noise *= _WIDTH
+    for _ in range(2):
+        np.log(noise, out=noise)
+        np.negative(noise, out=noise)
     return noise

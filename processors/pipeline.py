@@ -56,7 +56,7 @@ class Pipeline:
         self.registry = registry or builtin_registry()
         self._stages: dict[str, Processor[Any]] = {}
         self._orders: dict[int, tuple[str, ...]] = {}
-        self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot: stages that override `commit`
+        self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot, if any overrides `commit`
         self._previewing: dict[int, tuple[Processor[Any], ...]] = {}
         self._programs: dict[tuple[int, ...], _Program] = {}
         self._forced_sequential: set[str] = set()
@@ -87,8 +87,10 @@ class Pipeline:
     def _set_order(self, slot: int, names: tuple[str, ...]) -> None:
         stages = [self.stage(name) for name in names]
         self._orders[slot] = names
-        self._committing[slot] = tuple(s for s in stages if type(s).commit is not Processor.commit)
-        self._previewing[slot] = tuple(s for s in stages if type(s).preview is not Processor.preview)
+        for hooks, name in ((self._committing, "commit"), (self._previewing, "preview")):
+            hooks.pop(slot, None)
+            if found := tuple([s for s in stages if getattr(type(s), name) is not getattr(Processor, name)]):
+                hooks[slot] = found
         self._programs.clear()
 
     def release(self, slot: int) -> None:
@@ -101,8 +103,18 @@ class Pipeline:
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Advance the slot by tokens that are now part of the output."""
-        for stage in self._committing[slot]:
+        for stage in self._committing.get(slot, ()):
             stage.commit(slot, tokens)
+
+    @property
+    def commits(self) -> bool:
+        """Whether any stage follows the tokens of its slots."""
+        return bool(self._committing)
+
+    @property
+    def previews(self) -> bool:
+        """Whether any slot has a grammar status to preview."""
+        return bool(self._previewing)
 
     def prepare(self, rows: Rows) -> Rows:
         """Run `prepare` of the stages before the model runs. Return the rows, forced drafts marked."""
@@ -115,7 +127,7 @@ class Pipeline:
 
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """Return the grammar status after each of these tokens; () for a slot without a grammar."""
-        for stage in self._previewing[slot]:
+        for stage in self._previewing.get(slot, ()):
             if found := stage.preview(slot, tokens):
                 return found
         return ()

@@ -66,11 +66,14 @@ def mix(value: int | Tensor) -> int | Tensor:
     return value ^ _shifted(value, 31)
 
 
-def wrapping_mix(value: Any) -> Any:
-    """As `mix`, of unsigned 64-bit integers that wrap by themselves, such as those of NumPy."""
-    value = (value ^ (value >> 30)) * _FIRST
-    value = (value ^ (value >> 27)) * _SECOND
-    return value ^ (value >> 31)
+def wrapping_mix(values: Any) -> Any:
+    """As `mix`, in place, of a NumPy array of unsigned 64-bit integers, which wrap by themselves."""
+    values ^= values >> 30
+    values *= _FIRST
+    values ^= values >> 27
+    values *= _SECOND
+    values ^= values >> 31
+    return values
 
 
 def derive(seed: int, key: int | str) -> int:
@@ -102,9 +105,20 @@ def row_keys(seeds: Tensor, positions: Tensor, stream: int) -> Tensor:
 
 
 def row_key_array(seeds: Any, positions: Any, stream: int) -> Any:
-    """Return the keys of `row_keys`, uint64, for NumPy arrays of seeds and positions [R] int64."""
+    """Return the keys of `row_keys`, uint64, for NumPy arrays of seeds and positions [R] int64.
+
+    One key is computed in plain Python, in a sixth of the time.
+    """
+    if len(seeds) == 1:
+        keys = seeds.view("uint64").copy()
+        keys[0] = _row_key(int(seeds[0]), int(positions[0]), stream)
+        return keys
     inner = wrapping_mix(seeds.view("uint64") + positions.view("uint64") * GAMMA)
     return wrapping_mix(inner + stream * GAMMA % 2**64)
+
+
+def _row_key(seed: int, position: int, stream: int) -> int:
+    return mix(mix(seed + position * GAMMA) + stream * GAMMA)
 
 
 def token_hash(keys: Tensor, ids: Tensor) -> Tensor:
@@ -125,7 +139,7 @@ def gumbel(keys: Tensor, ids: Tensor) -> Tensor:
 
 def few_gumbel(seed: int, stream: int, position: int, ids: Iterable[int]) -> list[float]:
     """Return Gumbel noise of a few ids at one position in plain Python, which is faster for a few numbers."""
-    key = mix(mix(seed + position * GAMMA) + stream * GAMMA)
+    key = _row_key(seed, position, stream)
     mantissas = (mix(key + token * GAMMA) >> (64 - BITS) for token in ids)
     return [-log(-log((mantissa + 0.5) * 2.0**-BITS)) for mantissa in mantissas]
 

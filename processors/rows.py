@@ -131,6 +131,13 @@ class Rows:
         at = upload(places, flags.device)
         return replace(self, forced=flags.index_copy(0, at, forced))
 
+    def unpadded(self) -> Tensor | None:
+        """Return the ids of `visible` [R, W] if all of them are valid, as without drafts; else None."""
+        history = self.history
+        if self.drafts.shape[1] or not history.are_even(self.host_slots):
+            return None
+        return history.tokens[:, : history.longest(self.host_slots)].index_select(0, self.slots)
+
     def visible(self) -> Visible:
         """Return prompt, output and visible drafts of each row, in order from column 0."""
         lengths = self.history.lengths[self.slots, None]

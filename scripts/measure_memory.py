@@ -2,11 +2,11 @@
 
     python scripts/measure_memory.py MODEL [--texts 8] [--tokens 600]
 
-Each number format is measured in a process of its own, in MiB. "before" is the memory of the process before
-the model is loaded: Python, PyTorch and its libraries. "peak at load" is the highest resident memory until
-the model is loaded, less that; the ratio is over the bytes of the weights as they run. "peak of a run" is the
-highest after the texts were read and 16 tokens of each computed; "planned" is what `gencli models show
-MODEL --memory` says.
+Each number format is measured in a process of its own, in MiB; a folder of `gencli quantize` has one.
+"before" is the memory of the process before the model is loaded: Python, PyTorch and its libraries. "peak
+at load" is the highest resident memory until the model is loaded, less that; the ratio is over the bytes of
+the weights as they run, counted in the loaded decoder. "peak of a run" is the highest after the texts were
+read and 16 tokens of each computed; "planned" is what `gencli models show MODEL --memory` says.
 """
 
 from __future__ import annotations
@@ -16,9 +16,18 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
-FORMATS = (("float32", "auto"), ("float32", "bfloat16"), ("bfloat16", "auto"))
+# Number format of the activations, of keys and values, and of quantized weights.
+FORMATS = (
+    ("float32", "auto", "none"),
+    ("float32", "bfloat16", "none"),
+    ("bfloat16", "auto", "none"),
+    ("float32", "auto", "int8"),
+    ("float32", "auto", "int4"),
+)
 STEPS, CHUNK = 16, 512
 _MIB = 2**20
 
@@ -30,7 +39,17 @@ def status(key: str) -> int:
     return int(found[1]) * 1024
 
 
-def measure(model: str, dtype: str, kv_dtype: str, texts: int, tokens: int) -> str:
+def held(value: Any) -> int:
+    """Return the bytes of all weights in a part of a decoder, as they lie in memory."""
+    if isinstance(value, tuple):
+        return sum(map(held, value))
+    if is_dataclass(value):
+        parts = (getattr(value, one.name) for one in fields(value) if one.name not in ("spec", "tables"))
+        return sum(map(held, parts))
+    return int(getattr(value, "nbytes", 0))
+
+
+def measure(model: str, dtype: str, kv_dtype: str, quantize: Any, texts: int, tokens: int) -> str:
     """Return a row of the table."""
     import torch
 
@@ -42,12 +61,13 @@ def measure(model: str, dtype: str, kv_dtype: str, texts: int, tokens: int) -> s
     from gencli.models.memory import need_of
 
     folder, config = read_folder(model)
-    checkpoint = read_checkpoint(folder, config)
+    checkpoint = read_checkpoint(folder, config, read_spec(config))
     before, start = status("VmRSS"), time.perf_counter()
     runner = DecoderRunner.load(
-        read_spec(config), checkpoint, dtype=dtype, kv_dtype=kv_dtype, device="cpu", max_lanes=texts
+        checkpoint, dtype=dtype, kv_dtype=kv_dtype, quantize=quantize, device="cpu", max_lanes=texts
     )
     seconds, at_load = time.perf_counter() - start, status("VmHWM") - before
+    weights = held(runner._decoder)
     lengths = [0] * texts
     for lane in range(texts):
         while lengths[lane] < tokens - STEPS:
@@ -65,14 +85,18 @@ def measure(model: str, dtype: str, kv_dtype: str, texts: int, tokens: int) -> s
         lanes=texts,
         tokens=tokens,
         kv_dtype=spec.kv_dtype,
+        quantize=quantize,
     )
     peak, planned = status("VmHWM"), before + need.total
+    name = spec.quantization or dtype
+    if spec.quantization and quantize == "none":
+        name += " from a folder"
     cells = [
-        dtype if kv_dtype == "auto" else f"{dtype}, {kv_dtype} keys and values",
-        f"{need.weights / _MIB:.0f}",
+        name if kv_dtype == "auto" else f"{name}, {kv_dtype} keys and values",
+        f"{weights / _MIB:.0f}",
         f"{before / _MIB:.0f}",
         f"{at_load / _MIB:.0f}",
-        f"{at_load / need.weights:.2f}",
+        f"{at_load / weights:.2f}",
         f"{seconds:.1f} s",
         f"{(need.kv or 0) / _MIB:.0f}",
         f"{peak / _MIB:.0f}",
@@ -87,15 +111,18 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--texts", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=600)
-    parser.add_argument("--row", nargs=2, metavar=("DTYPE", "KV"), help=argparse.SUPPRESS)
+    parser.add_argument("--row", nargs=3, metavar=("DTYPE", "KV", "QUANTIZE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.row:
         print(measure(given.model, *given.row, given.texts, given.tokens))
         return
+    from gencli.models.files.checkpoint import read_folder
+    from gencli.models.files.quantization import is_own
+
     print("| format | weights | before | peak at load | ratio | load | KV cache | peak of a run | planned |")
     print("|---|---|---|---|---|---|---|---|---|")
     sizes = ("--texts", str(given.texts), "--tokens", str(given.tokens))
-    for row in FORMATS:
+    for row in FORMATS[:1] if is_own(read_folder(given.model)[1]) else FORMATS:
         command = [sys.executable, __file__, given.model, *sizes, "--row", *row]
         print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="", flush=True)
 

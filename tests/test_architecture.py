@@ -35,6 +35,7 @@ OWN_LIBRARY = {
     "processors.grammar.backends.xgrammar": "xgrammar",
     "processors.grammar.backends.llguidance": "llguidance",
     "processors.fused": "numpy",
+    "processors.tail": "numpy",
     "processors.kernels.bitmask_triton": "triton",
     "processors.kernels.token_probability_triton": "triton",
     "processors.noise": "numpy",

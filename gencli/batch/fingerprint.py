@@ -16,6 +16,7 @@ from gencli.config.options.run import OPTIONS
 from gencli.config.settings import Settings
 from gencli.models.files.identity import identify_model
 from gencli.models.files.locate import find_local
+from gencli.models.gguf.head import is_gguf, read_gguf_head
 from gencli.models.watch import OnBytes
 from processors.policy import MATCH
 
@@ -123,7 +124,10 @@ def folder_digest(folder: Path) -> str:
     """
     digest = blake2b(digest_size=16)
     kinds = ("*.json", "*.jinja", "*.model", "*.txt", "*.py", "*.safetensors")
-    files = {folder} if folder.is_file() else {path for kind in kinds for path in folder.glob(kind)}
+    if is_gguf(folder):
+        files = set(read_gguf_head(folder).files)
+    else:
+        files = {path for kind in kinds for path in folder.glob(kind)}
     for path in sorted(files):
         digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
         with path.open("rb") as file:

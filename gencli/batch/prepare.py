@@ -27,6 +27,7 @@ from gencli.errors import UsageError
 from gencli.models.device import is_batch_invariant, pick_device, pick_dtype
 from gencli.models.files.card import read_card
 from gencli.models.files.locate import find_local
+from gencli.models.gguf.plan import weight_format
 from gencli.models.watch import OnBytes
 from gencli.templates.prompt import wanted_template
 
@@ -91,8 +92,9 @@ class Batch:
         is_remote = self.plan["engine"] == "ray" and settings["device"] != "cpu"
         device = torch.device("cuda") if is_remote else pick_device(settings["device"])
         stored = read_card(folder).weights.stored
-        is_quantized = settings["quantize"] != "none"
-        dtype, _ = pick_dtype(settings["dtype"], device=device, stored=stored, is_quantized=is_quantized)
+        name = settings["dtype"]
+        weights = weight_format(folder, settings["quantize"], dtype=name, is_cpu=device.type == "cpu")
+        dtype, _ = pick_dtype(name, device=device, stored=stored, is_quantized=weights != "none")
         return dtype, device
 
 

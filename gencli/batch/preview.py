@@ -13,6 +13,7 @@ from gencli.batch.records import Failure, Row
 from gencli.models.capacity import Capacity, plan_capacity, process_memory
 from gencli.models.files.card import Card, read_card
 from gencli.models.files.locate import find_local
+from gencli.models.gguf.plan import weight_format
 from gencli.models.speed import guess_seconds, measure_speed
 from gencli.runtime.models import load_tokenizer
 from gencli.text.tokenizer import Tokenizer
@@ -127,12 +128,10 @@ def need_of(batch: Batch, found: Preview) -> Need | None:
     )
     is_planned = batch.plan["max_batch"] == "auto" or batch.plan["kv_memory"] is not None
     size = min(found.samples, capacity.max_batch if is_planned else settings["max_batch"])
-    device = pick_device(settings["device"])
+    device, name = pick_device(settings["device"]), settings["dtype"]
+    weights = weight_format(card.folder, settings["quantize"], dtype=name, is_cpu=device.type == "cpu")
     number: torch.dtype = pick_dtype(
-        settings["dtype"],
-        device=device,
-        stored=card.weights.stored,
-        is_quantized=settings["quantize"] != "none",
+        name, device=device, stored=card.weights.stored, is_quantized=weights != "none"
     )[0]
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])

@@ -49,5 +49,5 @@ def native_runner(model: Any, *, max_lanes: int) -> DecoderRunner:
         folder = Path(name)
         model.save_pretrained(folder)
         config = read_object(folder / "config.json")
-        checkpoint = read_checkpoint(folder, config)
-        return DecoderRunner.load(read_spec(config), checkpoint, device="cpu", max_lanes=max_lanes)
+        checkpoint = read_checkpoint(folder, config, read_spec(config))
+        return DecoderRunner.load(checkpoint, device="cpu", max_lanes=max_lanes)

@@ -16,7 +16,7 @@ from gencli.cli.terminal.stderr import Stderr
 from gencli.config.named_models import named_models
 from gencli.config.settings import Settings
 from gencli.errors import ModelError
-from gencli.hub.cache import endpoint, find_snapshot, is_offline, missing_files
+from gencli.hub.cache import endpoint, find_gguf, find_snapshot, is_offline, missing_files
 from gencli.hub.names import HubName, read_hub_name
 from gencli.models.files.locate import BUNDLED, absent, full_name, near_names
 from gencli.runtime.quiet import quiet_libraries
@@ -53,13 +53,15 @@ def fetch_models(settings: Settings, registry: Registry | None, voice: Stderr) -
 
 def is_incomplete(name: HubName, *, with_code: bool) -> bool:
     """Return whether files of a model are missing in the hub's cache."""
+    if name.gguf:
+        return find_gguf(name) is None
     folder = find_snapshot(name)
     return folder is None or bool(missing_files(folder, with_code=with_code))
 
 
 def _require_permission(name: str, hub: HubName, settings: Settings, voice: Stderr) -> None:
     """Raise ModelError unless a missing model may be fetched: --download, or a person at a terminal."""
-    folder = find_snapshot(hub)
+    folder = None if hub.gguf else find_snapshot(hub)
     lacks = ", ".join(missing_files(folder, with_code=settings["trust_remote_code"])) if folder else ""
     label = name if name == str(hub) else f"{name} ({hub})"
     state = f"{label} is here only in part: it lacks {lacks}" if lacks else f"{label} is not on this machine"

@@ -276,7 +276,7 @@ class Engine:
         """Append the tokens of a step to their sequences, commit them, and return the events."""
         events, kept = list[Event](), list[tuple[Sequence, Taken]]()
         now = time.monotonic()
-        preview = self.pipeline.preview
+        preview = self.pipeline.preview if self.pipeline.previews else None
         for index, (sequence, drafts) in enumerate(result.sampled):
             if sequence.group is not None:
                 continue
@@ -284,7 +284,7 @@ class Engine:
             if drafts or sequence.drafted is not None:
                 self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
             valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
-            followed = preview(sequence.slot, valid)
+            followed = preview(sequence.slot, valid) if preview else ()
             taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
             if index in result.entries:
                 sequence.note(result.entries[index][: len(taken.ids)])

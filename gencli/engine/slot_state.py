@@ -103,5 +103,6 @@ class ProcessorState:
         """Make the tokens of continuing sequences part of their output."""
         slots = [sequence.slot for sequence, _ in kept]
         self.history.append(slots, [taken.ids for _, taken in kept], [taken.forced for _, taken in kept])
-        for slot, (_, taken) in zip(slots, kept, strict=True):
-            self.pipeline.commit(slot, taken.ids)
+        if self.pipeline.commits:
+            for slot, (_, taken) in zip(slots, kept, strict=True):
+                self.pipeline.commit(slot, taken.ids)

@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gencli.errors import ModelError
+from gencli.hub.gguf import choose_gguf, gguf_models
 from gencli.hub.names import COMMIT, INDEX, MAIN, WEIGHTS, HubName
 from gencli.lock import locked
 from gencli.models.files.json_files import read_object_if_any
@@ -24,6 +26,7 @@ __all__ = [
     "disk_bytes",
     "endpoint",
     "find_file",
+    "find_gguf",
     "find_snapshot",
     "hub_cache",
     "hub_models",
@@ -42,7 +45,7 @@ _PREFIX = "models--"
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """A snapshot in the cache, or an unfinished download without one (`folder` is None).
+    """A snapshot in the cache, or a GGUF file in one, or an unfinished download (`folder` is None).
 
     `place` is the folder of the model's repository. `missing` are needed files that are absent;
     `unfinished` are the bytes of incomplete files.
@@ -113,6 +116,19 @@ def find_file(name: HubName, file: str) -> Path | None:
     return folder / file if folder is not None and "/" not in file and (folder / file).is_file() else None
 
 
+def find_gguf(name: HubName) -> Path | None:
+    """Return the first file of the GGUF model that a name chooses; None if it is not in the cache.
+
+    Raises ModelError if the cache has several.
+    """
+    folder = _snapshot(name)
+    files = [path.name for path in folder.glob("*") if path.exists()] if folder is not None else []
+    found = choose_gguf(files, name.gguf)
+    if len(found) > 1:
+        raise ModelError(f"{name} may be any of {', '.join(found)}.", hint="Give the name of one file.")
+    return folder / next(iter(found)) if folder is not None and found else None
+
+
 def _snapshot(name: HubName) -> Path | None:
     repository = repository_folder(name)
     commit = name.revision if COMMIT.fullmatch(name.revision) else _ref(repository / "refs" / name.revision)
@@ -120,10 +136,11 @@ def _snapshot(name: HubName) -> Path | None:
 
 
 def hub_models() -> Iterator[tuple[str, Path]]:
-    """Yield name and folder of each snapshot in the cache with a configuration, sorted by name."""
+    """Yield name and folder of each snapshot in the cache with a configuration, and GGUF files, by name."""
     for model in cached_models():
-        if model.folder is not None and (model.folder / "config.json").is_file():
-            yield model.name, model.folder
+        place = model.folder
+        if place is not None and (place.is_file() or (place / "config.json").is_file()):
+            yield model.name, place
 
 
 def cached_models() -> Iterator[Cached]:
@@ -141,7 +158,13 @@ def _snapshots(repository: Path) -> Iterator[Cached]:
     for folder in folders:
         names = refs.get(folder.name, [folder.name])
         for revision in names:
-            yield Cached(str(HubName(repo, revision)), repository, folder, missing_files(folder), unfinished)
+            files = gguf_models(path.name for path in folder.iterdir() if path.exists())
+            for first in files:
+                name = str(HubName(repo, revision, first))
+                yield Cached(name, repository, folder / first, (), unfinished)
+            if not files or (folder / "config.json").is_file():
+                name = str(HubName(repo, revision))
+                yield Cached(name, repository, folder, missing_files(folder), unfinished)
     if not folders:
         yield Cached(repo, repository, None, (), unfinished)
 

@@ -14,7 +14,15 @@ from threading import Event, Lock
 from gencli.errors import ModelError
 from gencli.files import replaced
 from gencli.hub.cache import UNFINISHED, hub_cache, repository_folder, repository_lock
-from gencli.hub.listing import Listing, RemoteFile, list_files, side_files, weight_names
+from gencli.hub.listing import (
+    Listing,
+    RemoteFile,
+    gguf_names,
+    list_files,
+    refuse_unnamed_gguf,
+    side_files,
+    weight_names,
+)
 from gencli.hub.names import INDEX, HubName
 from gencli.hub.transfer import Stopped, Transfer
 from gencli.models.files.checkpoint import check_architecture
@@ -60,6 +68,9 @@ def plan_fetch(name: HubName, *, with_code: bool = False) -> FetchPlan:
     disk.
     """
     listing = list_files(name)
+    if name.gguf:
+        return _plan(listing, [listing.files[path] for path in gguf_names(listing)])
+    refuse_unnamed_gguf(listing)
     if _CONFIG not in listing.files:
         kind = "an adapter, not a model" if "adapter_config.json" in listing.files else "no model"
         raise ModelError(f"{name} has no {_CONFIG}: it is {kind} that gencli can load.")
@@ -72,10 +83,15 @@ def plan_fetch(name: HubName, *, with_code: bool = False) -> FetchPlan:
     weights = weight_names(listing, index)
     chosen = {file.path: file for file in side_files(listing, with_code=with_code)}
     chosen |= {path: listing.files[path] for path in sorted(weights)}
-    files = tuple(chosen.values())
+    return _plan(listing, chosen.values())
+
+
+def _plan(listing: Listing, chosen: Iterable[RemoteFile]) -> FetchPlan:
+    """Plan the download of the chosen files."""
+    files, blobs = tuple(chosen), _blobs(listing.name)
     missing = tuple(file for file in files if not _is_cached(file, blobs))
     todo = sum(file.size - _done(file, blobs) for file in {file.blob: file for file in missing}.values())
-    _require_space(name, todo)
+    _require_space(listing.name, todo)
     return FetchPlan(listing, files, missing, todo)
 
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from gencli.errors import ModelError
 from gencli.hub.cache import endpoint
 from gencli.hub.failures import FAILURES, explain, retrying
+from gencli.hub.gguf import choose_gguf, gguf_models
 from gencli.hub.names import COMMIT, INDEX, SIDE_FILES, WEIGHTS, HubName
 
-__all__ = ["Listing", "RemoteFile", "list_files", "side_files", "weight_names"]
+__all__ = [
+    "Listing",
+    "RemoteFile",
+    "gguf_names",
+    "list_files",
+    "refuse_unnamed_gguf",
+    "side_files",
+    "weight_names",
+]
 
 _CODE = "*.py"
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")  # a file at the top of the repository
@@ -82,6 +91,32 @@ def side_files(listing: Listing, *, with_code: bool) -> Iterator[RemoteFile]:
     for path, file in listing.files.items():
         if any(fnmatchcase(path, pattern) for pattern in patterns):
             yield file
+
+
+def gguf_names(listing: Listing) -> tuple[str, ...]:
+    """Return the GGUF file that the name chooses, or all of its parts. Raises ModelError if it is not one."""
+    name = listing.name
+    found = choose_gguf(listing.files, name.gguf)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise ModelError(f"{name} may be any of {', '.join(found)}.", hint=_by_name(name, found))
+    others = gguf_models(listing.files)
+    what = f"It has {', '.join(others)}." if others else "It has no GGUF files at its top."
+    raise ModelError(f"{name.repo} has no GGUF file {name.gguf}. {what}", hint=_by_name(name, others))
+
+
+def _by_name(name: HubName, files: Mapping[str, object]) -> str:
+    """Return how one of the files is named."""
+    return f"Name one, as in {replace(name, gguf=next(iter(files)))}." if files else ""
+
+
+def refuse_unnamed_gguf(listing: Listing) -> None:
+    """Raise ModelError if the weights are GGUF files only, of which the name chooses none."""
+    models = gguf_models(listing.files)
+    if models and not any(path.endswith(".safetensors") for path in listing.files):
+        name = listing.name
+        raise ModelError(f"{name} has GGUF files: {', '.join(models)}.", hint=_by_name(name, models))
 
 
 def weight_names(listing: Listing, index: Mapping[str, Any]) -> Collection[str]:

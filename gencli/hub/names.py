@@ -21,22 +21,28 @@ SIDE_FILES = (
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _PART = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
 _REPO = re.compile(rf"(?:{_PART}/)?{_PART}", re.ASCII)
+_GGUF = re.compile(r"[A-Za-z0-9_][\w.+-]{0,199}", re.ASCII)  # a quantization, or a file
 _REVISION = re.compile(r"[A-Za-z0-9_](?:[\w./+-]{0,198}[\w+])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """A repository and a revision: branch, tag or commit."""
+    """A repository and a revision: branch, tag or commit. `gguf` chooses a GGUF file in it, as in Q4_0."""
 
     repo: str
     revision: str = MAIN
+    gguf: str = ""
 
     def __str__(self) -> str:
-        return self.repo if self.revision == MAIN else f"{self.repo}@{self.revision}"
+        name = self.repo if self.revision == MAIN else f"{self.repo}@{self.revision}"
+        return f"{name}:{self.gguf}" if self.gguf else name
 
 
 def read_hub_name(text: str) -> HubName | None:
-    """Parse a name. Return None for a name that the hub does not allow, and for a GGUF file."""
+    """Parse a name: org/name, org/name@revision, org/name:Q4_0. None for one that the hub does not allow."""
+    text, colon, gguf = text.partition(":")
+    if colon and not _GGUF.fullmatch(gguf):
+        return None
     repo, at, revision = text.partition("@")
     is_repo = (
         _REPO.fullmatch(repo)
@@ -47,6 +53,6 @@ def read_hub_name(text: str) -> HubName | None:
     if not is_repo:
         return None
     if not at:
-        return HubName(repo)
+        return HubName(repo, gguf=gguf)
     is_plain = all(part and part not in (".", "..") for part in revision.split("/"))
-    return HubName(repo, revision) if _REVISION.fullmatch(revision) and is_plain else None
+    return HubName(repo, revision, gguf) if _REVISION.fullmatch(revision) and is_plain else None

@@ -22,12 +22,15 @@ def choose_backend(
     trust_remote_code: bool = False,
     is_spread: bool = False,
     quantize: Quantize = "none",
+    kernel: str = "auto",
+    invariant: str = "auto",
+    kv_dtype: str = "auto",
 ) -> tuple[DecoderSpec | None, str]:
     """Return the decoder for a model's configuration, or None for transformers, and the reason for that.
 
     `auto` takes the decoder for every model that it knows in full. Raises ModelError if the decoder cannot
-    run the model, but is asked for by `native`, by `quantize` or by weights that gencli has quantized; and
-    for quantized weights that are to be quantized again.
+    run the model, but is asked for by `native`, by weights that gencli has quantized, or by an option that
+    only the decoder has; and for quantized weights that are to be quantized again.
     """
     bits = stored_bits(config)
     if bits is not None and quantize != "none":
@@ -36,10 +39,23 @@ def choose_backend(
             hint="Leave `quantize` out, or take the model as it was before.",
         )
     spec, reason = _choose(backend, config, trust_remote_code=trust_remote_code, is_spread=is_spread)
-    if spec is None and (bits is not None or quantize != "none"):
-        what = f"`quantize` is {quantize}" if bits is None else f"The model has weights of {bits} bits"
+    if spec is None:
         why = "`backend` is transformers" if backend == "transformers" else reason
-        raise ModelError(f"{what}, which takes gencli's own decoder, but {why}.")
+        if bits is not None:
+            raise ModelError(
+                f"The model has weights of {bits} bits, which takes gencli's own decoder, but {why}."
+            )
+        for key, value, shared in (
+            ("quantize", quantize, ("none",)),
+            ("kernel", kernel, ("auto",)),
+            ("invariant", invariant, ("auto", "off")),
+            ("kv_dtype", kv_dtype, ("auto",)),
+        ):
+            if value not in shared:
+                raise ModelError(
+                    f"`{key}` is {value}, which takes gencli's own decoder, but {why}.",
+                    hint=f"Leave `{key}` out.",
+                )
     return spec, reason
 
 

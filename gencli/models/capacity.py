@@ -12,6 +12,7 @@ from gencli.models.device import pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.card import Card
 from gencli.models.files.quantization import Quantize
 from gencli.models.free_memory import free_memory
+from gencli.models.gguf.plan import weight_format
 from gencli.models.memory import lane_bytes, weight_bytes
 
 __all__ = ["Capacity", "Held", "plan_capacity", "process_memory"]
@@ -72,15 +73,17 @@ def plan_capacity(
     """
     chosen = pick_device(device)
     free = free_memory(chosen)
-    is_quantized = quantize != "none"
+    formats = [
+        weight_format(held.card.folder, quantize, dtype=dtype, is_cpu=chosen.type == "cpu") for held in models
+    ]
     numbers = [
-        pick_dtype(dtype, device=chosen, stored=held.card.weights.stored, is_quantized=is_quantized)[0]
-        for held in models
+        pick_dtype(dtype, device=chosen, stored=held.card.weights.stored, is_quantized=weights != "none")[0]
+        for held, weights in zip(models, formats, strict=True)
     ]
     kept = [pick_kv_dtype(kv_dtype, number) for number in numbers]
     sizes = [
-        weight_bytes(held.card, number, chosen, quantize)
-        for held, number in zip(models, numbers, strict=True)
+        weight_bytes(held.card, number, chosen, weights)
+        for held, number, weights in zip(models, numbers, formats, strict=True)
     ]
     lanes = [
         lane_bytes(held.card, held.lanes, tokens, number) for held, number in zip(models, kept, strict=True)

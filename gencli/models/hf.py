@@ -7,6 +7,7 @@ from typing import Any
 
 from gencli.models.base import ModelSpec
 from gencli.models.files.card import CONTEXT_KEYS
+from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.kv.calls import logits_width, num_ids
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.lane_runner import LaneRunner
@@ -58,7 +59,7 @@ class HFRunner(LaneRunner):
     @classmethod
     def load(
         cls,
-        name_or_path: str | Path,
+        model: str | Path | Checkpoint,
         *,
         dtype: str = "auto",
         device: str = "auto",
@@ -68,7 +69,7 @@ class HFRunner(LaneRunner):
         backend: str = "transformers",
         on_bytes: OnBytes | None = None,
     ) -> HFRunner:
-        """Load a model folder, or a hub name in the local cache, without downloading.
+        """Load a checkpoint, a model folder, or a hub name in the local cache, without downloading.
 
         `dtype` is auto, float32, bfloat16 or float16; `device` is auto, cpu, cuda, cuda:N or mps. Raises
         UsageError for other values, ModelError if the model cannot run. `on_bytes` is called with the loaded
@@ -77,7 +78,7 @@ class HFRunner(LaneRunner):
         from gencli.models.load import load_model
 
         loaded = load_model(
-            str(name_or_path),
+            model if isinstance(model, Checkpoint) else str(model),
             dtype=dtype,
             device=device,
             trust_remote_code=trust_remote_code,
@@ -86,7 +87,7 @@ class HFRunner(LaneRunner):
         )
         return cls(
             loaded.model,
-            name=str(name_or_path),
+            name=str(model.folder if isinstance(model, Checkpoint) else model),
             max_lanes=max_lanes,
             dtype_reason=loaded.dtype_reason,
             backend=backend,

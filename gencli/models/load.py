@@ -28,7 +28,7 @@ class Loaded:
 
 
 def load_model(
-    name_or_path: str,
+    model: str | Checkpoint,
     *,
     dtype: str,
     device: str,
@@ -36,23 +36,27 @@ def load_model(
     spread: Spread = ONE_DEVICE,
     on_bytes: OnBytes | None = None,
 ) -> Loaded:
-    """Load a causal language model. Every failure is a UsageError or a ModelError.
+    """Load a causal language model by name or path, or of a checkpoint that was read.
 
-    `on_bytes` is called with the loaded and the total bytes of weights.
+    Every failure is a UsageError or a ModelError. `on_bytes` is called with the loaded and the total bytes.
     """
     spread.check(device)
     chosen = pick_device(device)
     pick_dtype(dtype, device=chosen, stored="F32")  # refuses an unknown name before the files are read
     _silence()
-    checkpoint = open_checkpoint(name_or_path, trust_remote_code=trust_remote_code)
+    checkpoint = (
+        model
+        if isinstance(model, Checkpoint)
+        else open_checkpoint(model, trust_remote_code=trust_remote_code)
+    )
     number, reason = pick_dtype(dtype, device=chosen, stored=checkpoint.stored)
     options: dict[str, Any] = {} if checkpoint.is_quantized else {"dtype": number}
     if spread.is_on:
         options |= _spread_options(checkpoint, spread, trust_remote_code=trust_remote_code)
-    with watched(checkpoint.files, on_bytes) if on_bytes else nullcontext():
-        model, report = _load(checkpoint, options, trust_remote_code=trust_remote_code)
+    with watched(checkpoint.table, on_bytes) if on_bytes else nullcontext():
+        loaded, report = _load(checkpoint, options, trust_remote_code=trust_remote_code)
     _require_complete(checkpoint, report)
-    return Loaded(model if spread.is_on else pack(_move(model, chosen)), reason, _unused_notice(report))
+    return Loaded(loaded if spread.is_on else pack(_move(loaded, chosen)), reason, _unused_notice(report))
 
 
 def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code: bool) -> dict[str, Any]:

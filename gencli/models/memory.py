@@ -9,21 +9,16 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import stays_in_file
-from gencli.models.decoder.families import read_spec
-from gencli.models.decoder.spec import DecoderSpec, Unsupported
-from gencli.models.files.card import Card, kv_bytes
-from gencli.models.files.config import read_config_if_any
-from gencli.models.files.quantization import Quantize
-from gencli.models.gguf.head import is_gguf
+from gencli.models.files.card import Card, has_codes, kv_bytes, whole_bytes
+from gencli.models.files.quantization import Format, Quantize
+from gencli.models.gguf.plan import kept_bytes, weight_format
 from gencli.models.kv.lengths import STEP
 from gencli.models.onednn import can_pack
 from gencli.units import size
 
-__all__ = ["Need", "check_fit", "has_codes", "lane_bytes", "need_of", "step_bytes", "weight_bytes"]
+__all__ = ["Need", "check_fit", "lane_bytes", "need_of", "step_bytes", "weight_bytes"]
 
 _SMALLER: tuple[Quantize, ...] = ("int8", "int4")  # formats that are named to who has too little memory
-_BITS = {"int8": 8, "int4": 5}  # a weight; groups of four bits have scales of one bit a weight
-_CODES = ("I8", "U8")  # number formats of quantized weights in files
 _CHUNK = 512  # prompt tokens of a step
 _ROW_COPIES = 5  # float32 values of a row of logits: the row, its sorted values and ids, probabilities
 
@@ -50,7 +45,7 @@ def need_of(
     lanes: int,
     tokens: int,
     kv_dtype: torch.dtype | None = None,
-    quantize: Quantize = "none",
+    quantize: Format = "none",
 ) -> Need:
     """Return what a model takes that computes in `dtype`, with `lanes` texts of up to `tokens` tokens."""
     return Need(
@@ -60,31 +55,26 @@ def need_of(
     )
 
 
-def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize: Quantize = "none") -> int:
-    """Return the bytes of a model's weights in memory.
+def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize: Format = "none") -> int:
+    """Return the bytes of a model's weights in memory, held as `quantize` says.
 
     gencli's own decoder leaves large embeddings in their file. A packed vocabulary projection that is tied to
     embeddings in memory is a second copy of them.
     """
-    if has_codes(card):
-        return card.weights.bytes
-    if quantize != "none":
-        return card.weights.parameters * _BITS[quantize] // 8
-    whole, spec = card.weights.parameters * dtype.itemsize, _spec(card)
-    if spec is None or not whole:
+    whole, spec = whole_bytes(card, dtype.itemsize, quantize), card.spec
+    if has_codes(card) or quantize in ("int8", "int4") or spec is None or not whole:
         return whole
+    if quantize == "kept":
+        held = spec.vocab_size * spec.hidden * dtype.itemsize
+        rest = 2 if can_pack(torch.bfloat16) else 4
+        return kept_bytes(card.folder, rest) + (0 if stays_in_file(held, device) else held)
     embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
     is_shared = spec.is_tied and not (device.type == "cpu" and can_pack(dtype))
     if is_shared:
         return whole
-    if stays_in_file(embeddings, device) and not is_gguf(card.folder):
+    if stays_in_file(embeddings, device):
         return whole if spec.is_tied else whole - embeddings
     return whole + embeddings if spec.is_tied else whole
-
-
-def has_codes(card: Card) -> bool:
-    """Return whether the files hold quantized weights."""
-    return card.weights.stored in _CODES
 
 
 def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype) -> int | None:
@@ -98,7 +88,7 @@ def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype) -> int |
 
 def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:
     """Return about the bytes of the largest step: 512 prompt tokens in a layer, or `rows` rows of logits."""
-    spec = _spec(card)
+    spec = card.spec
     vocabulary = card.vocabulary if isinstance(card.vocabulary, int) else 0
     logits = rows * vocabulary * (dtype.itemsize + 4 * _ROW_COPIES)
     if spec is None:
@@ -108,7 +98,7 @@ def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:
 
 
 def check_fit(
-    card: Card, dtype: torch.dtype, device: torch.device, free: int | None, quantize: Quantize = "none"
+    card: Card, dtype: torch.dtype, device: torch.device, free: int | None, quantize: Format = "none"
 ) -> None:
     """Raise ModelError if `free` bytes are not enough for the weights and one short text.
 
@@ -118,7 +108,7 @@ def check_fit(
     weights = weight_bytes(card, dtype, device, quantize)
     if free is None or weights + lane <= free:
         return
-    name = quantize if quantize != "none" else str(dtype).removeprefix("torch.")
+    name = {"none": str(dtype).removeprefix("torch."), "kept": card.weights.stored}.get(quantize, quantize)
     fitting = [
         f"{option} ({size(least)})"
         for option, least in _smaller(card, dtype, device, weights)
@@ -134,14 +124,8 @@ def check_fit(
 def _smaller(card: Card, dtype: torch.dtype, device: torch.device, weights: int) -> Iterator[tuple[str, int]]:
     """Yield options with which the weights take less than `weights` bytes, and what they take then."""
     found = [("`dtype` = bfloat16", weight_bytes(card, torch.bfloat16, device))]
-    if device.type == "cpu" and _spec(card) is not None:
+    if weight_format(card.folder, "none", dtype="auto", is_cpu=device.type == "cpu") == "kept":
+        found.insert(0, ("`dtype` = auto", weight_bytes(card, torch.float32, device, "kept")))
+    if device.type == "cpu" and card.spec is not None:
         found += [(f"`quantize` = {name}", weight_bytes(card, dtype, device, name)) for name in _SMALLER]
     yield from (one for one in found if one[1] < weights)
-
-
-def _spec(card: Card) -> DecoderSpec | None:
-    """Return the decoder of a model; None if transformers runs it."""
-    try:
-        return read_spec(read_config_if_any(card.folder))
-    except Unsupported:
-        return None

@@ -24,10 +24,8 @@ from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.dense import PlainProduct
 from gencli.models.decoder.products.maker import EMBEDDINGS, HEAD
 from gencli.models.decoder.products.quantized import QuantizedMaker, Weights
-from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.decoder.weights import SafetensorsReader, WeightReader
 from gencli.models.files.checkpoint import Checkpoint, read_checkpoint, read_folder
-from gencli.models.files.fit import read_heads
 from gencli.models.files.identity import identify
 from gencli.models.files.quantization import METHOD, VERSION, Quantize, bits_of
 from gencli.models.gguf.head import is_gguf
@@ -64,12 +62,11 @@ def quantize_model(
     if is_gguf(folder):
         raise ModelError(f"{folder} is a GGUF file, which is quantized by other programs.")
     spec, _ = choose_backend("auto", config, quantize=quantize)
-    assert spec is not None
-    checkpoint = read_checkpoint(folder, config)
+    checkpoint = read_checkpoint(folder, config, spec)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         part.mkdir()
-        _write(checkpoint, spec, part, quantize, on_bytes)
+        _write(checkpoint, part, quantize, on_bytes)
         part.rename(target)
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror}.") from error
@@ -82,15 +79,14 @@ def quantize_model(
     return Written(target, *sizes)
 
 
-def _write(
-    checkpoint: Checkpoint, spec: DecoderSpec, target: Path, quantize: Quantize, on_bytes: OnBytes | None
-) -> None:
-    bits = bits_of(quantize)
+def _write(checkpoint: Checkpoint, target: Path, quantize: Quantize, on_bytes: OnBytes | None) -> None:
+    bits, spec = bits_of(quantize), checkpoint.spec
     assert bits is not None
+    assert spec is not None
     shards = _Shards(target)
     make = _Writer(PlainProduct, bits=bits, shards=shards)
     _, unused = read_decoder(
-        spec, checkpoint.files, make=make, dtype=torch.float32, device=torch.device("cpu"), on_bytes=on_bytes
+        checkpoint, make=make, dtype=torch.float32, device=torch.device("cpu"), on_bytes=on_bytes
     )
     left_out = {*shards.done, *unused, *([HEAD] if spec.is_tied else [])}
     _copy_rest(checkpoint, shards, left_out)
@@ -124,8 +120,8 @@ def _copy_rest(checkpoint: Checkpoint, shards: _Shards, left_out: set[str]) -> N
 
     for file in checkpoint.files:
         with safe_open(file, framework="pt") as weights:
-            for name in read_heads([file]):
-                if name not in left_out:
+            for name, stored in checkpoint.table.items():
+                if stored.file == file and name not in left_out:
                     shards.add({name: weights.get_tensor(name)}, name)
 
 

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from gencli.models.files.card import read_head, stored_bytes
+from gencli.models.files.table import StoredTensor
 
-__all__ = ["OnBytes", "watched"]
+__all__ = ["OnBytes", "Sum", "watched"]
 
 OnBytes = Callable[[int, int], None]  # bytes loaded, and total bytes
 _BAR = "Loading weights"  # title of the progress bar of transformers' loop over weights
 
 
+class Sum:
+    """Adds up the bytes that several readers of the same files report, from any thread."""
+
+    def __init__(self, on_bytes: OnBytes) -> None:
+        self._on_bytes, self._lock, self._done = on_bytes, threading.Lock(), 0
+
+    def part(self) -> OnBytes:
+        """Return what one of the readers calls."""
+        own = 0
+
+        def told(done: int, total: int) -> None:
+            nonlocal own
+            with self._lock:
+                self._done, own = self._done + done - own, done
+                self._on_bytes(self._done, total)
+
+        return told
+
+
 @contextmanager
-def watched(files: Sequence[Path], on_bytes: OnBytes) -> Iterator[None]:
+def watched(table: Mapping[str, StoredTensor], on_bytes: OnBytes) -> Iterator[None]:
     """Call `on_bytes` before the first weight and after each.
 
     Uses the progress bar hook of transformers. If the bar has another title, nothing is reported.
     """
     from transformers.utils import logging
 
-    stored = {name: stored_bytes(entry) for file in files for name, entry in read_head(file).items()}
+    stored = {name: tensor.nbytes for name, tensor in table.items()}
 
     def hook(make: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if options.get("desc") == _BAR and args:

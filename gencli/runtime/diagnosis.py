@@ -98,7 +98,10 @@ def _kernels() -> Iterator[Finding]:
     entries = read_times().entries
     for sizes, times in entries.items():
         value = ", ".join(f"{kernel} {micros / 1000:.3f} ms" for kernel, micros in times.items())
-        yield Finding("kernel", sizes, value, "`kernel` = NAME takes one for all products.")
+        advice = "`kernel` = NAME takes one for all products."
+        if sizes.startswith("int8 "):
+            advice = "Their results have the same bits; the fastest one is taken."
+        yield Finding("kernel", sizes, value, advice)
     if not entries:
         yield Finding("kernel", "products", "not measured yet", "The first run of a model measures its own.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gencli.models.backend import Backend
     from gencli.models.base import ModelRunner
     from gencli.models.decoder.products.maker import Invariance, Kernel
-    from gencli.models.decoder.spec import DecoderSpec
     from gencli.models.files.checkpoint import Checkpoint
     from gencli.models.files.quantization import Quantize
     from gencli.models.files.vocabulary import OnTokenizer
@@ -75,51 +74,22 @@ def load(
     choice.spread.check(choice.device)
     if choice.name == "fake":
         return _load_fake(choice)
-    from gencli.models.decoder.products.maker import KernelOptions
-    from gencli.models.decoder.runner import DecoderRunner
     from gencli.models.files.vocabulary import declared_vocabulary
     from gencli.text.tokenizer import HFTokenizer
 
     # Faults of the folder and the tokenizer are found before the weights are read, which takes longest.
-    checkpoint, spec, reason = _open(choice)
-    folder = checkpoint.folder
+    checkpoint, reason = _open(choice)
     if choice.memory_check and not choice.spread.is_on and not checkpoint.is_quantized:
         _check_memory(choice, checkpoint)
-    tokenizer = HFTokenizer.load(folder, trust_remote_code=choice.trust_remote_code)
+    tokenizer = HFTokenizer.load(checkpoint.folder, trust_remote_code=choice.trust_remote_code)
     if on_tokenizer is not None:
-        on_tokenizer(tokenizer, *declared_vocabulary(folder, tokenizer))
-    if spec is not None:
-        native = DecoderRunner.load(
-            spec,
-            checkpoint,
-            dtype=choice.dtype,
-            device=choice.device,
-            max_lanes=choice.max_lanes,
-            backend=f"native: {reason}",
-            quantize=choice.quantize,
-            kernels=KernelOptions(choice.rows, choice.kernel, choice.invariant),
-            kv_dtype=choice.kv_dtype,
-            on_bytes=on_bytes,
-        )
-        return Loaded(native, tokenizer)
-    _check_transformers(choice, reason)
-    from gencli.models.hf import HFRunner
-
-    runner = HFRunner.load(
-        folder,
-        dtype=choice.dtype,
-        device=choice.device,
-        max_lanes=choice.max_lanes,
-        trust_remote_code=choice.trust_remote_code,
-        spread=choice.spread,
-        backend=f"transformers: {reason}",
-        on_bytes=on_bytes,
-    )
-    return Loaded(_with_leader(runner) if choice.spread.tp is not None else runner, tokenizer)
+        on_tokenizer(tokenizer, *declared_vocabulary(checkpoint.folder, tokenizer))
+    load_runner = _load_transformers if checkpoint.spec is None else _load_native
+    return Loaded(load_runner(choice, checkpoint, reason, on_bytes), tokenizer)
 
 
-def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
-    """Return the checked files of a model, its decoder (None: transformers), and the reason for that."""
+def _open(choice: ModelChoice) -> tuple[Checkpoint, str]:
+    """Return the checked files of a model with what is to run it, and the reason for that."""
     from gencli.models.backend import choose_backend
     from gencli.models.files.checkpoint import check_checkpoint, read_checkpoint, read_folder
 
@@ -130,45 +100,74 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, DecoderSpec | None, str]:
         trust_remote_code=choice.trust_remote_code,
         is_spread=choice.spread.is_on,
         quantize=choice.quantize,
+        kernel=choice.kernel,
+        invariant=choice.invariant,
+        kv_dtype=choice.kv_dtype,
     )
     if spec is not None:
-        return read_checkpoint(folder, config), spec, reason
+        return read_checkpoint(folder, config, spec), reason
     if is_gguf(folder):
         if choice.backend == "transformers":
             raise UsageError("`backend` = transformers does not run GGUF files.", hint="Leave `backend` out.")
         raise ModelError(
             f"{folder} cannot be run: {reason}.", hint="Only gencli's own decoder runs GGUF files."
         )
-    checkpoint = check_checkpoint(folder, config, trust_remote_code=choice.trust_remote_code)
-    return checkpoint, None, reason
+    return check_checkpoint(folder, config, trust_remote_code=choice.trust_remote_code), reason
 
 
 def _check_memory(choice: ModelChoice, checkpoint: Checkpoint) -> None:
     """Raise ModelError for a model that the free memory cannot hold."""
     from gencli.models.device import pick_device, pick_dtype
-    from gencli.models.files.card import read_card, weights_of
     from gencli.models.free_memory import free_memory
+    from gencli.models.gguf.plan import weight_format
     from gencli.models.memory import check_fit
 
     device = pick_device(choice.device)
-    is_quantized = choice.quantize != "none" or checkpoint.bits is not None
+    weights = weight_format(
+        checkpoint.folder, choice.quantize, dtype=choice.dtype, is_cpu=device.type == "cpu"
+    )
+    is_quantized = weights != "none" or checkpoint.bits is not None
     dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored, is_quantized=is_quantized)
-    card = replace(read_card(checkpoint.folder), weights=weights_of(checkpoint.files))
-    check_fit(card, dtype, device, free_memory(device), choice.quantize)
+    check_fit(checkpoint.card, dtype, device, free_memory(device), weights)
 
 
-def _check_transformers(choice: ModelChoice, reason: str) -> None:
-    """Raise ModelError for options of the decoder if transformers runs the model."""
-    for key, value, neutral in (
-        ("kernel", choice.kernel, ("auto",)),
-        ("invariant", choice.invariant, ("auto", "off")),
-        ("kv_dtype", choice.kv_dtype, ("auto",)),
-    ):
-        if value not in neutral:
-            raise ModelError(
-                f"`{key}` is {value}, but transformers runs this model: {reason}.",
-                hint=f"Only gencli's own decoder has `{key}`; leave it out.",
-            )
+def _load_native(
+    choice: ModelChoice, checkpoint: Checkpoint, reason: str, on_bytes: OnBytes | None
+) -> ModelRunner:
+    """Load a model for gencli's own decoder."""
+    from gencli.models.decoder.products.maker import KernelOptions
+    from gencli.models.decoder.runner import DecoderRunner
+
+    return DecoderRunner.load(
+        checkpoint,
+        dtype=choice.dtype,
+        device=choice.device,
+        max_lanes=choice.max_lanes,
+        backend=f"native: {reason}",
+        quantize=choice.quantize,
+        kernels=KernelOptions(choice.rows, choice.kernel, choice.invariant),
+        kv_dtype=choice.kv_dtype,
+        on_bytes=on_bytes,
+    )
+
+
+def _load_transformers(
+    choice: ModelChoice, checkpoint: Checkpoint, reason: str, on_bytes: OnBytes | None
+) -> ModelRunner:
+    """Load a model for transformers, in the first of several processes as their leader."""
+    from gencli.models.hf import HFRunner
+
+    runner = HFRunner.load(
+        checkpoint,
+        dtype=choice.dtype,
+        device=choice.device,
+        max_lanes=choice.max_lanes,
+        trust_remote_code=choice.trust_remote_code,
+        spread=choice.spread,
+        backend=f"transformers: {reason}",
+        on_bytes=on_bytes,
+    )
+    return _with_leader(runner) if choice.spread.tp is not None else runner
 
 
 def _with_leader(runner: ModelRunner) -> ModelRunner:

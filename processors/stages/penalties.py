@@ -54,25 +54,26 @@ class Penalty(IdStage[PenaltyParams]):
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]."""
-        seen, find = self._in_scope(rows), _counted if self.needs_counts else _found
-        if not seen.ids.shape[1]:
+        ids, counts = self._in_scope(logits.shape[1], rows)
+        if not ids.shape[1]:
             return logits
-        ids, counts = find(seen, logits.shape[1])
         old = logits.gather(1, ids).double()
         new = self.penalised(old, counts, self.columns.exact("penalty", rows)[:, None])
-        is_penalised = counts > 0
+        is_penalised = counts > 0 if counts is not _ONCE else None
         if not self.ids.are_empty(rows):
-            is_penalised = is_penalised & ~self._is_exempt(ids, rows)
-        return edit(logits, ids, old, torch.where(is_penalised, new, old))
+            is_exempt = self._is_exempt(ids, rows)
+            is_penalised = ~is_exempt if is_penalised is None else is_penalised & ~is_exempt
+        return edit(logits, ids, old, new if is_penalised is None else torch.where(is_penalised, new, old))
 
-    def _in_scope(self, rows: Rows) -> Visible:
-        is_all = self.columns.known("scope", rows) == {"both"} and self.columns.known("window", rows) == {
-            None
-        }
-        if is_all and not rows.has_forced:
-            return rows.visible()
-        scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
-        return rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows))
+    def _in_scope(self, width: int, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return the ids in scope [A, W], and their counts [A, W], or whether there are any [A, 1] or [1]."""
+        find = _counted if self.needs_counts else _found
+        scopes, windows = self.columns.known("scope", rows), self.columns.known("window", rows)
+        if scopes != {"both"} or windows != {None} or rows.has_forced:
+            scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
+            return find(rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows)), width)
+        ids = None if self.needs_counts or rows.history.largest >= width else rows.unpadded()
+        return find(rows.visible(), width) if ids is None else (ids, _ONCE)
 
     def _is_exempt(self, ids: Tensor, rows: Rows) -> Tensor:
         exempt, filled = self.ids.gather(rows)
@@ -80,11 +81,16 @@ class Penalty(IdStage[PenaltyParams]):
         return (exempt.gather(1, at) == ids) & filled
 
 
+_ONCE = torch.ones(1, dtype=torch.bool)  # counts where all ids occurred, and it does not matter how often
+
+
 def _found(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
     """Return the ids in scope [A, W], and whether the row has any [A, 1].
 
     Entries out of scope or outside the vocabulary repeat an id in scope: all writes to an id are equal.
     """
+    if not seen.ids.shape[1]:
+        return seen.ids, seen.valid
     is_valid = seen.valid & (seen.ids < width)
     has_any, place = is_valid.max(1, keepdim=True)
     return torch.where(is_valid, seen.ids, seen.ids.gather(1, place).clamp_(max=width - 1)), has_any

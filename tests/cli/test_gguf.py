@@ -138,4 +138,4 @@ def test_a_file_in_the_cache_of_the_hub_has_a_name(gencli, model, tmp_path, monk
     done = gencli("run", "--model", "org/name/q.gguf", "--max-tokens", "2", "--format", "json", "Hello")
     assert done.code == 0, done.err
     assert (done.json["model_revision"], done.json["weights_sha256"]) == (commit, digest)
-    assert "hf download org/name p.gguf" in gencli("run", "--model", "org/name/p.gguf", "Hello").err
+    assert "gencli models pull org/name:p.gguf" in gencli("run", "--model", "org/name/p.gguf", "Hello").err

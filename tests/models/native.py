@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,14 +10,17 @@ import torch
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.products.maker import KernelOptions, choose_kernels
+from gencli.models.files.checkpoint import read_checkpoint, read_folder
 
 
 def native_decoder(model: Any) -> Decoder:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder, max_shard_size="50kB")
-        spec = read_spec(json.loads(Path(folder, "config.json").read_text()))
-        files = sorted(Path(folder).glob("*.safetensors"))
+        path, config = read_folder(folder)
+        spec = read_spec(config)
         make = choose_kernels(spec.products, model.dtype, torch.device("cpu"), KernelOptions())
-        decoder, unused = read_decoder(spec, files, make=make, dtype=model.dtype, device=torch.device("cpu"))
+        decoder, unused = read_decoder(
+            read_checkpoint(path, config, spec), make=make, dtype=model.dtype, device=torch.device("cpu")
+        )
     assert unused == []
     return decoder

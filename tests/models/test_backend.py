@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 def load_native(folder: Path, **options: Any) -> DecoderRunner:
     found, config = read_folder(str(folder))
-    return DecoderRunner.load(read_spec(config), read_checkpoint(found, config), device="cpu", **options)
+    return DecoderRunner.load(read_checkpoint(found, config, read_spec(config)), device="cpu", **options)
 
 
 def test_the_spec_says_what_was_loaded(folder: Path) -> None:

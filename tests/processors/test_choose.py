@@ -193,10 +193,10 @@ VIEWS = {"slice", "view", "unsqueeze", "squeeze", "select", "detach", "resolve_c
 
 # PyTorch operations for 8 rows, and copies made of the logits, by chain. Raise one only for a reason.
 COSTS = {
-    "temperature=0.8": (24, 0),
-    "temperature=0.8 | min_p=0.05": (16, 0),
-    "temperature=0.8 | top_p=0.9": (26, 0),
-    "repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.9": (38, 1),
+    "temperature=0.8": (13, 0),
+    "temperature=0.8 | min_p=0.05": (11, 0),
+    "temperature=0.8 | top_p=0.9": (21, 0),
+    "repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.9": (21, 1),
 }
 
 

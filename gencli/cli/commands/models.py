@@ -19,12 +19,13 @@ from gencli.config.tab_words import folders, models
 from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import cached_models
 from gencli.models.backend import choose_backend
-from gencli.models.files.card import Card, kv_bytes, read_card
+from gencli.models.files.card import Card, kv_bytes, read_card, whole_bytes
 from gencli.models.files.config import read_config
 from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local, read_aliases
 from gencli.models.files.quantization import stored_bits
 from gencli.models.files.vocabulary import grammar_support
-from gencli.models.gguf.head import is_gguf
+from gencli.models.gguf.head import PART, is_gguf
+from gencli.models.gguf.plan import kept_bytes, kept_kinds
 from gencli.units import size
 from processors.params import MOST, Bounds
 
@@ -136,6 +137,9 @@ def _all(folders: Sequence[str]) -> Iterator[_Found]:
         for folder in [place] if is_model else inner:
             yield _found(str(folder), "folder", folder)
         for file in sorted(place.glob("*.gguf")):
+            part = PART.fullmatch(file.name)
+            if part and int(part["number"]) > 1:
+                continue
             yield _found(str(file), "file", file)
 
 
@@ -208,8 +212,8 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     config = read_config(folder)
     spec, reason = choose_backend("auto", config)
     record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
-    bits = stored_bits(config)
-    record["quantization"] = None if bits is None else f"int{bits}"
+    bits, kept = stored_bits(config), " and ".join(kept_kinds(folder))
+    record["quantization"] = kept or (None if bits is None else f"int{bits}")
     memory = [
         {
             "dtype": dtype,
@@ -230,10 +234,14 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
 def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
     """Yield number formats of the weights, and the bytes that they take."""
     if quantization is not None:
-        yield quantization, card.weights.bytes
-        return
+        if not is_gguf(card.folder):
+            yield quantization, card.weights.bytes
+            return
+        from gencli.models.gguf.maker import wide_dtype  # imports torch
+
+        yield quantization, kept_bytes(card.folder, wide_dtype().itemsize)
     for dtype, width in _NUMBERS.items():
-        yield dtype, card.weights.parameters * width
+        yield dtype, whole_bytes(card, width)
 
 
 def _show_text(record: Mapping[str, Any]) -> str:

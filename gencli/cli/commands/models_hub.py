@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gencli.cli.fetching import fetch_with_progress, refuse_offline
@@ -13,7 +14,7 @@ from gencli.cli.terminal.render import confirm
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.environment import environment_layer
 from gencli.errors import ModelError, UsageError
-from gencli.hub.cache import Cached, disk_bytes, hub_cache
+from gencli.hub.cache import Cached, disk_bytes, find_gguf, hub_cache
 from gencli.hub.names import HubName, read_hub_name
 from gencli.models.files.locate import BUNDLED, add_alias, alias_file, full_name, read_aliases, remove_alias
 from gencli.runtime.quiet import quiet_libraries
@@ -36,6 +37,9 @@ def pull(names: Sequence[str], values: Mapping[str, Any]) -> Output:
         folder = fetch_with_progress(
             name, Stderr(is_quiet=False), with_code=values["trust_remote_code"], is_asked=True
         )
+    if name.gguf:
+        file = find_gguf(name)
+        return {"name": str(name), "folder": str(file), "revision": folder.name}, f"{file}\n"
     record = {"name": str(name), "folder": str(folder), "revision": folder.name}
     return record, f"{folder}\n"
 
@@ -48,6 +52,9 @@ def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     from gencli.hub.removal import plan_removal
 
     name = _hub_name(names, "rm")
+    if name.gguf:
+        hint = f"gencli models rm {replace(name, gguf='')} removes all that is here of it."
+        raise UsageError(f"models rm removes whole models, and {name} is one file.", hint=hint)
     with quiet_libraries(is_on=not values["debug"]):
         removal = plan_removal(name, is_whole="@" not in full_name(names[0]))
         if not values["yes"]:
@@ -117,13 +124,15 @@ def _some(names: Sequence[str]) -> str:
 def _hub_name(names: Sequence[str], word: str) -> HubName:
     if len(names) != 1:
         raise UsageError(
-            f"models {word} takes one model.", hint="Name it as in org/name or org/name@revision."
+            f"models {word} takes one model.",
+            hint="Name it as in org/name, org/name@revision or org/name:Q4_0.",
         )
     if names[0] in BUNDLED:
         raise UsageError(f"{names[0]} comes with gencli and is no model of the hub.")
     name = read_hub_name(full_name(names[0]))
     if name is None:
         raise ModelError(
-            f"{names[0]!r} is no name of the hub.", hint="They are written org/name or org/name@revision."
+            f"{names[0]!r} is no name of the hub.",
+            hint="They are written org/name, org/name@revision or org/name:Q4_0.",
         )
     return name

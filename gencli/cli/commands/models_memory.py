@@ -9,17 +9,19 @@ import torch
 
 from gencli.cli.terminal.tables import table
 from gencli.models.capacity import process_memory
-from gencli.models.files.card import Card
-from gencli.models.files.quantization import Quantize
+from gencli.models.files.card import Card, has_codes
+from gencli.models.files.quantization import Format
 from gencli.models.free_memory import free_memory
-from gencli.models.memory import has_codes, need_of
+from gencli.models.gguf.plan import kept_kinds
+from gencli.models.memory import need_of
 from gencli.units import size
 
 __all__ = ["memory_json", "memory_text"]
 
 _CPU = torch.device("cpu")
 # Number formats of activations, of keys and values, and of quantized weights.
-_FORMATS: tuple[tuple[torch.dtype, torch.dtype, Quantize], ...] = (
+_FORMATS: tuple[tuple[torch.dtype, torch.dtype, Format], ...] = (
+    (torch.float32, torch.float32, "kept"),
     (torch.float32, torch.float32, "none"),
     (torch.float32, torch.bfloat16, "none"),
     (torch.bfloat16, torch.bfloat16, "none"),
@@ -38,6 +40,7 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
         one
         for one in _FORMATS
         if (has_decoder or (one[0] == one[1] and one[2] == "none"))
+        and (one[2] != "kept" or kept_kinds(card.folder))
         and not (is_stored and (one[0] != torch.float32 or one[2] != "none"))
     ]
     needs = [
@@ -88,6 +91,8 @@ def _sum(entry: Mapping[str, Any], libraries: int | None) -> int | None:
 
 
 def _title(entry: Mapping[str, Any]) -> str:
+    if entry["quantize"] == "kept":
+        return "4 bits as in the file"
     if entry["quantize"] != "none":
         return f"--quantize {entry['quantize']}"
     is_same = entry["dtype"] == entry["kv_dtype"]

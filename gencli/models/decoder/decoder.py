@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from queue import SimpleQueue
 
 import torch
 from torch import Tensor
 
+from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings
 from gencli.models.decoder.layers import Layer, Norm, Pass, read_layer, read_norm
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import HEAD, ProductMaker
 from gencli.models.decoder.rope import RopeTable
 from gencli.models.decoder.spec import DecoderSpec
-from gencli.models.decoder.weights import open_weights
-from gencli.models.watch import OnBytes
+from gencli.models.decoder.weights import WeightReader, open_weights
+from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.watch import OnBytes, Sum
 
 __all__ = ["Decoder", "read_decoder"]
 
@@ -67,24 +71,73 @@ class Decoder:
 
 
 def read_decoder(
-    spec: DecoderSpec,
-    files: Sequence[Path],
+    checkpoint: Checkpoint,
     *,
     make: ProductMaker,
     dtype: torch.dtype,
     device: torch.device,
     on_bytes: OnBytes | None = None,
+    workers: int = 1,
 ) -> tuple[Decoder, list[str]]:
-    """Load a decoder with products by `make`; return it and the names of tensors that it does not use.
+    """Load the decoder of a checkpoint (its `spec`) with products by `make`.
 
-    Raises ModelError for a damaged file, an absent tensor or one of another shape.
+    So many `workers` read and make layers side by side, each on one thread. Returns the decoder and the
+    names of tensors that it does not use. Raises ModelError for a damaged file, an absent tensor or one of
+    another shape, and for a device with too little memory.
     """
-    with open_weights(files, dtype, device, on_bytes) as reader:
+    spec = checkpoint.spec
+    assert spec is not None
+    told = Sum(on_bytes) if on_bytes else None
+    with _refusing(device), ExitStack() as stack:
+        readers = [
+            stack.enter_context(open_weights(checkpoint, dtype, device, told.part() if told else None))
+            for _ in range(workers)
+        ]
+        reader = readers[0]
         embeddings, head = make.read_ends(reader, (spec.vocab_size, spec.hidden), is_tied=spec.is_tied)
-        layers = tuple(read_layer(spec, reader, make, index) for index in range(spec.num_layers))
+        layers = _read_layers(spec, readers, make)
         norm = read_norm(spec, reader, "model.norm", spec.hidden)
-        if spec.is_tied:
-            reader.unread.discard(HEAD)
+        unread = set.intersection(*(one.unread for one in readers)) - ({HEAD} if spec.is_tied else set())
         tables = tuple(RopeTable(rope, dtype, device) for rope in spec.ropes)
         made = Decoder(spec, embeddings, layers, norm, head, tables)
-        return made, sorted(name for name in reader.unread if not name.endswith("rotary_emb.inv_freq"))
+        return made, sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
+
+
+@contextmanager
+def _refusing(device: torch.device) -> Iterator[None]:
+    """Raise ModelError if the device's memory runs out in the block."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise ModelError(f"The model does not fit into the memory of {device}.") from None
+
+
+def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: ProductMaker) -> tuple[Layer, ...]:
+    """Return the layers, read by as many threads as there are readers."""
+    if len(readers) == 1:
+        return tuple(read_layer(spec, readers[0], make, index) for index in range(spec.num_layers))
+    idle: SimpleQueue[WeightReader] = SimpleQueue()
+    for reader in readers:
+        idle.put(reader)
+
+    def read(index: int) -> Layer:
+        reader = idle.get()
+        try:
+            return read_layer(spec, reader, make, index)
+        finally:
+            idle.put(reader)
+
+    with _workers(len(readers)) as pool:
+        return tuple(pool.map(read, range(spec.num_layers)))
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Run threads that compute on one thread each. Two matrices side by side wait less than one by two."""
+    before = torch.get_num_threads()
+    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)  # the threads have set the number of later ones too

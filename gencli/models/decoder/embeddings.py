@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from gencli.models.decoder.products.int8 import Int8Weights
-from gencli.models.files.tensors import StoredTensor, read_bytes
+from gencli.models.files.table import StoredTensor
+from gencli.models.files.tensors import dtype_of, read_bytes
 
 __all__ = ["Embeddings", "HeldEmbeddings", "Int8Embeddings", "StoredEmbeddings", "stays_in_file"]
 
@@ -70,6 +71,7 @@ class StoredEmbeddings(Embeddings):
 
     def __init__(self, stored: StoredTensor, stream: BinaryIO, dtype: torch.dtype) -> None:
         self.dtype, self._stored, self._stream = dtype, stored, stream
+        self._stored_dtype = dtype_of(stored)
         self._row_bytes = stored.nbytes // stored.shape[0]
         weakref.finalize(self, stream.close)
         if hasattr(os, "posix_fadvise"):  # the rows of the first prompt are not read from the disk one by one
@@ -77,7 +79,7 @@ class StoredEmbeddings(Embeddings):
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Return the embeddings [N, H] of `ids` [N]. Raises ModelError if the file has become shorter."""
-        rows = torch.empty(len(ids), self._stored.shape[1], dtype=self._stored.dtype)
+        rows = torch.empty(len(ids), self._stored.shape[1], dtype=self._stored_dtype)
         for target, number in zip(rows.view(torch.uint8), ids.tolist(), strict=True):
             read_bytes(self._stream, self._stored.start + number * self._row_bytes, target)
         return rows.to(self.dtype)

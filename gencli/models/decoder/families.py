@@ -19,7 +19,7 @@ from gencli.models.decoder.spec import (
 )
 from gencli.models.files.quantization import is_own
 
-__all__ = ["FAMILIES", "read_spec"]
+__all__ = ["FAMILIES", "read_spec", "spec_if_any"]
 
 # Keys without effect on logits: names, training, generation defaults, and how transformers runs the model.
 _IGNORED = frozenset(
@@ -66,6 +66,14 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
         return read(config)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise Unsupported(f"the configuration cannot be read: {type(error).__name__}: {error}") from None
+
+
+def spec_if_any(config: Mapping[str, Any]) -> DecoderSpec | None:
+    """Return the decoder of a configuration; None if it is none of ours."""
+    try:
+        return read_spec(config)
+    except Unsupported:
+        return None
 
 
 def _base(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:

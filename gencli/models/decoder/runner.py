@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import torch
 
-from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
 from gencli.models.decoder.products.quantized import quantized_maker
 from gencli.models.decoder.products.times import read_times
-from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.device import pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.quantization import Quantize, bits_of
 from gencli.models.files.vocabulary import declared_ends
 from gencli.models.first_layers import first_count
 from gencli.models.gguf.head import is_gguf
-from gencli.models.gguf.reader import widening
+from gencli.models.gguf.maker import kept_maker, wide_dtype
+from gencli.models.gguf.plan import kept_kinds, weight_format, widening
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.lane_runner import LaneRunner, Lanes
 from gencli.models.longrope import LongRopeLanes
 from gencli.models.watch import OnBytes
 
 __all__ = ["DecoderRunner"]
+
+_MOST_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
 
 
 class DecoderRunner(LaneRunner):
@@ -71,7 +72,6 @@ class DecoderRunner(LaneRunner):
     @classmethod
     def load(
         cls,
-        spec: DecoderSpec,
         checkpoint: Checkpoint,
         *,
         dtype: str = "auto",
@@ -83,42 +83,40 @@ class DecoderRunner(LaneRunner):
         kv_dtype: str = "auto",
         on_bytes: OnBytes | None = None,
     ) -> DecoderRunner:
-        """Load the weights of a checkpoint for the decoder `spec`.
+        """Load a checkpoint that the decoder knows: its `spec` is not None.
 
         `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
-        checkpoint's are. `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an
-        unknown dtype or device, ModelError for weights that do not fit, `kernels` that this machine does not
-        have, or a `kv_dtype` that is not smaller than the dtype.
+        checkpoint's are; those of a GGUF file keep their bits on a CPU with the dtype auto.
+        `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an unknown dtype or
+        device, ModelError for weights that do not fit, `kernels` that this machine does not have, or a
+        `kv_dtype` that is not smaller than the dtype.
         """
-        where, bits = pick_device(device), checkpoint.bits or bits_of(quantize)
+        where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
+        is_kept = weight_format(folder, quantize, dtype=dtype, is_cpu=where.type == "cpu") == "kept"
         number, reason = pick_dtype(
-            dtype, device=where, stored=checkpoint.stored, is_quantized=bits is not None
+            dtype, device=where, stored=checkpoint.stored, is_quantized=is_kept or bits is not None
         )
         kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
-        if bits is None:
-            times = read_times()
-            make = choose_kernels(spec.products, number, where, options, times)
-            times.write()
-        else:
-            make = quantized_maker(bits, where, options, is_stored=checkpoint.bits is not None)
-        try:
-            decoder, unused = read_decoder(
-                spec, checkpoint.files, make=make, dtype=number, device=where, on_bytes=on_bytes
-            )
-        except torch.OutOfMemoryError:
-            raise ModelError(f"The model does not fit into the memory of {where}.") from None
-        is_widened = bits is None and is_gguf(checkpoint.folder)
-        notices = widening(checkpoint.folder, number) if is_widened else ()
+        make = kept_maker(folder, options) if is_kept else _maker(checkpoint, number, where, bits, options)
+        workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
+        decoder, unused = read_decoder(
+            checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
+        )
+        notices: tuple[str, ...] = ()
+        if bits is None and is_gguf(folder):
+            wide = wide_dtype() if is_kept else number
+            name = str(wide).removeprefix("torch.")
+            notices = widening(folder, name, wide.itemsize, is_kept=is_kept)
         if unused:
             notices += (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
         return cls(
             decoder,
-            name=str(checkpoint.folder),
+            name=str(folder),
             max_lanes=max_lanes,
-            eos_ids=declared_ends(checkpoint.folder),
+            eos_ids=declared_ends(folder),
             dtype_reason=reason,
             backend=backend,
-            quantization="" if bits is None else f"int{bits}",
+            quantization=" and ".join(kept_kinds(folder)) if is_kept else f"int{bits}" if bits else "",
             kernels=make,
             kv_dtype=kv_number,
             notices=notices,
@@ -132,6 +130,21 @@ class DecoderRunner(LaneRunner):
         count = first_count(count, len(self._decoder.layers))
         decoder, own = self._decoder.first(count), self._spec
         return DecoderRunner(decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype)
+
+
+def _maker(
+    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, bits: int | None, options: KernelOptions
+) -> ProductMaker:
+    """Return what makes the products of a checkpoint, with weights of `bits` bits (None: of `dtype`)."""
+    assert checkpoint.spec is not None
+    times, is_stored = read_times(), checkpoint.bits is not None
+    make = (
+        choose_kernels(checkpoint.spec.products, dtype, device, options, times)
+        if bits is None
+        else quantized_maker(checkpoint.spec, bits, device, options, is_stored=is_stored, times=times)
+    )
+    times.write()
+    return make
 
 
 def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None) -> Lanes:

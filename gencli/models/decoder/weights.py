@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
-from gencli.models.files.tensors import StoredTensor, TensorFiles, open_tensors
+from gencli.models.decoder.embeddings import Embeddings, StoredEmbeddings
+from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.files.table import StoredTensor
+from gencli.models.files.tensors import TensorFiles, dtype_of, open_tensors
 from gencli.models.gguf.head import is_gguf
 from gencli.models.gguf.reader import open_gguf
 from gencli.models.watch import OnBytes
@@ -44,11 +46,8 @@ class WeightReader(Protocol):
         """
         ...
 
-    def locate(self, name: str, shape: Sequence[int]) -> tuple[StoredTensor, BinaryIO] | None:
-        """Return where a tensor lies, and a stream of its file for the caller; nothing is read.
-
-        None if its rows do not lie in the file as they are used. Raises ModelError as `read` does.
-        """
+    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
+        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
         ...
 
 
@@ -96,24 +95,31 @@ class SafetensorsReader(WeightReader):
         self.unread.difference_update(names)
         return joined
 
-    def stored(self, names: Sequence[str], shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return joined tensors that are stored in `dtype`. Raises ModelError for another one."""
-        for part in map(self._stored, names):
-            if part.dtype != dtype:
-                found, wanted = (str(one).removeprefix("torch.") for one in (part.dtype, dtype))
-                raise ModelError(f"The weights {part.name} are stored as {found}, but have to be {wanted}.")
-        return self.joined(names, shape, dtype=dtype)
+    def stored(
+        self,
+        names: Sequence[str],
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        *,
+        memory: Tensor | None = None,
+    ) -> Tensor:
+        """Return joined tensors that are stored in `dtype`. Raises ModelError for another one.
 
-    def locate(self, name: str, shape: Sequence[int]) -> tuple[StoredTensor, BinaryIO]:
-        """Return where a tensor lies, and a stream of its file for the caller; nothing is read.
-
-        Raises ModelError if it is absent or has another shape.
+        `memory` [N] is used for them as in `joined`.
         """
+        for part in map(self._stored, names):
+            if dtype_of(part) != dtype:
+                found, wanted = (str(one).removeprefix("torch.") for one in (dtype_of(part), dtype))
+                raise ModelError(f"The weights {part.name} are stored as {found}, but have to be {wanted}.")
+        return self.joined(names, shape, dtype=dtype, memory=memory)
+
+    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
+        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
         (stored,) = self.check([name], shape)
         if name in self.unread:
             self.unread.discard(name)
             self._count(stored.nbytes)
-        return stored, self._files.open(name)
+        return StoredEmbeddings(stored, self._files.open(name), self.dtype)
 
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[StoredTensor]:
         """Return where tensors lie.
@@ -150,12 +156,12 @@ class SafetensorsReader(WeightReader):
 
 @contextmanager
 def open_weights(
-    files: Sequence[Path], dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
+    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
 ) -> Iterator[WeightReader]:
-    """Open the files of a checkpoint for reading. Raises ModelError for a damaged file."""
-    if is_gguf(files[0]):
-        with open_gguf(files[0], dtype, device, on_bytes) as found:
+    """Open the files of a checkpoint for reading."""
+    if is_gguf(checkpoint.folder):
+        with open_gguf(checkpoint.folder, dtype, device, on_bytes) as found:
             yield found
         return
-    with open_tensors(files) as opened:
+    with open_tensors(checkpoint.table) as opened:
         yield SafetensorsReader(opened, dtype, device, on_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from gencli.errors import ModelError
-from gencli.files import open_regular
+from gencli.models.decoder.families import spec_if_any
+from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.files.config import read_config
 from gencli.models.files.json_files import read_object
+from gencli.models.files.quantization import Format
+from gencli.models.files.table import StoredTensor, read_table
 from gencli.models.gguf.head import CHAT_TEMPLATE, is_gguf, read_gguf_head
 
 __all__ = [
@@ -21,13 +23,14 @@ __all__ = [
     "CONTEXT_KEYS",
     "Card",
     "Weights",
+    "card_of",
+    "has_codes",
     "kv_bytes",
     "read_card",
-    "read_head",
     "read_weights",
-    "stored_bytes",
     "text_part",
     "weights_of",
+    "whole_bytes",
 ]
 
 # Configuration keys of the context length in tokens, the most common first.
@@ -39,7 +42,6 @@ CONTEXT_KEYS = (
     "seq_length",
     "context_length",
 )
-_MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors format
 # Values of layer_types for layers with a plain KV cache, and configuration keys of recurrent layers.
 _PLAIN_LAYERS = {"full_attention", "sliding_attention", "attention", "global", "local"}
 _STATE_KEYS = (
@@ -57,6 +59,8 @@ ALONE_KINDS = frozenset(
     gpt_neox_japanese gptj marian mbart mpt mvp pegasus plbart stablelm trocr whisper xglm
     """.split()
 )
+_BITS = {"int8": 8, "int4": 5}  # a weight; groups of four bits have scales of one bit a weight
+_CODES = ("I8", "U8")  # number formats of quantized weights in files
 _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
 
 
@@ -75,7 +79,8 @@ class Card:
 
     `lanes` is "shared" (requests share forward passes) or "own" (one cache and one pass per request).
     `layers` is None if the configuration does not say. `kv_values` is the number of values that a token adds
-    to the KV cache, None for models with other state.
+    to the KV cache, None for models with other state. `spec` is gencli's own decoder of the model, None if
+    only transformers runs it.
     """
 
     folder: Path
@@ -89,13 +94,19 @@ class Card:
     can_rollback: bool
     layers: int | None
     kv_values: int | None
+    spec: DecoderSpec | None
 
 
 def read_card(folder: Path) -> Card:
     """Return the card of a model folder or a GGUF file. Raises ModelError if it is neither."""
     config = read_config(folder)
+    return card_of(folder, config, read_weights(folder), spec_if_any(config))
+
+
+def card_of(folder: Path, config: Mapping[str, Any], weights: Weights, spec: DecoderSpec | None) -> Card:
+    """Return the card of a model whose files were read. Raises ModelError for a damaged configuration."""
     try:
-        return _card(folder, config)
+        return _card(folder, config, weights, spec)
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise ModelError(f"{folder / 'config.json'} has a value of the wrong kind: {error}.") from None
 
@@ -106,7 +117,7 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((part for part in parts if isinstance(part, dict)), config)
 
 
-def _card(folder: Path, config: Mapping[str, Any]) -> Card:
+def _card(folder: Path, config: Mapping[str, Any], weights: Weights, spec: DecoderSpec | None) -> Card:
     text = text_part(config)
     is_plain = _is_plain(text)
     sizes = (text.get(key) for key in CONTEXT_KEYS)
@@ -117,11 +128,12 @@ def _card(folder: Path, config: Mapping[str, Any]) -> Card:
         context=next((size for size in sizes if isinstance(size, int) and size > 0), None),
         vocabulary=text.get("vocab_size"),
         has_chat_template=_has_template(folder),
-        weights=read_weights(folder),
+        weights=weights,
         lanes="shared" if is_plain and config.get("model_type") not in ALONE_KINDS else "own",
         can_rollback=is_plain and config.get("model_type") != "rwkv",  # its state is in no cache
         layers=text.get("num_hidden_layers") or text.get("n_layer"),
         kv_values=_kv_values(text) if is_plain else None,
+        spec=spec,
     )
 
 
@@ -130,60 +142,41 @@ def read_weights(folder: Path) -> Weights:
 
     Raises ModelError for a damaged file.
     """
-    return weights_of([folder] if is_gguf(folder) else sorted(folder.glob("*.safetensors")))
+    if is_gguf(folder):
+        return weights_of(read_gguf_head(folder).files, {})
+    files = sorted(folder.glob("*.safetensors"))
+    return weights_of(files, read_table(files))
 
 
-def weights_of(files: Sequence[Path]) -> Weights:
-    """Return the sums over safetensors or GGUF files. Raises ModelError for a damaged one."""
+def weights_of(files: Sequence[Path], table: Mapping[str, StoredTensor]) -> Weights:
+    """Return the sums over the tensors of `table` in safetensors files, or a GGUF file with its parts."""
     formats: Counter[str] = Counter()
-    size = 0
-    for file in files:
-        size += file.stat().st_size
-        if is_gguf(file):
-            for held in read_gguf_head(file).tensors.values():
-                formats[held.kind.name] += math.prod(held.shape)
-            continue
-        for tensor in read_head(file).values():
-            formats[tensor["dtype"]] += math.prod(tensor["shape"])
-    stored = formats.most_common(1)[0][0] if formats else ""
-    return Weights(size, sum(formats.values()), stored)
+    for stored in table.values():
+        formats[stored.format] += stored.count
+    if files and is_gguf(files[0]):
+        for held in read_gguf_head(files[0]).tensors.values():
+            formats[held.kind.name] += math.prod(held.shape)
+    most_common = formats.most_common(1)[0][0] if formats else ""
+    return Weights(sum(file.stat().st_size for file in files), sum(formats.values()), most_common)
+
+
+def has_codes(card: Card) -> bool:
+    """Return whether the files hold quantized weights."""
+    return card.weights.stored in _CODES
+
+
+def whole_bytes(card: Card, number_bytes: int, quantize: Format = "none") -> int:
+    """Return the bytes of all weights of a model, each held once, with `number_bytes` bytes a number."""
+    if has_codes(card):
+        return card.weights.bytes
+    if quantize in _BITS:
+        return card.weights.parameters * _BITS[quantize] // 8
+    return card.weights.parameters * number_bytes
 
 
 def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int | None:
     """Return the bytes of the KV cache of `batch` full lanes; None if unknown."""
     return None if card.kv_values is None else card.kv_values * number_bytes * batch * context
-
-
-def read_head(file: Path) -> Mapping[str, Any]:
-    """Return the header of a safetensors file: dtype, shape and offsets of each tensor by name.
-
-    The header is its length in eight bytes, then JSON. Raises ModelError for a damaged file.
-    """
-    try:
-        with open_regular(file) as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if not 0 < length <= _MAX_HEADER_BYTES:
-                raise ValueError("its head has no length")
-            head = json.loads(stream.read(length))
-        head.pop("__metadata__", None)
-        if not all(map(_is_tensor, head.values())):
-            raise ValueError("its head is no table of tensors")
-        return dict(head)
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{file} is damaged: {error}.", hint="Download it again.") from None
-
-
-def stored_bytes(entry: Mapping[str, Any]) -> int:
-    """Return the bytes of a tensor, given its entry in the header."""
-    begin, end = entry["data_offsets"]
-    return int(end - begin)
-
-
-def _is_tensor(entry: Any) -> bool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
-        return False
-    shape = entry.get("shape")
-    return isinstance(shape, list) and all(isinstance(side, int) and side >= 0 for side in shape)
 
 
 def _has_template(folder: Path) -> bool:

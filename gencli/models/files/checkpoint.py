@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gencli.errors import ModelError
 from gencli.hub.names import INDEX, WEIGHTS
-from gencli.models.files.card import read_weights
+from gencli.models.decoder.spec import DecoderSpec
+from gencli.models.files.card import Card, Weights, card_of, weights_of
 from gencli.models.files.config import read_config
-from gencli.models.files.fit import check_config, check_files, check_shapes, read_heads
+from gencli.models.files.fit import check_config, check_files, check_shapes
 from gencli.models.files.json_files import read_object
 from gencli.models.files.locate import absent, find_local, is_bundled
 from gencli.models.files.quantization import stored_bits
-from gencli.models.gguf.head import is_gguf
+from gencli.models.files.table import StoredTensor, read_table
+from gencli.models.gguf.head import is_gguf, read_gguf_head
 
 __all__ = [
     "Checkpoint",
@@ -32,13 +34,26 @@ __all__ = [
 class Checkpoint:
     """A model folder with a readable config and readable weight files, or a GGUF file (`folder`).
 
-    `stored` is the most common number format of the weights, as the files name it: F32, BF16, F16, Q4_K...
+    All that is known without reading weights, read once: `table` has the tensors of safetensors files by
+    name, `weights` their sums; `spec` is the decoder that runs the model, None for transformers.
     """
 
     folder: Path
     config: dict[str, Any]
     files: tuple[Path, ...]
-    stored: str
+    table: Mapping[str, StoredTensor]
+    weights: Weights
+    spec: DecoderSpec | None = None
+
+    @property
+    def stored(self) -> str:
+        """The most common number format of the weights, as the files name it: F32, BF16, F16, Q4_K..."""
+        return self.weights.stored or "F32"
+
+    @property
+    def card(self) -> Card:
+        """The metadata of the model. Raises ModelError for a damaged configuration."""
+        return card_of(self.folder, self.config, self.weights, self.spec)
 
     @property
     def is_quantized(self) -> bool:
@@ -66,7 +81,7 @@ def check_checkpoint(folder: Path, config: dict[str, Any], *, trust_remote_code:
     found = read_checkpoint(folder, config)
     made = _made_config(folder, trust_remote_code=trust_remote_code)
     if not (found.is_quantized or trust_remote_code or is_bundled(str(folder))):
-        check_shapes(folder, config, read_heads(found.files), made)
+        check_shapes(folder, config, found.table, made)
     return found
 
 
@@ -82,13 +97,18 @@ def read_folder(name_or_path: str) -> tuple[Path, dict[str, Any]]:
     return folder, config
 
 
-def read_checkpoint(folder: Path, config: dict[str, Any]) -> Checkpoint:
-    """Return the checkpoint of a folder after checking its config and weights, without transformers."""
+def read_checkpoint(folder: Path, config: dict[str, Any], spec: DecoderSpec | None = None) -> Checkpoint:
+    """Return the checkpoint of a folder after checking its config and weights, without transformers.
+
+    `spec` is the decoder of the configuration that is to run it.
+    """
     if is_gguf(folder):
-        return Checkpoint(folder=folder, config=config, files=(folder,), stored=read_weights(folder).stored)
+        parts = read_gguf_head(folder).files
+        return Checkpoint(folder, config, parts, {}, weights_of(parts, {}), spec)
     check_config(folder, config)
-    files = weight_files(folder)
-    return Checkpoint(folder=folder, config=config, files=tuple(files), stored=_check_weights(files))
+    files = tuple(weight_files(folder))
+    table = read_table(files)
+    return Checkpoint(folder, config, files, table, weights_of(files, table), spec)
 
 
 def _made_config(folder: Path, *, trust_remote_code: bool) -> Any:
@@ -161,17 +181,3 @@ def weight_files(folder: Path) -> list[Path]:
             hint="convert them to safetensors once, or take a revision that has model.safetensors",
         )
     raise ModelError(f"{folder} has a config.json and no weights ({WEIGHTS})")
-
-
-def _check_weights(files: list[Path]) -> str:
-    """Return the most common number format of the weights. Raises ModelError for a damaged file."""
-    from safetensors import SafetensorError, safe_open
-
-    formats: Counter[str] = Counter()
-    for file in files:
-        try:
-            with safe_open(file, framework="pt") as weights:
-                formats.update(weights.get_slice(key).get_dtype() for key in weights.keys())  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{file} is damaged: {error}", hint="Download it again") from None
-    return formats.most_common(1)[0][0] if formats else "F32"

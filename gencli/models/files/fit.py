@@ -6,18 +6,19 @@ transformers would report most of these faults later, after reading the weights,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gencli.errors import ModelError
 from gencli.files import open_regular
-from gencli.models.files.card import CONTEXT_KEYS, read_head, text_part
+from gencli.models.files.card import CONTEXT_KEYS, text_part
 from gencli.models.files.json_files import read_object
 from gencli.models.files.quantization import is_own, stored_bits
+from gencli.models.files.table import StoredTensor
 
-__all__ = ["check_config", "check_files", "check_shapes", "read_heads"]
+__all__ = ["check_config", "check_files", "check_shapes"]
 
 _SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 _LAYERS = ("num_hidden_layers", "n_layer")
@@ -114,13 +115,8 @@ def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def read_heads(files: Sequence[Path]) -> dict[str, Mapping[str, Any]]:
-    """Return the header entry of each tensor by name. Raises ModelError for a damaged file."""
-    return {name: tensor for file in files for name, tensor in read_head(file).items()}
-
-
 def check_shapes(
-    folder: Path, config: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]], made: Any
+    folder: Path, config: Mapping[str, Any], table: Mapping[str, StoredTensor], made: Any
 ) -> None:
     """Raise ModelError if the weights do not have the shapes of the configuration.
 
@@ -129,11 +125,11 @@ def check_shapes(
     """
     text = text_part(config)
     layers = next((text[key] for key in _LAYERS if text.get(key) is not None), 0)
-    numbers = [int(found[1]) for found in map(_INDEX.search, heads) if found]
+    numbers = [int(found[1]) for found in map(_INDEX.search, table) if found]
     if numbers and layers > max(numbers) + 1:
         raise _misfit(folder, f"{layers} layers", f"{max(numbers) + 1}")
-    for name, shape in _shapes(folder, made, most=1000 + _MODULES * len(heads)).items():
-        held = tuple(heads[name]["shape"]) if name in heads else shape
+    for name, shape in _shapes(folder, made, most=1000 + _MODULES * len(table)).items():
+        held = table[name].shape if name in table else shape
         if held != shape and sorted(held) != sorted(shape):  # some layers are transposed when they are loaded
             raise _misfit(folder, f"{name} of the shape {list(shape)}", str(list(held)))
 

@@ -1,8 +1,9 @@
 """Identity of a model: its name, its revision on the hub, and a SHA-256 of its weights.
 
 For one weight file the SHA-256 is that of the file, as `sha256sum` prints it. For several files it is the
-SHA-256 of the output of `sha256sum *.safetensors`. The hub's cache stores large files under their SHA-256, so
-they are not read. Other files are read once, and their hashes are stored in the user's cache.
+SHA-256 of the output of `sha256sum *.safetensors`, or of all parts of a GGUF file. The hub's cache
+stores large files under their SHA-256, so they are not read. Other
+files are read once, and their hashes are stored in the user's cache.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from gencli.files import read_file, replaced
 from gencli.hub.cache import hub_name
 from gencli.models.files.checkpoint import weight_files
 from gencli.models.files.locate import find_local
-from gencli.models.gguf.head import is_gguf
+from gencli.models.gguf.head import is_gguf, read_gguf_head
 from gencli.models.watch import OnBytes
 
 __all__ = ["ModelIdentity", "identify", "identify_model"]
@@ -53,7 +54,11 @@ def identify(folder: Path, on_bytes: OnBytes | None = None) -> ModelIdentity:
 
     `on_bytes` is called with the hashed bytes and the total bytes to hash.
     """
-    files = [folder] if is_gguf(folder) else sorted(weight_files(folder), key=lambda path: path.name)
+    if is_gguf(folder):
+        files = list(read_gguf_head(folder).files)
+        folder = files[0]
+    else:
+        files = sorted(weight_files(folder), key=lambda path: path.name)
     hashes = dict(_hashes(files, on_bytes))
     if len(hashes) == 1:
         (digest,) = hashes.values()

@@ -14,7 +14,7 @@ from typing import Any
 from gencli.config.options.drafts import BUILT_IN, NO_DRAFTER
 from gencli.errors import ConfigError, ModelError, UsageError
 from gencli.files import read_file, replaced
-from gencli.hub.cache import find_file, find_snapshot, hub_models
+from gencli.hub.cache import find_file, find_gguf, find_snapshot, hub_models
 from gencli.hub.names import read_hub_name
 from gencli.models.gguf.head import is_gguf
 from processors.names import close_names, did_you_mean
@@ -55,7 +55,7 @@ def full_name(name: str) -> str:
 def find_local(name: str) -> Path | None:
     """Return the folder of a bundled model, an alias, a path, or a hub name in the cache; None if absent.
 
-    A GGUF file is returned itself, also that of a repository in the cache: org/name/file.gguf.
+    A GGUF file is returned itself, also that of a repository in the cache: org/name:Q4_0, org/name/file.gguf.
     """
     name = full_name(name)
     if name in BUNDLED:
@@ -64,11 +64,13 @@ def find_local(name: str) -> Path | None:
         path = Path(name).expanduser()
         if path.is_dir() or (is_gguf(path) and path.is_file()):
             return path
+    hub = read_hub_name(name)
+    if hub is not None and hub.gguf:
+        return find_gguf(hub)
     if is_gguf(name):
         repo, _, file = name.rpartition("/")
         hub = read_hub_name(repo)
         return None if hub is None else find_file(hub, file)
-    hub = read_hub_name(name)
     return None if hub is None else find_snapshot(hub)
 
 
@@ -76,17 +78,17 @@ def absent(name: str) -> ModelError:
     """Return the error for a model that is not on this machine."""
     target = full_name(name)
     shown = name if target == name else f"{name} ({target})"
-    if is_gguf(target):
+    if is_gguf(target) and ":" not in target:
         repo, _, file = target.rpartition("/")
         hub = read_hub_name(repo)
-        fetch = f"hf download {hub.repo} {file} fetches it." if hub else ""
+        fetch = f"gencli models pull {hub.repo}:{file} fetches it." if hub else ""
         return ModelError(f"There is no file {shown}.", hint=fetch)
     if target.startswith((".", "/", "~")) or target.count("/") > 1:
         return ModelError(f"There is no folder {shown}.")
     guess = did_you_mean([repr(close) for close in near_names(name)])
     pull = f"gencli models pull {target} fetches it from the hub."
     if read_hub_name(target) is None:
-        pull = "Models of the hub are named as in org/name or org/name@revision."
+        pull = "Models of the hub are named as in org/name, org/name@revision or org/name:Q4_0."
     hint = guess if guess and "/" not in target else f"{pull} {guess}".strip()
     return ModelError(f"{shown} is neither a folder nor a model on this machine.", hint=hint)
 
@@ -149,7 +151,9 @@ def add_alias(name: str, target: str, bundled: tuple[str, ...]) -> str:
         raise UsageError(f"The alias {other} stands for {name}.", hint="Take another name.")
     path = Path(os.path.expanduser(target))
     if path.is_dir() or (is_gguf(path) and path.is_file()):
-        target = str(path.resolve())
+        target = (
+            os.path.abspath(path) if is_gguf(path) else str(path.resolve())
+        )  # blobs of the hub have no suffix
     elif read_hub_name(target) is None:
         raise UsageError(f"{target!r} is neither a folder nor a GGUF file nor the name of a model.")
     _write({**aliases, name: target})

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from gencli.errors import ModelError
 
-__all__ = ["METHOD", "VERSION", "Quantize", "bits_of", "is_own", "stored_bits"]
+__all__ = ["METHOD", "VERSION", "Format", "Quantize", "bits_of", "is_own", "stored_bits"]
 
 Quantize = Literal["none", "int8", "int4"]
+Format = Literal[Quantize, "kept"]  # of weights in memory; kept: a GGUF file's own bits
 METHOD, VERSION = "gencli", 1
 _BITS: Mapping[str, int] = {"int8": 8, "int4": 4}
 

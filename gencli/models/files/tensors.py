@@ -6,12 +6,10 @@ are read count once, as part of the tensor.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,9 +18,9 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.files import open_regular
-from gencli.models.files.card import read_head
+from gencli.models.files.table import StoredTensor
 
-__all__ = ["StoredTensor", "TensorFiles", "open_tensors", "read_bytes", "tensors_of"]
+__all__ = ["TensorFiles", "dtype_of", "open_tensors", "read_bytes"]
 
 _DTYPES: dict[str, torch.dtype] = {
     "F64": torch.float64,
@@ -42,32 +40,15 @@ _PIECE = 2**24  # bytes; progress is reported after each piece
 _LEAST, _MOST_THREADS = 2**20, 4  # bytes of a piece that a thread reads, and threads
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """Where a tensor lies: `start` is the offset of its first byte in `file`."""
-
-    name: str
-    file: Path
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    start: int
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes in the file."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
 class TensorFiles:
     """The tensors of safetensors files, by name.
 
     Threads read the parts of a piece side by side, because one thread does not use all of the memory's speed;
-    each has a stream of its own.
+    each has a stream of its own. A thread that computes alone reads alone.
     """
 
-    def __init__(self, files: Sequence[Path], stack: ExitStack) -> None:
-        found = [stored for file in files for stored in tensors_of(file)]
-        self.tensors: Mapping[str, StoredTensor] = {stored.name: stored for stored in found}
+    def __init__(self, tensors: Mapping[str, StoredTensor], stack: ExitStack) -> None:
+        self.tensors = tensors
         self._num_threads = min(_MOST_THREADS, torch.get_num_threads())
         self._threads = stack.enter_context(ThreadPoolExecutor(self._num_threads))
         # Only the file that is read is open: a checkpoint may have more files than a process may open.
@@ -80,15 +61,15 @@ class TensorFiles:
         `on_read` is called with the bytes of each piece. Raises ModelError if the file ends early.
         """
         stored = self.tensors[name]
-        place, scratch = stored.start, None
-        if target.dtype != stored.dtype or target.device.type != "cpu":
+        place, scratch, dtype = stored.start, None, dtype_of(stored)
+        if target.dtype != dtype or target.device.type != "cpu":
             scratch = torch.empty(min(stored.nbytes, _PIECE), dtype=torch.uint8)
-        for part in torch.split(target.view(-1), _PIECE // stored.dtype.itemsize):
-            count = len(part) * stored.dtype.itemsize
+        for part in torch.split(target.view(-1), _PIECE // dtype.itemsize):
+            count = len(part) * dtype.itemsize
             piece = part.view(torch.uint8) if scratch is None else scratch[:count]
             self._read(stored.file, place, piece)
             if scratch is not None:
-                part.copy_(piece.view(stored.dtype))
+                part.copy_(piece.view(dtype))
             place += count
             on_read(count)
 
@@ -102,8 +83,11 @@ class TensorFiles:
             self._opened.close()
             self._streams = [self._opened.enter_context(_open(file)) for _ in range(self._num_threads)]
             self._file = file
-        streams = self._streams
+        streams = self._streams[: torch.get_num_threads()]
         parts = torch.split(piece, max(_LEAST, -(-len(piece) // len(streams))))
+        if len(parts) == 1:
+            read_bytes(streams[0], place, piece)
+            return
         places = [place]
         for part in parts:
             places.append(places[-1] + len(part))
@@ -112,34 +96,20 @@ class TensorFiles:
 
 
 @contextmanager
-def open_tensors(files: Sequence[Path]) -> Iterator[TensorFiles]:
-    """Open files for reading. Raises ModelError for a damaged one."""
+def open_tensors(tensors: Mapping[str, StoredTensor]) -> Iterator[TensorFiles]:
+    """Open the files of tensors for reading."""
     with ExitStack() as stack:
-        yield TensorFiles(files, stack)
+        yield TensorFiles(tensors, stack)
 
 
-def tensors_of(file: Path) -> list[StoredTensor]:
-    """Return the tensors of a file in the order of their bytes.
-
-    Raises ModelError for a header whose offsets leave the file, overlap, or do not match dtype and shape.
-    """
-    head = read_head(file)
-    with _open(file) as stream:
-        start, size = 8 + int.from_bytes(stream.read(8), "little"), stream.seek(0, os.SEEK_END)
-    found, last = [], start
-    for name, entry in sorted(head.items(), key=lambda item: _range(file, *item)):
-        begin, end = (start + offset for offset in _range(file, name, entry))
-        dtype = _DTYPES.get(entry["dtype"])
-        if dtype is None:
-            raise _damaged(file, f"{name} has the number format {entry['dtype']!r}, which is unknown")
-        stored = StoredTensor(name, file, dtype, tuple(entry["shape"]), begin)
-        if end - begin != stored.nbytes:
-            raise _damaged(file, f"{name} has {end - begin} bytes, its shape needs {stored.nbytes}")
-        if begin < last or end > size:
-            raise _damaged(file, f"{name} overlaps another tensor or the end of the file")
-        found.append(stored)
-        last = end
-    return found
+def dtype_of(stored: StoredTensor) -> torch.dtype:
+    """Return the dtype of a stored tensor. Raises ModelError for a format that is not read."""
+    dtype = _DTYPES.get(stored.format)
+    if dtype is None:
+        raise ModelError(
+            f"{stored.file}: {stored.name} has the number format {stored.format!r}, which is unknown."
+        )
+    return dtype
 
 
 def read_bytes(stream: BinaryIO, place: int, target: Tensor) -> None:
@@ -166,14 +136,3 @@ def _open(file: Path) -> BinaryIO:
             return os.fdopen(os.dup(stream.fileno()), "rb", buffering=0)
     except OSError as error:
         raise ModelError(f"{file} cannot be read: {error.strerror}.") from None
-
-
-def _range(file: Path, name: str, entry: Mapping[str, Any]) -> tuple[int, int]:
-    match entry.get("data_offsets"):
-        case [int(begin), int(end)] if 0 <= begin <= end:
-            return begin, end
-    raise _damaged(file, f"{name} has no offsets")
-
-
-def _damaged(file: Path, reason: str) -> ModelError:
-    return ModelError(f"{file} is damaged: {reason}.", hint="Download it again.")

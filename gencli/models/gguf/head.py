@@ -4,12 +4,16 @@ The layout (versions 2 and 3, little-endian) is: "GGUF", version, number of tens
 values, the values, the tensors' names, shapes, formats and offsets, then the data. Arrays stay in the file
 until they are asked for. Every length is checked against the file before anything is read by it.
 
+A model may be split into parts NAME-00001-of-00003.gguf and so on (llama-gguf-split): each is a file of its
+own with the keys split.no, split.count and split.tensors.count. The metadata are those of the first.
+
 Source: the GGUF specification (docs/gguf.md of ggml-org/ggml).
 """
 
 from __future__ import annotations
 
 import math
+import re
 import struct
 from array import array
 from collections.abc import Mapping
@@ -22,9 +26,10 @@ from gencli.errors import ModelError
 from gencli.models.gguf.cursor import HINT, Cursor, GgufArray, mapped, shortest
 from gencli.models.gguf.kinds import Kind, kind_of
 
-__all__ = ["CHAT_TEMPLATE", "GgufHead", "GgufTensor", "is_gguf", "read_gguf_head"]
+__all__ = ["CHAT_TEMPLATE", "PART", "GgufHead", "GgufTensor", "is_gguf", "read_gguf_head"]
 
 CHAT_TEMPLATE = "tokenizer.chat_template"  # the key of the chat template
+PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)  # a file's name
 _MAX_VALUES, _MAX_TENSORS, _MAX_NAME = 2**16, 2**17, 2**10
 _MOST = 2**31 - 1
 _T = TypeVar("_T", str, bool, int, float)
@@ -32,25 +37,27 @@ _T = TypeVar("_T", str, bool, int, float)
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """A tensor: its shape with the row length last, and its bytes in the file."""
+    """A tensor: its shape with the row length last, and its bytes in the file `path`."""
 
     name: str
     shape: tuple[int, ...]
     kind: Kind
     start: int
     nbytes: int
+    path: Path
 
 
 @dataclass(frozen=True)
 class GgufHead:
-    """The header of a file. Methods return a metadata value, or None without one.
+    """The header of a file, or of all parts of a model: `path` is then the first, `files` are all.
 
-    They raise ModelError for a value of another type.
+    Methods return a metadata value, or None without one. They raise ModelError for a value of another type.
     """
 
     path: Path
     values: Mapping[str, str | bool | int | float | GgufArray]
     tensors: Mapping[str, GgufTensor]
+    files: tuple[Path, ...]
 
     def text(self, key: str) -> str | None:
         """Return a text."""
@@ -134,7 +141,47 @@ def is_gguf(path: Path | str) -> bool:
 
 
 def read_gguf_head(path: Path) -> GgufHead:
-    """Return the header of a file. Raises ModelError for a file that is damaged, or split into several."""
+    """Return the header of a file, or of all parts of a model if the file is one of them.
+
+    Raises ModelError for a damaged file, and for a part that is missing or belongs to another model.
+    """
+    head = _read_file(path)
+    count = head.count("split.count") or 0
+    return head if count < 2 else _joined(path, count)
+
+
+def _joined(path: Path, count: int) -> GgufHead:
+    """Return the header of a model in `count` parts, of which `path` is one."""
+    name = PART.fullmatch(path.name)
+    if name is None or int(name["count"]) != count:
+        raise ModelError(
+            f"{path} is one of {count} parts of a model, and is not named so.",
+            hint=f"Parts are named as in NAME-00001-of-{count:05d}.gguf.",
+        )
+    files = tuple(
+        path.with_name(f"{name['stem']}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)
+    )
+    if absent := [file for file in files if not file.is_file()]:
+        raise ModelError(
+            f"{absent[0]} is missing: the model has {count} parts.", hint="All parts belong in one folder."
+        )
+    first, tensors = _read_file(files[0]), dict[str, GgufTensor]()
+    total = first.count("split.tensors.count")
+    for number, file in enumerate(files):
+        part = _read_file(file)
+        found = tuple(part.count(f"split.{key}") for key in ("no", "count", "tensors.count"))
+        if found != (number, count, total) or tensors.keys() & part.tensors.keys():
+            raise ModelError(f"{file} is not part {number + 1} of {count} of the model in {files[0]}.")
+        tensors |= part.tensors
+    if len(tensors) != total:
+        raise ModelError(
+            f"{files[0]} and its parts have {len(tensors)} tensors in place of {total}.", hint=HINT
+        )
+    return GgufHead(files[0], first.values, tensors, files)
+
+
+def _read_file(path: Path) -> GgufHead:
+    """Return the header of a file alone."""
     try:
         stat = path.stat()
     except OSError as error:
@@ -142,7 +189,7 @@ def read_gguf_head(path: Path) -> GgufHead:
     return _read(path, (stat.st_size, stat.st_mtime_ns, stat.st_ino))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)
 def _read(path: Path, stamp: tuple[int, ...]) -> GgufHead:
     """Return the header; `stamp` changes with the file."""
     with mapped(path) as data:
@@ -161,14 +208,9 @@ def _read(path: Path, stamp: tuple[int, ...]) -> GgufHead:
             if key in values:
                 raise cursor.damaged(f"it has {key!r} twice")
             values[key] = cursor.value()
-        head = GgufHead(path, values, {})
-        if (head.count("split.count") or 0) > 1:
-            raise ModelError(
-                f"{path} is one of several parts of a model.",
-                hint="llama-gguf-split of llama.cpp merges them into one file.",
-            )
-        tensors = _tensors(cursor, num_tensors, head.count("general.alignment") or 32)
-    return GgufHead(path, values, tensors)
+        alignment = GgufHead(path, values, {}, (path,)).count("general.alignment") or 32
+        tensors = _tensors(cursor, num_tensors, alignment)
+    return GgufHead(path, values, tensors, (path,))
 
 
 def _tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, GgufTensor]:
@@ -193,5 +235,5 @@ def _tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, GgufTensor
         nbytes = math.prod(shape) // kind.values * kind.nbytes
         if first + offset + nbytes > len(cursor.data):
             raise cursor.damaged(f"it ends before its tensor {name!r} does")
-        tensors[name] = GgufTensor(name, shape, kind, first + offset, nbytes)
+        tensors[name] = GgufTensor(name, shape, kind, first + offset, nbytes, cursor.path)
     return tensors

@@ -1,16 +1,16 @@
 """Read the weights of a GGUF file tensor by tensor, under the names of a safetensors checkpoint.
 
 Quantized weights are widened slice by slice, so that a load needs little more memory than the widened
-weights. `raw_rows` gives the stored blocks, for products that compute with them.
+weights. `stored_rows` gives the blocks as they are stored, for products that compute with them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -18,15 +18,17 @@ from torch import Tensor
 
 from gencli.errors import ModelError, UsageError
 from gencli.files import open_regular
+from gencli.models.decoder.embeddings import Embeddings
+from gencli.models.gguf.embeddings import GgufEmbeddings
 from gencli.models.gguf.head import GgufHead, read_gguf_head
 from gencli.models.gguf.kinds import KINDS, Kind
 from gencli.models.gguf.names import Place, places_of
+from gencli.models.gguf.widen import Rows, widened
 from gencli.models.watch import OnBytes
 
-__all__ = ["GgufReader", "check_package", "open_gguf", "widening"]
+__all__ = ["GgufReader", "check_package", "open_gguf"]
 
 _SLICE = 2**22  # numbers that are widened at a time
-_PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # Tensors that belong to the configuration.
 _OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
@@ -37,12 +39,12 @@ class GgufReader:
     def __init__(
         self,
         head: GgufHead,
-        stream: BinaryIO,
+        streams: Mapping[Path, BinaryIO],
         dtype: torch.dtype,
         device: torch.device,
         on_bytes: OnBytes | None,
     ) -> None:
-        self._head, self._stream, self.dtype, self.device = head, stream, dtype, device
+        self._head, self._streams, self.dtype, self.device = head, streams, dtype, device
         self.free: Tensor | None = None
         self._on_bytes, self._done = on_bytes, 0
         self._total = sum(tensor.nbytes for tensor in head.tensors.values())
@@ -53,15 +55,59 @@ class GgufReader:
     def __contains__(self, name: str) -> bool:
         return name in self._places
 
+    def kind(self, name: str) -> Kind:
+        """Return the number format of a tensor. Raises ModelError if it is absent or cannot be read."""
+        return self._find(name).tensor.kind
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor. Raises ModelError if it is absent or cannot be read."""
+        return self._find(name).shape
+
     def read(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return a tensor. Raises ModelError if it is absent or has another shape."""
         return self.joined([name], shape)
 
-    def joined(self, names: Sequence[str], shape: Sequence[int], *, memory: Tensor | None = None) -> Tensor:
-        """Return tensors joined along their first dimension, [sum of first dimensions, ...].
+    def joined(
+        self,
+        names: Sequence[str],
+        shape: Sequence[int],
+        *,
+        memory: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Return tensors joined along their first dimension, [sum of first dimensions, ...], as `dtype`.
 
         `memory` [N] is used for them if it is large enough.
         """
+        places, count, dtype = self.check(names, shape), math.prod(shape), dtype or self.dtype
+        if memory is None or len(memory) < count or memory.dtype != dtype:
+            memory = torch.empty(count, dtype=dtype, device=self.device)
+        made = memory[:count].view(*shape)
+        for place, target in zip(places, torch.split(made, [one.shape[0] for one in places]), strict=True):
+            self._fill(place, target)
+        self.unread.difference_update(names)
+        return made
+
+    def stored_rows(self, names: Sequence[str], shape: Sequence[int]) -> Iterator[tuple[Kind, Rows]]:
+        """Yield rows of joined matrices as they are stored, slice by slice, with their number format.
+
+        They are [rows, bytes of a row], in the checkpoint's order. Raises ModelError for another shape.
+        """
+        for place in self.check(names, shape):
+            for rows in self._raw_rows(place):
+                yield place.tensor.kind, rows
+        self.unread.difference_update(names)
+
+    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
+        """Return embeddings [V, H] whose rows stay in the file until they are looked up."""
+        (place,) = self.check([name], shape)
+        if name in self.unread:
+            self.unread.discard(name)
+            self._count(place.tensor.nbytes)
+        return GgufEmbeddings(place.tensor, open_regular(place.tensor.path), self.dtype)
+
+    def check(self, names: Sequence[str], shape: Sequence[int]) -> list[Place]:
+        """Return where tensors lie. Raises ModelError if joined they have another shape than `shape`."""
         places = [self._find(name) for name in names]
         shapes = [place.shape for place in places]
         whole = (sum(one[0] for one in shapes), *shapes[0][1:])
@@ -70,19 +116,9 @@ class GgufReader:
                 f"{self._head.path}: {', '.join(place.tensor.name for place in places)} has the shape "
                 f"{list(whole)}; the metadata asks for {list(shape)}."
             )
-        count = math.prod(whole)
-        if memory is None or len(memory) < count:
-            memory = torch.empty(count, dtype=self.dtype, device=self.device)
-        made = memory[:count].view(whole)
-        for place, target in zip(places, torch.split(made, [one[0] for one in shapes]), strict=True):
-            self._fill(place, target)
-        self.unread.difference_update(names)
-        return made
+        return places
 
-    def locate(self, name: str, shape: Sequence[int]) -> None:
-        """Return None: rows are widened when they are read."""
-
-    def raw_rows(self, place: Place) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
+    def _raw_rows(self, place: Place) -> Iterator[Rows]:
         """Yield the stored bytes [rows, bytes of a row] slice by slice, in the checkpoint's order of rows."""
         rows, row_bytes, values = _layout(place)
         unit = rows // place.heads if place.heads else 1
@@ -90,17 +126,18 @@ class GgufReader:
         start = place.tensor.start + place.first * row_bytes
         for row in range(0, rows, step):
             count = min(step, rows - row)
-            found = self._bytes(start + row * row_bytes, count * row_bytes).reshape(count, row_bytes)
+            found = self._bytes(place.tensor.path, start + row * row_bytes, count * row_bytes)
             self._count(found.nbytes)
             # The file has row j of both halves of a head side by side, the checkpoint half after half.
-            halves = found.reshape(-1, unit // 2, 2, row_bytes).swapaxes(1, 2) if place.heads else found
-            yield halves.reshape(count, row_bytes)
+            if place.heads:
+                found = found.reshape(-1, unit // 2, 2, row_bytes).swapaxes(1, 2)
+            yield found.reshape(count, row_bytes)
 
     def _fill(self, place: Place, target: Tensor) -> None:
         """Widen rows of the file into `target`."""
         flat, done = target.view(-1), 0
-        for rows in self.raw_rows(place):
-            made = _widened(rows, place.tensor.kind).view(-1)
+        for rows in self._raw_rows(place):
+            made = widened(rows, place.tensor.kind).view(-1)
             if place.added:
                 made = made.float() - place.added
             flat[done : done + len(made)].copy_(made)
@@ -123,16 +160,14 @@ class GgufReader:
             raise ModelError(f"{self._head.path}: {place.tensor.name} does not fit its heads.")
         return place
 
-    def _bytes(self, start: int, count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def _bytes(self, path: Path, start: int, count: int) -> Rows:
         try:
-            self._stream.seek(start)
-            found = np.fromfile(self._stream, np.uint8, count)
+            self._streams[path].seek(start)
+            found = np.fromfile(self._streams[path], np.uint8, count)
         except OSError as error:
-            raise ModelError(f"{self._head.path} cannot be read: {error.strerror}.") from None
+            raise ModelError(f"{path} cannot be read: {error.strerror}.") from None
         if len(found) != count:
-            raise ModelError(
-                f"{self._head.path} ends within a tensor.", hint="Was it replaced while it was read?"
-            )
+            raise ModelError(f"{path} ends within a tensor.", hint="Was it replaced while it was read?")
         return found
 
     def _count(self, nbytes: int) -> None:
@@ -145,15 +180,20 @@ class GgufReader:
 def open_gguf(
     path: Path, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
 ) -> Iterator[GgufReader]:
-    """Open a file for reading its weights. Raises ModelError for a damaged file, UsageError without gguf."""
+    """Open a file, or all parts of one, for reading its weights.
+
+    Raises ModelError for a damaged file, UsageError without the package gguf.
+    """
     check_package()
     head = read_gguf_head(path)
-    try:
-        stream = open_regular(path)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}.") from None
-    with stream:
-        yield GgufReader(head, stream, dtype, device, on_bytes)
+    with ExitStack() as stack:
+        streams: dict[Path, BinaryIO] = {}
+        for file in {tensor.path for tensor in head.tensors.values()}:
+            try:
+                streams[file] = stack.enter_context(open_regular(file))
+            except OSError as error:
+                raise ModelError(f"{file} cannot be read: {error.strerror}.") from None
+        yield GgufReader(head, streams, dtype, device, on_bytes)
 
 
 def check_package() -> None:
@@ -164,18 +204,6 @@ def check_package() -> None:
         raise UsageError("GGUF files need the package gguf.", hint="pip install 'gencli[gguf]'") from None
 
 
-def widening(path: Path, dtype: torch.dtype) -> tuple[str, ...]:
-    """Return the notice that quantized weights take more memory than the file, if there are any."""
-    tensors = read_gguf_head(path).tensors.values()
-    kinds = sorted({tensor.kind.name for tensor in tensors if tensor.kind.is_quantized})
-    if not kinds:
-        return ()
-    size = sum(math.prod(tensor.shape) for tensor in tensors) * dtype.itemsize / 2**30
-    name = str(dtype).removeprefix("torch.")
-    verb = "is" if len(kinds) == 1 else "are"
-    return (f"{' and '.join(kinds)} {verb} widened to {name}: {size:.1f} GiB",)
-
-
 def _layout(place: Place) -> tuple[int, int, int]:
     """Return rows, bytes of a row, and values of a row. A vector of plain numbers has a row for each."""
     kind = place.tensor.kind
@@ -184,13 +212,3 @@ def _layout(place: Place) -> tuple[int, int, int]:
     else:
         rows, values = math.prod(place.shape[:-1]), place.shape[-1]
     return rows, values // kind.values * kind.nbytes, values
-
-
-def _widened(rows: np.ndarray[Any, np.dtype[np.uint8]], kind: Kind) -> Tensor:
-    """Return stored rows [rows, bytes] as numbers [rows, values]: plain ones as they are, else float32."""
-    if kind.name in _PLAIN:
-        return torch.from_numpy(np.ascontiguousarray(rows)).view(_PLAIN[kind.name])
-    from gguf import GGMLQuantizationType
-    from gguf.quants import dequantize
-
-    return torch.from_numpy(dequantize(rows, GGMLQuantizationType[kind.name]))

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import HeldEmbeddings, StoredEmbeddings
+from gencli.models.files.table import read_table
 from gencli.models.files.tensors import open_tensors
 
 IDS = torch.tensor([3, 0, 3, 49])
@@ -17,7 +18,7 @@ IDS = torch.tensor([3, 0, 3, 49])
 
 def stored(folder: Path, matrix: torch.Tensor, dtype: torch.dtype) -> StoredEmbeddings:
     save_file({"other": torch.ones(5), "e": matrix}, folder / "x.safetensors")
-    with open_tensors([folder / "x.safetensors"]) as files:
+    with open_tensors(read_table([folder / "x.safetensors"])) as files:
         return StoredEmbeddings(files.tensors["e"], files.open("e"), dtype)
 
 

@@ -1,6 +1,7 @@
 """A configuration that the decoder does not know in full is refused with the reason."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,16 @@ from gencli.models.decoder.families import FAMILIES, read_spec
 from gencli.models.decoder.products.dense import PlainProduct
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.spec import Unsupported
+from gencli.models.files.checkpoint import Checkpoint, read_checkpoint, read_folder
 from tests.models.tiny_models import NATIVE_CONFIGS, base, build
 
 MAKE = ProductMaker(PlainProduct)
 CPU = torch.device("cpu")
+
+
+def saved(folder: Path, **changes: Any) -> Checkpoint:
+    path, found = read_folder(str(folder))
+    return read_checkpoint(path, found, read_spec({**found, **changes}))
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -76,20 +83,18 @@ def test_older_rotary_keys_mean_the_same(older: dict[str, Any], same: dict[str, 
     ],
 )
 def test_weights_that_do_not_fit_the_configuration_are_refused(
-    tmp_path: Any, changes: dict[str, Any], reason: str
+    tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     build("llama").save_pretrained(tmp_path)
-    spec = read_spec({**json.loads((tmp_path / "config.json").read_text()), "head_dim": 8, **changes})
     with pytest.raises(ModelError, match=reason):
-        read_decoder(spec, [tmp_path / "model.safetensors"], make=MAKE, dtype=torch.float32, device=CPU)
+        read_decoder(saved(tmp_path, head_dim=8, **changes), make=MAKE, dtype=torch.float32, device=CPU)
 
 
-def test_bytes_are_counted_while_weights_are_read(tmp_path: Any) -> None:
+def test_bytes_are_counted_while_weights_are_read(tmp_path: Path) -> None:
     build("llama").save_pretrained(tmp_path)
-    spec, seen = read_spec(json.loads((tmp_path / "config.json").read_text())), []
+    seen: list[tuple[int, int]] = []
     read_decoder(
-        spec,
-        [tmp_path / "model.safetensors"],
+        saved(tmp_path),
         make=MAKE,
         dtype=torch.float32,
         device=CPU,

@@ -66,7 +66,7 @@ def test_what_saves_nothing_or_is_not_there_is_refused(tmp_path: Path) -> None:
         load_native(tmp_path, dtype="bfloat16", kv_dtype="float16")
     with pytest.raises(UsageError, match="No dtype is called 'half'"):
         load_native(tmp_path, kv_dtype="half")
-    with pytest.raises(ModelError, match="`kv_dtype` is bfloat16, but transformers runs this model"):
+    with pytest.raises(ModelError, match="`kv_dtype` is bfloat16, which takes gencli's own decoder"):
         load(ModelChoice("tiny", backend="transformers", kv_dtype="bfloat16"))
     with pytest.raises(UsageError, match="`kv_dtype` is float16, but the fake model knows only"):
         load(ModelChoice("fake", kv_dtype="float16"))

@@ -19,7 +19,7 @@ PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [30, 31], [90] * 20]
 
 def load(folder: Path, **options: Any) -> DecoderRunner:
     found, config = read_folder(str(folder))
-    return DecoderRunner.load(read_spec(config), read_checkpoint(found, config), device="cpu", **options)
+    return DecoderRunner.load(read_checkpoint(found, config, read_spec(config)), device="cpu", **options)
 
 
 def logits(runner: DecoderRunner, lanes: list[int]) -> list[torch.Tensor]:

@@ -54,7 +54,7 @@ def file(tensors: list[bytes], values: list[bytes], data: bytes = b"") -> bytes:
         (file([], [value("a", 77, bytes(8))]), "of the type 77"),
         (file([], [value("a", 8, struct.pack("<Q", 2) + b"\xff\xfe")]), "not UTF-8"),
         (file([], [value("a", 4, bytes(4))] * 2), "has 'a' twice"),
-        (file([], [value("split.count", 2, struct.pack("<H", 3))]), "one of several parts"),
+        (file([], [value("split.count", 2, struct.pack("<H", 3))]), "is one of 3 parts of a model"),
         (file([tensor("x", 4)] * 2, [], bytes(64)), "the tensor 'x' twice"),
         (file([tensor("x", 4)], []), "ends before its tensor 'x'"),
         (file([tensor("x", 2**62, 2**62)], []), "ends before its tensor 'x'"),

@@ -5,9 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers as hf
 
+from gencli.core.step import Feed, StepPlan
+from gencli.models.files.locate import bundled_folder
 from gencli.text.tokenizer import HFTokenizer
 from tests.helpers.gguf_files import add_byte_level, add_sentencepiece, write_model
+from tests.models.gguf.test_kept import RECORDS
 from tests.models.gguf.test_reader import CONFIGS, built, load, texts
 from tests.models.gguf.test_tokenizer import byte_level, pieces, samples
 from tests.models.tiny_models import PROMPTS
@@ -51,3 +56,27 @@ def test_llama_cpp_says_the_same(tmp_path: Path, kind: str, vocabulary: str) -> 
     tokenizer = HFTokenizer.load(path)
     for text in samples(60):
         assert tokenizer.encode(text) == model.tokenize(text.encode(), add_bos=True, special=True), text
+
+
+def test_kept_bits_are_as_near_to_widened_ones_as_llama_cpp_is(tmp_path: Path) -> None:
+    """llama.cpp rounds activations to 8 bits, gencli to bfloat16, so that texts may differ."""
+    folder, path = bundled_folder("tiny"), tmp_path / "model.gguf"
+
+    def add(writer: Any, count: int) -> None:
+        add_byte_level(writer, byte_level("llama-bpe"), "llama-bpe", count=count, bos=0, eos=1)
+
+    write_model(path, hf.AutoModelForCausalLM.from_pretrained(folder), "Q4_0", add)
+    model = llama_cpp.Llama(str(path), n_ctx=256, n_threads=1, type_k=0, type_v=0, verbose=False)
+    kept, wide = load(path, dtype="auto"), load(path)
+    for text in RECORDS:
+        prompt = HFTokenizer.load(folder).encode(text)
+        feed = StepPlan((Feed(0, 0, tuple(prompt), 1),))
+        ours, true = kept.forward(feed)[0], wide.forward(feed)[0]
+        kept.release(0)
+        wide.release(0)
+        model.reset()
+        model.eval(prompt)
+        pointer = llama_cpp.llama_get_logits(model._ctx.ctx)
+        theirs = torch.from_numpy(np.ctypeslib.as_array(pointer, shape=(model.n_vocab(),)).copy())
+        assert (ours - true).norm() < 0.01 * true.norm()
+        assert (ours - theirs).norm() < 0.03 * true.norm()

@@ -14,10 +14,10 @@ from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.decoder.weights import open_weights
 from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.gguf.config import MODEL_TYPES
 from gencli.models.gguf.kinds import KINDS
+from gencli.models.gguf.reader import open_gguf
 from tests.helpers.gguf_files import ARCHS, random_blocks, write_model
 from tests.models.loops import Job, decode
 from tests.models.tiny_models import NATIVE_CONFIGS, PROMPTS, WINDOW, base, long_rope
@@ -81,7 +81,7 @@ def built(config: Any) -> Any:
 def load(model: Path, **options: Any) -> DecoderRunner:
     found, config = read_folder(str(model))
     options = {"device": "cpu", "dtype": "float32", **options}
-    return DecoderRunner.load(read_spec(config), read_checkpoint(found, config), **options)
+    return DecoderRunner.load(read_checkpoint(found, config, read_spec(config)), **options)
 
 
 def texts(runner: DecoderRunner) -> list[list[int]]:
@@ -183,7 +183,7 @@ def test_every_format_is_read_in_slices(tmp_path: Path, kind: str) -> None:
     writer.write_tensors_to_file()
     writer.close()
     seen: list[int] = []
-    with open_weights([path], torch.float32, CPU, lambda done, total: seen.append(done)) as reader:
+    with open_gguf(path, torch.float32, CPU, lambda done, total: seen.append(done)) as reader:
         found = reader.read("lm_head.weight", (rows, 256))
         assert reader.unread == set()
     assert torch.equal(found, torch.from_numpy(gguf.quants.dequantize(blocks, number)))
@@ -201,7 +201,7 @@ def test_other_formats_and_shapes_are_refused_by_name(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with open_weights([path], torch.float32, CPU) as reader:
+    with open_gguf(path, torch.float32, CPU) as reader:
         with pytest.raises(ModelError, match="output.weight has the format IQ4_NL, which is not read"):
             reader.read("lm_head.weight", (4, 32))
         with pytest.raises(ModelError, match=r"token_embd.weight has the shape \[4, 18\]; the metadata asks"):

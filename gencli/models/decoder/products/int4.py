@@ -17,7 +17,7 @@ __all__ = ["GROUP", "Int4Product", "Int4Weights"]
 GROUP = 32  # inputs with one scale and one zero
 _MIDDLE, _TOP = 8, 15
 _FITS = 2  # times that scale and zero are fitted to the codes
-_BLOCK = 2**21  # numbers that are quantized at once
+_BLOCK = 2**19  # numbers that are quantized at once; with fewer the calls take longest
 _MULTIPLE = 64  # outputs in a block of the packed layout
 
 
@@ -47,9 +47,9 @@ class Int4Weights:
         rows = max(1, _BLOCK // max(1, inputs))
         for start in range(0, outputs, rows):
             part = slice(start, start + rows)
-            found, scale, zero = _fitted(weight[part].float().view(-1, inputs // GROUP, GROUP))
-            pairs = found.view(len(found), -1, 2).to(torch.uint8)
-            codes[part] = pairs[..., 0] | pairs[..., 1] << 4
+            steps, scale, zero = _fitted(weight[part].float().view(-1, inputs // GROUP, GROUP))
+            pairs = steps.add_(_MIDDLE).to(torch.uint8).view(-1, inputs).view(torch.int16)
+            codes[part] = pairs | pairs >> 4  # the second of two codes moves to the upper half of the first
             scales[part], zeros[part] = scale, zero
         return cls(codes, scales, zeros)
 
@@ -107,34 +107,47 @@ class Int4Product(Product):
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in], float32."""
         made = self._product(given.bfloat16(), self._packed, GROUP, self._scales)
-        made = made[:, : self._count].float()
+        made = (made if made.shape[1] == self._count else made[:, : self._count]).float()
         return made if self._bias is None else made.add_(self._bias)
 
 
 def _fitted(groups: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return codes [out, groups, 32], scales and zeros [out, groups] of `groups` [out, groups, 32]."""
-    low, high = groups.aminmax(dim=-1)
+    """Return steps (codes less 8) [out, groups, 32], scales and zeros [out, groups] of `groups`."""
+    low, high = groups.amin(-1), groups.amax(-1)
     scale = (high - low) / _TOP
-    codes, scale, zero, error = _rounded(groups, scale, low + _MIDDLE * scale)
-    total, count = groups.sum(-1), groups.shape[-1]
-    for _ in range(_FITS):  # linear regression of the weights on their codes
-        steps = codes - _MIDDLE
-        sums, squares, mixed = steps.sum(-1), steps.square().sum(-1), (steps * groups).sum(-1)
+    scratch, total, count = torch.empty_like(groups), groups.sum(-1), groups.shape[-1]
+    steps, scale, zero, error = _rounded(groups, scale, low + _MIDDLE * scale, scratch)
+    sums, squares, mixed = _moments(groups, steps, scratch)
+    for index in range(_FITS):  # linear regression of the weights on their codes
         spread = count * squares - sums.square()
-        slope = (count * mixed - sums * total) / torch.where(spread == 0, 1.0, spread)
-        tried = _rounded(groups, slope, (total - slope * sums) / count)
+        slope = (count * mixed - sums * total) / spread.clamp_(min=1.0)
+        tried = _rounded(groups, slope, (total - slope * sums) / count, scratch)
         is_better = tried[3] < error
-        codes = torch.where(is_better[..., None], tried[0], codes)
-        scale, zero, error = (
-            torch.where(is_better, new, old) for new, old in zip(tried[1:], (scale, zero, error), strict=True)
-        )
-    return codes, scale, zero
+        pairs = zip(tried[1:], (scale, zero, error), strict=True)
+        scale, zero, error = (torch.where(is_better, new, old) for new, old in pairs)
+        if index + 1 < _FITS:
+            pairs = zip(_moments(groups, tried[0], scratch), (sums, squares, mixed), strict=True)
+            sums, squares, mixed = (torch.where(is_better, new, old) for new, old in pairs)
+    # Computing the steps again takes less time than choosing them group by group.
+    return _steps(groups, scale, zero), scale, zero
 
 
-def _rounded(groups: Tensor, scale: Tensor, zero: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the nearest codes, scale and zero rounded to bfloat16, and the sum of squared errors."""
+def _moments(groups: Tensor, steps: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the sums of steps, of their squares, and of their products with the weights, [out, groups]."""
+    squares = torch.mul(steps, steps, out=scratch).sum(-1)
+    return steps.sum(-1), squares, torch.mul(steps, groups, out=scratch).sum(-1)
+
+
+def _rounded(
+    groups: Tensor, scale: Tensor, zero: Tensor, scratch: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the nearest steps, scale and zero rounded to bfloat16, and the sum of squared errors."""
     scale, zero = scale.bfloat16().float(), zero.bfloat16().float()
+    steps = _steps(groups, scale, zero)
+    made = torch.mul(steps, scale[..., None], out=scratch).add_(zero[..., None])
+    return steps, scale, zero, made.sub_(groups).square_().sum(-1)
+
+
+def _steps(groups: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     divisor = torch.where(scale == 0, 1.0, scale)[..., None]
-    codes = ((groups - zero[..., None]) / divisor).round_().add_(_MIDDLE).clamp_(0, _TOP)
-    made = (codes - _MIDDLE) * scale[..., None] + zero[..., None]
-    return codes, scale, zero, (made - groups).square_().sum(-1)
+    return (groups - zero[..., None]).div_(divisor).round_().clamp_(-_MIDDLE, _TOP - _MIDDLE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
-from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, StoredEmbeddings, stays_in_file
+from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, stays_in_file
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.dense import PackedProduct, PlainProduct, RowPackedProduct
 from gencli.models.decoder.products.times import KernelTimes, Sizes
@@ -28,7 +28,9 @@ __all__ = [
     "KernelOptions",
     "ProductMaker",
     "choose_kernels",
+    "fastest_kernels",
     "kernels_of",
+    "memory_of",
 ]
 
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -37,6 +39,7 @@ Kernel = Literal["auto", "plain", "packed", "row-packed"]
 Invariance = Literal["auto", "on", "off"]
 
 _MAX_PRICE = 1.05  # of invariant kernels, over the time of the fastest
+_CLEARLY = 1.15  # times of one kernel differ by as much from one measurement to the next
 _MIN_MEASURED = 2**20  # numbers in a weight; the calls cost more than a smaller one
 _MAX_INPUTS = 2**20  # a damaged configuration may ask for any number; no model has as many
 _ROWS = (1, 4, 8)  # the numbers of rows that are measured
@@ -78,7 +81,7 @@ class ProductMaker:
         weight = reader.joined(weights, shape, memory=reader.free)
         reader.free = None
         bias = reader.joined(biases, shape[:1]) if biases else None
-        memory = weight.view(-1) if weight._base is None else weight._base
+        memory = memory_of(weight)
         product = self(weight, bias)
         if not isinstance(product, PlainProduct):
             reader.free = memory
@@ -98,9 +101,7 @@ class ProductMaker:
         head = self(weight)
         is_shared = is_tied and isinstance(head, PlainProduct)
         if stays_in_file(weight.nbytes, reader.device) and not is_shared:
-            located = reader.locate(EMBEDDINGS, shape)
-            if located is not None:
-                return StoredEmbeddings(*located, reader.dtype), head
+            return reader.embeddings(EMBEDDINGS, shape), head
         return HeldEmbeddings(weight if is_tied else reader.read(EMBEDDINGS, shape)), head
 
     @property
@@ -112,6 +113,11 @@ class ProductMaker:
     def names(self) -> tuple[str, ...]:
         """The names of the kernels."""
         return tuple(sorted({kernel.kernel for kernel in self.kernels.values() or (self.default,)}))
+
+
+def memory_of(weight: Tensor) -> Tensor:
+    """Return all of the memory [N] that a weight was read into, for the next one."""
+    return weight.view(-1) if weight._base is None else weight._base
 
 
 def kernels_of(dtype: torch.dtype, device: torch.device) -> list[type[Product]]:
@@ -139,12 +145,7 @@ def choose_kernels(
     first = possible[-1] if options.invariant == "off" else possible[0]
     if len(possible) == 1 or times is None:
         return ProductMaker(first)
-    rows = max(size for size in _ROWS if size <= max(1, options.rows))
-    measured = {
-        size: times.of(Sizes(dtype, *size, rows), possible)
-        for size in products
-        if size[0] * size[1] >= _MIN_MEASURED and size[1] <= _MAX_INPUTS
-    }
+    measured = _measured(products, dtype, possible, options.rows, times)
     fastest = _fastest(measured, possible)
     steady = _fastest(measured, [one for one in possible if one.is_invariant])
     prices = [
@@ -156,8 +157,44 @@ def choose_kernels(
     return ProductMaker(first, fastest)
 
 
+def fastest_kernels(
+    sizes: Iterable[tuple[int, int]],
+    dtype: torch.dtype,
+    kernels: Sequence[type[Product]],
+    rows: int,
+    times: KernelTimes | None,
+) -> Mapping[tuple[int, int], type[Product]]:
+    """Return the kernel for each size (out, in) that is worth measuring, of kernels with the same bits.
+
+    The first one is the fastest on most machines: another is taken only if it is clearly faster.
+    """
+    if times is None or len(kernels) == 1:
+        return {}
+    measured = _measured(sizes, dtype, kernels, rows, times)
+    return {
+        size: kernels[0] if found[kernels[0].kernel] <= _CLEARLY * min(found.values()) else one
+        for (size, one), found in zip(_fastest(measured, kernels).items(), measured.values(), strict=True)
+    }
+
+
+def _measured(
+    sizes: Iterable[tuple[int, int]],
+    dtype: torch.dtype,
+    kernels: Sequence[type[Product]],
+    rows: int,
+    times: KernelTimes,
+) -> Mapping[tuple[int, int], Mapping[str, float]]:
+    """Return the times of the kernels for each size that is worth measuring."""
+    known = max(size for size in _ROWS if size <= max(1, rows))
+    return {
+        size: times.of(Sizes(dtype, *size, known), kernels)
+        for size in sizes
+        if size[0] * size[1] >= _MIN_MEASURED and size[1] <= _MAX_INPUTS
+    }
+
+
 def _fastest(
-    measured: Mapping[tuple[int, int], Mapping[str, float]], kernels: list[type[Product]]
+    measured: Mapping[tuple[int, int], Mapping[str, float]], kernels: Sequence[type[Product]]
 ) -> dict[tuple[int, int], type[Product]]:
     """Return the fastest of the kernels for each size; {} without kernels."""
     if not kernels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,8 +14,18 @@ from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, Int8Embeddings
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
-from gencli.models.decoder.products.int8 import Int8Weights, int8_kernel, int8_product
-from gencli.models.decoder.products.maker import EMBEDDINGS, HEAD, KernelOptions, ProductMaker, choose_kernels
+from gencli.models.decoder.products.int8 import Int8PackProduct, Int8Weights, int8_kernels
+from gencli.models.decoder.products.maker import (
+    EMBEDDINGS,
+    HEAD,
+    KernelOptions,
+    ProductMaker,
+    choose_kernels,
+    fastest_kernels,
+    memory_of,
+)
+from gencli.models.decoder.products.times import KernelTimes
+from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.decoder.weights import SafetensorsReader, WeightReader
 
 __all__ = ["QuantizedMaker", "Weights", "quantized_maker", "read_weights"]
@@ -29,7 +39,8 @@ class QuantizedMaker(ProductMaker):
     """Makes products with weights of `bits` bits, 8 or 4; `is_stored` if the files hold such weights.
 
     With 4 bits, embeddings and vocabulary projection have 8, as have matrices whose number of inputs is no
-    multiple of 32. Routers of experts are not quantized and have the kernel `default`.
+    multiple of 32. `kernels` are those of matrices with 8 bits, by size; another size has the first kernel of
+    this CPU. Routers of experts are not quantized and have the kernel `default`.
     """
 
     bits: int
@@ -40,20 +51,26 @@ class QuantizedMaker(ProductMaker):
     ) -> Product:
         """Return the product with the joined `weights`, [out, in] in all, and `biases`."""
         bias = reader.joined(biases, shape[:1]) if biases else None
-        return _product(self.weights(reader, weights, shape), bias)
+        found = self.weights(reader, weights, shape)
+        product = self._product(found, bias)
+        if self.is_stored and not isinstance(product, Int8PackProduct):  # which keeps the codes
+            reader.free = memory_of(found.codes)
+        return product
 
     def read_ends(
         self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
     ) -> tuple[Embeddings, Product]:
         """Return the embeddings and the vocabulary projection, both [V, H]."""
         table = self.int8(reader, EMBEDDINGS, shape)
-        return Int8Embeddings(table), int8_product(table if is_tied else self.int8(reader, HEAD, shape))
+        head = self._product(table if is_tied else self.int8(reader, HEAD, shape), None)
+        reader.free = None  # the layers' matrices are much smaller
+        return Int8Embeddings(table), head
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the kernels."""
-        kernels = {int8_kernel(), *([Int4Product] if self.bits == 4 else [])}
-        return tuple(sorted(one.kernel for one in kernels))
+        names = {one.kernel for one in self.kernels.values()} or {int8_kernels()[0].kernel}
+        return tuple(sorted(names | ({Int4Product.kernel} if self.bits == 4 else set())))
 
     def weights(self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]) -> Weights:
         """Return the joined weights of a matrix of the layers."""
@@ -65,11 +82,29 @@ class QuantizedMaker(ProductMaker):
         """Return weights of 8 bits."""
         return read_weights(Int8Weights, reader, [name], shape, is_stored=self.is_stored)
 
+    def _product(self, weights: Weights, bias: Tensor | None) -> Product:
+        if isinstance(weights, Int4Weights):
+            return Int4Product(weights, bias)
+        outputs, inputs = weights.codes.shape
+        kernel: Any = self.kernels.get((outputs, inputs), int8_kernels()[0])
+        made: Product = kernel(weights, bias)
+        return made
+
 
 def quantized_maker(
-    bits: int, device: torch.device, options: KernelOptions, *, is_stored: bool
+    spec: DecoderSpec,
+    bits: int,
+    device: torch.device,
+    options: KernelOptions,
+    *,
+    is_stored: bool,
+    times: KernelTimes | None = None,
 ) -> QuantizedMaker:
-    """Return the maker of products on a CPU. Raises ModelError for another device, or a kernel by name."""
+    """Return the maker of products on a CPU, with the kernels that are fastest for the spec's sizes.
+
+    Without `times` nothing is measured, and the first kernels are taken. Raises ModelError for another
+    device, or a kernel by name.
+    """
     if device.type != "cpu":
         raise ModelError(
             f"Weights of {bits} bits run on a CPU, and the device is {device}.", hint="Give `device` = cpu."
@@ -80,7 +115,13 @@ def quantized_maker(
             hint="Leave `kernel` out.",
         )
     dense = choose_kernels(Counter(), torch.float32, device, options)
-    return QuantizedMaker(dense.default, bits=bits, is_stored=is_stored)
+    eight = [
+        size
+        for size in spec.products
+        if bits == 8 or size[1] % GROUP or size == (spec.vocab_size, spec.hidden)
+    ]
+    kernels = fastest_kernels(eight, torch.int8, int8_kernels(), options.rows, times)
+    return QuantizedMaker(dense.default, kernels, bits=bits, is_stored=is_stored)
 
 
 def read_weights(
@@ -91,17 +132,15 @@ def read_weights(
     Raises ModelError for absent parts, other shapes or formats, and numbers that are not finite.
     """
     if is_stored and isinstance(reader, SafetensorsReader):
-        parts = [
-            reader.stored([name + part.suffix for name in names], part.shape, part.dtype)
-            for part in kind.parts(shape)
-        ]
+        memory, reader.free = reader.free, None
+        parts: list[Tensor] = []
+        for part in kind.parts(shape):  # codes come first
+            found = [name + part.suffix for name in names]
+            parts.append(reader.stored(found, part.shape, part.dtype, memory=None if parts else memory))
         made = kind(*parts)
     else:
-        made = kind.of(reader.joined(names, shape))
+        weight = reader.joined(names, shape, memory=reader.free)
+        made, reader.free = kind.of(weight), memory_of(weight)
     if not made.is_finite:
         raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
     return made
-
-
-def _product(weights: Weights, bias: Tensor | None) -> Product:
-    return Int4Product(weights, bias) if isinstance(weights, Int4Weights) else int8_product(weights, bias)

@@ -16,6 +16,7 @@ import torch
 
 from gencli.files import read_file, replaced
 from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.int8 import Int8Weights
 
 __all__ = ["KernelTimes", "Sizes", "measure", "read_times"]
 
@@ -89,9 +90,12 @@ def measure(sizes: Sizes, kernels: Sequence[type[Product]]) -> dict[str, float]:
     """
     row_bytes = sizes.inputs * sizes.dtype.itemsize
     outputs = max(1, min(sizes.outputs, _SLICE // row_bytes))
-    weight = torch.full((outputs, sizes.inputs), 0.5, dtype=sizes.dtype)
+    weight: Any = torch.ones(outputs, sizes.inputs, dtype=sizes.dtype)
+    if sizes.dtype == torch.int8:
+        weight = Int8Weights(weight, torch.ones(outputs))
     products = {kernel.kernel: kernel(weight) for kernel in kernels}
-    given = torch.ones(sizes.rows, sizes.inputs, dtype=sizes.dtype)
+    is_float = sizes.dtype.is_floating_point
+    given = torch.ones(sizes.rows, sizes.inputs, dtype=sizes.dtype if is_float else torch.float32)
     others = torch.zeros(_OTHERS // 4)
     best = dict.fromkeys(products, float("inf"))
     for round_ in range(_ROUNDS + 1):  # the first one warms up

@@ -5,15 +5,15 @@ import torch
 
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.int8 import (
+    FbgemmProduct,
     Int8PackProduct,
     Int8Weights,
     QlinearProduct,
-    has_vnni,
-    int8_product,
+    int8_kernels,
 )
 
 SHAPES = [(96, 64), (100, 2048), (64, 4096), (7, 33), (512, 160)]
-KERNELS = [QlinearProduct, Int8PackProduct]
+KERNELS = [QlinearProduct, Int8PackProduct, *({*int8_kernels()} & {FbgemmProduct})]
 
 
 def matrix(*shape: int) -> torch.Tensor:
@@ -44,7 +44,7 @@ def test_a_product_is_that_of_the_rounded_numbers(kernel: type[Product], shape: 
     weight = weights.codes.double() * weights.scales[:, None]
     expected = rounded(given, kernel).nan_to_num() @ weight.T + bias
     made = kernel(weights, bias)(given)  # type: ignore[call-arg]
-    tolerance = 1e-5 if kernel is QlinearProduct else 1e-2
+    tolerance = 1e-2 if kernel is Int8PackProduct else 1e-5
     atol = tolerance * float(expected.abs().max())
     torch.testing.assert_close(made.double(), expected, rtol=0, atol=atol)
 
@@ -60,13 +60,19 @@ def test_a_row_does_not_see_the_others(kernel: type[Product], shape: tuple[int, 
     assert all(torch.equal(product(given[:rows]), alone[:rows]) for rows in range(2, 34))
 
 
-def test_a_row_with_a_number_that_is_none_has_no_other_result() -> None:
+@pytest.mark.parametrize("kernel", int8_kernels())
+def test_a_row_with_a_number_that_is_none_has_no_other_result(kernel: type[Product]) -> None:
     given = matrix(2, 64)
     given[1, 7] = torch.nan
-    made = int8_product(Int8Weights.of(matrix(16, 64)))(given)
+    made = kernel(Int8Weights.of(matrix(16, 64)))(given)  # type: ignore[arg-type]
     assert made[0].isfinite().all()
     assert made[1].isnan().all()
 
 
-def test_the_kernel_is_that_of_the_machine() -> None:
-    assert int8_product(Int8Weights.of(matrix(16, 64))).kernel == ("qlinear" if has_vnni() else "int8pack")
+@pytest.mark.parametrize("rows", [1, 2, 9, 300])
+@pytest.mark.parametrize("shape", [*SHAPES, (32, 11008)])
+def test_all_kernels_of_this_machine_have_the_same_bits(shape: tuple[int, int], rows: int) -> None:
+    weights, bias, given = Int8Weights.of(matrix(*shape)), matrix(shape[0]), matrix(rows, shape[1])
+    given[-1] = (torch.arange(shape[1]) % 255 - 127) / 2 + 2**-20  # many halves
+    first, *others = [kernel(weights, bias)(given) for kernel in int8_kernels()]  # type: ignore[arg-type]
+    assert all(torch.equal(first, other) for other in others)

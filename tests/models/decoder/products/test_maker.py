@@ -7,7 +7,14 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.models.decoder.products.dense import PackedProduct, PlainProduct
-from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels, kernels_of
+from gencli.models.decoder.products.int8 import FbgemmProduct, QlinearProduct
+from gencli.models.decoder.products.maker import (
+    KernelOptions,
+    ProductMaker,
+    choose_kernels,
+    fastest_kernels,
+    kernels_of,
+)
 from gencli.models.decoder.products.times import KernelTimes, Sizes
 from gencli.models.onednn import can_pack
 
@@ -73,3 +80,15 @@ def test_sizes_that_no_model_has_are_not_measured() -> None:
 def test_kernels_with_invariant_rows_come_first() -> None:
     kinds = [kernel.is_invariant for kernel in kernels_of(torch.float32, CPU)]
     assert kinds == sorted(kinds, reverse=True)
+
+
+def test_of_kernels_with_the_same_bits_the_first_is_taken_unless_another_is_clearly_faster() -> None:
+    given = {LARGE: (110, 100), WIDE: (130, 100)}
+    entries = {
+        str(Sizes(torch.int8, *size, 4)): dict(zip(("fbgemm", "qlinear"), times, strict=True))
+        for size, times in given.items()
+    }
+    kernels = (FbgemmProduct, QlinearProduct)
+    made = fastest_kernels([LARGE, WIDE, SMALL], torch.int8, kernels, 6, KernelTimes(entries=entries))
+    assert made == {LARGE: FbgemmProduct, WIDE: QlinearProduct}
+    assert not fastest_kernels([LARGE], torch.int8, kernels, 6, None)

@@ -1,0 +1,81 @@
+"""Files in parts: any part names the model; missing and foreign parts are refused by name."""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from gencli.errors import ModelError
+from gencli.models.files.card import read_card
+from gencli.models.files.identity import identify
+from gencli.models.gguf.head import read_gguf_head
+from tests.helpers.gguf_files import write_model
+from tests.models.gguf.test_reader import load, texts
+from tests.models.tiny_models import build_native
+
+
+def split(whole: Path, count: int = 3, total: int | None = None) -> list[Path]:
+    """Write the parts of a file as llama-gguf-split does; return their paths."""
+    old = gguf.GGUFReader(whole)
+    parts = [whole.with_name(f"part-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)]
+    for number, path in enumerate(parts):
+        writer = gguf.GGUFWriter(path, "llama")
+        if number == 0:
+            for key, field in old.fields.items():
+                if not key.startswith("GGUF.") and key != "general.architecture":
+                    kind = field.types[0]
+                    sub = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+                    writer.add_key_value(key, field.contents(), kind, sub)
+        writer.add_uint16("split.no", number)
+        writer.add_uint16("split.count", count)
+        writer.add_int32("split.tensors.count", total or len(old.tensors))
+        for tensor in old.tensors[number::count]:
+            writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return parts
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    write_model(tmp_path / "model.gguf", build_native("llama"), "Q4_0")
+    return tmp_path / "model.gguf"
+
+
+def test_any_part_is_the_model(whole: Path) -> None:
+    parts = split(whole)
+    for part in parts[:2]:
+        assert texts(load(part)) == texts(load(whole))
+        assert read_gguf_head(part).files == tuple(parts)
+        assert read_card(part).weights.bytes == sum(one.stat().st_size for one in parts)
+    assert identify(parts[1]).sha256 == identify(parts[0]).sha256 != identify(whole).sha256
+
+
+def test_a_missing_part_is_named(whole: Path) -> None:
+    parts = split(whole)
+    parts[2].unlink()
+    with pytest.raises(ModelError, match="part-00003-of-00003.gguf is missing: the model has 3 parts"):
+        load(parts[0])
+
+
+def test_a_foreign_part_is_named(whole: Path) -> None:
+    parts = split(whole)
+    copy = parts[1].read_bytes()
+    parts[2].write_bytes(copy)  # the second part again
+    with pytest.raises(ModelError, match="00003-of-00003.gguf is not part 3 of 3"):
+        load(parts[0])
+
+
+def test_a_number_of_tensors_that_cannot_be_is_refused(whole: Path) -> None:
+    with pytest.raises(ModelError, match="have [0-9]+ tensors in place of 99"):
+        load(split(whole, total=99)[0])
+
+
+def test_a_part_with_another_name_is_refused(whole: Path) -> None:
+    parts = split(whole)
+    parts[0].rename(whole.with_name("renamed.gguf"))
+    with pytest.raises(ModelError, match="one of 3 parts of a model, and is not named so"):
+        load(whole.with_name("renamed.gguf"))
