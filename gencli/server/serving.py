@@ -37,6 +37,7 @@ __all__ = ["Conditions", "Serving"]
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _THREADS = 4  # of each pool
+_WINDOW = 8  # texts that may overtake one in the queue: people wait for them, unlike for rows of a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,9 @@ class Serving:
         self._model = str(settings["model"])
         self.name = self.conditions.name or _public_name(self._model)
         self.preparer = Preparer(settings, loaded.tokenizer, Grammars(compiler), context=self.spec.context)
-        self.engine: Engine = make_engine(loaded, settings, compiler, registry=self.preparer.registry)
+        self.engine: Engine = make_engine(
+            loaded, settings, compiler, registry=self.preparer.registry, window=_WINDOW
+        )
         self.admission = Admission(self.engine.limit + self.conditions.max_queue)
         self.metrics = Metrics()
         self.fingerprint = f"gencli-{__version__}-{self._digest()}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
+from gencli.runtime.waiting import set_wait
 
 __all__ = ["serve", "serve_command"]
 
@@ -41,6 +43,7 @@ def serve(
     form: Form = "text",
 ) -> int:
     """Measure the server, then the engine, and print both. Return the exit code."""
+    set_wait("auto", os.environ)  # before torch is imported, as the server does
     with measuring(threads):
         from gencli.bench.serve import measure_engine, measure_serve
 
