@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gencli.batch.engines.base import OnTokens
 from gencli.batch.feed import row_request
 from gencli.batch.records import Failure, Outcome, Row
 from gencli.config.job import Job
 from gencli.config.jobs import Jobs
-from gencli.core.events import Error, Event, Finish, Token
+from gencli.core.events import Error, Event, Finish, PromptScores, Token
 from gencli.engine.engine import Engine
 from gencli.results.prompt_progress import PromptProgress
+from gencli.results.scores import Scores
 from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import Grammars
 from gencli.text.tokenizer import Tokenizer
@@ -21,7 +22,8 @@ from gencli.text.tokenizer import Tokenizer
 __all__ = ["Ended", "Judge", "Loop"]
 
 Ended = Finish | Error
-Judge = Callable[[Row, Job, Sequence[Ended]], Outcome]  # from the ends of a row's samples to its outcome
+# From the ends of a row's samples and their log-probabilities to its outcome.
+Judge = Callable[[Row, Job, Sequence[Ended], Scores], Outcome]
 
 
 @dataclass(slots=True)
@@ -32,6 +34,7 @@ class _Open:
     job: Job
     ends: list[Ended | None]
     num_open: int
+    scores: Scores = field(default_factory=Scores)
 
 
 class Loop:
@@ -129,9 +132,12 @@ class Loop:
 
     def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
         name = str(row.record.index)
-        return self._judge(row, job, [Error(name, sample, kind, message, "") for sample in range(job.n)])
+        ends = [Error(name, sample, kind, message, "") for sample in range(job.n)]
+        return self._judge(row, job, ends, Scores())
 
     def _took(self, event: Event) -> Iterator[Outcome]:
+        if isinstance(event, Token | PromptScores | Finish) and event.request in self._open:
+            self._open[event.request].scores.add(event)
         if not isinstance(event, Finish | Error):
             return
         entry = self._open[event.request]
@@ -147,7 +153,7 @@ class Loop:
             # The prompt counts once for all samples: with the numbers of the sample that read most of it.
             copied = min((end.cached_tokens for end in finishes), default=0)
             read = max((end.prompt_tokens for end in finishes), default=0) - copied
-            yield replace(self._judge(entry.row, entry.job, ends), read=read, copied=copied)
+            yield replace(self._judge(entry.row, entry.job, ends, entry.scores), read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:
         """After `stop`: end waiting samples, at the deadline also running ones; yield their outcomes."""

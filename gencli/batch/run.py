@@ -11,6 +11,7 @@ from gencli.batch.capacity import plan_rows
 from gencli.batch.generate import End, generate_rows
 from gencli.batch.journal import Journal
 from gencli.batch.outputs.base import TextTarget
+from gencli.batch.outputs.columns import SCORES, of_result
 from gencli.batch.places import Places
 from gencli.batch.prepare import Batch
 from gencli.batch.progress import Progress
@@ -172,7 +173,10 @@ def _kept_safe(run: _Run, journal: Journal) -> tuple[Progress, End]:
 
 
 def _kept(run: _Run) -> Mapping[str, Kind]:
-    return run.survey.columns if run.batch.plan["keep_input"] else {}
+    """Return the further columns of a table: those of the input, and log-probabilities if a row has them."""
+    columns = run.survey.columns if run.batch.plan["keep_input"] else {}
+    asked = [key for key in SCORES if key in run.survey.options or run.batch.settings[key] is not None]
+    return {**columns, **dict.fromkeys((of_result(key) for key in asked), "text")}
 
 
 def _generated(run: _Run, store: Store, progress: Progress) -> End:

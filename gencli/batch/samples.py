@@ -8,7 +8,9 @@ from typing import Any
 __all__ = ["SAMPLE_FIELDS", "samples_of"]
 
 # Fields that are lists with an entry for each sample in a result with `texts`.
-SAMPLE_FIELDS = ("finish_reason", "matched", "offset", "completion_tokens", "error", "speculation")
+SAMPLE_FIELDS = (
+    "finish_reason", "matched", "offset", "completion_tokens", "error", "speculation", "logprobs",
+)  # fmt: skip
 
 
 def samples_of(result: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,8 +10,9 @@ from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.search_conflicts import refuse_search
 from gencli.config.settings import DEFAULT, Settings
 from gencli.errors import UsageError
+from gencli.structured.output_spec import KINDS
 
-__all__ = ["refuse_conflicts"]
+__all__ = ["refuse_conflicts", "refuse_quiet_scores"]
 
 
 def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
@@ -85,12 +86,29 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
 
 
 def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
+    if settings["max_tokens"] == 0:
+        _refuse_beside_nothing(settings)
     for entry in assembly.of_stage("min_tokens"):
         if entry.value > settings["max_tokens"]:
             raise UsageError(
                 f"{entry.said} asks for {entry.value} tokens, {settings.name('max_tokens')} allows "
                 f"{settings['max_tokens']}."
             )
+
+
+def _refuse_beside_nothing(settings: Settings) -> None:
+    """Raise UsageError for options that need an output if `max_tokens` is 0."""
+    said = settings.with_value("max_tokens")
+    if settings["prompt_logprobs"] is None:
+        raise UsageError(
+            f"{said} generates nothing, and nothing else is asked for.",
+            hint="Give 1 or more, or add `prompt_logprobs`.",
+        )
+    keys = ("logprobs", "beams", "best_of", *KINDS)
+    idle = [key for key in keys if settings.is_given(key) and settings[key] not in (None, False, ())]
+    idle += ["n"] if settings["n"] > 1 else []
+    if idle:
+        raise UsageError(f"{said} generates nothing: {settings.name(idle[0])} would have no effect.")
 
 
 def _refuse_drafts(settings: Settings) -> None:
@@ -116,6 +134,12 @@ def _refuse_drafts(settings: Settings) -> None:
 
 
 def _refuse_output(settings: Settings) -> None:
+    if settings["logprobs"] is not None and settings["finish_open"]:
+        raise UsageError(
+            f"{settings.name('logprobs')} and {settings.name('finish_open')} do not go together: the model "
+            "does not choose the tokens that complete a document.",
+            hint="Leave one of them out.",
+        )
     if settings["stream"] and settings["format"] != "text":
         is_told = settings["format"] in ("jsonl", "yaml")
         hint = f"{settings['format']} writes each prompt's record as it finishes." if is_told else ""
@@ -127,3 +151,13 @@ def _refuse_output(settings: Settings) -> None:
     output = settings["output"]
     if output is not None and Path(output).resolve() in [Path(path).resolve() for path in settings["file"]]:
         raise UsageError(f"`output` and `file` are both {output!r}; the prompt would be lost.")
+
+
+def refuse_quiet_scores(settings: Settings) -> None:
+    """Raise UsageError for log-probabilities that nothing would show, on a terminal."""
+    for key in ("logprobs", "prompt_logprobs"):
+        if settings[key] is not None and settings["quiet"] and settings["format"] == "text":
+            raise UsageError(
+                f"{settings.name('quiet')} writes no {settings.name(key)}: beside text they go to stderr.",
+                hint="Use `format` = json, or leave `quiet` out.",
+            )

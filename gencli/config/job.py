@@ -55,6 +55,8 @@ class Job:
     drafting: Drafting = field(default_factory=Drafting)
     guidance: Guidance = field(default_factory=Guidance)
     negative: str | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
@@ -145,6 +147,8 @@ def make_job(settings: Settings) -> Job:
         drafting=_drafting(settings),
         guidance=wanted_guidance(settings),
         negative=settings["negative"],
+        logprobs=settings["logprobs"],
+        prompt_logprobs=settings["prompt_logprobs"],
         registry=registry,
     )
 
@@ -210,6 +214,8 @@ def make_request(
         best_of=job.best_of,
         drafting=job.drafting,
         guidance=_guidance(job, tokenizer),
+        logprobs=job.logprobs,
+        prompt_logprobs=job.prompt_logprobs,
     )
 
 

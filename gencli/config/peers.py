@@ -64,6 +64,8 @@ OPTION_NAMES: _Names = {
     "json_whitespace": "whitespace_pattern disable_any_whitespace",
     "guidance": "guidance_scale cfg_scale cfg",
     "negative": "negative_prompt cfg_negative_prompt negative_prompt_ids",
+    "logprobs": "top_logprobs n_probs output_scores output_logits return_logprob return_logprobs",
+    "prompt_logprobs": "echo_logprobs input_logprobs logprob_start_len",
     "draft": "draft_model model_draft md assistant_model speculative_model prompt_lookup lookup",
     "draft_tokens": "draft_max num_speculative_tokens num_draft_tokens num_assistant_tokens draft_n "
     "prompt_lookup_num_tokens",
@@ -85,8 +87,6 @@ SENTENCES: _Names = {
     "-p prompt_text",
     "Every run uses the model's whole context; {max_tokens} limits the output.": "ctx_size -c n_ctx num_ctx "
     "ctx max_model_len context context_size context_length max_kv_size max_seq_len max_length",
-    "Output has no logprobs of tokens; {best_of} and {beams} give a score for each text, with {format} json.":
-    "logprobs top_logprobs prompt_logprobs n_probs output_scores output_logits return_logprob echo_logprobs",
     "There is no such stage here; {top_p}, {min_p} and {top_k} cut, and {plugin} adds a stage of your own.":
     "typical typical_p typical_decay tfs tfs_z top_a top_n_sigma top_nsigma top_h eta_cutoff epsilon_cutoff "
     "xtc xtc_probability xtc_threshold mirostat mirostat_lr mirostat_ent mirostat_eta mirostat_tau "

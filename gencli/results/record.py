@@ -9,12 +9,14 @@ from typing import Any
 from gencli.config.job import Job
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.flags import with_flags
-from gencli.core.events import Finish
+from gencli.core.events import Finish, TokenLogprobs
 from gencli.engine.beams.results import rounded
 from gencli.models.files.identity import ModelIdentity
 from gencli.results.draft_report import draft_record
 from gencli.results.results import Row, failure, tokens_per_second
+from gencli.results.scores import entry_record
 from gencli.runtime.grammars import Compiled
+from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
 
 __all__ = ["RunInfo", "record", "timings"]
@@ -29,6 +31,7 @@ class RunInfo:
     job: Job
     compiled: Compiled | None = None
     identity: ModelIdentity | None = None
+    tokenizer: Tokenizer | None = None  # for log-probabilities
 
     @property
     def drafter(self) -> str:
@@ -54,6 +57,7 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         **texts,
         **of_sample,
         "prompt_tokens": max((finish.prompt_tokens for finish in row.finishes), default=None),
+        **_logprobs(row.scores.prompt or (), info.job.prompt_logprobs, "prompt_logprobs", info),
         "seed": info.job.seed,
         "model": info.model,
         "model_revision": info.identity and info.identity.revision,
@@ -101,7 +105,18 @@ def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
         "attempts": verdict.attempts if verdict else 1,
         "error": {"type": failed.type, "message": failed.message} if failed else None,
         "speculation": draft_record(finish, info.drafter) if info.drafter else None,
+        **_logprobs(row.scores.of(sample), info.job.logprobs, "logprobs", info),
     }
+
+
+def _logprobs(
+    entries: Sequence[TokenLogprobs | None], asked: int | None, key: str, info: RunInfo
+) -> dict[str, Any]:
+    """Return the field with these entries; no field if they are not asked for."""
+    if asked is None:
+        return {}
+    assert info.tokenizer is not None
+    return {key: [entry_record(entry, info.tokenizer) for entry in entries]}
 
 
 def _search(job: Job) -> dict[str, Any] | None:

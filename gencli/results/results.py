@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gencli.core.events import Error, Event, Finish, Token
+from gencli.results.scores import Scores
 from processors.errors import StageFailure
 
 __all__ = ["Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
@@ -38,6 +39,7 @@ class Row:
     is_partial: bool = True
     running: set[int] = field(default_factory=set)
     num_open: int = field(init=False)
+    scores: Scores = field(default_factory=Scores)
 
     def __post_init__(self) -> None:
         self.num_open = len(self.outcomes)
@@ -49,6 +51,7 @@ class Row:
 
     def add(self, event: Event) -> None:
         """Add an event of one of the samples."""
+        self.scores.add(event)
         if isinstance(event, Token):
             self.texts[event.sample] += event.text
             self.running.add(event.sample)

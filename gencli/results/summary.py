@@ -29,7 +29,7 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
         yield prompts + ", ".join(parts)
     # The error of a cut sample without a result names the limit.
     limits = {finish.matched for finish in finishes if finish.reason == "length" and not failure(finish)}
-    if "max_tokens" in limits:
+    if "max_tokens" in limits and info.job.limits.max_tokens:
         yield f"Cut at `max_tokens` = {info.job.limits.max_tokens}; raise it for more."
     if "max_time" in limits:
         yield f"Cut at `max_time` = {info.job.limits.max_time:g} s; raise it for more."

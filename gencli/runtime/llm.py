@@ -24,10 +24,15 @@ from gencli.errors import GencliWarning, UsageError
 from gencli.plugins.notices import adapter_notices
 from gencli.plugins.registry import make_registry
 from gencli.results.completion import Completion
+from gencli.results.scores import Scores
 from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.models import batch_notices, load, model_notices
 from gencli.runtime.wiring import make_engine, model_choice
+from gencli.scoring.items import read_item
+from gencli.scoring.scorer import Scorer, make_convention
+from gencli.scoring.scores import Score
+from gencli.scoring.windows import CONVENTIONS
 from gencli.templates.conversation import Message, check_messages, render_conversation
 from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
@@ -156,6 +161,51 @@ class LLM:
         yield from self._events(jobs, ids)
         self._warn()
 
+    @overload
+    def score(
+        self,
+        items: str | tuple[str, str] | Mapping[str, Any],
+        *,
+        convention: CONVENTIONS = ...,
+        window: int | None = ...,
+        stride: int | None = ...,
+        top: int = ...,
+    ) -> Score: ...
+    @overload
+    def score(
+        self,
+        items: list[Any],
+        *,
+        convention: CONVENTIONS = ...,
+        window: int | None = ...,
+        stride: int | None = ...,
+        top: int = ...,
+    ) -> list[Score]: ...
+    def score(
+        self,
+        items: Any,
+        *,
+        convention: CONVENTIONS = "lm-eval",
+        window: int | None = None,
+        stride: int | None = None,
+        top: int = 0,
+    ) -> Score | list[Score]:
+        """Return the scores of items in order; one score for a single item.
+
+        An item is a text; a pair (context, continuation) as a tuple; or a mapping with `text`, with `context`
+        and `continuation` or `choices`, or with `messages` that end with an answer. `convention`, `window`
+        and `stride` say how texts are cut (see gencli.scoring.windows); `top` alternatives are kept for each
+        token. Raises UsageError for an item that cannot be scored.
+        """
+        is_one = isinstance(items, str | tuple | Mapping)
+        wanted = [read_item(item) for item in ([items] if is_one else items)]
+        if self._is_busy:
+            raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
+        spec = self._loaded.runner.spec
+        how = make_convention(convention, spec, self.tokenizer, window=window, stride=stride)
+        found = [*Scorer(self._engine, spec, self.tokenizer, how, top=top).scores(wanted)]
+        return found[0] if is_one else found
+
     def close(self) -> None:
         """Stop the threads and processes that compile grammars."""
         self._compiler.close()
@@ -220,11 +270,13 @@ class LLM:
         self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]
     ) -> list[Completion]:
         ends: list[list[Finish | Error]] = [[] for _ in texts]
+        scores = [Scores() for _ in texts]
         for event in self._events(jobs, ids):
+            scores[int(event.request)].add(event)
             if isinstance(event, Finish | Error):
                 ends[int(event.request)].append(event)
         ordered = (sorted(samples, key=lambda end: end.sample) for samples in ends)
-        return [Completion.of(text, samples) for text, samples in zip(texts, ordered, strict=True)]
+        return [Completion.of(*one) for one in zip(texts, ordered, scores, strict=True)]
 
     def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
         """Submit the requests, and yield their events with prompt indices as request ids."""

@@ -35,9 +35,18 @@ OWN: tuple[Option, ...] = (
            "Model", 8, Bounds(ge=1, le=MAX_BATCH), read=read_batch, metavar="N|auto"),
 )  # fmt: skip
 
-_FOREIGN = {"chat", "raw", "template", "vars", "file", "tp", "download", "debug"} | {
-    entry.key for entry in OWN
-}
+_FOREIGN = {
+    "chat",
+    "raw",
+    "template",
+    "vars",
+    "file",
+    "tp",
+    "download",
+    "debug",
+    "logprobs",
+    "prompt_logprobs",
+} | {entry.key for entry in OWN}
 SERVE_OPTIONS: tuple[Option, ...] = (
     *OWN,
     *(

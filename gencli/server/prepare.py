@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 from gencli.config.job import Job, make_request
-from gencli.config.jobs import REQUEST_KEYS, Jobs
+from gencli.config.jobs import Jobs
 from gencli.config.presets.stack import load_presets
 from gencli.config.sampling_params import params_layer
 from gencli.config.settings import Layer, Settings, resolve
@@ -24,6 +24,7 @@ from gencli.server.engine_thread import Order
 from gencli.server.wire.answers import Shape
 from gencli.server.wire.call import Call, Prompt
 from gencli.server.wire.errors import ApiError, bad_field
+from gencli.server.wire.fields import BODY_KEYS
 from gencli.structured.calls.tool_formats import detect_format
 from gencli.templates.conversation import render_conversation
 from gencli.text.tokenizer import Tokenizer
@@ -197,6 +198,7 @@ class Preparer:
         if not names:
             return self._settings
         layers = load_presets(names, self.registry)
-        for key in (key for layer in layers for key in layer.values if key not in REQUEST_KEYS):
-            raise bad_field("preset", f"A preset of a request cannot set {key}, which is the server's.")
+        known = BODY_KEYS | {"chat", "raw"}  # of which the route decides
+        for key in (key for layer in layers for key in layer.values if key not in known):
+            raise bad_field("preset", f"A preset of a request cannot set {key}.")
         return resolve(*self._settings.layers, *layers, registry=self._settings.registry)

@@ -126,6 +126,8 @@ FEATURES = {
     "sampler": feature({"--sampler": ("multinomial",)}),
     "seed": feature({"--seed": ("77",)}),
     "n": feature({"-n": ("2",)}),
+    "logprobs": feature({"--logprobs": ("2",)}, {}, given(format=("json",))),
+    "prompt_logprobs": feature({"--prompt-logprobs": ("2",)}, {}, given(format=("json",))),
     # The seed changes nothing of a search; JSON has its values.
     "beams": feature({"--beams": ("3",)}, {}, *SEARCHES),
     "length_penalty": feature({"--length-penalty": ("0.4",)}, *BY_BEAMS),

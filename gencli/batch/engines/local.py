@@ -19,9 +19,11 @@ from gencli.errors import ConfigError
 from gencli.models.files.identity import ModelIdentity
 from gencli.results import results
 from gencli.results.record import RunInfo, record
+from gencli.results.scores import Scores
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.reporter import Reporter
 from gencli.runtime.wiring import load_model, make_engine, model_identity
+from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
 
 __all__ = ["open_loop"]
@@ -43,12 +45,20 @@ def open_loop(
         engine = make_engine(loaded, settings, compiler, registry=jobs.base.registry)
         grammars = Grammars(compiler)
         identity = model_identity(settings, reporter)
-        judge = _make_judge(engine, settings["model"], identity, grammars, keep_input=keep_input)
+        judge = _make_judge(
+            engine, settings["model"], identity, grammars, loaded.tokenizer, keep_input=keep_input
+        )
         yield Loop(engine, loaded.tokenizer, jobs, grammars, judge, ahead=_AHEAD * engine.limit)
 
 
 def _make_judge(
-    engine: Engine, model: str, identity: ModelIdentity | None, grammars: Grammars, *, keep_input: bool
+    engine: Engine,
+    model: str,
+    identity: ModelIdentity | None,
+    grammars: Grammars,
+    tokenizer: Tokenizer,
+    *,
+    keep_input: bool,
 ) -> Judge:
     """Return the function that makes the outcome of a row from its ended samples."""
 
@@ -56,7 +66,7 @@ def _make_judge(
     def effective(chain: Chain, is_greedy: bool) -> Chain:
         return engine.effective(Request("", (), chain, draw="greedy" if is_greedy else "gumbel")).chain
 
-    def judge(row: Row, job: Job, ends: Sequence[Ended]) -> Outcome:
+    def judge(row: Row, job: Job, ends: Sequence[Ended], scores: Scores) -> Outcome:
         compiled = None
         with suppress(ConfigError):  # the row has failed with this error, which is in `ends`
             compiled = grammars.compiled(job)
@@ -64,8 +74,9 @@ def _make_judge(
             job = job.on(compiled.variant.constraint)
         is_partial = job.structure is None or job.structure.is_partial
         texts = [end.text for end in ends]
-        line = results.Row(row.id, row.prompt or "", texts, list(ends), is_partial)
-        info = RunInfo(model, effective(job.assembly.chain, job.is_greedy), job, compiled, identity)
+        line = results.Row(row.id, row.prompt or "", texts, list(ends), is_partial, scores=scores)
+        chain = effective(job.assembly.chain, job.is_greedy)
+        info = RunInfo(model, chain, job, compiled, identity, tokenizer)
         result = {**record(line, info), **_of_input(row, keep_input=keep_input)}
         is_error = any(results.failure(end) is not None for end in ends)
         return Outcome(row.record.index, row.id, result, is_error)

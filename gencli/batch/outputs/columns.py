@@ -10,7 +10,7 @@ from gencli.batch.samples import samples_of
 from gencli.batch.survey import Kind
 from gencli.json_text import to_json
 
-__all__ = ["COLUMNS", "flat", "table_columns"]
+__all__ = ["COLUMNS", "SCORES", "flat", "of_result", "table_columns"]
 
 COLUMNS: Mapping[str, Kind] = {
     "index": "integer",
@@ -26,12 +26,19 @@ COLUMNS: Mapping[str, Kind] = {
     "error_type": "text",
     "error_message": "text",
 }
-_INPUT = "input."
+SCORES = ("logprobs", "prompt_logprobs")  # columns, as JSON, of a table whose rows ask for them
+_INPUT, _RESULT = "input.", "\0"
+
+
+def of_result(name: str) -> str:
+    """Return what stands for a further column of the result among the columns of the input."""
+    return _RESULT + name
 
 
 def table_columns(kept: Mapping[str, Kind]) -> dict[str, Kind]:
     """Return all columns: those of a result, and the kept ones of the input as `input.NAME`."""
-    return {**COLUMNS, **{_INPUT + name: kind for name, kind in kept.items()}}
+    more = {name if name.startswith(_RESULT) else _INPUT + name: kind for name, kind in kept.items()}
+    return {**COLUMNS, **{name.removeprefix(_RESULT): kind for name, kind in more.items()}}
 
 
 def flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, Any]]:
@@ -41,8 +48,8 @@ def flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, An
     for number, sample in enumerate(samples_of(result), start=1):
         error = sample["error"] or {}
         values = {
-            **{name: result.get(name) for name in ("prompt", "prompt_tokens", "seed")},
-            **{name: value for name, value in sample.items() if name in COLUMNS},
+            **{name: result.get(name) for name in ("prompt", "prompt_tokens", "seed", "prompt_logprobs")},
+            **{name: value for name, value in sample.items() if name in (*COLUMNS, "logprobs")},
             "index": outcome.index,
             "id": outcome.id,
             "sample": number,

@@ -13,6 +13,7 @@ from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.stderr import Stderr
+from gencli.config.conflicts import refuse_quiet_scores
 from gencli.config.job import notices
 from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
@@ -46,6 +47,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     if fetch_models(chat.settings, chat.job.registry, voice):
         chat = open_chat(given)  # again, because the model's files set defaults
     settings = chat.settings
+    refuse_quiet_scores(settings)
     for text in (*settings.notices(), *notices(chat.job, ())):
         voice.notice(text)
     if settings["log"]:

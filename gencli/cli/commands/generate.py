@@ -12,8 +12,9 @@ import torch
 from gencli.cli.terminal.display import open_writers
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.render import Sink, say_error
+from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
-from gencli.cli.terminal.writers import Writer
+from gencli.cli.terminal.writers import Writer, label
 from gencli.config.job import Job, make_requests
 from gencli.config.settings import Settings
 from gencli.core.events import Error
@@ -72,7 +73,7 @@ def generate(
         results = Results(prompts, job.n, is_partial=is_partial)
         identity = None if settings["format"] == "text" else model_identity(settings, voice)
         chain_run = engine.effective(requests[0]).chain
-        info = RunInfo(settings["model"], chain_run, job, ready.compiled, identity)
+        info = RunInfo(settings["model"], chain_run, job, ready.compiled, identity, ready.loaded.tokenizer)
         handler.on_first = engine.interrupt
         writers = open_writers(settings, sink, results, info, voice, stack)
         writers += [make(results, info) for make in beside]
@@ -83,6 +84,11 @@ def generate(
         for writer in writers:
             writer.close()
     _say_notices(engine, voice, num_notices)
+    if settings["format"] == "text":
+        for row in results.rows:
+            for sample in range(job.n):
+                title = label(row, sample) if len(results.rows) > 1 or job.n > 1 else ""
+                show_scores(row.scores, sample, ready.loaded.tokenizer, title)
     _print_summary(results, info, ready, settings, voice)
     return results.exit_code
 

@@ -15,6 +15,7 @@ from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.records import record_text
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.stderr import Stderr
+from gencli.config.conflicts import refuse_quiet_scores
 from gencli.config.job import Job, encode_prompt, make_job, notices
 from gencli.config.layers import gather
 from gencli.config.search_conflicts import search_notices
@@ -40,6 +41,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         return code
     settings = gather(given, os.environ)
     job = make_job(settings)
+    refuse_quiet_scores(settings)
     if settings["show_chain"]:
         return _show_chain(job, settings)
     source = read_prompts(arguments, settings["file"], wanted_template(settings))

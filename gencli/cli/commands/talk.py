@@ -17,6 +17,7 @@ from gencli.cli.commands.turns import Reader, open_reader
 from gencli.cli.terminal.display import reading_line
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.render import Sink, prompt, say, say_error
+from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_request, notices
@@ -25,6 +26,7 @@ from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError
 from gencli.results.results import failure
+from gencli.results.scores import Scores
 from gencli.runtime.contrast import load_amateurs
 from gencli.runtime.drafters import make_drafter
 from gencli.runtime.grammars import compile_plan, grammar_env, make_compiler
@@ -194,9 +196,11 @@ class _Talker:
         """
         splitter = ThinkingSplitter(structure.after) if structure and structure.after else None
         end: Finish | Error | None = None
+        scores = Scores()
         for event in self._engine.run():  # to its end, so that an interrupt is completed
             for writer in self._progress_writers:
                 writer.add(event)
+            scores.add(event)
             if isinstance(event, Reading | PromptScores):
                 continue
             if isinstance(event, Token):
@@ -207,6 +211,7 @@ class _Talker:
                 prompt(splitter.finish().thinking if splitter else "")
                 end = event
                 self._sink.write("" if event.text.endswith("\n") else "\n")
+        show_scores(scores, 0, self._loaded.tokenizer)
         if isinstance(end, Finish):
             return end
         raise GenerationError(end.message if end else "The engine ended without an answer.")

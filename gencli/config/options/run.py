@@ -203,11 +203,16 @@ _DRAW: tuple[Option, ...] = (
     Option(("--seed",), int, "The seed; equal seeds give equal texts. By default one is chosen and printed.",
            "Draw", bounds=Bounds(ge=0, le=2**64 - 1)),
     Option(("-n",), int, "Samples for each prompt.", "Draw", 1, Bounds(ge=1, le=MAX_SAMPLES)),
+    Option(("--logprobs",), int, "Give the log-probability of each output token, under the model and after "
+           "the stages, and those of this many alternatives: in JSON, or as text on stderr.", "Draw",
+           bounds=Bounds(ge=0, le=MOST)),
+    Option(("--prompt-logprobs",), int, "The same for the tokens of the prompt.", "Draw",
+           bounds=Bounds(ge=0, le=MOST)),
 )  # fmt: skip
 
 _STOPS: tuple[Option, ...] = (
-    Option(("--max-tokens",), int, "At most this many output tokens.", _LIMITS, 512,
-           Bounds(ge=1, le=MOST)),
+    Option(("--max-tokens",), int, "At most this many output tokens; 0, with `prompt_logprobs`, only scores "
+           "the prompt.", _LIMITS, 512, Bounds(ge=0, le=MOST)),
     Option(("--max-time",), float, "At most this many seconds for each prompt.", _LIMITS,
            bounds=Bounds(gt=0, le=MAX_SECONDS)),
     Option(("--stop",), str, r"End before this text. C escapes are read: \n is a newline, \\n is \n itself.",

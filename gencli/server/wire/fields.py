@@ -17,7 +17,8 @@ from processors.registry import Registry, builtin_registry
 __all__ = ["BODY_KEYS", "Options", "inline", "read_field", "read_options"]
 
 # The route decides whether there is a chat template; the rest is about how a run writes its result.
-BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic"}
+# Log-probabilities have their own fields on each route.
+BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logprobs"}
 _JSON = ("json_schema", "tools", "structural_tag")  # options whose text is a JSON document
 
 

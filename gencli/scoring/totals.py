@@ -1,0 +1,114 @@
+"""What log-probabilities of tokens add up to: perplexities, bits per byte, and their standard error."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Totals", "count_words"]
+
+
+def count_words(text: str) -> int:
+    """Return the number of words as lm-evaluation-harness counts them: parts between white space."""
+    return len(re.split(r"\s+", text))
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over scored tokens: log-probabilities and their squares (natural logarithm).
+
+    `tokens` were scored; `banned` more were impossible and are not in the sums. `num_bytes` and `words` are
+    those of the scored text; `words` is None where a convention scores parts of words.
+    """
+
+    tokens: int = 0
+    logprob: float = 0.0
+    squares: float = 0.0
+    num_bytes: int = 0
+    words: int | None = 0
+    banned: int = 0
+
+    @classmethod
+    def of(cls, logprobs: Iterable[float], *, num_bytes: int, words: int | None) -> Totals:
+        """Return the totals of scored tokens."""
+        values = [*logprobs]
+        known = [value for value in values if value > -math.inf]
+        return cls(
+            len(known),
+            math.fsum(known),
+            math.fsum(value * value for value in known),
+            num_bytes,
+            words,
+            len(values) - len(known),
+        )
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.tokens + other.tokens,
+            self.logprob + other.logprob,
+            self.squares + other.squares,
+            self.num_bytes + other.num_bytes,
+            None if self.words is None or other.words is None else self.words + other.words,
+            self.banned + other.banned,
+        )
+
+    @property
+    def nll(self) -> float | None:
+        """Mean negative log-probability of a token; None without tokens."""
+        return -self.logprob / self.tokens if self.tokens else None
+
+    @property
+    def perplexity(self) -> float | None:
+        """exp of `nll`."""
+        return _exp(self.nll)
+
+    @property
+    def perplexity_error(self) -> float | None:
+        """Standard error: perplexity * sqrt((E[nll ** 2] - nll ** 2) / (tokens - 1)), as llama-perplexity."""
+        nll, perplexity = self.nll, self.perplexity
+        if nll is None or perplexity is None or self.tokens < 2:
+            return None
+        variance = max(0.0, self.squares / self.tokens - nll * nll)
+        return perplexity * math.sqrt(variance / (self.tokens - 1))
+
+    @property
+    def word_perplexity(self) -> float | None:
+        """exp(-logprob / words); None if the words are not known."""
+        return _exp(-self.logprob / self.words) if self.words else None
+
+    @property
+    def byte_perplexity(self) -> float | None:
+        """exp(-logprob / bytes)."""
+        return _exp(-self.logprob / self.num_bytes) if self.num_bytes else None
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """-logprob / (bytes * ln 2)."""
+        return -self.logprob / (self.num_bytes * math.log(2)) if self.num_bytes else None
+
+    def record(self) -> dict[str, Any]:
+        """Return the totals as JSON."""
+        return {
+            "scored": self.tokens,
+            "bytes": self.num_bytes,
+            "words": self.words,
+            "logprob": self.logprob,
+            "nll": self.nll,
+            "perplexity": self.perplexity,
+            "perplexity_error": self.perplexity_error,
+            "word_perplexity": self.word_perplexity,
+            "byte_perplexity": self.byte_perplexity,
+            "bits_per_byte": self.bits_per_byte,
+            **({"banned": self.banned} if self.banned else {}),
+        }
+
+
+def _exp(value: float | None) -> float | None:
+    """Return exp(value); None where it is not a finite number."""
+    try:
+        return None if value is None else math.exp(value)
+    except OverflowError:
+        return None
