@@ -73,9 +73,9 @@ class SamplerCost:
 
 @dataclass(frozen=True, slots=True)
 class ServeCost:
-    """One load of requests on the server, or on the engine alone, which has no times of clients."""
+    """One load of requests on the server, or in a batch, which has no times of clients."""
 
-    way: str = figure("serve or engine")
+    way: str = figure("serve or batch")
     seconds: float = figure("seconds of the whole load", 2)
     tokens: int = figure("output tokens")
     tokens_per_second: float = figure("tokens / seconds", 0)

@@ -1,6 +1,6 @@
-"""Measure `gencli serve` under load: tokens per second beside the engine alone, times to and between tokens.
+"""Measure `gencli serve` under load: tokens per second beside a batch, times to and between tokens.
 
-The server is a process of its own; requests are streams of a random load with fixed seeds and lengths. Closed
+Both are processes of their own; requests are random words with fixed seeds and lengths of output. Closed
 loop: each of a number of clients sends its next request when its last one has ended. Open loop: requests come
 at random times of a given rate, whatever the server does.
 """
@@ -13,16 +13,43 @@ import random
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import quantiles
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from gencli.bench.load import Ask, make_load
 from gencli.bench.records import ServeCost
 from gencli.errors import GenerationError
 
-__all__ = ["Answered", "cost_of", "measure_engine", "measure_serve"]
+__all__ = ["Answered", "Task", "cost_of", "make_tasks", "measure_batch", "measure_serve"]
+
+_WORDS = "the a fox and is in of to was on it he she they one time day went home little red old big".split()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A request of the load: a prompt of common words, and the exact number of output tokens."""
+
+    prompt: str
+    max_tokens: int
+    seed: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The request as a row of a batch, or the body of a completion."""
+        return {**asdict(self), "ignore_eos": True}
+
+
+def make_tasks(count: int, seed: int = 0) -> tuple[Task, ...]:
+    """Return `count` requests with prompts of 10 to 300 words and outputs of 10 to 200 tokens."""
+    draw = random.Random(seed)
+    return tuple(
+        Task(" ".join(draw.choices(_WORDS, k=draw.randint(10, 300))), draw.randint(10, 200), number)
+        for number in range(count)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +78,13 @@ def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def measure_serve(
-    command: Sequence[str], *, requests: int, clients: int, rate: float | None = None
+    command: Sequence[str], load: Sequence[Task], *, clients: int, rate: float | None = None
 ) -> ServeCost:
     """Start a server and put a load on it: a closed loop of `clients`, or `rate` requests per second.
 
-    `command` starts the server on a free port. Raises GenerationError if it does not start.
+    `command` starts it on a free port. Raises GenerationError if it does not start.
     """
     with _server(command) as (host, port):
-        load = make_load(requests, vocab_size=_words(host, port))
         asyncio.run(_closed(host, port, load[:2], 2))  # what is built at the first request
         begin = time.monotonic()
         loop = _closed(host, port, load, clients) if rate is None else _open(host, port, load, rate)
@@ -66,29 +92,22 @@ def measure_serve(
         return cost_of("serve", answers, time.monotonic() - begin)
 
 
-def measure_engine(model: str, *, requests: int, slots: int, threads: int, dtype: str = "auto") -> ServeCost:
-    """Run the same load on the engine in this process, without HTTP."""
-    from gencli.core.events import Finish
-    from gencli.core.request import Limits, Request
-    from gencli.runtime.llm import LLM
-    from processors.chain import Chain
+def measure_batch(command: Callable[[Path], Sequence[str]], load: Sequence[Task]) -> ServeCost:
+    """Run the same load as a batch.
 
-    with LLM(model, max_batch=slots, threads=threads, dtype=dtype) as llm:
-        chain = Chain().with_stage("ignore_eos", enabled=True)
-        load = make_load(requests, vocab_size=llm.tokenizer.vocab_size)
-
-        def run(asks: Sequence[Ask]) -> int:
-            for number, ask in enumerate(asks):
-                limits = Limits(ask.max_tokens)
-                llm.engine.submit(Request(str(number), ask.prompt, chain, seed=number, limits=limits))
-            ends = [event for event in llm.engine.run() if isinstance(event, Finish)]
-            return sum(end.completion_tokens for end in ends)
-
-        run(load[:2])
-        begin = time.monotonic()
-        tokens = run(load)
-        seconds = time.monotonic() - begin
-        return ServeCost("engine", seconds, tokens, tokens / seconds, None, None, None, None)
+    `command(folder)` starts one that reads rows.jsonl of the folder and writes its summary to summary.json
+    there. Raises GenerationError if it fails.
+    """
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = "".join(f"{json.dumps(each.options)}\n" for each in load)
+        (folder / "rows.jsonl").write_text(rows, encoding="utf-8")
+        done = subprocess.run(command(folder), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise GenerationError(f"The batch has failed: {done.stderr.strip()}")
+        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    tokens, seconds = found["completion_tokens"], found["seconds"]
+    return ServeCost("batch", seconds, tokens, tokens / seconds, None, None, None, None)
 
 
 @contextmanager
@@ -107,22 +126,6 @@ def _server(command: Sequence[str]) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def _words(host: str, port: int) -> int:
-    """Return the size of the model's vocabulary, as far as the server says it."""
-    answer = asyncio.run(_post(host, port, "/detokenize", {"tokens": [-1]}))
-    found = re.search(rb"0 to (\d+)", answer)
-    if found is None:
-        raise GenerationError("The server does not say how many ids its model has.")
-    return int(found[1]) + 1
-
-
-async def _post(host: str, port: int, path: str, body: object) -> bytes:
-    reader, writer = await _asked(host, port, path, body)
-    answer = await reader.read()
-    writer.close()
-    return answer
-
-
 async def _asked(
     host: str, port: int, path: str, body: object
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -134,15 +137,9 @@ async def _asked(
     return reader, writer
 
 
-async def _stream(host: str, port: int, number: int, ask: Ask) -> Answered:
+async def _stream(host: str, port: int, task: Task) -> Answered:
     begun, times = time.monotonic(), list[float]()
-    body = {
-        "prompt": ask.prompt,
-        "max_tokens": ask.max_tokens,
-        "seed": number,
-        "ignore_eos": True,
-        "stream": True,
-    }
+    body = {**task.options, "stream": True}
     reader, writer = await _asked(host, port, "/v1/completions", body)
     has_ended = False
     async for line in reader:
@@ -151,25 +148,25 @@ async def _stream(host: str, port: int, number: int, ask: Ask) -> Answered:
             has_ended |= b'"finish_reason":"length"' in line
     writer.close()
     if not has_ended:
-        raise GenerationError(f"Request {number} of the load has no whole answer.")
-    return Answered(ask.max_tokens, begun, tuple(times))
+        raise GenerationError("A request of the load has no whole answer.")
+    return Answered(task.max_tokens, begun, tuple(times))
 
 
-async def _closed(host: str, port: int, load: Sequence[Ask], clients: int) -> list[Answered]:
-    waiting = list(enumerate(load))[::-1]
+async def _closed(host: str, port: int, load: Sequence[Task], clients: int) -> list[Answered]:
+    waiting = list(load)[::-1]
     answers: list[Answered] = []
 
     async def client() -> None:
         while waiting:
-            answers.append(await _stream(host, port, *waiting.pop()))
+            answers.append(await _stream(host, port, waiting.pop()))
 
     await asyncio.gather(*(client() for _ in range(clients)))
     return answers
 
 
-async def _open(host: str, port: int, load: Sequence[Ask], rate: float) -> list[Answered]:
+async def _open(host: str, port: int, load: Sequence[Task], rate: float) -> list[Answered]:
     draw, tasks = random.Random(0), list[asyncio.Task[Answered]]()
-    for number, ask in enumerate(load):
-        tasks.append(asyncio.create_task(_stream(host, port, number, ask)))
+    for task in load:
+        tasks.append(asyncio.create_task(_stream(host, port, task)))
         await asyncio.sleep(draw.expovariate(rate))
     return list(await asyncio.gather(*tasks))

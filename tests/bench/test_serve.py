@@ -1,7 +1,7 @@
 """The figures of `gencli bench serve`: percentiles of times, and a whole measurement of a small model."""
 
-from gencli.bench.serve import Answered, cost_of, measure_engine, measure_serve
-from gencli.cli.commands.bench_serve import serve_command
+from gencli.bench.serve import Answered, cost_of, make_tasks, measure_batch, measure_serve
+from gencli.cli.commands.bench_serve import batch_command, serve_command
 
 
 def test_percentiles_are_of_first_events_and_of_the_gaps_after_them():
@@ -12,9 +12,9 @@ def test_percentiles_are_of_first_events_and_of_the_gaps_after_them():
 
 
 def test_both_loops_answer_the_whole_load():
-    command = serve_command("tiny-draft", max_batch=2, threads=1)
-    closed = measure_serve(command, requests=3, clients=2)
-    opened = measure_serve(command, requests=3, clients=1, rate=50.0)
-    alone = measure_engine("tiny-draft", requests=3, slots=2, threads=1)
-    assert closed.tokens == opened.tokens == alone.tokens
+    command, load = serve_command("tiny-draft", max_batch=2, threads=1), make_tasks(3)
+    closed = measure_serve(command, load, clients=2)
+    opened = measure_serve(command, load, clients=1, rate=50.0)
+    batch = measure_batch(lambda path: batch_command(path, "tiny-draft", max_batch=2, threads=1), load)
+    assert closed.tokens == opened.tokens == batch.tokens == sum(task.max_tokens for task in load)
     assert closed.first_p50_ms is not None

@@ -77,9 +77,9 @@ _BENCHMARKS: tuple[tuple[str, Callable[..., int], str, str, type[Any]], ...] = (
     (
         "serve",
         serve,
-        "The server under load beside the engine alone.",
+        "The server under load beside a batch.",
         "Measure gencli serve, a process of its own, under a load of streams: a closed loop of clients, or "
-        "with --rate an open loop of requests at random times; and the same load on the engine without HTTP.",
+        "with --rate an open loop of requests at random times; and the same load as a batch.",
         ServeCost,
     ),
 )  # fmt: skip
