@@ -13,6 +13,7 @@ import pytest
 
 from gencli.batch.options import OWN
 from gencli.config.options.run import OPTIONS
+from gencli.scoring.options import SCORE_OPTIONS
 from gencli.server.options import OWN as OF_SERVER
 
 ROOT = Path(__file__).parent.parent
@@ -178,7 +179,7 @@ def test_only_the_command_line_knows_flags():
 
 
 def test_messages_name_options_by_keys_that_exist():
-    keys = {entry.key for entry in (*OPTIONS, *OWN, *OF_SERVER)}
+    keys = {entry.key for entry in (*OPTIONS, *OWN, *OF_SERVER, *SCORE_OPTIONS)}
 
     def unknown(name):
         return {key for text in texts(name) for key in KEY.findall(text)} - keys - OTHER_CODE

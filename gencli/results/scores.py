@@ -12,14 +12,14 @@ from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Scores", "entry_record", "piece", "score_rows"]
 
-Entries = tuple[TokenLogprobs | None, ...]
+_Entries = tuple[TokenLogprobs | None, ...]
 
 
 @dataclass(slots=True)
 class Scores:
     """Log-probabilities of one request, from its events; `prompt` is None without prompt scores."""
 
-    prompt: Entries | None = None
+    prompt: _Entries | None = None
     _samples: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:

@@ -21,6 +21,7 @@ from gencli.config.settings import Layer
 from gencli.core.events import Error, Event, Finish
 from gencli.engine.engine import Engine
 from gencli.errors import GencliWarning, UsageError
+from gencli.models.base import ModelSpec
 from gencli.plugins.notices import adapter_notices
 from gencli.plugins.registry import make_registry
 from gencli.results.completion import Completion
@@ -93,6 +94,11 @@ class LLM:
         return self._engine
 
     @property
+    def spec(self) -> ModelSpec:
+        """Properties of the loaded model."""
+        return self._loaded.runner.spec
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
         return self._loaded.tokenizer
@@ -119,6 +125,16 @@ class LLM:
         completions = self._completions(texts, jobs, ids)
         self._warn()
         return completions[0] if isinstance(prompts, str) else completions
+
+    def generate_from_ids(
+        self, prompts: Sequence[Sequence[int]], params: _Params = None, **values: Any
+    ) -> list[Completion]:
+        """As `generate`, for prompts that are token ids already; their `prompt` is the decoded text."""
+        texts = [self.tokenizer.decode(list(ids), skip_special=False) for ids in prompts]
+        jobs = self._ready(texts, params, values)
+        completions = self._completions(texts, jobs, [tuple(ids) for ids in prompts])
+        self._warn()
+        return completions
 
     @overload
     def chat(self, messages: Sequence[Message], params: _Params = None, **values: Any) -> Completion: ...
@@ -201,7 +217,7 @@ class LLM:
         wanted = [read_item(item) for item in ([items] if is_one else items)]
         if self._is_busy:
             raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
-        spec = self._loaded.runner.spec
+        spec = self.spec
         how = make_convention(convention, spec, self.tokenizer, window=window, stride=stride)
         found = [*Scorer(self._engine, spec, self.tokenizer, how, top=top).scores(wanted)]
         return found[0] if is_one else found

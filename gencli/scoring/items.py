@@ -11,10 +11,7 @@ from gencli.templates.conversation import Message, check_messages
 
 __all__ = ["ChatItem", "ChoiceItem", "Item", "PairItem", "TextItem", "read_item"]
 
-_FORMS = (
-    "Give `text`; or `context` and `continuation`; or `context` and `choices`; or `messages`, whose last one "
-    "is the answer."
-)
+_FORMS = "Give a text; or a context with a continuation or with choices; or messages, whose last one is the answer."
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,16 @@ from typing import Any, Literal
 from gencli.errors import UsageError
 from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["CONVENTIONS", "Convention", "Window", "encoded", "pair_window", "prefix_id", "text_windows"]
+__all__ = [
+    "CONVENTIONS",
+    "Convention",
+    "Window",
+    "cut_window",
+    "encoded",
+    "pair_window",
+    "prefix_id",
+    "text_windows",
+]
 
 CONVENTIONS = Literal["lm-eval", "strided", "llama"]
 

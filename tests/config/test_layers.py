@@ -166,5 +166,5 @@ def test_two_values_in_one_place_are_refused(here, gencli):
 
 
 def test_a_value_is_checked_wherever_it_comes_from():
-    with pytest.raises(UsageError, match="GENCLI_MAX_TOKENS is 0"):
-        environment_layer({"GENCLI_MAX_TOKENS": "0"})
+    with pytest.raises(UsageError, match="GENCLI_MAX_TOKENS is -1"):
+        environment_layer({"GENCLI_MAX_TOKENS": "-1"})

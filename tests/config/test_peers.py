@@ -31,7 +31,7 @@ KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
         ("--top", "Did you mean --top-k or --top-p?"),
         ("--eos", "Did you mean --ignore-eos?"),
         ("--max_tokns", "Did you mean --max-tokens?"),
-        ("--logprobs", "--best-of and --beams give a score"),
+        ("--top-logprobs", "--logprobs"),
         ("--ctx-size", "the model's whole context; --max-tokens limits"),
         ("--prompt", "it is the argument"),
         ("-p", "it is the argument"),

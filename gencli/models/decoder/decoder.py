@@ -60,9 +60,12 @@ class Decoder:
         states = self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
-        for layer, buffer in zip(self.layers, buffers, strict=True):
+        *first, last = zip(self.layers, buffers, strict=True)
+        for layer, buffer in first:
             states = layer(states, buffer, step)
-        logits = self.head(self.norm(states if wanted is None else states[wanted]))
+        layer, buffer = last
+        states = layer(states, buffer, step, wanted)  # the other tokens leave keys and values only
+        logits = self.head(self.norm(states))
         if spec.logit_divisor != 1.0:
             logits = logits / spec.logit_divisor
         if spec.logit_cap is not None:

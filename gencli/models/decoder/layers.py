@@ -63,8 +63,8 @@ class _Attention:
     query_norm: Norm | None
     key_norm: Norm | None
 
-    def __call__(self, states: Tensor, buffer: Tensor, step: Pass) -> Tensor:
-        """Return [N, H] for `states` [N, H]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
+    def __call__(self, states: Tensor, buffer: Tensor, step: Pass, wanted: Tensor | None) -> Tensor:
+        """Return [R, H] for `states` [N, H]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
         spec = self.spec
         heads, kv_heads = spec.num_heads, spec.num_kv_heads
         made = self.qkv(states).view(len(states), heads + 2 * kv_heads, spec.head_dim)
@@ -77,7 +77,7 @@ class _Attention:
         mixed = step.plan.attend(
             made, buffer, window=spec.windows[self.index], scale=spec.scale, cap=spec.score_cap
         )
-        return self.out(mixed)
+        return self.out(mixed if wanted is None else mixed[wanted])
 
     def _normalize(self, made: Tensor, query_norm: Norm, key_norm: Norm) -> None:
         heads = self.spec.num_heads
@@ -144,10 +144,15 @@ class Layer:
     norms: tuple[Norm | None, Norm | None, Norm | None, Norm | None]
     residual_scale: float
 
-    def __call__(self, states: Tensor, buffer: Tensor, step: Pass) -> Tensor:
-        """Return the states [N, H] after this layer."""
+    def __call__(self, states: Tensor, buffer: Tensor, step: Pass, wanted: Tensor | None = None) -> Tensor:
+        """Return the states after this layer, [R, H], of the tokens `wanted` [R] among `states` [N, H].
+
+        None stands for all tokens. Keys and values are written for all of them in any case.
+        """
         before, after, mlp_before, mlp_after = self.norms
-        mixed = self.attention(states if before is None else before(states), buffer, step)
+        mixed = self.attention(states if before is None else before(states), buffer, step, wanted)
+        if wanted is not None:
+            states = states[wanted]
         states = self._add(states, mixed if after is None else after(mixed))
         made = self.mlp(states if mlp_before is None else mlp_before(states))
         return self._add(states, made if mlp_after is None else mlp_after(made))

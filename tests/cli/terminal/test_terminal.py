@@ -136,6 +136,11 @@ WALK = {
         ("-m", "fake", "--decode", "27,91,51,49,109"),
     ],
     "quantize": [(HOSTILE, "out"), ("tiny", HOSTILE, "--bits", HOSTILE)],
+    "score": [
+        (HOSTILE,),
+        ("-m", "fake", "--input-format", "jsonl", "schema.json"),
+        ("--convention", HOSTILE),
+    ],
     "doctor": [()],
     "completion": [(HOSTILE,)],
     "stages list": [("--plugin", "./plugin.py"), ("--plugin", HOSTILE)],

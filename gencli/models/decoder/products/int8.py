@@ -11,6 +11,7 @@ import platform
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Self
 
 import torch
@@ -26,8 +27,7 @@ _ZERO = 128  # the byte of an activation of 0
 _MIDDLE = torch.tensor(_ZERO + 0.5)
 _VNNI = frozenset(("avx512_vnni", "avx_vnni", "amx_int8"))
 _BLOCK = 2**17  # numbers that are quantized at once, which stay in the cache of a core
-# PyTorch will drop the tensors that FBGEMM packs; qlinear takes over then.
-warnings.filterwarnings("ignore", message="torch.quantize_per_tensor")
+_FILTERING = Lock()
 _MULTIPLE = 64  # _weight_int8pack_mm reads this many inputs at once, also beyond the end of a row
 
 
@@ -115,7 +115,10 @@ class FbgemmProduct(Product):
     def __init__(self, weights: Int8Weights, bias: Tensor | None = None) -> None:
         self.nbytes, self._bias = weights.codes.nbytes, bias
         zeros = torch.zeros(len(weights.scales), dtype=torch.int64)
-        codes = torch._make_per_channel_quantized_tensor(weights.codes, weights.scales.double(), zeros, 0)
+        with _FILTERING, warnings.catch_warnings():  # which threads must not enter side by side
+            # PyTorch will drop tensors of this type; qlinear takes over then.
+            warnings.filterwarnings("ignore", message="torch.quantize_per_tensor")
+            codes = torch._make_per_channel_quantized_tensor(weights.codes, weights.scales.double(), zeros, 0)
         self._packed = torch.ops.quantized.linear_prepack.default(codes, None)
         self._product: Callable[..., Tensor] = _fbgemm().default
 

@@ -1,0 +1,168 @@
+"""gencli as a model of lm-evaluation-harness (the package lm-eval, which is not installed with gencli).
+
+from lm_eval import simple_evaluate
+from gencli.lm_eval import GencliLM
+simple_evaluate(model=GencliLM("tiny"), tasks=["my_task"])
+
+python -m gencli.lm_eval run --model gencli --model_args pretrained=tiny --tasks my_task
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gencli.config.sampling_params import PARAM_KEYS, SamplingParams
+from gencli.errors import UsageError
+from gencli.runtime.llm import LLM
+from gencli.scoring.scorer import Scorer, make_convention
+from gencli.scoring.windows import Window, cut_window, encoded, prefix_id, text_windows
+from gencli.templates.conversation import render_conversation
+
+try:
+    from lm_eval.api.model import TemplateLM
+except ImportError as error:
+    raise UsageError("lm-evaluation-harness is not installed.", hint="pip install lm-eval") from error
+
+__all__ = ["GencliLM"]
+
+# Names of generation arguments in tasks that gencli calls otherwise.
+_RENAMED = {"until": "stop", "max_gen_toks": "max_tokens", "max_new_tokens": "max_tokens"}
+
+
+class GencliLM(TemplateLM):  # type: ignore[misc]
+    """A model of gencli for lm-evaluation-harness.
+
+    `pretrained` is the model as `gencli run` names it. `max_length`: tokens that are read at once, by default
+    the model's context. Other `options` are those of LLM (dtype, device, max_batch, ...) and of
+    SamplingParams; the latter hold for generation, so that a whole chain can be evaluated. Options of a task
+    take precedence. Raises UsageError for an unknown option.
+    """
+
+    def __init__(
+        self,
+        pretrained: str = "tiny",
+        *,
+        max_length: int | None = None,
+        max_gen_toks: int = 256,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        given = _shared(options)
+        own = {key: value for key, value in given.items() if key in PARAM_KEYS}
+        self.llm = LLM(pretrained, **{key: value for key, value in given.items() if key not in own})
+        self._params = SamplingParams(**own)
+        self.max_gen_toks, self._spec = max_gen_toks, self.llm.spec
+        self._convention = make_convention(
+            "lm-eval", self._spec, self.llm.tokenizer, window=max_length, stride=None
+        )
+        self._scorer = Scorer(self.llm.engine, self._spec, self.llm.tokenizer, self._convention)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that are read at once."""
+        return self._convention.window
+
+    @property
+    def eot_token_id(self) -> int:
+        """An end-of-text id, or the prefix token of a model without one."""
+        return next(iter((*self.llm.tokenizer.eos_ids, *self._spec.eos_ids)), self.prefix_token_id)
+
+    @property
+    def prefix_token_id(self) -> int:
+        """The token before a text without context: BOS, else EOS."""
+        return prefix_id(self.llm.tokenizer, self._spec.eos_ids)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The name of the tokenizer, for the harness's caches."""
+        return self.llm.tokenizer.name
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        """Return the ids of a text; by default with the tokenizer's special tokens, at most one BOS."""
+        if add_special_tokens is not None:
+            return self.llm.tokenizer.encode(string, special=add_special_tokens)
+        return encoded(string, self.llm.tokenizer, self.prefix_token_id)
+
+    def apply_chat_template(
+        self, chat_history: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """Return the conversation in the model's template; else the last message is to be continued."""
+        if add_generation_prompt:
+            return render_conversation(self.llm.tokenizer, list(map(dict, chat_history)))
+        *before, last = map(dict, chat_history)
+        return render_conversation(self.llm.tokenizer, before) + last["content"]
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
+    ) -> list[tuple[float, bool]]:
+        """Return the log-probability of each continuation, and whether every token is the most likely one."""
+        windows = [cut_window(context, more, self.max_length) for _, context, more in requests]
+        return [
+            (math.fsum(one.chosen.logprob for one in entries), all(one.rank == 1 for one in entries))
+            for entries in self._scorer.window_entries(windows)
+        ]
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+        """Return the log-probability of each text, in disjoint windows."""
+        texts = [request.args[0] for request in requests]
+        parts: list[list[Window]] = []
+        for text in texts:
+            ids = self.tok_encode(text)
+            parts.append([*text_windows(ids, self._convention, self.prefix_token_id)])
+        found = iter(self._scorer.window_entries([window for part in parts for window in part]))
+        return [math.fsum(one.chosen.logprob for _ in part for one in next(found)) for part in parts]
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """Return the generated texts. The beginning of a prompt is cut that leaves no room for the output."""
+        texts, each, ids = list[str](), list[SamplingParams](), list[tuple[int, ...]]()
+        for request in requests:
+            text, wanted = request.args
+            params = self._params.replaced(**_generation(wanted, self.max_gen_toks, self._params))
+            room = max(1, self.max_length - params["max_tokens"])
+            texts.append(text)
+            each.append(params)
+            ids.append(tuple(self.tok_encode(text))[-room:])
+        found = self.llm.generate_from_ids(ids, each)
+        for one in found:
+            if one.error is not None:
+                raise UsageError(f"A text could not be generated: {one.error}")
+        return [one.text for one in found]
+
+
+def _shared(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options without those of the harness that are not set. `batch_size` is `max_batch`."""
+    given = {key: value for key, value in options.items() if value is not None}
+    size = given.pop("batch_size", None)
+    given.pop("max_batch_size", None)
+    if size is not None and str(size).isdigit() and int(size) > 1:
+        given.setdefault("max_batch", int(size))
+    return given
+
+
+def _generation(wanted: Mapping[str, Any], most: int, base: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a task's generation arguments. Without `do_sample` the draw is greedy."""
+    given = dict(wanted)
+    draws = given.pop("do_sample", None)
+    found = {_RENAMED.get(key, key): value for key, value in given.items() if value is not None}
+    if isinstance(found.get("stop"), str):
+        found["stop"] = [found["stop"]]
+    found["stop"] = [text for text in found.get("stop", ()) if text] or None
+    if draws is False or (draws is None and "temperature" not in {**base, **found}):
+        found["temperature"] = 0
+    found.setdefault("max_tokens", base.get("max_tokens", most))
+    return found
+
+
+def _main() -> None:
+    """Run the harness's command line with the model `gencli` registered."""
+    from lm_eval.__main__ import cli_evaluate
+    from lm_eval.api.registry import register_model
+
+    register_model("gencli")(GencliLM)
+    cli_evaluate()
+
+
+if __name__ == "__main__":
+    _main()
