@@ -21,6 +21,8 @@ from gencli.models.watch import OnBytes
 
 __all__ = ["SafetensorsReader", "WeightReader", "open_weights"]
 
+_SLICE = 2**19  # numbers in a slice of a matrix, which the CPU's cache holds
+
 
 class WeightReader(Protocol):
     """Tensors by name, as numbers of one dtype on one device.
@@ -43,6 +45,13 @@ class WeightReader(Protocol):
         """Return tensors joined along their first dimension, [sum of first dimensions, ...].
 
         `memory` [N] is used for them if it is large enough.
+        """
+        ...
+
+    def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
+        """Yield slices [rows, in] of joined matrices [out, in], which are valid until the next one.
+
+        Raises ModelError as `read` does.
         """
         ...
 
@@ -94,6 +103,17 @@ class SafetensorsReader(WeightReader):
             self._files.read_into(name, target, self._count)
         self.unread.difference_update(names)
         return joined
+
+    def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
+        """Yield slices [rows, in] of joined matrices, as WeightReader.slices."""
+        inputs, parts = shape[1], self.check(names, shape)
+        scratch = torch.empty(max(1, _SLICE // max(1, inputs)), inputs, dtype=self.dtype, device=self.device)
+        for name, part in zip(names, parts, strict=True):
+            for start in range(0, part.shape[0], len(scratch)):
+                found = scratch[: part.shape[0] - start]
+                self._files.read_into(name, found, self._count, start * inputs)
+                yield found
+        self.unread.difference_update(names)
 
     def stored(
         self,

@@ -55,15 +55,15 @@ class TensorFiles:
         self._opened, self._file = stack.enter_context(ExitStack()), Path()
         self._streams: list[BinaryIO] = []
 
-    def read_into(self, name: str, target: Tensor, on_read: Callable[[int], None]) -> None:
-        """Fill `target`, contiguous and of the shape of the tensor, converting its dtype.
+    def read_into(self, name: str, target: Tensor, on_read: Callable[[int], None], first: int = 0) -> None:
+        """Fill `target`, contiguous, with the numbers of the tensor from number `first` on, as its dtype.
 
         `on_read` is called with the bytes of each piece. Raises ModelError if the file ends early.
         """
-        stored = self.tensors[name]
-        place, scratch, dtype = stored.start, None, dtype_of(stored)
+        stored, dtype = self.tensors[name], dtype_of(self.tensors[name])
+        place, scratch = stored.start + first * dtype.itemsize, None
         if target.dtype != dtype or target.device.type != "cpu":
-            scratch = torch.empty(min(stored.nbytes, _PIECE), dtype=torch.uint8)
+            scratch = torch.empty(min(target.numel() * dtype.itemsize, _PIECE), dtype=torch.uint8)
         for part in torch.split(target.view(-1), _PIECE // dtype.itemsize):
             count = len(part) * dtype.itemsize
             piece = part.view(torch.uint8) if scratch is None else scratch[:count]

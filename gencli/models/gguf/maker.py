@@ -25,7 +25,7 @@ from gencli.models.gguf.plan import KEPT, held_tensors
 from gencli.models.gguf.reader import GgufReader
 from gencli.models.onednn import can_pack
 
-__all__ = ["KeptMaker", "kept_maker", "wide_dtype"]
+__all__ = ["JoinedProduct", "KeptMaker", "RoundedProduct", "kept_maker", "wide_dtype"]
 
 _Form = Literal["int4"] | torch.dtype  # how a matrix is held
 

@@ -88,6 +88,12 @@ class GgufReader:
         self.unread.difference_update(names)
         return made
 
+    def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
+        """Yield widened slices [rows, in] of joined matrices, as WeightReader.slices."""
+        for place in self.check(names, shape):
+            yield from self._wide_rows(place)
+        self.unread.difference_update(names)
+
     def stored_rows(self, names: Sequence[str], shape: Sequence[int]) -> Iterator[tuple[Kind, Rows]]:
         """Yield rows of joined matrices as they are stored, slice by slice, with their number format.
 
@@ -136,12 +142,16 @@ class GgufReader:
     def _fill(self, place: Place, target: Tensor) -> None:
         """Widen rows of the file into `target`."""
         flat, done = target.view(-1), 0
-        for rows in self._raw_rows(place):
-            made = widened(rows, place.tensor.kind).view(-1)
-            if place.added:
-                made = made.float() - place.added
+        for rows in self._wide_rows(place):
+            made = rows.view(-1)
             flat[done : done + len(made)].copy_(made)
             done += len(made)
+
+    def _wide_rows(self, place: Place) -> Iterator[Tensor]:
+        """Yield the numbers [rows, values] slice by slice, in the checkpoint's order of rows."""
+        for rows in self._raw_rows(place):
+            made = widened(rows, place.tensor.kind)
+            yield made.float() - place.added if place.added else made
 
     def _find(self, name: str) -> Place:
         place = self._places.get(name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import torch
@@ -34,23 +35,23 @@ class Int4Weights:
     zeros: Tensor
 
     @classmethod
-    def of(cls, weight: Tensor) -> Self:
-        """Return `weight` [out, in] rounded to codes; `in` is a multiple of 32.
+    def of(cls, shape: tuple[int, int], slices: Iterable[Tensor]) -> Self:
+        """Return weights [out, in] rounded to codes, given as slices of their rows; `in` is a multiple of 32.
 
         A group's scale and zero first cover its smallest and largest weight. Then, twice, they are fitted to
         the codes by least squares, and the codes become the nearest again, where that lessens the error.
         Weights that are not finite have scales or zeros that are not.
         """
-        outputs, inputs = weight.shape
-        codes = torch.empty(outputs, inputs // 2, dtype=torch.uint8)
-        scales, zeros = (torch.empty(outputs, inputs // GROUP, dtype=torch.bfloat16) for _ in "sz")
+        codes, scales, zeros = (torch.empty(part.shape, dtype=part.dtype) for part in cls.parts(shape))
+        inputs, start = shape[1], 0
         rows = max(1, _BLOCK // max(1, inputs))
-        for start in range(0, outputs, rows):
-            part = slice(start, start + rows)
-            steps, scale, zero = _fitted(weight[part].float().view(-1, inputs // GROUP, GROUP))
+        for part in chain.from_iterable(torch.split(found, rows) for found in slices):
+            place = slice(start, start + len(part))
+            steps, scale, zero = _fitted(part.float().view(-1, inputs // GROUP, GROUP))
             pairs = steps.add_(_MIDDLE).to(torch.uint8).view(-1, inputs).view(torch.int16)
-            codes[part] = pairs | pairs >> 4  # the second of two codes moves to the upper half of the first
-            scales[part], zeros[part] = scale, zero
+            codes[place] = pairs | pairs >> 4  # the second of two codes moves to the upper half of the first
+            scales[place], zeros[place] = scale, zero
+            start = place.stop
         return cls(codes, scales, zeros)
 
     @staticmethod

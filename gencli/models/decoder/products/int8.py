@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import platform
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from threading import Lock
 from typing import Any, Self
 
@@ -39,20 +40,20 @@ class Int8Weights:
     scales: Tensor
 
     @classmethod
-    def of(cls, weight: Tensor) -> Self:
-        """Return `weight` [out, in] rounded to codes: the scale of a row is max(abs(row)) / 127.
+    def of(cls, shape: tuple[int, int], slices: Iterable[Tensor]) -> Self:
+        """Return weights [out, in] rounded to codes, given as slices of their rows.
 
-        Weights that are not finite have scales that are not.
+        The scale of a row is max(abs(row)) / 127. Weights that are not finite have scales that are not.
         """
-        codes = torch.empty(weight.shape, dtype=torch.int8)
-        scales = torch.empty(len(weight))
-        rows = max(1, _BLOCK // max(1, weight.shape[1]))
-        for start in range(0, len(weight), rows):
-            part = weight[start : start + rows].float()
-            scale = part.abs().amax(1) / _TOP
-            scales[start : start + rows] = scale
+        codes, scales = torch.empty(shape, dtype=torch.int8), torch.empty(shape[0])
+        rows, start = max(1, _BLOCK // max(1, shape[1])), 0
+        for part in chain.from_iterable(torch.split(found, rows) for found in slices):
+            weight, place = part.float(), slice(start, start + len(part))
+            scale = weight.abs().amax(1) / _TOP
+            scales[place] = scale
             divisor = torch.where(scale == 0, 1.0, scale)
-            codes[start : start + rows] = (part / divisor[:, None]).round_()
+            codes[place] = (weight / divisor[:, None]).round_()
+            start = place.stop
         return cls(codes, scales)
 
     @staticmethod

@@ -139,8 +139,7 @@ def read_weights(
             parts.append(reader.stored(found, part.shape, part.dtype, memory=None if parts else memory))
         made = kind(*parts)
     else:
-        weight = reader.joined(names, shape, memory=reader.free)
-        made, reader.free = kind.of(weight), memory_of(weight)
+        made = kind.of(shape, reader.slices(names, shape))
     if not made.is_finite:
         raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
     return made

@@ -12,6 +12,11 @@ def matrix(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+def quantized(weight: torch.Tensor) -> Int4Weights:
+    outputs, inputs = weight.shape
+    return Int4Weights.of((outputs, inputs), weight.split(3))  # a slice has any number of rows
+
+
 def dense(weights: Int4Weights) -> torch.Tensor:
     steps = weights.unpacked(slice(None)).double().unflatten(1, (-1, GROUP)) - 8
     return (steps * weights.scales[..., None] + weights.zeros[..., None]).flatten(1)
@@ -20,7 +25,7 @@ def dense(weights: Int4Weights) -> torch.Tensor:
 def test_codes_cover_each_group() -> None:
     weight = matrix(50, 96)
     weight[3, :32], weight[4] = 0.25, 0
-    made = dense(Int4Weights.of(weight))
+    made = dense(quantized(weight))
     assert torch.equal(made[3, :32], weight[3, :32].double())
     assert not made[4].any()
     assert (made - weight).norm() < 0.076 * weight.norm()  # smallest and largest alone: 0.078
@@ -28,7 +33,7 @@ def test_codes_cover_each_group() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int]) -> None:
-    weights, bias, given = Int4Weights.of(matrix(*shape)), matrix(shape[0]), matrix(5, shape[1])
+    weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(5, shape[1])
     expected = given.bfloat16().double() @ dense(weights).T + bias
     made = Int4Product(weights, bias)(given)
     torch.testing.assert_close(made.double(), expected, rtol=0, atol=1e-2 * float(expected.abs().max()))
@@ -38,7 +43,7 @@ def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int]) -> Non
 @pytest.mark.parametrize("shape", [*SHAPES, (32, 11008)])
 def test_a_row_does_not_see_the_others(shape: tuple[int, int], threads: int) -> None:
     torch.set_num_threads(threads)
-    product, given = Int4Product(Int4Weights.of(matrix(*shape))), matrix(33, shape[1])
+    product, given = Int4Product(quantized(matrix(*shape))), matrix(33, shape[1])
     alone = torch.cat([product(row[None]) for row in given])
     assert all(torch.equal(product(given[:rows]), alone[:rows]) for rows in range(2, 34))
 
@@ -47,5 +52,5 @@ def test_a_row_does_not_see_the_others(shape: tuple[int, int], threads: int) -> 
 def test_weights_that_are_no_numbers_are_found(wrong: float) -> None:
     weight = matrix(4, 64)
     weight[2, 40] = wrong
-    assert Int4Weights.of(matrix(4, 64)).is_finite
-    assert not Int4Weights.of(weight).is_finite
+    assert quantized(matrix(4, 64)).is_finite
+    assert not quantized(weight).is_finite

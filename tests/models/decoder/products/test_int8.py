@@ -20,6 +20,11 @@ def matrix(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+def quantized(weight: torch.Tensor) -> Int8Weights:
+    outputs, inputs = weight.shape
+    return Int8Weights.of((outputs, inputs), weight.split(3))  # a slice has any number of rows
+
+
 def rounded(given: torch.Tensor, kernel: type[Product]) -> torch.Tensor:
     """The activations that a kernel multiplies."""
     if kernel is Int8PackProduct:
@@ -31,7 +36,7 @@ def rounded(given: torch.Tensor, kernel: type[Product]) -> torch.Tensor:
 def test_codes_are_nearest_to_the_weights() -> None:
     weight = matrix(50, 70)
     weight[3] = 0
-    made = Int8Weights.of(weight)
+    made = quantized(weight)
     assert made.codes.abs().max() == 127
     assert (made.rows(torch.arange(50)) - weight).abs().max(1).values.le(made.scales * 0.5001).all()
 
@@ -39,7 +44,7 @@ def test_codes_are_nearest_to_the_weights() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_product_is_that_of_the_rounded_numbers(kernel: type[Product], shape: tuple[int, int]) -> None:
-    weights, bias, given = Int8Weights.of(matrix(*shape)), matrix(shape[0]), matrix(5, shape[1])
+    weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(5, shape[1])
     given[2] = 0
     weight = weights.codes.double() * weights.scales[:, None]
     expected = rounded(given, kernel).nan_to_num() @ weight.T + bias
@@ -54,7 +59,7 @@ def test_a_product_is_that_of_the_rounded_numbers(kernel: type[Product], shape: 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_row_does_not_see_the_others(kernel: type[Product], shape: tuple[int, int], threads: int) -> None:
     torch.set_num_threads(threads)
-    product = kernel(Int8Weights.of(matrix(*shape)))  # type: ignore[call-arg]
+    product = kernel(quantized(matrix(*shape)))  # type: ignore[call-arg]
     given = matrix(33, shape[1])
     alone = torch.cat([product(row[None]) for row in given])
     assert all(torch.equal(product(given[:rows]), alone[:rows]) for rows in range(2, 34))
@@ -64,7 +69,7 @@ def test_a_row_does_not_see_the_others(kernel: type[Product], shape: tuple[int, 
 def test_a_row_with_a_number_that_is_none_has_no_other_result(kernel: type[Product]) -> None:
     given = matrix(2, 64)
     given[1, 7] = torch.nan
-    made = kernel(Int8Weights.of(matrix(16, 64)))(given)  # type: ignore[arg-type]
+    made = kernel(quantized(matrix(16, 64)))(given)  # type: ignore[arg-type]
     assert made[0].isfinite().all()
     assert made[1].isnan().all()
 
@@ -72,7 +77,7 @@ def test_a_row_with_a_number_that_is_none_has_no_other_result(kernel: type[Produ
 @pytest.mark.parametrize("rows", [1, 2, 9, 300])
 @pytest.mark.parametrize("shape", [*SHAPES, (32, 11008)])
 def test_all_kernels_of_this_machine_have_the_same_bits(shape: tuple[int, int], rows: int) -> None:
-    weights, bias, given = Int8Weights.of(matrix(*shape)), matrix(shape[0]), matrix(rows, shape[1])
+    weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(rows, shape[1])
     given[-1] = (torch.arange(shape[1]) % 255 - 127) / 2 + 2**-20  # many halves
     first, *others = [kernel(weights, bias)(given) for kernel in int8_kernels()]  # type: ignore[arg-type]
     assert all(torch.equal(first, other) for other in others)
