@@ -54,7 +54,8 @@ def page() -> str:
             for entry in OPTIONS
             if entry.section == section
         ]
-        parts.append("\n".join([f"## {section}", "", "| Option | Meaning |", "|---|---|", *rows]) + "\n")
+        if rows:
+            parts.append("\n".join([f"## {section}", "", "| Option | Meaning |", "|---|---|", *rows]) + "\n")
     return "\n".join(parts)
 
 

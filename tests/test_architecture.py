@@ -14,10 +14,21 @@ import pytest
 from gencli.batch.options import OWN
 from gencli.config.options.run import OPTIONS
 from gencli.scoring.options import SCORE_OPTIONS
+from gencli.server.options import OWN as OF_SERVER
 
 ROOT = Path(__file__).parent.parent
 PATHS = sorted(path for package in ("gencli", "processors") for path in (ROOT / package).rglob("*.py"))
-HEAVY = ("torch", "transformers", "tokenizers", "numpy", "xgrammar", "llguidance", "jinja2")
+HEAVY = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "xgrammar",
+    "llguidance",
+    "jinja2",
+    "starlette",
+    "uvicorn",
+)
 # From the top down: a module imports its own layer and those below it, never one above.
 LAYERS = (("gencli.__main__",), ("gencli.cli",), ("gencli",), ("processors",))
 # A library of its own is imported by one file.
@@ -168,7 +179,7 @@ def test_only_the_command_line_knows_flags():
 
 
 def test_messages_name_options_by_keys_that_exist():
-    keys = {entry.key for entry in (*OPTIONS, *OWN, *SCORE_OPTIONS)}
+    keys = {entry.key for entry in (*OPTIONS, *OWN, *OF_SERVER, *SCORE_OPTIONS)}
 
     def unknown(name):
         return {key for text in texts(name) for key in KEY.findall(text)} - keys - OTHER_CODE
@@ -243,6 +254,7 @@ def test_all_is_what_a_module_exports():
         ["run", "--show-chain"],
         ["chat", "--help"],
         ["batch", "--help"],
+        ["serve", "--help"],
         ["models", "list"],
         ["models", "show", "tiny"],
         ["completion", "bash"],

@@ -11,16 +11,15 @@ from typing import Any
 from gencli.batch.samples import samples_of
 from gencli.config.jobs import REQUEST_KEYS
 from gencli.errors import UsageError
-from processors.params import whole
+from gencli.server.wire.errors import ApiError
+from gencli.server.wire.fields import read_field
+from gencli.server.wire.vendors import WITHOUT_EFFECT
 
 __all__ = ["URLS", "is_request", "read_request", "response_line"]
 
 URLS = ("/v1/chat/completions", "/v1/completions")
 _LINE = {"custom_id", "method", "url", "body"}
-# Fields that do not change the text. The model is that of the run.
-_WITHOUT_EFFECT = frozenset({"model", "user", "metadata", "store", "service_tier", "safety_identifier"})
 _OFF = {"stream": False, "logprobs": False, "echo": False}  # accepted only with their default values
-_RENAMED = {"max_completion_tokens": "max_tokens", "stop_token_ids": "stop_id"}
 _REASONS = {"length": "length", "error": "error", "interrupted": "interrupted"}
 
 
@@ -42,7 +41,7 @@ def read_request(columns: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
         raise UsageError(f"The request is {method} {url}, but has to be POST {' or '.join(URLS)}.")
     if not isinstance(body, Mapping):
         raise UsageError("The request's body has to be an object.")
-    given = {key: value for key, value in body.items() if value is not None and key not in _WITHOUT_EFFECT}
+    given = {key: value for key, value in body.items() if value is not None and key not in WITHOUT_EFFECT}
     content = {key: given.pop(key) for key in ("prompt", "messages") if key in given}
     wanted = "messages" if url == URLS[0] else "prompt"
     if list(content) != [wanted]:
@@ -57,42 +56,27 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
             if value != _OFF[field]:
                 raise UsageError(f"{field} is {value!r}, which a batch does not support.")
             continue
-        key, value = _option(field, value)
-        if not key:
-            continue
-        if key in options and options[key] != value:
-            raise UsageError(f"{field} says {value!r}, another field says {options[key]!r} for {key}.")
-        if key not in REQUEST_KEYS:
-            raise UsageError(f"The field {field} of the body is not supported.")
-        options[key] = value
+        for key, item in _read(field, value).items():
+            if key in options and options[key] != item:
+                raise UsageError(f"{field} says {item!r}, another field says {options[key]!r} for {key}.")
+            options[key] = item
     return options
 
 
-def _option(field: str, value: Any) -> tuple[str, Any]:
-    """Return the option that a field sets, and its value; the option is "" if it sets none."""
-    if field == "logit_bias":
-        return field, _bias(value)
-    if field == "response_format":
-        return _response_format(value)
-    return _RENAMED.get(field, field), value
+def _read(field: str, value: Any) -> dict[str, Any]:
+    """Return the options that a field sets."""
+    try:
+        found = read_field(field, value)
+    except ApiError as error:
+        is_known = error.code not in ("unknown_field", "unsupported_value")
+        raise UsageError(error.message if is_known else _not_supported(field)) from None
+    if not found.keys() <= REQUEST_KEYS:
+        raise UsageError(_not_supported(field))
+    return found
 
 
-def _bias(value: Any) -> list[list[Any]]:
-    if not isinstance(value, Mapping) or any(whole(str(key)) is None for key in value):
-        raise UsageError("logit_bias has to be an object of token ids and numbers.")
-    return [[whole(str(key)), number] for key, number in value.items()]
-
-
-def _response_format(value: Any) -> tuple[str, Any]:
-    kind = value.get("type") if isinstance(value, Mapping) else None
-    if kind == "text":
-        return "", None
-    if kind == "json_object":
-        return "json", True
-    schema = value.get("json_schema") if kind == "json_schema" else None
-    if not isinstance(schema, Mapping) or "schema" not in schema:
-        raise UsageError("response_format has to be text, json_object, or json_schema with a schema in it.")
-    return "json_schema", schema["schema"]
+def _not_supported(field: str) -> str:
+    return f"The field {field} of the body is not supported."
 
 
 def response_line(name: str, result: Mapping[str, Any]) -> dict[str, Any]:

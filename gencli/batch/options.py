@@ -9,7 +9,7 @@ from gencli.config.options.run import OPTIONS, Option
 from gencli.errors import UsageError
 from processors.params import Bounds, whole
 
-__all__ = ["BATCH_OPTIONS", "OWN", "read_bytes"]
+__all__ = ["BATCH_OPTIONS", "OWN", "read_batch", "read_bytes"]
 
 _MAX_WORKERS = 65_536
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -29,7 +29,8 @@ def read_bytes(given: str) -> int:
     return size
 
 
-def _read_batch(given: str | int) -> int | str:
+def read_batch(given: str | int) -> int | str:
+    """Return a number of samples that run at once, or "auto". Raises UsageError."""
     if given == "auto":
         return "auto"
     if not (number := whole(str(given))):
@@ -57,7 +58,7 @@ _INPUT: tuple[Option, ...] = (
 
 _MODEL: tuple[Option, ...] = (
     Option(("--max-batch",), str, "Samples that run at once; auto plans the number from the free memory.",
-           "Model", bounds=Bounds(ge=1, le=MAX_BATCH), read=_read_batch, metavar="N|auto"),
+           "Model", bounds=Bounds(ge=1, le=MAX_BATCH), read=read_batch, metavar="N|auto"),
     Option(("--kv-memory",), str, "Memory of the KV cache, as in 4G; it limits the samples that run at once.",
            "Model", bounds=Bounds(ge=1, le=2**60), read=read_bytes, metavar="SIZE"),
 )  # fmt: skip

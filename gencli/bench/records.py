@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BatchCost", "DraftGain", "GrammarCost", "RunCost", "SamplerCost", "StepCost", "figure"]
+__all__ = [
+    "BatchCost",
+    "DraftGain",
+    "GrammarCost",
+    "RunCost",
+    "SamplerCost",
+    "ServeCost",
+    "StepCost",
+    "figure",
+]
 
 
 def figure(about: str, decimals: int | None = None) -> Any:
@@ -60,6 +69,20 @@ class SamplerCost:
     quartile_3: float = figure("third quartile of the speedup", 1)
     first_speedup: float = figure("speedup of the first of three calls (caches cold)", 1)
     passes: float = figure("gencli_ms / logsumexp_ms in the same round", 2)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeCost:
+    """One load of requests on the server, or in a batch, which has no times of clients."""
+
+    way: str = figure("serve or batch")
+    seconds: float = figure("seconds of the whole load", 2)
+    tokens: int = figure("output tokens")
+    tokens_per_second: float = figure("tokens / seconds", 0)
+    first_p50_ms: float | None = figure("milliseconds to the first token, the median", 1)
+    first_p99_ms: float | None = figure("milliseconds to the first token, 99th percentile", 1)
+    between_p50_ms: float | None = figure("milliseconds between tokens, the median", 2)
+    between_p99_ms: float | None = figure("milliseconds between tokens, 99th percentile", 2)
 
 
 @dataclass(frozen=True, slots=True)

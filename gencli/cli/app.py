@@ -25,6 +25,7 @@ COMMANDS = {
     "run": "Generate text from a prompt.",
     "batch": "Generate a text for each row of files.",
     "chat": "Talk with a model in turns.",
+    "serve": "Answer OpenAI's API over HTTP.",
     "score": "Score texts: log-probabilities and perplexities.",
     "log": "List, show and rerun the runs that --log stored.",
     "man": "Show the manual pages, or write them.",

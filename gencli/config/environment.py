@@ -18,7 +18,7 @@ from gencli.errors import UsageError
 
 __all__ = ["OTHER_VARIABLES", "environment_layer"]
 
-OTHER_VARIABLES = ("GENCLI_NO_PLUGINS",)  # variables that other modules read
+OTHER_VARIABLES = ("GENCLI_NO_PLUGINS", "GENCLI_API_KEY")  # variables that other modules read
 _SWITCH = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),

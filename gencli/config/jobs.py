@@ -6,6 +6,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 from gencli.config.job import Job, make_job
@@ -41,7 +42,7 @@ class Jobs:
     `read` turns the options of a request into a layer. Requests with equal options share a job except for
     the seed; the least recently used jobs are dropped. `base` is the job of a request without options.
     Over all jobs so far, `are_guided` says whether one uses guidance, `are_contrasted` whether one uses a
-    contrast model; `stages` and `drafters` are the names in use.
+    contrast model; `stages` and `drafters` are the names in use. Jobs may be asked for by several threads.
     """
 
     def __init__(self, settings: Settings, read: ReadLayer) -> None:
@@ -52,6 +53,7 @@ class Jobs:
         self._settings, self._read = settings, read
         self._registry = self.base.registry
         self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._lock = Lock()
 
     def job(self, options: Mapping[str, Any], *, is_chat: bool = False) -> Job:
         """Return the job of a request; `is_chat`: it has messages, which need the chat template.
@@ -64,14 +66,17 @@ class Jobs:
             return self.base
         rest = {key: value for key, value in options.items() if key != "seed"}
         key = json.dumps([rest, is_chat], sort_keys=True)
-        if key in self._jobs:
+        with self._lock:
+            job = self._jobs.pop(key, None)
+        if job is None:  # made without the lock: a schema may take long
+            job = self._made(rest, is_chat)
+        with self._lock:
+            job = self._jobs.setdefault(key, job)
             self._jobs.move_to_end(key)
-        else:
-            self._jobs[key] = self._made(rest, is_chat)
-            self._note(self._jobs[key])
-        if len(self._jobs) > _MAX_JOBS:
-            self._jobs.popitem(last=False)
-        return replace(self._jobs[key], seed=self._seed(options))
+            self._note(job)
+            if len(self._jobs) > _MAX_JOBS:
+                self._jobs.popitem(last=False)
+        return replace(job, seed=self._seed(options))
 
     def _note(self, job: Job) -> None:
         self.stages.update(name for name, _ in job.assembly.chain.active())

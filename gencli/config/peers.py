@@ -114,7 +114,8 @@ SENTENCES: _Names = {
     "gencli chat talks turn by turn.": "interactive -i interactive_first multiline_input conversation cnv",
     "{constrain_after} says where thinking ends and the answer begins.": "think thinking reasoning "
     "reasoning_format reasoning_budget enable_thinking reasoning_effort hidethinking",
-    "gencli is no server: it needs neither address nor key.": "host port api_key base_url api_base",
+    "gencli serve answers over HTTP; other commands need neither address nor key.": "host port api_key "
+    "base_url api_base",
     "Models read text alone.": "image images attachment mmproj audio video",
     "{sampler} greedy takes the most likely token in each step; tokens are drawn without it.": "do_sample "
     "greedy",
@@ -133,6 +134,7 @@ COMMAND_NAMES: _Names = {
     "stages": "samplers stage plugins plugin processors chain",
     "schema": "schemas json-schema audit",
     "bench": "benchmark benchmarks llama-bench",
+    "serve": "server api llama-server start up http",
     "doctor": "info env collect-env diagnose system",
     "completion": "complete-shell autocomplete completions",
     "list": "ls",

@@ -66,7 +66,7 @@ class SamplingParams(Mapping[str, Any]):
         return f"SamplingParams({', '.join(f'{key}={value!r}' for key, value in self._values.items())})"
 
 
-def params_layer(values: Mapping[str, Any], registry: Registry) -> Layer:
+def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = ORIGIN) -> Layer:
     """Return the values as a layer of settings; a chain in text may name any stage of the registry.
 
     Raises UsageError for the first wrong value, or a ProcessorsError for a wrong chain.
@@ -75,7 +75,7 @@ def params_layer(values: Mapping[str, Any], registry: Registry) -> Layer:
     if isinstance(chain, str):
         stages = [_stage(name, params.to_mapping()) for name, params in Chain.parse(chain, registry)]
         values = {**values, "chain": stages}
-    return request_layer(values, registry, ORIGIN)
+    return request_layer(values, registry, origin)
 
 
 def _unknown(key: str) -> str:

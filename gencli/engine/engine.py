@@ -19,7 +19,7 @@ from gencli.engine.companions import Companions
 from gencli.engine.endings import Endings
 from gencli.engine.logprobs import Watch
 from gencli.engine.prompt_scores import scoring_of, slice_rows, take_scores
-from gencli.engine.queue import Samples
+from gencli.engine.queue import WINDOW, Samples
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
 from gencli.engine.slot_state import Lanes, ProcessorState, SlotOwner
@@ -45,6 +45,7 @@ class Engine:
 
     `max_batch`: sequences that run at once. `step_tokens`: token budget of a step (see Scheduler; None: see
     step_limit). No text depends on the requests that run beside it. `clock`: times drafts, in seconds.
+    `window`: most texts that may overtake a waiting one.
     `amateurs`: models for contrastive decoding, by name. Guided requests use lanes from `max_batch` on.
 
     The beams of a search are a group of sequences, scheduled with all others. The samples of a request with
@@ -64,6 +65,7 @@ class Engine:
         amateurs: Mapping[str, ModelRunner] | None = None,
         clock: Clock | None = None,
         share_prefixes: bool = True,
+        window: int = WINDOW,
     ) -> None:
         spec = runner.spec
         # Sampling needs float64, which Apple's GPU lacks: there the logits processors run on the CPU.
@@ -77,6 +79,7 @@ class Engine:
             can_rollback=spec.can_rollback,
             share_prefixes=share_prefixes,
             rope_switches=spec.rope_switches,
+            window=window,
             score_rows=slice_rows(spec.vocab_size),
         )
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, self._device, grammars)

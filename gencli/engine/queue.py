@@ -22,8 +22,8 @@ _GRAIN = 32  # tokens; shared prefixes are compared in multiples of it
 class LookAhead:
     """Takes sequences from the queue for the slots that are free now.
 
-    Candidates are the sequences submitted less than WINDOW after the first in the queue that fit the free
-    slots. So a group that needs many slots is overtaken by fewer than WINDOW sequences. Their order:
+    Candidates are the sequences submitted less than `window` after the first in the queue that fit the free
+    slots. So a group that needs many slots is overtaken by fewer than `window` sequences. Their order:
     1. longest shared prefix with the KV lanes;
     2. prefill length closest to that of the sequence taken before, as they then share forward passes;
     3. largest `max_tokens`, so that no long text runs alone at the end;
@@ -31,8 +31,10 @@ class LookAhead:
     `shared(prompt)` is the number of prompt tokens in the lanes; it is called once per sequence.
     """
 
-    def __init__(self, waiting: deque[Sequence], shared: Callable[[Tokens], int]) -> None:
-        self._waiting = waiting
+    def __init__(
+        self, waiting: deque[Sequence], shared: Callable[[Tokens], int], window: int = WINDOW
+    ) -> None:
+        self._waiting, self._size = waiting, window
         self._shared = {id(one): shared(one.prompt) for one in self._window()}
         self._last_prefill: int | None = None
 
@@ -48,7 +50,7 @@ class LookAhead:
         return sequence
 
     def _window(self) -> Iterator[Sequence]:
-        end = self._waiting[0].number + WINDOW if self._waiting else 0
+        end = self._waiting[0].number + self._size if self._waiting else 0
         return takewhile(lambda one: one.number < end, self._waiting)
 
     def _priority(self, sequence: Sequence) -> tuple[int, int, int]:

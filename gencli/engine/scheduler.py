@@ -64,7 +64,9 @@ class Scheduler:
         share_prefixes: bool = True,
         rope_switches: tuple[int, ...] = (),
         score_rows: int = 512,
+        window: int = WINDOW,
     ) -> None:
+        self._window = window
         self._score_rows = score_rows
         self._rope_switches = rope_switches
         self.limit = self._num_slots = max_batch
@@ -93,8 +95,8 @@ class Scheduler:
         return [*self.running, *self.waiting]
 
     def _fill(self) -> None:
-        """Create the samples that may be admitted next: a window of WINDOW sequences."""
-        while not self.waiting or self._num_added < self.waiting[0].number + WINDOW:
+        """Create the samples that may be admitted next: those that may overtake the first."""
+        while not self.waiting or self._num_added < self.waiting[0].number + self._window:
             if (sequence := self.pending.take()) is None:
                 return
             sequence.enqueue(self._num_added)
@@ -110,7 +112,7 @@ class Scheduler:
         if not self.waiting or not self._room:
             return []
         admitted = []
-        ahead = LookAhead(self.waiting, lambda prompt: self._prefix_cache.best(prompt).length)
+        ahead = LookAhead(self.waiting, lambda prompt: self._prefix_cache.best(prompt).length, self._window)
         while (sequence := ahead.take(self._room)) is not None:
             self._fill()
             most = len(sequence.reusable)

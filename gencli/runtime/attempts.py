@@ -66,6 +66,22 @@ class RetryingEngine:
         for event in self._engine.run():
             yield from self._process(event)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether any request has not ended."""
+        return self._engine.has_work
+
+    def step(self) -> list[Event]:
+        """Run one step of the engine; its events as of `run`. For a loop of the caller's own."""
+        return [processed for event in self._engine.step() for processed in self._process(event)]
+
+    def cancel(self, request_id: str) -> None:
+        """End all samples of a request, retries too, at the next step (reason `interrupted`)."""
+        for (name, _), attempt in self._retries.items():
+            if attempt.request.id == request_id:
+                self._engine.cancel(name)
+        self._engine.cancel(request_id)
+
     def end_waiting(self) -> Iterator[Event]:
         """End the requests that have not begun; running ones continue."""
         for event in self._engine.end_waiting():

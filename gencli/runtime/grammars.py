@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from gencli.config.job import Job
@@ -176,22 +177,27 @@ class Compiling:
 
 
 class PerSpec(Generic[T]):
-    """Least-recently-used cache of `make` by structure."""
+    """Least-recently-used cache of `make` by structure; several threads may use it."""
 
     def __init__(self, make: Callable[[OutputSpec | None], T]) -> None:
         self._make = make
         # Keyed by identity, as schemas have no hash. The entry holds the structure, so its id is not reused.
         self._made: OrderedDict[int, tuple[OutputSpec | None, T]] = OrderedDict()
+        self._lock = Lock()
 
     def __call__(self, structure: OutputSpec | None) -> T:
         """Return the value for the structure."""
         key = id(structure)
-        if key not in self._made:
-            self._made[key] = structure, self._make(structure)
-        self._made.move_to_end(key)
-        if len(self._made) > _MAX_ENTRIES:
-            self._made.popitem(last=False)
-        return self._made[key][1]
+        with self._lock:
+            entry = self._made.pop(key, None)
+        if entry is None:  # made without the lock: it may take long
+            entry = structure, self._make(structure)
+        with self._lock:
+            entry = self._made.setdefault(key, entry)
+            self._made.move_to_end(key)
+            if len(self._made) > _MAX_ENTRIES:
+                self._made.popitem(last=False)
+        return entry[1]
 
 
 class Grammars:

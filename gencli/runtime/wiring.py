@@ -11,6 +11,7 @@ import torch
 
 from gencli.config.settings import Settings
 from gencli.engine.engine import Engine
+from gencli.engine.queue import WINDOW
 from gencli.models.base import ModelRunner
 from gencli.models.files.identity import ModelIdentity, identify_model
 from gencli.models.files.vocabulary import OnTokenizer
@@ -93,8 +94,9 @@ def make_engine(
     max_batch: int | None = None,
     drafter: Drafter | None = None,
     amateurs: Mapping[str, ModelRunner] | None = None,
+    window: int = WINDOW,
 ) -> Engine:
-    """Return an engine on the model; `max_batch` overrides that of the settings.
+    """Return an engine on the model; `max_batch` overrides that of the settings. `window`: see Engine.
 
     Drafter and contrast models are loaded as the settings say, unless given. Raises ModelError for a model
     that cannot draft for the loaded one, or be contrasted with it.
@@ -112,6 +114,7 @@ def make_engine(
         drafter=drafter,
         grammars=grammars,
         amateurs=amateurs,
+        window=window,
     )
 
 

@@ -9,15 +9,15 @@ __all__ = ["YAML", "exists", "named_file"]
 
 YAML = (".yaml", ".yml")
 _SCHEMAS = (".json", *YAML)
-_ALWAYS = ("structural_tag", "tools")
+_OBJECTS = ("structural_tag", "tools")
 
 
 def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
     """Return the file that the value of an option names, or None if the value is the structure itself.
 
-    Tools and structural tags are always files. A grammar without a colon or a newline is a file. A schema is
-    a file if its name ends in .json, .yaml or .yml, or exists, unless it begins with { or is true or false.
-    Relative names are relative to `folder`.
+    Tools and structural tags are files unless they begin with [ or {. A grammar without a colon or a newline
+    is a file. A schema is a file if its name ends in .json, .yaml or .yml, or exists, unless it begins with {
+    or is true or false. Relative names are relative to `folder`.
     """
     stripped = text.strip()
     path = folder / os.path.expanduser(stripped)
@@ -27,7 +27,7 @@ def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
         is_json = stripped.startswith("{") or stripped in ("true", "false")
         is_name = stripped.lower().endswith(_SCHEMAS) and "\n" not in stripped
         return path if not is_json and (is_name or exists(path)) else None
-    return path if kind in _ALWAYS else None
+    return path if kind in _OBJECTS and not stripped.startswith(("[", "{")) else None
 
 
 def exists(path: Path) -> bool:

@@ -10,10 +10,18 @@ from gencli.errors import UsageError
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["Message", "check_messages", "has_system", "render_conversation", "with_system"]
+__all__ = [
+    "ROLES",
+    "Message",
+    "check_messages",
+    "has_system",
+    "render_conversation",
+    "text_content",
+    "with_system",
+]
 
-Message = Mapping[str, str]
-_ROLES = ("system", "developer", "user", "assistant", "tool")
+Message = Mapping[str, Any]  # role and content as text; from the server, tool calls too
+ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def check_messages(messages: Any) -> tuple[Message, ...]:
@@ -33,15 +41,13 @@ def _check_message(message: Any, name: str) -> Message:
     unknown = [k for k, value in message.items() if k not in ("role", "content") and value is not None]
     if unknown:
         raise UsageError(f"{name} has {unknown[0]!r}, but a message has role and content only.")
-    if message.get("role") not in _ROLES:
-        raise UsageError(
-            f"{name} has the role {message.get('role')!r}, but it is one of {', '.join(_ROLES)}."
-        )
-    return {"role": message["role"], "content": _content(message.get("content"), name)}
+    if message.get("role") not in ROLES:
+        raise UsageError(f"{name} has the role {message.get('role')!r}, but it is one of {', '.join(ROLES)}.")
+    return {"role": message["role"], "content": text_content(message.get("content"), name)}
 
 
-def _content(value: Any, name: str) -> str:
-    """Return the text of a message; text parts are joined."""
+def text_content(value: Any, name: str) -> str:
+    """Return the text of a message's content; text parts are joined. Raises UsageError with `name`."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not value:
@@ -72,10 +78,12 @@ def render_conversation(
     *,
     system: str | None = None,
     tools: Sequence[Any] = (),
+    variables: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the messages rendered by the chat template; for `system` see `with_system`.
 
-    Raises ModelError if the model has no chat template, or if the template fails.
+    `variables` are further variables of the template. Raises ModelError if the model has no chat template,
+    or if the template fails.
     """
-    variables = {"tools": list(tools)} if tools else {}
-    return tokenizer.render_chat(with_system(messages, system), **variables)
+    given = {**(variables or {}), **({"tools": list(tools)} if tools else {})}
+    return tokenizer.render_chat(with_system(messages, system), **given)

@@ -105,6 +105,7 @@ def test_every_command_that_writes_json_writes_yaml(gencli):
         "bench grammar",
         "bench run",
         "bench sampler",
+        "bench serve",
         "bench speculate",
         "bench step",
     }  # which take long, and other times each time

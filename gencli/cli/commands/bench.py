@@ -7,12 +7,13 @@ from typing import Any
 
 import typer
 
-from gencli.bench.records import BatchCost, DraftGain, GrammarCost, RunCost, SamplerCost, StepCost
+from gencli.bench.records import BatchCost, DraftGain, GrammarCost, RunCost, SamplerCost, ServeCost, StepCost
 from gencli.cli.commands.bench_batch import batch
 from gencli.cli.commands.bench_grammar import grammar
 from gencli.cli.commands.bench_report import help_of
 from gencli.cli.commands.bench_run import runs
 from gencli.cli.commands.bench_sampler import sampler
+from gencli.cli.commands.bench_serve import serve
 from gencli.cli.commands.bench_speculate import speculate
 from gencli.cli.commands.bench_step import step
 
@@ -72,6 +73,14 @@ _BENCHMARKS: tuple[tuple[str, Callable[..., int], str, str, type[Any]], ...] = (
         "Both kinds of step take turns. The last lines name the best number of draft tokens, and the number "
         "of texts from which on drafts gain nothing.",
         DraftGain,
+    ),
+    (
+        "serve",
+        serve,
+        "The server under load beside a batch.",
+        "Measure gencli serve, a process of its own, under a load of streams: a closed loop of clients, or "
+        "with --rate an open loop of requests at random times; and the same load as a batch.",
+        ServeCost,
     ),
 )  # fmt: skip
 

@@ -189,7 +189,7 @@ def _page(manual: _Manual, names: Sequence[str]) -> str:
         lines.append(f".SH {section.upper()}" if section in plain else f'.SS "{_escaped(section)}"')
         for flag, text in rows:
             lines += [".TP", rf"\fB{_escaped(flag)}\fR", _line(text)]
-    if manual.words in ("", "run", "batch", "chat"):
+    if manual.words in ("", "run", "batch", "chat", "serve"):
         lines += [".SH ENVIRONMENT", _line(_VARIABLES)]
     lines += [".SH EXIT STATUS", _line(EXIT_CODES.replace("\n", " "))]
     near = [other for other in names if other != name and _is_parent_or_child(other, name)]

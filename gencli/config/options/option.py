@@ -13,6 +13,7 @@ from processors.params import Bounds, shown_number
 __all__ = ["ANY", "MAX_BATCH", "MAX_ROWS", "MAX_SAMPLES", "MAX_SECONDS", "SECTIONS", "Option", "Section"]
 
 Section = Literal[
+    "Server",
     "Prompt",
     "Presets",
     "Model",

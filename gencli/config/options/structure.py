@@ -26,8 +26,8 @@ STRUCTURE: tuple[Option, ...] = (
     Option(("--choice",), str, "The output is one of the choices.", _HERE, (), many=True, metavar="TEXT"),
     Option(("--structural-tag",), str, "The output is free text with the tags that this file describes, "
            "in xgrammar's JSON.", _HERE, metavar="FILE"),
-    Option(("--tools",), str, "The output may call these functions, a file of OpenAI tool definitions, in "
-           "the format of the model.", _HERE, metavar="FILE"),
+    Option(("--tools",), str, "The output may call these functions, OpenAI tool definitions in a file or as "
+           "JSON, in the format of the model.", _HERE, metavar="TOOLS"),
     Option(("--tool-choice",), str, "auto: the model may call functions; required: it has to; a name: it has "
            "to call this function.", _HERE, "auto", metavar="CHOICE"),
     Option(("--constrain-after",), str, "The output is free up to the end of this text, as in '</think>'; "

@@ -15,6 +15,7 @@ KINDS = {
     "batch": records.BatchCost,
     "grammar": records.GrammarCost,
     "speculate": records.DraftGain,
+    "serve": records.ServeCost,
 }
 
 

@@ -160,6 +160,8 @@ WALK = {
     "bench run": [("--model", HOSTILE)],
     "bench step": [(HOSTILE,)],
     "bench speculate": [("--prompts", HOSTILE), ("-m", HOSTILE)],
+    "bench serve": [("--model", HOSTILE)],
+    "serve": [("--model", HOSTILE), ("--api-key-file", HOSTILE), ("--host", HOSTILE), ("--preset", HOSTILE)],
 }
 
 

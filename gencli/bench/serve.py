@@ -1,0 +1,172 @@
+"""Measure `gencli serve` under load: tokens per second beside a batch, times to and between tokens.
+
+Both are processes of their own; requests are random words with fixed seeds and lengths of output. Closed
+loop: each of a number of clients sends its next request when its last one has ended. Open loop: requests come
+at random times of a given rate, whatever the server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gencli.bench.records import ServeCost
+from gencli.errors import GenerationError
+
+__all__ = ["Answered", "Task", "cost_of", "make_tasks", "measure_batch", "measure_serve"]
+
+_WORDS = "the a fox and is in of to was on it he she they one time day went home little red old big".split()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A request of the load: a prompt of common words, and the exact number of output tokens."""
+
+    prompt: str
+    max_tokens: int
+    seed: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The request as a row of a batch, or the body of a completion."""
+        return {**asdict(self), "ignore_eos": True}
+
+
+def make_tasks(count: int, seed: int = 0) -> tuple[Task, ...]:
+    """Return `count` requests with prompts of 10 to 300 words and outputs of 10 to 200 tokens."""
+    draw = random.Random(seed)
+    return tuple(
+        Task(" ".join(draw.choices(_WORDS, k=draw.randint(10, 300))), draw.randint(10, 200), number)
+        for number in range(count)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One answer: its number of tokens, and the times of its request and of each event with text."""
+
+    tokens: int
+    begun: float
+    times: tuple[float, ...]
+
+
+def cost_of(way: str, answers: Sequence[Answered], seconds: float) -> ServeCost:
+    """Return the cost of answers that took `seconds` together."""
+    first = [each.times[0] - each.begun for each in answers if each.times]
+    gaps = [b - a for each in answers for a, b in zip(each.times, each.times[1:], strict=False)]
+    tokens = sum(each.tokens for each in answers)
+    return ServeCost(way, seconds, tokens, tokens / seconds, *_percentiles(first), *_percentiles(gaps))
+
+
+def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the median and the 99th percentile of seconds, in milliseconds."""
+    if len(values) < 2:
+        return None, None
+    cuts = quantiles(values, n=100, method="inclusive")
+    return 1000 * cuts[49], 1000 * cuts[98]
+
+
+def measure_serve(
+    command: Sequence[str], load: Sequence[Task], *, clients: int, rate: float | None = None
+) -> ServeCost:
+    """Start a server and put a load on it: a closed loop of `clients`, or `rate` requests per second.
+
+    `command` starts it on a free port. Raises GenerationError if it does not start.
+    """
+    with _server(command) as (host, port):
+        asyncio.run(_closed(host, port, load[:2], 2))  # what is built at the first request
+        begin = time.monotonic()
+        loop = _closed(host, port, load, clients) if rate is None else _open(host, port, load, rate)
+        answers = asyncio.run(loop)
+        return cost_of("serve", answers, time.monotonic() - begin)
+
+
+def measure_batch(command: Callable[[Path], Sequence[str]], load: Sequence[Task]) -> ServeCost:
+    """Run the same load as a batch.
+
+    `command(folder)` starts one that reads rows.jsonl of the folder and writes its summary to summary.json
+    there. Raises GenerationError if it fails.
+    """
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = "".join(f"{json.dumps(each.options)}\n" for each in load)
+        (folder / "rows.jsonl").write_text(rows, encoding="utf-8")
+        done = subprocess.run(command(folder), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise GenerationError(f"The batch has failed: {done.stderr.strip()}")
+        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    tokens, seconds = found["completion_tokens"], found["seconds"]
+    return ServeCost("batch", seconds, tokens, tokens / seconds, None, None, None, None)
+
+
+@contextmanager
+def _server(command: Sequence[str]) -> Iterator[tuple[str, int]]:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = []
+        try:
+            for line in process.stderr:
+                lines.append(line)
+                if found := re.search(r"answers at http://([\d.]+):(\d+)", line):
+                    yield found[1], int(found[2])
+                    return
+            raise GenerationError(f"The server has not started: {''.join(lines).strip()}")
+        finally:
+            process.terminate()
+
+
+async def _asked(
+    host: str, port: int, path: str, body: object
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection(host, port)
+    content = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+    await writer.drain()
+    return reader, writer
+
+
+async def _stream(host: str, port: int, task: Task) -> Answered:
+    begun, times = time.monotonic(), list[float]()
+    body = {**task.options, "stream": True}
+    reader, writer = await _asked(host, port, "/v1/completions", body)
+    has_ended = False
+    async for line in reader:
+        if line.startswith(b"data: {"):
+            times.append(time.monotonic())
+            has_ended |= b'"finish_reason":"length"' in line
+    writer.close()
+    if not has_ended:
+        raise GenerationError("A request of the load has no whole answer.")
+    return Answered(task.max_tokens, begun, tuple(times))
+
+
+async def _closed(host: str, port: int, load: Sequence[Task], clients: int) -> list[Answered]:
+    waiting = list(load)[::-1]
+    answers: list[Answered] = []
+
+    async def client() -> None:
+        while waiting:
+            answers.append(await _stream(host, port, waiting.pop()))
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return answers
+
+
+async def _open(host: str, port: int, load: Sequence[Task], rate: float) -> list[Answered]:
+    draw, tasks = random.Random(0), list[asyncio.Task[Answered]]()
+    for task in load:
+        tasks.append(asyncio.create_task(_stream(host, port, task)))
+        await asyncio.sleep(draw.expovariate(rate))
+    return list(await asyncio.gather(*tasks))

@@ -1,0 +1,199 @@
+"""The thread that owns the engine: orders go in through an inbox, events come out once a step."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from gencli.core.events import Error as SampleError
+from gencli.core.events import Event, Finish
+from gencli.core.request import Request
+from gencli.errors import GenerationError
+from gencli.server.mailbox import Mailbox
+from gencli.structured.output_spec import OutputSpec
+
+__all__ = ["EngineDied", "EngineThread", "Order", "Stepper"]
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class Stepper(Protocol):
+    """What the thread drives, a RetryingEngine. Only the thread calls it."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request has not ended."""
+        ...
+
+    def submit(self, request: Request, structure: OutputSpec | None = None) -> None:
+        """Queue a request. Raises an error for one that cannot run; nothing has changed then."""
+        ...
+
+    def cancel(self, request_id: str) -> None:
+        """End a request at the next step."""
+        ...
+
+    def step(self) -> list[Event]:
+        """Run one step; return its events."""
+        ...
+
+
+class EngineDied(GenerationError):
+    """The engine has failed, and runs nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request, and the structure that its texts have to have."""
+
+    request: Request
+    structure: OutputSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A request that the engine did not accept."""
+
+    request: str
+    error: Exception
+
+
+_Delivery = Event | _Refused
+
+
+class EngineThread:
+    """Runs the engine on a thread of its own, for readers on the event loop that makes this object.
+
+    All methods are for that event loop. The thread takes what is in the inbox before each step, hands the
+    events of a step over in one call, and blocks on the inbox while there is nothing to do. An error that a
+    step raises ends the thread: `error` is set, and every call, open or new, gets EngineDied.
+    """
+
+    def __init__(self, engine: Stepper) -> None:
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._mailboxes: dict[str, Mailbox] = {}  # by request
+        self._samples: dict[str, int] = {}  # that have not ended, by request
+        self._is_stopped = False
+        self._refused: list[_Delivery] = []  # of the thread
+        self.error: BaseException | None = None
+        self.on_event: Callable[[Event], None] = lambda event: None
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def num_open(self) -> int:
+        """The number of samples that have not ended."""
+        return sum(self._samples.values())
+
+    def open(self, orders: Sequence[Order]) -> Mailbox:
+        """Submit the orders of one call; return the mailbox of their events. Ids have to be new.
+
+        An order that the engine refuses fails the mailbox with its error. Raises EngineDied.
+        """
+        if self.error is not None:
+            raise self._died()
+        mailbox = Mailbox(sum(order.request.n for order in orders))
+        for order in orders:
+            self._mailboxes[order.request.id] = mailbox
+            self._samples[order.request.id] = order.request.n
+        self._inbox.put(lambda: self._submit(orders))
+        return mailbox
+
+    def close(self, orders: Sequence[Order]) -> None:
+        """Cancel the orders that have not ended: they end within a step, and their events go nowhere."""
+        for order in orders:
+            self._mailboxes.pop(order.request.id, None)
+            if order.request.id in self._samples:
+                self._inbox.put(lambda name=order.request.id: self._engine.cancel(name))  # type: ignore[misc]
+
+    def stop(self) -> None:
+        """End the thread after the step that runs; open calls get EngineDied."""
+        self._inbox.put(self._stop)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the thread's end; return whether it has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    # The engine's thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopped:
+                self._take_inbox()
+                events: list[_Delivery] = [*self._refused]
+                self._refused.clear()
+                events += self._engine.step()
+                if events:
+                    self._hand_over(lambda events=events: self._deliver(events))  # type: ignore[misc]
+            error: BaseException = EngineDied("The server has shut down.")
+        except BaseException as raised:  # of any kind: nobody else would learn of it
+            _LOG.critical("The engine has failed.", exc_info=raised)
+            error = raised
+        self._hand_over(lambda: self._die(error))
+
+    def _take_inbox(self) -> None:
+        """Do what the inbox holds; wait for it if there is nothing else to do."""
+        if not self._engine.has_work:
+            self._inbox.get()()
+        with suppress(Empty):
+            while not self._is_stopped:
+                self._inbox.get_nowait()()
+
+    def _submit(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            try:
+                self._engine.submit(order.request, order.structure)
+            except Exception as error:  # an error of any kind is that of this request alone
+                self._refused.append(_Refused(order.request.id, error))
+
+    def _stop(self) -> None:
+        self._is_stopped = True
+
+    def _hand_over(self, call: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the event loop is closed: nobody listens
+            self._loop.call_soon_threadsafe(call)
+
+    # The event loop.
+
+    def _deliver(self, events: Sequence[_Delivery]) -> None:
+        for event in events:
+            mailbox = self._mailboxes.get(event.request)
+            if isinstance(event, _Refused):
+                self._samples.pop(event.request, None)
+                self._mailboxes.pop(event.request, None)
+                if mailbox is not None:
+                    mailbox.fail(event.error)
+                continue
+            self.on_event(event)
+            if mailbox is not None:
+                mailbox.put(event)
+            if isinstance(event, Finish | SampleError):
+                self._ended(event.request)
+
+    def _ended(self, request: str) -> None:
+        self._samples[request] -= 1
+        if not self._samples[request]:
+            del self._samples[request]
+            self._mailboxes.pop(request, None)
+
+    def _die(self, error: BaseException) -> None:
+        self.error = error
+        for mailbox in self._mailboxes.values():
+            mailbox.fail(self._died())
+        self._mailboxes.clear()
+        self._samples.clear()
+
+    def _died(self) -> EngineDied:
+        if isinstance(self.error, EngineDied):
+            return self.error
+        return EngineDied(f"The engine has failed: {type(self.error).__name__}: {self.error}")

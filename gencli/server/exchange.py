@@ -1,0 +1,203 @@
+"""One call from its body to the last byte of its reply; a client that goes away ends its work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from gencli.core.events import Event
+from gencli.server.admission import Ticket
+from gencli.server.body import Disconnected, parse_body, read_body
+from gencli.server.limits import check_call
+from gencli.server.mailbox import Mailbox
+from gencli.server.prepare import Prepared
+from gencli.server.security import Receive, Scope, Send, send_error
+from gencli.server.serving import Serving
+from gencli.server.wire.answers import Answers
+from gencli.server.wire.call import Call, Route
+from gencli.server.wire.errors import ApiError
+from gencli.server.wire.logprobs import TokenNames
+from gencli.server.wire.replies import PING, Reply, StreamReply, WholeReply
+from gencli.server.wire.response_replies import ResponseStream, ResponseWhole
+
+__all__ = ["Generate"]
+
+_Streamed = StreamReply | ResponseStream
+_Collected = WholeReply | ResponseWhole
+_STREAM = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Generate:
+    """The ASGI app of a route that generates."""
+
+    def __init__(self, serving: Serving, route: Route) -> None:
+        self._serving, self._route = serving, route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await _Exchange(self._serving, self._route, scope, send).run(receive)
+
+
+class _Exchange:
+    """One request. `_has_begun`: the head of the reply is sent, so an error has to be an event of `_open`."""
+
+    def __init__(self, serving: Serving, route: Route, scope: Scope, send: Send) -> None:
+        self._serving, self._route, self._scope, self._send_raw = serving, route, scope, send
+        self._has_begun = False
+        self._open: _Streamed | None = None
+
+    async def run(self, receive: Receive) -> None:
+        serving = self._serving
+        try:
+            with serving.admission.enter() as ticket:
+                body = await read_body(self._scope, receive, serving.conditions.limits.body)
+                await _unless_gone(self._answer(body, ticket), receive)
+        except Disconnected:
+            return
+        except Exception as error:
+            await self._fail(serving.error(error))
+
+    async def _answer(self, body: bytes, ticket: Ticket) -> None:
+        serving = self._serving
+        call = await serving.read(body, self._route, parse_body)
+        check_call(call, serving.conditions.limits)
+        ticket.grow(call.num_samples)
+        preparer, name = serving.preparer, self._scope["request_id"]
+        prepared = await serving.beside(
+            lambda: preparer(call, name), fields=call.options.fields, is_slow=preparer.has_structure(call)
+        )
+        mailbox = serving.thread.open(prepared.orders)
+        try:
+            events = await self._first(mailbox, call)
+            answers = Answers([order.request.id for order in prepared.orders], prepared.n, prepared.shape)
+            reply = self._reply(call, prepared)
+            if call.is_stream:
+                self._open = self._streamed(reply, answers)
+                await self._stream(self._open, answers, mailbox, events)
+            else:
+                await self._whole(self._collected(reply, answers), answers, mailbox, events)
+        finally:
+            serving.thread.close(prepared.orders)
+
+    async def _first(self, mailbox: Mailbox, call: Call) -> list[Event]:
+        """Wait for the first events: until then an error has a status of its own."""
+        seconds = self._serving.conditions.queue_timeout
+        try:
+            async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
+                return await mailbox.take()
+        except TimeoutError:
+            raise ApiError(
+                504, f"The request has waited {seconds:g} s for its turn.", code="queue_timeout"
+            ) from None
+        except Exception as error:
+            raise self._serving.error(error, call.options.fields) from error
+
+    def _reply(self, call: Call, prepared: Prepared) -> Reply:
+        serving = self._serving
+        names = TokenNames(serving.tokenizer, call.ids_as_text)
+        head = (self._scope["request_id"], int(time.time()), serving.name, serving.fingerprint)
+        return Reply(call, *head, names, prepared.echoes)
+
+    def _streamed(self, reply: Reply, answers: Answers) -> _Streamed:
+        is_response = self._route == "responses"
+        return ResponseStream(reply, answers) if is_response else StreamReply(reply, answers)
+
+    def _collected(self, reply: Reply, answers: Answers) -> _Collected:
+        is_response = self._route == "responses"
+        return ResponseWhole(reply, answers) if is_response else WholeReply(reply, answers)
+
+    async def _whole(
+        self, whole: _Collected, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
+    ) -> None:
+        while True:
+            for event in events:
+                whole.add(event)
+            if not answers.num_open:
+                break
+            events = await mailbox.take()
+        body = json.dumps(whole.body(), ensure_ascii=False).encode()
+        await self._begin(200, [(b"content-type", b"application/json"), *_length(body)])
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _stream(
+        self, stream: _Streamed, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
+    ) -> None:
+        chunks = [*stream.begin()]
+        while True:
+            for event in events:
+                chunks += stream.add(event)
+            if not self._has_begun:  # after the first events, which may be an error
+                await self._begin(200, _STREAM)
+            if not answers.num_open:
+                break
+            if chunks:
+                await self._data(b"".join(map(stream.frame, chunks)))
+            chunks, events = [], await self._next(mailbox)
+        chunks += stream.end()
+        await self._data(b"".join(map(stream.frame, chunks)) + stream.done, is_last=True)
+
+    async def _next(self, mailbox: Mailbox) -> list[Event]:
+        """Wait for events, with a comment in the stream from time to time."""
+        while True:
+            try:
+                async with asyncio.timeout(self._serving.conditions.ping):
+                    return await mailbox.take()
+            except TimeoutError:
+                await self._data(PING)
+
+    async def _begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._has_begun = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _data(self, body: bytes, *, is_last: bool = False) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        """Send; a reader that takes nothing for too long counts as gone."""
+        try:
+            async with asyncio.timeout(self._serving.conditions.write_timeout):
+                await self._send_raw(message)
+        except (TimeoutError, OSError):
+            raise Disconnected from None
+
+    async def _fail(self, error: ApiError) -> None:
+        """Send an error: as a whole reply, or as an event of the stream that has begun."""
+        try:
+            if self._has_begun and self._open is not None:
+                await self._data(self._open.error(error) + self._open.done, is_last=True)
+            else:
+                async with asyncio.timeout(self._serving.conditions.write_timeout):
+                    await send_error(self._send_raw, error)
+        except (Disconnected, TimeoutError, OSError):
+            return
+
+
+def _length(body: bytes) -> list[tuple[bytes, bytes]]:
+    return [(b"content-length", str(len(body)).encode())]
+
+
+async def _unless_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Do the work; if the client goes away, cancel it and raise Disconnected."""
+    tasks = {asyncio.ensure_future(work), gone := asyncio.ensure_future(_gone(receive))}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in done - {gone}:
+        task.result()
+    if done == {gone}:
+        raise Disconnected
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

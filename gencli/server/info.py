@@ -1,0 +1,151 @@
+"""What a client can ask beside texts: tokens, the tokenizer, the properties of the server, the chain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gencli import __version__
+from gencli.config.job import Job
+from gencli.core.request import Request
+from gencli.models.files.template import declared_template
+from gencli.server.limits import check_call
+from gencli.server.serving import Serving
+from gencli.server.wire.call import Call, read_call
+from gencli.server.wire.errors import ApiError, bad_field, unknown_field
+from gencli.server.wire.fields import Options
+from processors.params import Params
+
+__all__ = ["chain_view", "detokenize", "props", "tokenize", "tokenizer_info"]
+
+_CHAT = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt")
+_TEXT = ("prompt", "content")
+_FLAGS = ("add_special_tokens", "add_special", "return_token_strs", "with_pieces")
+
+
+def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
+    """The ids of a text (vLLM's `prompt`, llama.cpp's `content`) or of a conversation."""
+    body = _object(body, (*_TEXT, *_FLAGS, *_CHAT, "model", "parse_special"))
+    given = [key for key in ("prompt", "content", "messages") if key in body]
+    if len(given) != 1:
+        raise ApiError(400, "The body needs one of prompt, content and messages.", code="missing_field")
+    is_llama = given == ["content"]
+    if given == ["messages"]:
+        text, special = _rendered(serving, body), body.get("add_special_tokens", False)
+    else:
+        text = body[given[0]]
+        special = body.get("add_special", False) if is_llama else body.get("add_special_tokens", True)
+    if not isinstance(text, str):
+        raise bad_field(given[0], f"{given[0]} has to be a text.")
+    ids = serving.preparer.encode(text, special=special is True)
+    texts = [serving.tokenizer.decode([token], skip_special=False) for token in ids]
+    if is_llama:
+        pieces = [{"id": token, "piece": text} for token, text in zip(ids, texts, strict=True)]
+        return {"tokens": pieces if body.get("with_pieces") else list(ids)}
+    return {
+        "count": len(ids),
+        "max_model_len": serving.spec.context,
+        "tokens": list(ids),
+        "token_strs": texts if body.get("return_token_strs") else None,
+    }
+
+
+def _rendered(serving: Serving, body: Mapping[str, Any]) -> str:
+    call = _call(serving, {key: body[key] for key in (*_CHAT, "model") if key in body})
+    return serving.preparer.render(call, serving.preparer.job(call))
+
+
+def _call(serving: Serving, body: Any) -> Call:
+    is_chat = isinstance(body, Mapping) and "messages" in body
+    lenient, registry = serving.conditions.is_lenient, serving.preparer.registry
+    call = read_call(body, "chat" if is_chat else "completions", registry=registry, is_lenient=lenient)
+    check_call(call, serving.conditions.limits)
+    return call
+
+
+def detokenize(serving: Serving, body: Any) -> dict[str, Any]:
+    """The text of ids."""
+    ids = _object(body, ("tokens", "model")).get("tokens")
+    size = serving.tokenizer.vocab_size
+    if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < size for token in ids):
+        raise bad_field("tokens", f"tokens has to be a list of token ids, 0 to {size - 1}.")
+    text = serving.tokenizer.decode(ids, skip_special=False)
+    return {"prompt": text, "content": text}
+
+
+def tokenizer_info(serving: Serving, body: Any) -> dict[str, Any]:
+    """The special tokens and the chat template, as lm-evaluation-harness asks for them."""
+    tokenizer = serving.tokenizer
+
+    def name(token_id: int | None) -> str | None:
+        return None if token_id is None else tokenizer.decode([token_id], skip_special=False)
+
+    return {
+        "tokenizer_class": type(tokenizer).__name__,
+        "bos_token": name(tokenizer.bos_id),
+        "eos_token": name(next(iter(tokenizer.eos_ids), None)),
+        "pad_token": None,
+        "chat_template": _template(serving),
+    }
+
+
+def props(serving: Serving, body: Any) -> dict[str, Any]:
+    """The properties of the server, as clients of llama.cpp ask for them."""
+    return {
+        "default_generation_settings": {"n_ctx": serving.spec.context},
+        "total_slots": serving.engine.limit,
+        "model_path": serving.name,
+        "chat_template": _template(serving) or "",
+        "build_info": f"gencli {__version__}",
+    }
+
+
+def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
+    """What would run for a body, stage by stage, with the origin of each value; nothing is generated."""
+    body = dict(_object(body, None))
+    if "messages" not in body:
+        body.setdefault("prompt", "x")
+    call = _call(serving, body)
+    job = serving.preparer.job(call)
+    request = Request("", (), job.assembly.chain, draw=job.draw)
+    run = serving.engine.effective(request)
+    return {
+        "stages": [
+            {"name": name, "values": _values(params), "origins": _origins(job, name)}
+            for name, params in run.chain
+        ],
+        "sampler": job.method,
+        "seed": job.seed if _has_seed(serving, call.options) else None,
+        "max_tokens": job.limits.max_tokens,
+        "structure": job.structure.kind if job.structure else None,
+        "dropped_fields": list(call.options.dropped),
+    }
+
+
+def _values(params: Params) -> dict[str, Any]:
+    """The values of a stage; a grammar's text is cut."""
+    values = params.to_mapping()
+    return {key: value[:200] if isinstance(value, str) else value for key, value in values.items()}
+
+
+def _origins(job: Job, stage: str) -> dict[str, str]:
+    """Where the values of a stage come from, by field; no folder of this machine is named."""
+    entries = job.assembly.of_stage(stage)
+    return {entry.field: f"{entry.origin} {entry.said.rpartition('/')[2]}".strip() for entry in entries}
+
+
+def _has_seed(serving: Serving, options: Options) -> bool:
+    return "seed" in options.values or serving.settings["seed"] is not None
+
+
+def _template(serving: Serving) -> str | None:
+    return declared_template(serving.settings["model"])[0]
+
+
+def _object(body: Any, known: tuple[str, ...] | None) -> Mapping[str, Any]:
+    if not isinstance(body, Mapping):
+        raise ApiError(400, "The body has to be a JSON object.", code="invalid_json")
+    for key in body if known else ():
+        if key not in (known or ()):
+            raise unknown_field(key)
+    return {key: value for key, value in body.items() if value is not None}

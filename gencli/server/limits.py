@@ -1,0 +1,94 @@
+"""Limits of what a client can size, checked before anything is built from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from dataclasses import dataclass
+from typing import Any
+
+from gencli.server.wire.call import Call
+from gencli.server.wire.errors import ApiError
+from processors.params import whole
+
+__all__ = ["CallLimits", "check_call"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """The largest sizes: of a body and of a structure in bytes, of a prompt in characters, others counted.
+
+    `grammar_seconds`: for compiling a grammar.
+    """
+
+    body: int = 8 << 20
+    prompt: int = 4 << 20
+    prompts: int = 256
+    samples: int = 128
+    messages: int = 4096
+    stops: int = 64
+    stop_length: int = 1000
+    entries: int = 4096
+    structure: int = 256 << 10
+    logprobs: int = 20
+    presets: int = 8
+    retries: int = 8
+    grammar_seconds: float = 30.0
+
+
+def check_call(call: Call, limits: CallLimits) -> None:
+    """Raise ApiError for the first size of a call that is over its limit."""
+    values = call.options.values
+    _most("prompt", call.prompts, limits.prompts, "prompts")
+    _most("messages", call.messages, limits.messages, "messages")
+    _most("preset", call.presets, limits.presets, "presets")
+    for prompt in call.prompts:
+        _most("prompt", prompt, limits.prompt, "characters or ids")
+    written = sum(len(str(message)) for message in call.messages)
+    _number("messages", written, limits.prompt, "characters")
+    for key in ("stop", "stop_regex", "stop_id"):
+        _list(call, key, limits.stops)
+        for text in _texts(values.get(key)):
+            _most(call.options.fields[key], text, limits.stop_length, "characters")
+    for key in ("logit_bias", "allow_ids", "suppress_ids", "ban", "choice", "chain", "stages"):
+        _list(call, key, limits.entries)
+    for key in ("json_schema", "regex", "grammar", "lark", "structural_tag", "tools", "choice", "stages"):
+        if key in values:
+            _number(call.options.fields[key], len(str(values[key]).encode()), limits.structure, "bytes")
+    _number("top_logprobs" if call.is_chat else "logprobs", call.logprobs or 0, limits.logprobs, "")
+    for key, most in (
+        ("n", limits.samples),
+        ("best_of", limits.samples),
+        ("beams", limits.samples),
+        ("retries", limits.retries),
+        ("grammar_timeout", limits.grammar_seconds),
+    ):
+        value = values.get(key)
+        number = value if isinstance(value, int | float) else whole(str(value)) or 0
+        _number(call.options.fields.get(key, key), number, most, "")
+
+
+def _list(call: Call, key: str, most: int) -> None:
+    value = call.options.values.get(key)
+    if isinstance(value, list | dict):
+        _most(call.options.fields[key], value, most, "entries")
+
+
+def _texts(value: Any) -> list[str]:
+    return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+
+
+def _most(field: str, value: Sized, most: int, what: str) -> None:
+    _number(field, len(value), most, what)
+
+
+def _number(field: str, number: float, most: float, what: str) -> None:
+    if number > most:
+        shown = f"{number:g} {what}".strip()
+        raise ApiError(
+            400,
+            f"{field} has {shown}, but at most {most:g} are allowed."
+            if what
+            else f"{field} is {shown}, but has to be at most {most:g}.",
+            param=field,
+            code="too_large",
+        )

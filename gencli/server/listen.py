@@ -1,0 +1,80 @@
+"""Listen on an address until a signal ends it: the first one drains, the second one ends at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from gencli.errors import UsageError
+from gencli.server.app import make_app
+from gencli.server.serving import Serving
+
+__all__ = ["bind", "listen"]
+
+_LEFT = 5  # seconds for replies to leave after the engine has ended
+_KEEP_ALIVE = 30  # seconds that a connection may be idle
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises UsageError for an address that is taken or not of this machine."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(
+            f"`host` = {host}, `port` = {port} cannot be listened on: {reason}.", hint="Take another port."
+        ) from None
+
+
+def listen(serving: Serving, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Serve until a signal; has to run in the main thread."""
+    config = uvicorn.Config(
+        make_app(serving),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=_LEFT,
+    )
+    _Server(config, serving, on_ready).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Goes on answering while it drains, so that health checks and new requests learn of it."""
+
+    def __init__(self, config: uvicorn.Config, serving: Serving, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._serving, self._on_ready = serving, on_ready
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        self._on_ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first signal; end at the second."""
+        if self._loop is None or self._serving.admission.is_draining:
+            self.should_exit = self.force_exit = True
+            return
+        self._serving.admission.is_draining = True
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        self._draining = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            await self._serving.drain()
+        finally:
+            self.should_exit = True

@@ -1,0 +1,101 @@
+"""Counters and histograms in the text form of Prometheus."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gencli.core.events import Error, Event, Finish
+
+__all__ = ["Histogram", "Metrics"]
+
+_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts of values by upper bounds."""
+
+    bounds: tuple[float, ...] = _SECONDS
+    counts: list[int] = field(init=False)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def lines(self, name: str, labels: str) -> Iterable[str]:
+        """Yield the lines of the text form."""
+        seen = 0
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            seen += count
+            yield f'{name}_bucket{{{labels},le="{bound}"}} {seen}'
+        yield f"{name}_sum{{{labels}}} {self.total:.6f}"
+        yield f"{name}_count{{{labels}}} {seen}"
+
+
+class Metrics:
+    """What a server has done since it started. Times are seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self.replies: Counter[int] = Counter()  # by status
+        self.finished: Counter[str] = Counter()  # samples by reason
+        self.tokens: Counter[str] = Counter()
+        self._times = {
+            "time_to_first_token_seconds": Histogram(),
+            "inter_token_latency_seconds": Histogram(),
+            "request_queue_time_seconds": Histogram(),
+            "request_prefill_time_seconds": Histogram(),
+            "request_decode_time_seconds": Histogram(),
+            "e2e_request_latency_seconds": Histogram(),
+        }
+
+    def add(self, event: Event) -> None:
+        """Count an event of the engine."""
+        if isinstance(event, Error):
+            self.finished["error"] += 1
+        if not isinstance(event, Finish):
+            return
+        self.finished[event.reason] += 1
+        self.tokens["prompt"] += event.prompt_tokens
+        self.tokens["cached"] += event.cached_tokens
+        self.tokens["generation"] += event.completion_tokens
+        if not event.completion_tokens:
+            return
+        times = event.timings
+        for name, seconds in (
+            ("time_to_first_token_seconds", times.first_token),
+            ("request_queue_time_seconds", times.queue),
+            ("request_prefill_time_seconds", times.prefill),
+            ("request_decode_time_seconds", times.decode),
+            ("e2e_request_latency_seconds", times.first_token + times.decode),
+        ):
+            self._times[name].add(seconds)
+        if event.completion_tokens > 1:
+            self._times["inter_token_latency_seconds"].add(times.decode / (event.completion_tokens - 1))
+
+    def text(self, model: str, gauges: Mapping[str, float]) -> str:
+        """Return the text form; `gauges` are values of the moment."""
+        labels = 'model_name="{}"'.format(model.replace("\\", "\\\\").replace('"', '\\"'))
+        lines = []
+        for name, value in gauges.items():
+            lines += [f"# TYPE gencli_{name} gauge", f"gencli_{name}{{{labels}}} {value:g}"]
+        by_status = {str(status): count for status, count in self.replies.items()}
+        for name, label, counts in (
+            ("http_replies_total", "status", by_status),
+            ("request_success_total", "finished_reason", dict(self.finished)),
+        ):
+            lines.append(f"# TYPE gencli_{name} counter")
+            lines += [f'gencli_{name}{{{labels},{label}="{key}"}} {count}' for key, count in counts.items()]
+        for name in ("prompt", "cached", "generation"):
+            lines.append(f"# TYPE gencli_{name}_tokens_total counter")
+            lines.append(f"gencli_{name}_tokens_total{{{labels}}} {self.tokens[name]}")
+        for name, histogram in self._times.items():
+            lines += [f"# TYPE gencli_{name} histogram", *histogram.lines(f"gencli_{name}", labels)]
+        return "\n".join([*lines, ""])

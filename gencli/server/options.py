@@ -1,0 +1,58 @@
+"""The options of `gencli serve`: its own, and those that it shares with a run. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from gencli.batch.options import read_batch
+from gencli.config.options.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option
+from gencli.config.options.run import OPTIONS
+from processors.params import Bounds
+
+__all__ = ["OWN", "SERVE_OPTIONS"]
+
+
+OWN: tuple[Option, ...] = (
+    Option(("--host",), str, "Address to listen on. Only this machine reaches the default.", "Server",
+           "127.0.0.1", metavar="ADDRESS"),
+    Option(("--port",), int, "Port to listen on; 0 takes a free one.", "Server", 8000,
+           Bounds(ge=0, le=65535)),
+    Option(("--api-key-file",), str, "Every route but /health asks for the key in this file; the variable "
+           "GENCLI_API_KEY may hold it instead.", "Server", metavar="FILE"),
+    Option(("--allow-host",), str, "A name of this machine that requests may use, beside localhost and "
+           "addresses; * allows all.", "Server", (), many=True, metavar="NAME"),
+    Option(("--allow-origin",), str, "A page of this origin may ask from a browser, as in "
+           "http://localhost:3000; * allows all.", "Server", (), many=True, metavar="ORIGIN"),
+    Option(("--served-name",), str, "Name of the model in replies; by default that of its folder.", "Server",
+           metavar="NAME"),
+    Option(("--max-queue",), int, "Texts that may wait beside those that run; beyond it requests get a 429.",
+           "Server", 256, Bounds(ge=0, le=MAX_SAMPLES)),
+    Option(("--queue-timeout",), float, "Seconds until the first token of a request; then it gets a 504.",
+           "Server", 120.0, Bounds(gt=0, le=MAX_SECONDS)),
+    Option(("--shutdown-timeout",), float, "Seconds for running requests after Ctrl-C or SIGTERM.", "Server",
+           10.0, Bounds(ge=0, le=MAX_SECONDS)),
+    Option(("--lenient",), bool, "Drop unknown fields of requests, and name them in the reply, instead of "
+           "refusing the request.", "Server", False),
+    Option(("--max-batch",), str, "Texts that run at once; auto plans the number from the free memory.",
+           "Model", 8, Bounds(ge=1, le=MAX_BATCH), read=read_batch, metavar="N|auto"),
+)  # fmt: skip
+
+_FOREIGN = {
+    "chat",
+    "raw",
+    "template",
+    "vars",
+    "file",
+    "tp",
+    "download",
+    "debug",
+    "logprobs",
+    "prompt_logprobs",
+} | {entry.key for entry in OWN}
+SERVE_OPTIONS: tuple[Option, ...] = (
+    *OWN,
+    *(
+        entry
+        for entry in OPTIONS
+        if entry.key not in _FOREIGN and (entry.section != "Output" or entry.key == "quiet")
+    ),
+    *(entry for entry in OPTIONS if entry.key == "debug"),
+)

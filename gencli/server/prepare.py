@@ -1,0 +1,204 @@
+"""From a call to the engine's requests: checked options, chat template, tokens, compiled grammar.
+
+All of it runs outside the engine's thread and the event loop; several threads may use one Preparer.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+from gencli.config.job import Job, make_request
+from gencli.config.jobs import Jobs
+from gencli.config.presets.stack import load_presets
+from gencli.config.sampling_params import params_layer
+from gencli.config.settings import Layer, Settings, resolve
+from gencli.core.request import Limits, Request
+from gencli.models.files.template import declared_template
+from gencli.runtime.grammars import Grammars
+from gencli.server.engine_thread import Order
+from gencli.server.wire.answers import Shape
+from gencli.server.wire.call import Call, Prompt
+from gencli.server.wire.errors import ApiError, bad_field
+from gencli.server.wire.fields import BODY_KEYS
+from gencli.structured.calls.tool_formats import detect_format
+from gencli.templates.conversation import render_conversation
+from gencli.text.tokenizer import Tokenizer
+from processors.registry import Registry
+from processors.rng import derive
+
+__all__ = ["ORIGIN", "Prepared", "Preparer", "request_values"]
+
+ORIGIN = "request"  # of values that a body gave
+_SHORT = 16  # tokens of a completion without max_tokens, as OpenAI has it; a chat answer has the context
+_MAX_PRESETS = 64  # combinations that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The orders of a call, and how their texts become answers.
+
+    `seed` is the seed of the call, before it is derived for each prompt. `echoes` are the prompts as text
+    and ids, if the call wants them.
+    """
+
+    orders: tuple[Order, ...]
+    shape: Shape
+    n: int
+    seed: int
+    echoes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+def request_values(values: Mapping[str, Any], registry: Registry) -> Layer:
+    """Return the options of a body as a layer of settings. Raises UsageError or ProcessorsError."""
+    return params_layer(values, registry, ORIGIN)
+
+
+class Preparer:
+    """Prepares calls for one model. `settings` are those of the server, below presets and bodies.
+
+    `context`: the largest number of tokens of prompt and output.
+    """
+
+    def __init__(self, settings: Settings, tokenizer: Tokenizer, grammars: Grammars, *, context: int) -> None:
+        self.tokenizer, self.context = tokenizer, context
+        # A request with messages uses the template; for the other route it is turned off below.
+        self._settings = resolve(("server", {"chat": True}), *settings.layers, registry=settings.registry)
+        self._grammars = grammars
+        self._jobs: dict[tuple[str, ...], tuple[Settings, Jobs]] = {}
+        self._lock, self._encoding = Lock(), Lock()
+        self._of_presets(())  # faults of the server's own options are raised here
+        self.registry = self._jobs[()][1].base.registry
+
+    @cached_property
+    def trigger(self) -> str:
+        """The text that begins a tool call in the model's format."""
+        form, _ = detect_format(*declared_template(self._settings["model"]))
+        return form.trigger
+
+    def job(self, call: Call) -> Job:
+        """Return the job of a call, without a compiled grammar. Raises the error of a wrong option."""
+        settings, jobs = self._of_presets(call.presets)
+        values = dict(call.options.values)
+        if not call.is_chat and "system" in values:
+            raise bad_field(call.options.fields["system"], "system needs messages, not a prompt.")
+        if "max_tokens" not in values and not settings.is_given("max_tokens"):
+            values["max_tokens"] = self.context if call.is_chat else _SHORT
+        if "seed" not in values and settings["seed"] is None:
+            values["seed"] = secrets.randbits(32)
+        job = jobs.job(values, is_chat=call.is_chat)
+        return replace(job, is_chat=call.is_chat)
+
+    def has_structure(self, call: Call) -> bool:
+        """Whether the call may have a grammar, which takes long to prepare."""
+        kinds = ("json", "json_schema", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
+        return bool(call.presets) or any(key in call.options.values for key in kinds)
+
+    def __call__(self, call: Call, name: str) -> Prepared:
+        """Return the prepared call; its requests are named `name`-0, `name`-1, ..."""
+        job = self._grammars.ready(self.job(call))
+        prompts = [self._ids(prompt) for prompt in call.prompts] or [self._chat_ids(call, job)]
+        if call.session and (len(prompts) > 1 or job.n > 1):
+            raise bad_field("session", "A session goes on from one answer: send one prompt, and n = 1.")
+        orders = [
+            Order(self._request(call, job, f"{name}-{place}", ids, place), job.structure)
+            for place, ids in enumerate(prompts)
+        ]
+        echoes = [self._echo(*pair) for pair in zip(call.prompts, prompts, strict=False)]
+        return Prepared(
+            tuple(orders),
+            self.shape(call, job),
+            orders[0].request.n,
+            job.seed,
+            tuple(echoes) if call.echo else (),
+        )
+
+    def _request(self, call: Call, job: Job, name: str, ids: tuple[int, ...], place: int) -> Request:
+        seed = derive(job.seed, place)
+        request = make_request(job, name, ids, seed, self.tokenizer, session=call.session)
+        if call.is_echo_only:
+            limits = Limits(0, request.limits.max_time)
+            scored = replace(request, n=1, beams=None, best_of=None, limits=limits)
+            return replace(scored, prompt_logprobs=call.logprobs or 0)
+        scores = call.logprobs if call.echo else None
+        return replace(request, logprobs=call.logprobs, prompt_logprobs=scores)
+
+    def shape(self, call: Call, job: Job) -> Shape:
+        """Return how the texts of a job become answers."""
+        structure = job.structure
+        is_live = job.beams is None and job.best_of is None
+        if structure is None:
+            return Shape(is_live)
+        has_tools = structure.kind == "tools" and call.is_chat
+        has_only_calls = has_tools and structure.is_document
+        return Shape(
+            is_live and not structure.retries and not structure.is_data and not has_only_calls,
+            structure.after,
+            self.trigger if has_tools else "",
+            has_only_calls,
+            call.has_one_call,
+            call.options.values.get("tool_choice") not in (None, "auto", "required"),
+        )
+
+    def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
+        """Return the ids of a text; one thread at a time, because tokenizers of libraries need it."""
+        with self._encoding:
+            return tuple(self.tokenizer.encode(text, special=special))
+
+    def render(self, call: Call, job: Job) -> str:
+        """Return the conversation of a call as the chat template renders it."""
+        return render_conversation(
+            self.tokenizer, call.messages, system=job.system, tools=job.tools, variables=call.variables
+        )
+
+    def _chat_ids(self, call: Call, job: Job) -> tuple[int, ...]:
+        return self._fitting(self.encode(self.render(call, job), special=False), "messages")
+
+    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            return self._fitting(self.encode(prompt), "prompt")
+        wrong = next((token for token in prompt if not 0 <= token < self.tokenizer.vocab_size), None)
+        if wrong is not None:
+            most = self.tokenizer.vocab_size - 1
+            raise bad_field("prompt", f"prompt has the token id {wrong}, but ids are 0 to {most}.")
+        return self._fitting(prompt, "prompt")
+
+    def _fitting(self, ids: tuple[int, ...], field: str) -> tuple[int, ...]:
+        if not ids:
+            raise bad_field(field, f"{field} is empty: it has no tokens.")
+        if len(ids) >= self.context:
+            raise ApiError(
+                400,
+                f"{field} has {len(ids)} tokens, but the model takes {self.context} with the output.",
+                param=field,
+                code="context_length_exceeded",
+            )
+        return ids
+
+    def _echo(self, prompt: Prompt, ids: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+        text = prompt if isinstance(prompt, str) else self.tokenizer.decode(ids, skip_special=False)
+        return text, ids
+
+    def _of_presets(self, names: tuple[str, ...]) -> tuple[Settings, Jobs]:
+        with self._lock:
+            found = self._jobs.get(names)
+        if found is None:
+            settings = self._with_presets(names)
+            found = settings, Jobs(settings, request_values)
+            with self._lock:
+                if len(self._jobs) < _MAX_PRESETS:
+                    self._jobs[names] = found
+        return found
+
+    def _with_presets(self, names: tuple[str, ...]) -> Settings:
+        if not names:
+            return self._settings
+        layers = load_presets(names, self.registry)
+        known = BODY_KEYS | {"chat", "raw"}  # of which the route decides
+        for key in (key for layer in layers for key in layer.values if key not in known):
+            raise bad_field("preset", f"A preset of a request cannot set {key}.")
+        return resolve(*self._settings.layers, *layers, registry=self._settings.registry)

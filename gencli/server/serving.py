@@ -1,0 +1,166 @@
+"""A model that serves: the engine's thread, the pools beside it, and what routes need to know of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gencli import __version__
+from gencli.config.settings import Settings
+from gencli.engine.engine import Engine
+from gencli.runtime.attempts import RetryingEngine
+from gencli.runtime.grammars import Grammars
+from gencli.runtime.models import Loaded
+from gencli.runtime.wiring import make_engine
+from gencli.server.admission import Admission
+from gencli.server.engine_thread import EngineThread
+from gencli.server.failures import api_error
+from gencli.server.limits import CallLimits
+from gencli.server.metrics import Metrics
+from gencli.server.prepare import Preparer
+from gencli.server.security import Rules
+from gencli.server.wire.call import Call, Route, read_call
+from gencli.server.wire.errors import ApiError
+from processors.base import Compiler
+
+__all__ = ["Conditions", "Serving"]
+
+T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+_THREADS = 4  # of each pool
+_WINDOW = 8  # texts that may overtake one in the queue: people wait for them, unlike for rows of a batch
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the server allows and how long it waits, in seconds.
+
+    `name`: the model's name in replies; "" for that of its folder. `max_queue`: samples beyond those that
+    run at once. `queue_timeout`: until the first token of a call. `shutdown_timeout`: for running calls.
+    `write_timeout`: for a reader that takes nothing. `ping`: between comments that keep a stream open.
+    """
+
+    name: str = ""
+    rules: Rules = field(default_factory=Rules)
+    limits: CallLimits = field(default_factory=CallLimits)
+    max_queue: int = 256
+    queue_timeout: float = 120.0
+    shutdown_timeout: float = 10.0
+    write_timeout: float = 60.0
+    ping: float = 15.0
+    is_lenient: bool = False
+
+
+class Serving:
+    """Owns the engine, its thread and the pools. `start` and `stop` are for the event loop.
+
+    Options of a call are read and prompts prepared on a pool; calls with a grammar have one of their own, so
+    that slow grammars delay none but each other.
+    """
+
+    thread: EngineThread
+
+    def __init__(
+        self, settings: Settings, loaded: Loaded, compiler: Compiler, conditions: Conditions | None = None
+    ) -> None:
+        self.conditions = conditions or Conditions()
+        self.spec, self.tokenizer = loaded.runner.spec, loaded.tokenizer
+        self.settings = settings
+        self._model = str(settings["model"])
+        self.name = self.conditions.name or _public_name(self._model)
+        self.preparer = Preparer(settings, loaded.tokenizer, Grammars(compiler), context=self.spec.context)
+        self.engine: Engine = make_engine(
+            loaded, settings, compiler, registry=self.preparer.registry, window=_WINDOW
+        )
+        self.admission = Admission(self.engine.limit + self.conditions.max_queue)
+        self.metrics = Metrics()
+        self.fingerprint = f"gencli-{__version__}-{self._digest()}"
+        self.created = time.time()
+        self._quick = ThreadPoolExecutor(_THREADS, "prepare")
+        self._slow = ThreadPoolExecutor(_THREADS, "grammar")
+
+    def start(self) -> None:
+        """Start the engine's thread, for the running event loop."""
+        self.thread = EngineThread(RetryingEngine(self.engine))
+        self.thread.on_event = self.metrics.add
+
+    async def drain(self) -> None:
+        """Take no more calls; wait for the running ones, then end them with an error."""
+        self.admission.is_draining = True
+        end = time.monotonic() + self.conditions.shutdown_timeout
+        while self.admission.num_calls and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        self.thread.stop()
+
+    def stop(self) -> None:
+        """End the thread and the pools."""
+        self.admission.is_draining = True
+        self.thread.stop()
+        self.thread.join(10)
+        for pool in (self._quick, self._slow):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def state(self) -> str:
+        """ready, draining or dead."""
+        if self.thread.error is not None and not self.admission.is_draining:
+            return "dead"
+        return "draining" if self.admission.is_draining else "ready"
+
+    async def read(self, body: bytes, route: Route, parse: Callable[[bytes], Any]) -> Call:
+        """Return the call of a body. Raises ApiError."""
+        lenient, registry = self.conditions.is_lenient, self.preparer.registry
+        return await self.beside(lambda: read_call(parse(body), route, registry=registry, is_lenient=lenient))
+
+    async def beside(
+        self, work: Callable[[], T], *, fields: Mapping[str, str] | None = None, is_slow: bool = False
+    ) -> T:
+        """Do work on a pool; its errors are ApiErrors. `fields`: those of the body, by option."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._slow if is_slow else self._quick, work)
+        except Exception as error:
+            raise self.error(error, fields) from error
+
+    def error(self, error: BaseException, fields: Mapping[str, str] | None = None) -> ApiError:
+        """Return an exception as an error of the wire, without the model's path."""
+        found = api_error(error, fields)
+        if found.code == "internal_error":  # the client learns only its type
+            _LOG.error("A request has failed.", exc_info=error)
+        if self._model in found.message and os.sep in self._model:
+            message = found.message.replace(self._model, self.name)
+            return ApiError(found.status, message, param=found.param, code=found.code, headers=found.headers)
+        return found
+
+    @property
+    def gauges(self) -> dict[str, float]:
+        """Values of the moment, for /metrics."""
+        admission = self.admission
+        running = min(self.thread.num_open, round(self.engine.occupancy * self.engine.limit))
+        return {
+            "num_requests_running": running if self.thread.num_open else 0,
+            "num_requests_waiting": max(0, admission.num_samples - running),
+            "num_calls_open": admission.num_calls,
+            "num_calls_refused": admission.num_refused,
+            "max_batch": self.engine.limit,
+        }
+
+    def _digest(self) -> str:
+        spec = self.spec
+        parts = [self.name, str(spec.dtype), spec.backend, spec.quantization, *spec.kernels]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
+
+
+def _public_name(model: str) -> str:
+    """Return the model's name without the folders above it."""
+    is_path = Path(model).exists() or model.startswith((".", "/", "~"))
+    return Path(model).name if is_path else model

@@ -1,0 +1,114 @@
+"""The fields of a body as options: OpenAI's and those of other servers, under the names of options here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gencli.config.jobs import REQUEST_KEYS
+from gencli.config.peers import meant_option
+from gencli.server.wire.errors import ApiError, bad_field, unknown_field
+from gencli.server.wire.vendors import NEUTRAL, RENAMED, SPECIAL, WITHOUT_EFFECT
+from gencli.structured.files import named_file
+from processors.registry import Registry, builtin_registry
+
+__all__ = ["BODY_KEYS", "Options", "inline", "read_field", "read_options"]
+
+# The route decides whether there is a chat template; the rest is about how a run writes its result.
+# Log-probabilities have their own fields on each route.
+BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logprobs"}
+_JSON = ("json_schema", "tools", "structural_tag")  # options whose text is a JSON document
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options by key, the field that gave each, and the fields that were dropped (lenient)."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+
+
+def read_options(
+    body: Mapping[str, Any], *, registry: Registry | None = None, is_lenient: bool = False
+) -> Options:
+    """Return the options that the fields of a body set; a field that is null is not given.
+
+    Raises ApiError for a field that is unknown, names a file, or contradicts another. With `is_lenient` an
+    unknown field is dropped instead.
+    """
+    options, dropped = Options(), []
+    for name, value in body.items():
+        if value is None or name in WITHOUT_EFFECT:
+            continue
+        try:
+            found = read_field(name, value, registry)
+        except ApiError as error:
+            if not is_lenient or error.code != "unknown_field":
+                raise
+            dropped.append(name)
+            continue
+        for key, item in found.items():
+            _set(options, name, key, item)
+    _drop_idle_tools(options)
+    return Options(options.values, options.fields, tuple(dropped))
+
+
+def read_field(name: str, value: Any, registry: Registry | None = None) -> dict[str, Any]:
+    """Return the options that a field sets. Raises ApiError for an unknown one."""
+    if name in SPECIAL:
+        return SPECIAL[name](name, value)
+    key = RENAMED.get(name, name)
+    if key in BODY_KEYS:
+        return {key: value}
+    if any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
+           for neutral in NEUTRAL.get(name, ())):  # fmt: skip
+        return {}
+    raise _unknown(name, value, registry or builtin_registry())
+
+
+def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
+    if name in registry.names():
+        return unknown_field(name, f"It is a stage: write it under stages, as in {{{name!r}: ...}}.")
+    if name in NEUTRAL:
+        return ApiError(
+            400, f"{name} is {_short(value)}, which this server cannot do. Leave it out.",
+            param=name, code="unsupported_value",
+        )  # fmt: skip
+    return unknown_field(name, meant_option(name, {key: repr(key) for key in BODY_KEYS}))
+
+
+def _set(options: Options, name: str, key: str, value: Any) -> None:
+    value = inline(key, value, name)
+    if key in options.values and options.values[key] != value:
+        other = options.fields[key]
+        raise bad_field(name, f"{name} and {other} set the same option ({key}) to different values.")
+    options.values[key], options.fields[key] = value, name
+
+
+def inline(key: str, value: Any, name: str) -> Any:
+    """Return the value of an option as text. Raises ApiError if it names a file, which no body may read."""
+    if key in _JSON and not isinstance(value, str):
+        value = json.dumps(value)
+    if key == "choice" and value == []:
+        raise bad_field(name, f"{name} is an empty list: there is nothing to choose.")
+    if isinstance(value, str) and named_file(key, value) is not None:
+        raise bad_field(name, f"{name} names a file, which a request cannot read. Send the text itself.")
+    return value
+
+
+def _drop_idle_tools(options: Options) -> None:
+    """Without calls (`tool_choice` none) the model is not told of the tools either."""
+    values = options.values
+    if values.get("tool_choice") == "none":
+        del values["tool_choice"]
+        values.pop("tools", None)
+    elif "tool_choice" in values and "tools" not in values:
+        raise bad_field("tool_choice", "tool_choice needs tools. Leave it out, or send tools.")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

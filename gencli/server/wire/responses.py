@@ -1,0 +1,129 @@
+"""/v1/responses as a translation: its body to one of chat completions, its reply from the same deltas.
+
+Nothing is stored: a conversation is sent whole each time. Source: OpenAI's reference of responses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gencli.server.wire.errors import ApiError, bad_field
+
+__all__ = ["chat_body"]
+
+_ROLES = ("user", "assistant", "system", "developer")
+_RENAMED = {"max_output_tokens": "max_tokens"}
+# Fields that change no text here; `include` asks for parts that this server never has.
+_WITHOUT_EFFECT = ("include", "prompt_cache_key", "stream_options")
+_ONLY: Mapping[str, tuple[Any, ...]] = {
+    "background": (False,),
+    "truncation": ("disabled",),
+    "previous_response_id": (),
+    "conversation": (),
+    "prompt": (),
+    "n": (1,),
+}
+
+
+def chat_body(body: Any) -> dict[str, Any]:
+    """Return the body of a chat completion that means the same. Raises ApiError for what has no such form."""
+    if not isinstance(body, Mapping):
+        raise ApiError(400, "The body has to be a JSON object.", code="invalid_json")
+    rest = {key: value for key, value in body.items() if value is not None}
+    if "input" not in rest:
+        raise ApiError(400, "The body needs input.", param="input", code="missing_field")
+    for name, values in _ONLY.items():
+        if name in rest and rest.pop(name) not in values:
+            raise ApiError(
+                400, f"{name} is not supported: nothing is stored, so send the whole input.",
+                param=name, code="unsupported_value",
+            )  # fmt: skip
+    messages = _messages(rest.pop("input"))
+    if "instructions" in rest:
+        messages.insert(0, {"role": "system", "content": rest.pop("instructions")})
+    made: dict[str, Any] = {"messages": messages}
+    for name, value in rest.items():
+        if name not in _WITHOUT_EFFECT:
+            made |= _field(name, value)
+    return made
+
+
+def _field(name: str, value: Any) -> dict[str, Any]:
+    if name == "text":
+        return _text(value)
+    if name == "tools":
+        return {"tools": _tools(value)}
+    if name == "reasoning":
+        return _reasoning(value)
+    if name == "top_logprobs":
+        return {"logprobs": True, "top_logprobs": value} if value else {}
+    return {_RENAMED.get(name, name): value}
+
+
+def _text(value: Any) -> dict[str, Any]:
+    """`text.format` is the response_format of chat, without the object around the schema."""
+    if not isinstance(value, Mapping):
+        raise bad_field("text", "text has to be an object.")
+    form = value.get("format")
+    if not isinstance(form, Mapping) or form.get("type") != "json_schema":
+        return {} if form is None else {"response_format": form}
+    return {"response_format": {"type": "json_schema", "json_schema": {"schema": form.get("schema", {})}}}
+
+
+def _tools(value: Any) -> Any:
+    """A tool is flat: its name stands beside its type."""
+    if not isinstance(value, list) or not all(isinstance(tool, Mapping) for tool in value):
+        raise bad_field("tools", "tools has to be a list of functions.")
+    made = []
+    for tool in value:
+        if tool.get("type") != "function":
+            raise bad_field(
+                "tools", f"tools has {str(tool.get('type'))[:60]!r}, but only functions are known."
+            )
+        inner = {key: item for key, item in tool.items() if key != "type" and item is not None}
+        made.append({"type": "function", "function": inner})
+    return made
+
+
+def _reasoning(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise bad_field("reasoning", "reasoning has to be an object.")
+    return {"reasoning_effort": value["effort"]} if value.get("effort") else {}
+
+
+def _messages(value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, str):
+        return [{"role": "user", "content": value}]
+    if not isinstance(value, list) or not value:
+        raise bad_field("input", "input has to be a text, or a list of items.")
+    messages: list[dict[str, Any]] = []
+    for number, item in enumerate(value):
+        message = _message(item, f"input[{number}]")
+        if message is None:
+            continue
+        # Calls of one turn are items of their own here, and one message there.
+        if "tool_calls" in message and messages and messages[-1]["role"] == "assistant":
+            calls = messages[-1].get("tool_calls", [])
+            messages[-1]["tool_calls"] = [*calls, *message["tool_calls"]]
+        else:
+            messages.append(message)
+    return messages
+
+
+def _message(item: Any, place: str) -> dict[str, Any] | None:
+    """Return the message of an item; None for reasoning, which is not shown to the model again."""
+    kind = item.get("type", "message") if isinstance(item, Mapping) else None
+    if kind == "message":
+        if item.get("role") not in _ROLES:
+            raise bad_field(place, f"{place} has to have a role: {', '.join(_ROLES)}.")
+        return {"role": item["role"], "content": item.get("content")}
+    if kind == "function_call":
+        function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
+        call = {"id": item.get("call_id"), "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+    if kind == "function_call_output":
+        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
+    if kind == "reasoning":
+        return None
+    raise bad_field(place, f"{place} is an item of a type that is not supported: {str(kind)[:60]!r}.")

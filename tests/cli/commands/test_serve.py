@@ -1,0 +1,70 @@
+"""`gencli serve` as a process: it says where it answers, and drains at SIGTERM."""
+
+import json
+import re
+import signal
+import threading
+import urllib.request
+
+import pytest
+
+
+@pytest.fixture
+def serve(spawn):
+    """Start a server on a free port; return the process and its address."""
+
+    def start(*arguments, **options):
+        process = spawn("serve", "--model", "fake", "--port", "0", *arguments, own=True, text=True, **options)
+        for line in process.stderr:
+            if found := re.search(r"answers at (\S+)/v1", line):
+                return process, found[1]
+        raise AssertionError("the server has ended")
+
+    return start
+
+
+def ask(url, body, headers=()):
+    given = {"content-type": "application/json", **dict(headers)}
+    request = urllib.request.Request(url, json.dumps(body).encode(), given)
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.loads(reply.read())
+
+
+def test_sigterm_lets_running_requests_end(serve, run):
+    process, url = serve("--shutdown-timeout", "60")
+    body = {"prompt": "hi", "seed": 3, "max_tokens": 900, "ignore_eos": True}
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(ask(f"{url}/v1/completions", body)))
+    asking.start()
+    while not re.search(r"num_calls_open\S* 1", urllib.request.urlopen(f"{url}/metrics").read().decode()):
+        pass
+    process.send_signal(signal.SIGTERM)
+    asking.join(60)
+    assert process.wait(60) == 0
+    assert answers[0]["usage"]["completion_tokens"] == 900
+
+
+def test_the_text_is_that_of_a_run(serve, gencli):
+    _, url = serve("--top-p", "0.7")
+    reply = ask(f"{url}/v1/completions", {"prompt": "hi", "seed": 3, "max_tokens": 20})
+    flags = ("--seed", "3", "--top-p", "0.7", "--max-tokens", "20")
+    text = gencli("run", "-m", "fake", *flags, "hi").out
+    assert reply["choices"][0]["text"] + "\n" == text
+
+
+def test_a_key_comes_from_the_environment_or_a_file(serve, tmp_path, gencli):
+    key = tmp_path / "key"
+    key.write_text("secret\n")
+    _, url = serve("--api-key-file", str(key))
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        ask(f"{url}/v1/completions", {"prompt": "a"})
+    assert ask(f"{url}/tokenize", {"prompt": "a"}, [("x-api-key", "secret")])["tokens"] == [97]
+    key.write_text("")
+    assert "is empty" in gencli("serve", "--model", "fake", "--api-key-file", key).err
+
+
+def test_a_taken_port_is_an_error_of_its_own(serve, gencli):
+    _, url = serve()
+    result = gencli("serve", "--model", "fake", "--port", url.rpartition(":")[2])
+    assert result.code == 2
+    assert "cannot be listened on" in result.err

@@ -1,0 +1,54 @@
+"""A server in process on the fake or the bundled model, asked through starlette's client."""
+
+import json
+from contextlib import closing, contextmanager
+
+import pytest
+from starlette.testclient import TestClient
+
+from gencli.config.layers import gather
+from gencli.runtime.grammars import grammar_env, make_compiler
+from gencli.runtime.reporter import Recorder
+from gencli.runtime.wiring import load_model
+from gencli.server.app import make_app
+from gencli.server.serving import Conditions, Serving
+
+LETTERS = list(range(97, 107))
+
+
+@contextmanager
+def serve(conditions=None, **settings):
+    """Yield a client of a server with these settings; its attribute `serving` is the server."""
+    settings = gather({"model": "fake", **settings}, {})
+    loaded, _ = load_model(settings, Recorder(), companions=True, rows=8)
+    with closing(make_compiler(grammar_env(loaded), 30.0)) as compiler:
+        serving = Serving(settings, loaded, compiler, conditions or Conditions())
+        with TestClient(make_app(serving), base_url="http://localhost") as client:
+            client.serving = serving
+            yield client
+
+
+@pytest.fixture(scope="session")
+def fake():
+    with serve() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    with serve(model="tiny", dtype="float32") as client:
+        yield client
+
+
+def events(reply):
+    """The JSON documents of a stream, which has to end with [DONE]."""
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
+    *data, done = [line.removeprefix("data: ") for line in reply.text.split("\n\n")[:-1]]
+    assert done == "[DONE]"
+    return [json.loads(one) for one in data]
+
+
+def idle(serving):
+    """Whether nothing is left in the engine or in the count of calls."""
+    return serving.thread.num_open == 0 and serving.admission.num_samples == 0

@@ -1,0 +1,200 @@
+"""/v1/completions and /v1/chat/completions through HTTP: the texts of the library, streamed or not."""
+
+import json
+
+import pytest
+
+from gencli import LLM
+from tests.server.conftest import LETTERS, events
+
+TEXT = {"prompt": "Once upon a time", "seed": 7, "max_tokens": 20, "temperature": 0.8, "top_p": 0.9}
+CHAT = {"messages": [{"role": "user", "content": "hi"}], "seed": 3, "max_tokens": 12, "allow_ids": LETTERS}
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with LLM("tiny", dtype="float32") as made:
+        yield made
+
+
+def post(client, path, **body):
+    reply = client.post(f"/v1/{path}", json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def test_the_text_is_that_of_the_library(tiny, llm):
+    expected = llm.generate(TEXT["prompt"], seed=7, max_tokens=20, temperature=0.8, top_p=0.9)
+    body = post(tiny, "completions", **TEXT)
+    (choice,) = body["choices"]
+    assert (choice["text"], choice["finish_reason"]) == (expected.text, "length")
+    assert body["object"] == "text_completion"
+    assert body["model"] == "tiny"
+    sample = expected.samples[0]
+    assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (sample.prompt_tokens, 20)
+    assert body["usage"]["total_tokens"] == sample.prompt_tokens + 20
+
+
+def test_the_answer_is_that_of_the_library(tiny, llm):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"}]
+    expected = llm.chat(messages, seed=5, max_tokens=30)
+    body = post(tiny, "chat/completions", messages=messages, seed=5, max_tokens=30)
+    (choice,) = body["choices"]
+    assert choice["message"] == {"role": "assistant", "content": expected.text, "refusal": None}
+    assert choice["logprobs"] is None
+    assert body["object"] == "chat.completion"
+
+
+def test_a_stream_is_the_same_text(fake):
+    whole = post(fake, "chat/completions", **CHAT)["choices"][0]
+    wanted = {"stream": True, "stream_options": {"include_usage": True}}
+    chunks = events(fake.post("/v1/chat/completions", json={**CHAT, **wanted}))
+    *parts, usage = chunks
+    assert parts[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    deltas = [chunk["choices"][0]["delta"].get("content", "") for chunk in parts]
+    assert "".join(deltas) == whole["message"]["content"]
+    assert parts[-1]["choices"][0] == {"index": 0, "delta": {}, "logprobs": None, "finish_reason": "length"}
+    assert [chunk["choices"][0]["finish_reason"] for chunk in parts[:-1]] == [None] * (len(parts) - 1)
+    assert all(chunk["usage"] is None for chunk in parts)
+    assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], 12)
+    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
+
+
+def test_a_stream_without_usage_has_no_such_key(fake):
+    chunks = events(fake.post("/v1/completions", json={"prompt": "a", "max_tokens": 3, "stream": True}))
+    assert all("usage" not in chunk and chunk["choices"] for chunk in chunks)
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks][-1] == "length"
+
+
+def test_several_prompts_and_samples_come_in_order(fake):
+    texts = [LLM("fake").generate(["a", "b"], seed=1, n=2, max_tokens=5)]
+    body = post(fake, "completions", prompt=["a", "b"], n=2, seed=1, max_tokens=5)
+    assert [choice["text"] for choice in body["choices"]] == texts[0][0].texts + texts[0][1].texts
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
+    assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (2, 20)
+    ids = post(fake, "completions", prompt=[[97], [98]], n=2, seed=1, max_tokens=5)
+    assert ids["choices"] == body["choices"]
+
+
+def test_echo_puts_the_prompt_before_the_text(fake):
+    given = {"prompt": "abc", "seed": 1, "max_tokens": 4}
+    plain = post(fake, "completions", **given)["choices"][0]["text"]
+    assert post(fake, "completions", **given, echo=True)["choices"][0]["text"] == "abc" + plain
+    chunks = events(fake.post("/v1/completions", json={**given, "echo": True, "stream": True}))
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "abc" + plain
+
+
+def test_a_stop_ends_the_text_and_is_named(fake):
+    given = {"prompt": "a", "seed": 2, "allow_ids": LETTERS, "max_tokens": 60}
+    text = post(fake, "completions", **given)["choices"][0]["text"]
+    stop = text[10:12]
+    choice = post(fake, "completions", **given, stop=[stop])["choices"][0]
+    assert (choice["text"], choice["finish_reason"]) == (text[: text.index(stop)], "stop")
+    assert choice["stop_reason"] == stop
+    choice = post(fake, "completions", **given, stop=stop, include_stop_str_in_output=True)["choices"][0]
+    assert choice["text"] == text[: text.index(stop)] + stop
+
+
+def test_defaults_are_those_of_openai(fake):
+    assert post(fake, "completions", prompt="a", ignore_eos=True)["usage"]["completion_tokens"] == 16
+    texts = {post(fake, "completions", prompt="a")["choices"][0]["text"] for _ in range(4)}
+    assert len(texts) > 1  # each request has a seed of its own
+
+
+@pytest.mark.parametrize(
+    ("fields", "check"),
+    [
+        ({"response_format": {"type": "json_object"}}, lambda text: isinstance(json.loads(text), dict)),
+        ({"guided_choice": ["red", "green"]}, lambda text: text in ("red", "green")),
+        ({"regex": "[0-9]{3}"}, lambda text: len(text) == 3 and text.isdecimal()),
+        ({"grammar": 'root ::= "a"{5,5}'}, lambda text: text == "aaaaa"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+def test_structures_hold(tiny, fields, check, stream):
+    body = {"prompt": "JSON: ", "max_tokens": 200, "seed": 1, **fields}
+    if stream:
+        chunks = events(tiny.post("/v1/completions", json={**body, "stream": True}))
+        choice = {"text": "".join(chunk["choices"][0]["text"] for chunk in chunks)}
+        assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    else:
+        (choice,) = post(tiny, "completions", **body)["choices"]
+        assert choice["finish_reason"] == "stop"
+    assert check(choice["text"])
+
+
+FUNCTION = {
+    "name": "add",
+    "parameters": {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "maximum": 99, "minimum": 0}},
+        "required": ["a"],
+        "additionalProperties": False,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop")],
+)
+def test_a_tool_call_is_an_object_of_the_message(tiny, choice, reason):
+    body = {
+        "messages": [{"role": "user", "content": "Add."}],
+        "tools": [{"type": "function", "function": FUNCTION}],
+        "tool_choice": choice, "parallel_tool_calls": False, "seed": 1, "max_tokens": 200,
+    }  # fmt: skip
+    whole = post(tiny, "chat/completions", **body)["choices"][0]
+    assert whole["finish_reason"] == reason
+    assert whole["message"]["content"] is None
+    (call,) = whole["message"]["tool_calls"]
+    assert (call["type"], call["function"]["name"]) == ("function", "add")
+    assert set(json.loads(call["function"]["arguments"])) == {"a"}
+    chunks = events(tiny.post("/v1/chat/completions", json={**body, "stream": True}))
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    calls = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
+    assert calls[0]["function"] == {"name": "add", "arguments": ""}
+    assert "id" in calls[0]
+    assert all(each["index"] == 0 and "id" not in each for each in calls[1:])
+    assert "".join(each["function"]["arguments"] for each in calls) == call["function"]["arguments"]
+    assert not any(delta.get("content") for delta in deltas)
+
+
+def test_thinking_is_reasoning_content(fake):
+    body = {**CHAT, "constrain_after": "ab", "choice": ["yes", "no"], "max_tokens": 900}
+    del body["allow_ids"]
+    body["logit_bias"] = {"97": 20, "98": 20}
+    message = post(fake, "chat/completions", **body)["choices"][0]["message"]
+    assert message["content"] in ("yes", "no")
+    assert "ab" not in message["reasoning_content"]
+    chunks = events(fake.post("/v1/chat/completions", json={**body, "stream": True}))
+    joined = {"content": "", "reasoning_content": ""}
+    for chunk in chunks:
+        for key in joined:
+            joined[key] += chunk["choices"][0]["delta"].get(key, "")
+    assert joined == {key: message[key] for key in joined}
+
+
+def test_a_preset_by_name_is_a_layer_below_the_body(fake):
+    stages = fake.post("/v1/chain", json={"preset": "story", "top_k": 7}).json()["stages"]
+    found = {stage["name"]: stage for stage in stages}
+    assert found["top_k"]["values"]["k"] == 7
+    assert found["top_k"]["origins"] == {"k": "request top_k"}
+    assert found["min_p"]["origins"]["p"].startswith("preset creative.yaml:")
+
+
+def test_neighbours_change_no_text(tiny, llm):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def ask(number):
+        body = {**TEXT, "seed": number, "prompt": f"Story {number}:", "n": 1 + number % 2}
+        return [choice["text"] for choice in post(tiny, "completions", **body)["choices"]]
+
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(ask, range(8)))
+    alone = [
+        llm.generate(f"Story {number}:", seed=number, n=1 + number % 2, max_tokens=20,
+                     temperature=0.8, top_p=0.9).texts
+        for number in range(8)
+    ]  # fmt: skip
+    assert together == alone

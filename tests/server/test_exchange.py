@@ -1,0 +1,258 @@
+"""What goes wrong between a client and the server: full queues, gone clients, slow readers, a dead engine."""
+
+import asyncio
+import json
+from random import Random
+
+import pytest
+
+from gencli.server.app import make_app
+from gencli.server.serving import Conditions
+from tests.server.conftest import idle, serve
+
+LONG = {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "seed": 1}
+
+
+class Client:
+    """One request to the app as ASGI messages; `gone` is set when the client goes away."""
+
+    def __init__(self, app, body, path="/v1/completions", parts=None, **headers):
+        self.app, self.sent, self.gone = app, [], asyncio.Event()
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self._parts = list(parts or [content])
+        given = {"host": "localhost", "content-type": "application/json", **headers}
+        self.scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
+            "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
+            "scheme": "http", "headers": [(k.encode(), v.encode()) for k, v in given.items()],
+        }  # fmt: skip
+
+    async def receive(self):
+        if self._parts:
+            part = self._parts.pop(0)
+            return {"type": "http.request", "body": part, "more_body": bool(self._parts)}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.sent.append(message)
+
+    async def run(self):
+        await self.app(self.scope, self.receive, self.send)
+        return self
+
+    @property
+    def status(self):
+        return self.sent[0]["status"]
+
+    @property
+    def body(self):
+        return b"".join(message.get("body", b"") for message in self.sent[1:])
+
+    @property
+    def error(self):
+        return json.loads(self.body)["error"]
+
+
+def scenario(story, conditions=None, **settings):
+    """Run `story(serving, app)` with a server on the fake model, in one event loop."""
+    with serve(conditions, **settings) as outer:
+        serving = outer.serving
+
+    async def run():
+        serving.admission.is_draining = False
+        serving._quick = serving._slow = type(serving._quick)(2)
+        serving.start()
+        try:
+            return await asyncio.wait_for(story(serving, make_app(serving)), 60)
+        finally:
+            serving.stop()
+
+    return asyncio.run(run())
+
+
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_away_ends_its_work(stream):
+    async def story(serving, app):
+        counts = []
+        serving.thread.on_event = counts.append
+        client = Client(app, {**LONG, "stream": stream, "n": 2})
+        task = asyncio.create_task(client.run())
+        await until(lambda: len(counts) > 4)
+        client.gone.set()
+        await task
+        await until(lambda: idle(serving))
+        assert len(counts) < 1000
+        again = await Client(app, {**LONG, "max_tokens": 3}).run()
+        assert again.status == 200
+
+    scenario(story)
+
+
+def test_a_full_server_answers_429_before_any_work():
+    async def story(serving, app):
+        running = Client(app, {**LONG, "n": 2})
+        task = asyncio.create_task(running.run())
+        await until(lambda: serving.thread.num_open)
+        refused = await Client(app, b"this is not JSON, and nobody reads it").run()
+        assert (refused.status, refused.error["code"]) == (429, "queue_full")
+        assert (b"retry-after", b"1") in refused.sent[0]["headers"]
+        running.gone.set()
+        await task
+        await until(lambda: idle(serving))
+        assert (await Client(app, {**LONG, "max_tokens": 2}).run()).status == 200
+
+    scenario(story, Conditions(max_queue=0), max_batch=2)
+
+
+def test_samples_count_for_the_queue():
+    async def story(serving, app):
+        running = Client(app, LONG)
+        task = asyncio.create_task(running.run())
+        await until(lambda: serving.thread.num_open)
+        assert (await Client(app, {**LONG, "n": 2}).run()).status == 429
+        running.gone.set()
+        await task
+        # Alone, a call may be larger than the queue.
+        assert (await Client(app, {**LONG, "n": 9, "max_tokens": 2}).run()).status == 200
+
+    scenario(story, Conditions(max_queue=0), max_batch=2)
+
+
+def test_a_call_that_waits_too_long_is_a_504():
+    async def story(serving, app):
+        running = Client(app, LONG)
+        task = asyncio.create_task(running.run())
+        await until(lambda: serving.thread.num_open)
+        late = await Client(app, {**LONG, "max_time": 1e-6}).run()
+        assert (late.status, late.error["type"]) == (504, "timeout_error")
+        running.gone.set()
+        await task
+
+    scenario(story, max_batch=1)
+
+
+def test_draining_answers_503_and_ends_streams_with_an_error():
+    async def story(serving, app):
+        running = Client(app, {**LONG, "stream": True})
+        task = asyncio.create_task(running.run())
+        await until(lambda: len(running.sent) > 2)
+        drain = asyncio.create_task(serving.drain())
+        await until(lambda: serving.state == "draining")
+        refused = await Client(app, LONG).run()
+        assert (refused.status, refused.error["code"]) == (503, "shutdown")
+        await drain
+        await task
+        *_, error, done = running.body.decode().strip().split("\n\n")
+        assert json.loads(error.removeprefix("data: "))["error"]["code"] == "shutdown"
+        assert done == "data: [DONE]"
+
+    scenario(story, Conditions(shutdown_timeout=0.0), max_batch=1)
+
+
+def test_draining_waits_for_running_calls():
+    async def story(serving, app):
+        task = asyncio.create_task(Client(app, LONG).run())
+        await until(lambda: serving.thread.num_open)
+        await serving.drain()
+        assert (await task).status == 200
+
+    scenario(story, Conditions(shutdown_timeout=60.0))
+
+
+def test_a_dead_engine_is_said_by_health_and_every_call():
+    async def story(serving, app):
+        def broken(plan):
+            raise RuntimeError("the device is gone")
+
+        serving.engine._runner.forward = broken
+        failed = await Client(app, LONG).run()
+        assert (failed.status, failed.error["code"]) == (503, "dead")
+        assert serving.state == "dead"
+        assert (await Client(app, LONG).run()).status == 503
+
+    scenario(story)
+
+
+def test_a_slow_reader_is_cut_off():
+    async def story(serving, app):
+        client = Client(app, {**LONG, "stream": True})
+
+        async def never(message):
+            await asyncio.Event().wait()
+
+        client.send = never
+        await client.run()
+        await until(lambda: idle(serving))
+
+    scenario(story, Conditions(write_timeout=0.05))
+
+
+def test_a_body_is_limited_however_it_comes():
+    async def story(serving, app):
+        parts = await Client(app, b"", parts=[b"{" + b" " * 900, b" " * 900]).run()
+        said = await Client(app, b"{}", **{"content-length": "5000"}).run()
+        assert {parts.status, said.status} == {413}
+        assert parts.error["code"] == "body_too_large"
+
+    from gencli.server.limits import CallLimits
+
+    scenario(story, Conditions(limits=CallLimits(body=1000)))
+
+
+def test_a_waiting_stream_is_kept_open_with_comments():
+    async def story(serving, app):
+        running = Client(app, {**LONG, "stream": True, "max_tokens": 5})
+        original = serving.engine._runner.forward
+
+        def slow(plan):
+            import time
+
+            time.sleep(0.05)
+            return original(plan)
+
+        serving.engine._runner.forward = slow
+        await running.run()
+        assert b": ping\n\n" in running.body
+
+    scenario(story, Conditions(ping=0.01))
+
+
+def test_cancels_at_random_moments_change_no_text_and_leave_nothing():
+    draw = Random(5)
+    bodies = [
+        {"prompt": f"{number} " * draw.randint(1, 40), "seed": number, "max_tokens": draw.randint(1, 120),
+         "n": draw.randint(1, 2), "temperature": draw.choice([0.7, 1.5]), "stream": draw.random() < 0.5}
+        for number in range(200)
+    ]  # fmt: skip
+    gone = {number: draw.uniform(0, 0.3) for number in draw.sample(range(200), 100)}
+
+    def texts(client):
+        if client.scope["stream"]:
+            parts = [json.loads(line[6:]) for line in client.body.decode().split("\n\n")[:-2]]
+            choices = [part["choices"][0] for part in parts]
+            return ["".join(one["text"] for one in choices if one["index"] == n) for n in range(2)]
+        found = [choice["text"] for choice in json.loads(client.body)["choices"]]
+        return [*found, ""][:2]
+
+    async def story(serving, app):
+        async def ask(number, *, seconds=None):
+            client = Client(app, bodies[number])
+            client.scope["stream"] = bodies[number]["stream"]
+            if seconds is not None:
+                asyncio.get_running_loop().call_later(seconds, client.gone.set)
+            return await client.run()
+
+        together = await asyncio.gather(*(ask(number, seconds=gone.get(number)) for number in range(200)))
+        await until(lambda: idle(serving))
+        kept = [number for number in range(200) if number not in gone]
+        for number in kept[::5]:
+            assert texts(together[number]) == texts(await ask(number))
+        assert all(together[number].status == 200 for number in kept)
+
+    scenario(story, Conditions(max_queue=1000), max_batch=8)

@@ -1,0 +1,119 @@
+"""The page at /, in headless Chromium: it generates, shows the chain, alternatives, errors, and stops."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from itertools import count
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+WAIT = """new Promise((done, fail) => {
+  const end = Date.now() + 60000;
+  (function look() {
+    try { const found = %s; if (found) return done(found); } catch (error) {}
+    Date.now() > end ? fail(new Error(document.body.innerText)) : setTimeout(look, 20);
+  })();
+})"""
+
+
+class Browser:
+    """A tab of Chromium, driven by the debugging protocol over two pipes."""
+
+    def __init__(self, folder):
+        to_read, self._to = os.pipe()
+        self._from, to_write = os.pipe()
+        flags = "--headless --no-sandbox --disable-gpu --no-first-run --remote-debugging-pipe"
+        command = f"exec {CHROMIUM} {flags} --user-data-dir={folder} 3<&{to_read} 4>&{to_write}"
+        self._process = subprocess.Popen(
+            ["bash", "-c", command], pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL
+        )
+        os.close(to_read)
+        os.close(to_write)
+        self._numbers, self._held, self._session = count(1), b"", None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+
+    def call(self, method, **params):
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": params}
+        message |= {"sessionId": self._session} if self._session else {}
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        while True:
+            found = self._read()
+            if found.get("id") == number:
+                assert "error" not in found, found
+                return found["result"]
+
+    def _read(self):
+        while b"\0" not in self._held:
+            part = os.read(self._from, 1 << 16)
+            assert part, "Chromium has ended"
+            self._held += part
+        first, _, self._held = self._held.partition(b"\0")
+        return json.loads(first)
+
+    def until(self, expression):
+        """Wait until a JavaScript expression is true; return it."""
+        found = self.call(
+            "Runtime.evaluate", expression=WAIT % expression, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in found, found["exceptionDetails"]["exception"]["description"]
+        return found["result"]["value"]
+
+    def do(self, code):
+        self.until(f"(() => {{ {code}; return true; }})()")
+
+    def press(self, key, **more):
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, **more)
+
+    def close(self):
+        self._process.kill()
+        self._process.wait()
+        os.close(self._to)
+        os.close(self._from)
+
+
+@pytest.fixture
+def browser(tmp_path):
+    made = Browser(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_a_person_generates_looks_and_stops(browser, spawn):
+    process = spawn("serve", "--model", "tiny", "--port", "0", "--top-p", "0.9", own=True, text=True)
+    url = next(found[1] for line in process.stderr if (found := re.search(r"at (\S+)/v1", line)))
+    browser.call("Page.navigate", url=f"{url}/")
+    assert browser.until("get('model').textContent") == "tiny"
+    assert "top_p" in browser.until("document.querySelector('#chain td') && get('chain').innerText")
+    assert browser.until("document.activeElement.id") == "prompt"
+
+    browser.do("document.querySelector('[value=completions]').click()")
+    browser.do("get('options').elements.seed.value = '7'; get('options').elements.max_tokens.value = '12'")
+    browser.call("Input.insertText", text="Once upon a time")
+    browser.press("Enter", modifiers=2, windowsVirtualKeyCode=13)
+    assert browser.until("/ended by/.test(get('status').textContent) && get('status').textContent")
+    assert browser.until("document.querySelectorAll('article.text .token').length") == 12
+    browser.do("document.querySelector('.token').focus(); document.activeElement.click()")
+    assert "%" in browser.until("document.querySelector('#alternatives td') && get('alternatives').innerText")
+
+    browser.do("get('options').elements.more.value = '{\"top_kk\": 5}'; showChain()")
+    assert "top_k" in browser.until("document.querySelector('#chain .error')?.textContent")
+    browser.do("get('options').elements.more.value = ''; get('options').elements.max_tokens.value = '900'")
+    browser.do("get('prompt').value = 'One winter'; get('form').requestSubmit()")
+    browser.until("document.querySelectorAll('article:last-of-type .token').length > 3")
+    browser.press("Escape", windowsVirtualKeyCode=27)
+    assert browser.until("/Stopped|ended/.test(get('status').textContent)")
+    assert browser.until("!get('send').disabled")
+
+
+def test_the_page_loads_nothing_and_runs_only_its_own_script(fake):
+    reply = fake.get("/")
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+    assert not re.search(r"https?://|src=|@import", reply.text)
+    assert reply.text.count("<script>") == 1
