@@ -15,9 +15,11 @@ from gencli.bench.load import Ask, make_load
 from gencli.bench.records import BatchCost
 from gencli.bench.vocabulary import MadeTokenizer
 from gencli.bench.ways import Answers, continuous, engine, padded
+from gencli.models.files.quantization import Quantize
 
 __all__ = ["measure_batch"]
 
+_WEIGHTS: tuple[Quantize, Quantize] = ("none", "int8")
 _PAGE = 32  # tokens; with the library's default of 256, shorter prefixes are not shared
 _Way = Callable[[Sequence[Ask]], Answers]
 
@@ -58,10 +60,11 @@ def measure_batch(
 def _ways(asks: Sequence[Ask], slots: int, their_slots: int) -> dict[str, _Way]:
     """Return the implementations by name. gencli's own decoder has the weights of the others' model."""
     theirs, tokenizer = random_llama(), MadeTokenizer(VOCABULARY)
-    ours = native_runner(theirs, max_lanes=slots)
+    ours, rounded = (native_runner(theirs, max_lanes=slots, quantize=one) for one in _WEIGHTS)
     longest = max(len(ask.prompt) + ask.max_tokens for ask in asks)
     return {
         "gencli": lambda asks: engine(ours, asks, slots=slots, tokenizer=tokenizer),
+        "gencli, int8": lambda asks: engine(rounded, asks, slots=slots, tokenizer=tokenizer),
         "generate": lambda asks: padded(theirs, asks, size=their_slots),
         "generate, sorted": lambda asks: padded(theirs, asks, size=their_slots, is_sorted=True),
         "generate_batch": lambda asks: continuous(

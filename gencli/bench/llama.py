@@ -12,6 +12,7 @@ from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.files.checkpoint import read_checkpoint
 from gencli.models.files.json_files import read_object
+from gencli.models.files.quantization import Quantize
 
 __all__ = ["VOCABULARY", "native_runner", "random_llama"]
 
@@ -43,11 +44,11 @@ def random_llama(
     return AutoModelForCausalLM.from_config(config).eval()
 
 
-def native_runner(model: Any, *, max_lanes: int) -> DecoderRunner:
+def native_runner(model: Any, *, max_lanes: int, quantize: Quantize = "none") -> DecoderRunner:
     """Return a runner of gencli's own decoder with the weights of a Llama of transformers."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         model.save_pretrained(folder)
         config = read_object(folder / "config.json")
         checkpoint = read_checkpoint(folder, config, read_spec(config))
-        return DecoderRunner.load(checkpoint, device="cpu", max_lanes=max_lanes)
+        return DecoderRunner.load(checkpoint, device="cpu", max_lanes=max_lanes, quantize=quantize)
