@@ -24,7 +24,7 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError, TypeError) as error:  # the last two for names that cannot be encoded
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"`host` = {host}, `port` = {port} cannot be listened on: {reason}.", hint="Take another port."

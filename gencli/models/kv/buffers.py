@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import math
+import mmap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,21 @@ if TYPE_CHECKING:
     from gencli.models.kv.padded import ForwardBatch
 
 __all__ = ["LaneBuffer", "LaneRows", "LaneStore"]
+
+
+_LEAST_MAPPED = 2**20  # bytes
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Return zeros of a shape, with the dtype and device of `like`.
+
+    On a CPU they lie in a mapping of their own, which goes back to the system when a larger buffer replaces
+    them. The allocator would keep it: the holes of growing buffers took a tenth of the memory of a run.
+    """
+    count = math.prod(shape)
+    if like.device.type != "cpu" or count * like.dtype.itemsize < _LEAST_MAPPED:
+        return like.new_zeros(shape)
+    return torch.frombuffer(mmap.mmap(-1, count * like.dtype.itemsize), dtype=like.dtype).view(shape)
 
 
 class LaneBuffer:
@@ -80,7 +97,7 @@ class LaneBuffer:
         if num_rows > old_rows:
             num_rows = min(max(num_rows, 2 * old_rows), len(self._rows))
         capacity = max(self._whole(-(-length // STEP) * STEP), capacity)
-        data = like.new_zeros(max(num_rows, old_rows), like.shape[1], capacity, like.shape[3])
+        data = _zeros((max(num_rows, old_rows), like.shape[1], capacity, like.shape[3]), like)
         for row, held in self._rows.held():
             tokens = self._whole(held)
             data[row, :, :tokens] = self._data[row, :, :tokens]
