@@ -90,7 +90,7 @@ class BatchCost:
     """One load of requests in one implementation, medians over the rounds."""
 
     prefix: int = figure("tokens that all prompts begin with")
-    way: str = figure("gencli, with float32 or int8 weights, or a method of transformers")
+    way: str = figure("gencli, gencli with int8, or a method of transformers")
     requests: int = figure("requests of the load")
     output_tokens: int = figure("tokens generated in all")
     whole_s: float = figure("seconds of the whole load", 2)
