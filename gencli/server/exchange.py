@@ -11,7 +11,6 @@ from typing import Any
 from gencli.core.events import Event
 from gencli.server.admission import Ticket
 from gencli.server.body import Disconnected, parse_body, read_body
-from gencli.server.limits import check_call
 from gencli.server.mailbox import Mailbox
 from gencli.server.prepare import Prepared
 from gencli.server.security import Receive, Scope, Send, send_error
@@ -67,7 +66,6 @@ class _Exchange:
     async def _answer(self, body: bytes, ticket: Ticket) -> None:
         serving = self._serving
         call = await serving.read(body, self._route, parse_body)
-        check_call(call, serving.conditions.limits)
         ticket.grow(call.num_samples)
         preparer, name = serving.preparer, self._scope["request_id"]
         prepared = await serving.beside(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gencli import __version__
 from gencli.config.job import Job
 from gencli.core.request import Request
 from gencli.models.files.template import declared_template
-from gencli.server.limits import check_call
 from gencli.server.serving import Serving
-from gencli.server.wire.call import Call, read_call
+from gencli.server.wire.call import Call
 from gencli.server.wire.errors import ApiError, bad_field, unknown_field
 from gencli.server.wire.fields import Options
 from processors.params import Params
@@ -38,16 +37,22 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
     if not isinstance(text, str):
         raise bad_field(given[0], f"{given[0]} has to be a text.")
     ids = serving.preparer.encode(text, special=special is True)
-    texts = [serving.tokenizer.decode([token], skip_special=False) for token in ids]
     if is_llama:
-        pieces = [{"id": token, "piece": text} for token, text in zip(ids, texts, strict=True)]
-        return {"tokens": pieces if body.get("with_pieces") else list(ids)}
+        return {"tokens": _pieces(serving, ids) if body.get("with_pieces") else list(ids)}
     return {
         "count": len(ids),
         "max_model_len": serving.spec.context,
         "tokens": list(ids),
-        "token_strs": texts if body.get("return_token_strs") else None,
+        "token_strs": [_text(serving, token) for token in ids] if body.get("return_token_strs") else None,
     }
+
+
+def _pieces(serving: Serving, ids: Sequence[int]) -> list[dict[str, Any]]:
+    return [{"id": token, "piece": _text(serving, token)} for token in ids]
+
+
+def _text(serving: Serving, token: int) -> str:
+    return serving.tokenizer.decode([token], skip_special=False)
 
 
 def _rendered(serving: Serving, body: Mapping[str, Any]) -> str:
@@ -57,10 +62,7 @@ def _rendered(serving: Serving, body: Mapping[str, Any]) -> str:
 
 def _call(serving: Serving, body: Any) -> Call:
     is_chat = isinstance(body, Mapping) and "messages" in body
-    lenient, registry = serving.conditions.is_lenient, serving.preparer.registry
-    call = read_call(body, "chat" if is_chat else "completions", registry=registry, is_lenient=lenient)
-    check_call(call, serving.conditions.limits)
-    return call
+    return serving.call(body, "chat" if is_chat else "completions")
 
 
 def detokenize(serving: Serving, body: Any) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def tokenizer_info(serving: Serving, body: Any) -> dict[str, Any]:
     tokenizer = serving.tokenizer
 
     def name(token_id: int | None) -> str | None:
-        return None if token_id is None else tokenizer.decode([token_id], skip_special=False)
+        return None if token_id is None else _text(serving, token_id)
 
     return {
         "tokenizer_class": type(tokenizer).__name__,

@@ -24,7 +24,7 @@ from gencli.runtime.wiring import make_engine
 from gencli.server.admission import Admission
 from gencli.server.engine_thread import EngineThread
 from gencli.server.failures import api_error
-from gencli.server.limits import CallLimits
+from gencli.server.limits import CallLimits, check_call
 from gencli.server.metrics import Metrics
 from gencli.server.prepare import Preparer
 from gencli.server.security import Rules
@@ -118,8 +118,14 @@ class Serving:
 
     async def read(self, body: bytes, route: Route, parse: Callable[[bytes], Any]) -> Call:
         """Return the call of a body. Raises ApiError."""
+        return await self.beside(lambda: self.call(parse(body), route))
+
+    def call(self, body: Any, route: Route) -> Call:
+        """Return the call of a body that was parsed, within the limits of sizes. Raises ApiError."""
         lenient, registry = self.conditions.is_lenient, self.preparer.registry
-        return await self.beside(lambda: read_call(parse(body), route, registry=registry, is_lenient=lenient))
+        call = read_call(body, route, registry=registry, is_lenient=lenient)
+        check_call(call, self.conditions.limits)
+        return call
 
     async def beside(
         self, work: Callable[[], T], *, fields: Mapping[str, str] | None = None, is_slow: bool = False
