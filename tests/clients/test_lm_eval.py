@@ -106,7 +106,9 @@ def test_conversations(evaluate, own, server, tiny):
                  "tokenizer_backend": "huggingface", "max_length": 1024}  # fmt: skip
     same(evaluate("local-completions", model_args=arguments, **options), theirs)
     arguments = {"base_url": f"{server.url}/chat/completions", "model": "tiny", "max_length": 1024}
-    chat = evaluate("local-chat-completions", ["brindle_stories"], model_args=arguments, apply_chat_template=True)
+    chat = evaluate(
+        "local-chat-completions", ["brindle_stories"], model_args=arguments, apply_chat_template=True
+    )
     same(chat, {"brindle_stories": theirs["brindle_stories"]})
 
 

@@ -78,7 +78,13 @@ def test_a_streamed_chat(strict, has_usage):
 
 def test_tools_whole_and_streamed(strict):
     tools = [openai.pydantic_function_tool(Person, name="save")]
-    asked = {**CHAT, "tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 200}
+    asked = {
+        **CHAT,
+        "tools": tools,
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "max_tokens": 200,
+    }
     (choice,) = strict.chat.completions.create(**asked).choices
     (call,) = choice.message.tool_calls
     assert (choice.finish_reason, call.function.name) == ("tool_calls", "save")
@@ -89,7 +95,9 @@ def test_tools_whole_and_streamed(strict):
     assert [event.arguments for event in done] == [call.function.arguments]
     assert isinstance(same.function.parsed_arguments, Person)
     answer = {"role": "tool", "tool_call_id": call.id, "content": "saved"}
-    with pytest.raises(openai.BadRequestError, match="of tiny failed: This model knows the roles system, user"):
+    with pytest.raises(
+        openai.BadRequestError, match="of tiny failed: This model knows the roles system, user"
+    ):
         strict.chat.completions.create(**{**CHAT, "messages": [*CHAT["messages"], choice.message, answer]})
 
 
@@ -110,9 +118,7 @@ def test_log_probabilities(strict):
     entries = found.logprobs.content
     assert b"".join(bytes(entry.bytes) for entry in entries).decode().startswith(found.message.content)
     assert [len(entry.top_logprobs) for entry in entries] == [2] * len(entries)
-    chunks = strict.chat.completions.create(
-        **CHAT, logprobs=True, top_logprobs=2, max_tokens=6, stream=True
-    )
+    chunks = strict.chat.completions.create(**CHAT, logprobs=True, top_logprobs=2, max_tokens=6, stream=True)
     parts = [choice.logprobs for chunk in chunks for choice in chunk.choices if choice.logprobs]
     assert [entry for part in parts for entry in part.content] == entries
 
@@ -203,7 +209,9 @@ def test_a_timeout_ends_the_work(strict, server):
 def test_many_at_once_have_the_text_of_each_alone(strict, server):
     async def ask():
         async with openai.AsyncOpenAI(base_url=server.url, api_key="any", max_retries=5) as client:
-            asked = (client.chat.completions.create(**{**CHAT, "seed": seed}, max_tokens=8) for seed in range(6))
+            asked = (
+                client.chat.completions.create(**{**CHAT, "seed": seed}, max_tokens=8) for seed in range(6)
+            )
             return await asyncio.gather(*asked)
 
     together = [found.choices[0].message.content for found in asyncio.run(ask())]
