@@ -1,7 +1,6 @@
-"""lm-evaluation-harness on local tasks: every way to the model gives the numbers of the harness's `hf` backend."""
+"""lm-evaluation-harness on local tasks: every way gives the numbers of the harness's own backend `hf`."""
 
 import json
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -38,6 +37,13 @@ def evaluate(own_folders):
 @pytest.fixture(scope="module")
 def tiny():
     return str(find_local("tiny"))
+
+
+@pytest.fixture(scope="module")
+def through(server, tiny):
+    """The arguments with which the harness asks the server, with the ids of its own tokenizer."""
+    return {"base_url": f"{server.url}/completions", "model": "tiny", "max_length": 1024,
+            "tokenizer": tiny, "tokenizer_backend": "huggingface"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -83,39 +89,44 @@ def test_the_model_of_gencli(evaluate, own, expected):
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
-def test_the_server(evaluate, server, tiny, expected, at_once):
-    arguments = {"base_url": f"{server.url}/completions", "model": "tiny", "tokenizer": tiny,
-                 "tokenizer_backend": "huggingface", "add_bos_token": True, "max_length": 1024, "num_concurrent": at_once}  # fmt: skip
+def test_the_server(evaluate, through, expected, at_once):
+    arguments = {**through, "add_bos_token": True, "num_concurrent": at_once}
     same(evaluate("local-completions", model_args=arguments), expected)
 
 
-def test_the_tokenizer_of_the_server(evaluate, server, tiny):
+def test_the_tokenizer_of_the_server(evaluate, through):
     """Without a folder the harness asks the server for ids, and adds no beginning of text."""
-    arguments = {"base_url": f"{server.url}/completions", "model": "tiny", "max_length": 1024}
-    local = {**arguments, "tokenizer": tiny, "tokenizer_backend": "huggingface"}
     tasks = ["brindle_choice", "brindle_stories"]
-    remote = evaluate("local-completions", tasks, model_args=arguments)
-    same(remote, evaluate("local-completions", tasks, model_args=local))
+    remote = {key: value for key, value in through.items() if not key.startswith("tokenizer")}
+    found = evaluate("local-completions", tasks, model_args=remote)
+    same(found, evaluate("local-completions", tasks, model_args=through))
 
 
-def test_conversations(evaluate, own, server, tiny):
+def test_conversations(evaluate, own, server, through, tiny):
     options = {"tasks": ["brindle_choice", "brindle_stories"], "apply_chat_template": True}
     theirs = evaluate("hf", model_args={"pretrained": tiny, "device": "cpu", "dtype": "float32"}, **options)
     same(evaluate(own, **options), theirs)
-    arguments = {"base_url": f"{server.url}/completions", "model": "tiny", "tokenizer": tiny,
-                 "tokenizer_backend": "huggingface", "max_length": 1024}  # fmt: skip
-    same(evaluate("local-completions", model_args=arguments, **options), theirs)
+    same(evaluate("local-completions", model_args=through, **options), theirs)
+    options["tasks"] = ["brindle_stories"]  # the route of chats scores no choices
     arguments = {"base_url": f"{server.url}/chat/completions", "model": "tiny", "max_length": 1024}
-    chat = evaluate(
-        "local-chat-completions", ["brindle_stories"], model_args=arguments, apply_chat_template=True
-    )
-    same(chat, {"brindle_stories": theirs["brindle_stories"]})
+    found = evaluate("local-chat-completions", model_args=arguments, **options)
+    same(found, {"brindle_stories": theirs["brindle_stories"]})
 
 
 def test_the_launcher(expected, tmp_path):
-    command = [sys.executable, "-m", "gencli.lm_eval", "run", "--model", "gencli", "--model_args", "pretrained=tiny",
-               "--include_path", TASKS, "--tasks", "brindle_choice", "--log_samples", "--output_path", tmp_path]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ)
+    command = [
+        sys.executable,
+        "-m",
+        "gencli.lm_eval",
+        "run",
+        "--model",
+        "gencli",
+        "--tasks",
+        "brindle_choice",
+    ]
+    command += ["--model_args", "pretrained=tiny", "--include_path", TASKS]
+    command += ["--log_samples", "--output_path", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "|brindle_choice" in done.stdout
     (log,) = tmp_path.rglob("samples_brindle_choice_*.jsonl")
