@@ -10,8 +10,8 @@ import pytest
 
 from tests.helpers.quick import quick_gencli
 
-# Few texts at once and a short queue, so that a test can fill it.
-FLAGS = ("--model", "tiny", "--dtype", "float32", "--port", "0", "--max-batch", "4", "--max-queue", "4")
+# Few texts at once, and a queue that a test can fill.
+FLAGS = ("--model", "tiny", "--dtype", "float32", "--port", "0", "--max-batch", "4", "--max-queue", "60")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ openai = pytest.importorskip("openai", reason="the package openai is not install
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hello!"}], "seed": 5}
 TEXT = {"model": "tiny", "prompt": "Once upon a time", "seed": 7}
-LONG = {**TEXT, "n": 8, "max_tokens": 900, "extra_body": {"ignore_eos": True}}
+LONG = {**TEXT, "n": 64, "max_tokens": 900, "extra_body": {"ignore_eos": True}}
 
 
 class Person(BaseModel):
