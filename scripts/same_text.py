@@ -76,6 +76,8 @@ def make_asks(count: int, seed: int = 0) -> list[Ask]:
 def _ask(draw: random.Random, seed: int) -> Ask:
     words = [draw.choice(_BEGINNINGS.split("|")), *draw.choices(_WORDS, k=draw.randint(0, 60))]
     chosen = {key: draw.choice(values) for key, values in _OPTIONS.items() if draw.random() < 0.4}
+    if chosen.get("temperature") == 0:  # then the other stages of the draw would do nothing
+        chosen = {key: value for key, value in chosen.items() if key not in ("top_p", "top_k", "min_p")}
     return Ask(" ".join(words), {"seed": seed, "max_tokens": draw.randint(8, 60), **chosen})
 
 

@@ -2,16 +2,15 @@
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from importlib.util import find_spec
 
 import pytest
 
 from gencli import LLM
 
-pytest.importorskip("llm", reason="the package llm is not installed")
+pytestmark = pytest.mark.skipif(find_spec("llm") is None, reason="the package llm is not installed")
 
 SEED = ("--option", "seed", "5", "--option", "max_tokens", "30", "--option", "temperature", "0.8")
 MODELS = """\
@@ -52,11 +51,11 @@ def answer():
         yield llm.chat(messages, seed=5, max_tokens=30, temperature=0.8)
 
 
-def test_a_streamed_chat_is_that_of_the_library_and_its_usage_is_kept(ask, answer, folder):
+def test_a_streamed_chat_is_that_of_the_library_and_its_usage_is_kept(ask, answer):
     assert ask("-m", "tiny", "-s", "Be brief.", *SEED, "Hello!") == f"{answer.text}\n"
-    with closing(sqlite3.connect(folder / "logs.db")) as log:
-        (counts,) = log.execute("select input_tokens, output_tokens from responses")
-    assert counts == (answer.samples[0].prompt_tokens, answer.samples[0].completion_tokens)
+    (entry,) = json.loads(ask("logs", "-n", "1", "--json"))
+    sample = answer.samples[0]
+    assert (entry["input_tokens"], entry["output_tokens"]) == (sample.prompt_tokens, sample.completion_tokens)
 
 
 def test_an_endpoint_needs_no_settings(ask, server, answer):

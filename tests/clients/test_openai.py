@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import closing
+from importlib.util import find_spec
 from typing import Literal
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from gencli import LLM
 
-openai = pytest.importorskip("openai", reason="the package openai is not installed")
+pytestmark = pytest.mark.skipif(find_spec("openai") is None, reason="the package openai is not installed")
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hello!"}], "seed": 5}
 TEXT = {"model": "tiny", "prompt": "Once upon a time", "seed": 7}
@@ -22,20 +23,25 @@ class Person(BaseModel):
     age: int = Field(ge=1, le=99)
 
 
-def make(server, **options):
+@pytest.fixture(scope="module")
+def openai():
+    return pytest.importorskip("openai")  # here, as it takes a second that tests of others need not wait for
+
+
+def make(openai, server, **options):
     return openai.OpenAI(base_url=server.url, api_key="any", max_retries=0, timeout=60, **options)
 
 
 @pytest.fixture(scope="module")
-def strict(server):
-    with make(server, _strict_response_validation=True) as client:
+def strict(openai, server):
+    with make(openai, server, _strict_response_validation=True) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def loose(server):
+def loose(openai, server):
     """For streams of completions and echo, whose nulls the package's types do not allow."""
-    with make(server) as client:
+    with make(openai, server) as client:
         yield client
 
 
@@ -76,7 +82,7 @@ def test_a_streamed_chat(strict, has_usage):
     assert kinds.count("content.done") == 1
 
 
-def test_tools_whole_and_streamed(strict):
+def test_tools_whole_and_streamed(openai, strict):
     tools = [openai.pydantic_function_tool(Person, name="save")]
     asked = {
         **CHAT,
@@ -101,7 +107,7 @@ def test_tools_whole_and_streamed(strict):
         strict.chat.completions.create(**{**CHAT, "messages": [*CHAT["messages"], choice.message, answer]})
 
 
-def test_structured_answers_are_parsed(strict):
+def test_structured_answers_are_parsed(openai, strict):
     schema = {"type": "json_schema", "json_schema": {"name": "p", "schema": Person.model_json_schema()}}
     (choice,) = strict.chat.completions.create(**CHAT, response_format=schema, max_tokens=200).choices
     assert Person.model_validate(json.loads(choice.message.content))
@@ -177,20 +183,20 @@ def test_a_call_of_responses(strict):
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_errors_name_the_field(strict, body, param, code, stream):
+def test_errors_name_the_field(openai, strict, body, param, code, stream):
     with pytest.raises(openai.BadRequestError) as caught:
         strict.completions.create(**{**TEXT, **body}, stream=stream)
     assert (caught.value.code, caught.value.type) == (code, "invalid_request_error")
     assert param is None or caught.value.param == param
 
 
-def test_an_unknown_model_is_not_found(strict):
+def test_an_unknown_model_is_not_found(openai, strict):
     with pytest.raises(openai.NotFoundError) as caught:
         strict.models.retrieve("other")
     assert (caught.value.param, caught.value.code) == ("model", "model_not_found")
 
 
-def test_a_full_server_is_a_rate_limit_and_a_closed_stream_ends_it(strict, loose, server):
+def test_a_full_server_is_a_rate_limit_and_a_closed_stream_ends_it(openai, strict, loose, server):
     with closing(loose.completions.create(**LONG, stream=True)) as stream:
         next(iter(stream))
         with pytest.raises(openai.RateLimitError) as caught:
@@ -200,13 +206,13 @@ def test_a_full_server_is_a_rate_limit_and_a_closed_stream_ends_it(strict, loose
     assert strict.completions.create(**TEXT, max_tokens=2).choices
 
 
-def test_a_timeout_ends_the_work(strict, server):
+def test_a_timeout_ends_the_work(openai, strict, server):
     with pytest.raises(openai.APITimeoutError):
         strict.completions.create(**LONG, timeout=0.2)
     assert server.is_idle()
 
 
-def test_many_at_once_have_the_text_of_each_alone(strict, server):
+def test_many_at_once_have_the_text_of_each_alone(openai, strict, server):
     async def ask():
         async with openai.AsyncOpenAI(base_url=server.url, api_key="any", max_retries=5) as client:
             asked = (
