@@ -14,7 +14,8 @@ PAIRS = [
     ("Brindle is ", "Biscuit."),
     ("", "Once upon a time"),
     ("Question: Is Brindle a town?\nAnswer:", " yes"),
-    ("Once upon a", " time"),
+    # No pair begins as another and has one token more: the harness would give it the other's log-probability.
+    ("One winter, a", " fox"),
 ]
 TEXTS = ["Once upon a time, a kind fox named Clover lived in a house.", "Hello", "The baker " * 30 + "sat."]
 
