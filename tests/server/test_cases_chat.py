@@ -35,7 +35,7 @@ def test_parts_of_a_message_are_one_text(tiny):
 
 def test_fields_that_clients_add_change_nothing(tiny):
     kept = [{**message, "id": "m1", "name": None} for message in MESSAGES]
-    extra = {"user": "u", "metadata": {"a": "b"}, "store": False, "service_tier": "auto", "model": "any"}
+    extra = {"user": "u", "metadata": {"a": "b"}, "store": False, "service_tier": "auto"}
     assert content(tiny, **{**CHAT, **extra, "messages": kept}) == content(tiny, **CHAT)
 
 
