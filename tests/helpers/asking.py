@@ -9,7 +9,7 @@ __all__ = ["ask"]
 
 
 def ask(url, body, headers=None):
-    """Return the texts of a completion, and why it failed before: it is sent again, as clients of OpenAI do."""
+    """Return the texts of a completion, and the errors before: it is sent again, as OpenAI's clients do."""
     given = {"content-type": "application/json", **(headers or {})}
     failures = []
     while len(failures) < 50:
@@ -17,9 +17,9 @@ def ask(url, body, headers=None):
             with urlopen(Request(f"{url}/v1/completions", json.dumps(body).encode(), given)) as reply:
                 return [choice["text"] for choice in json.load(reply)["choices"]], failures
         except HTTPError as error:
-            said = error.read().decode()
-            assert error.code >= 500, said
-            failures.append((error.code, said))
+            if error.code < 500:
+                raise AssertionError(error.read()) from error
+            failures.append((error.code, error.read().decode()))
         except (OSError, HTTPException) as error:  # nobody listens, or the reply is cut
             failures.append((0, type(error).__name__))
     raise AssertionError(failures)

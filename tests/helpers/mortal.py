@@ -32,7 +32,7 @@ class Mortal(Processor[MortalParams]):
 
 
 class Mortal:
-    """The stage `mortal`, as a plugin in a folder. The first process that reaches a row's number of steps dies.
+    """The stage `mortal`, a plugin in a folder. The first process that takes a row's number of steps dies.
 
     `env`: the variables that processes need. `plugin`: the path for `plugin`.
     """
@@ -51,7 +51,7 @@ class Mortal:
 
     def pids(self) -> set[int]:
         """Return the processes that ran the stage since the last call."""
-        found = {path for path in self._folder.glob("*.pid")}
+        found = set(self._folder.glob("*.pid"))
         for path in found:
             path.unlink()
         return {int(path.stem) for path in found}
