@@ -7,7 +7,7 @@ Requests with one X-Session-Id go to one replica. RAY_ADDRESS names a cluster; w
 import argparse
 import os
 import signal
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from gencli.batch.engines.cluster import connected
 
@@ -16,27 +16,19 @@ class Replica:
     """One copy of the model, with the routes of `gencli serve`."""
 
     def __init__(self, variables: dict[str, str], hosts: list[str]) -> None:
-        from gencli.config.layers import gather
-        from gencli.runtime.grammars import grammar_env, make_compiler
         from gencli.runtime.reporter import Recorder
-        from gencli.runtime.wiring import load_model
-        from gencli.server.options import OWN
-        from gencli.server.plan import conditions_of
-        from gencli.server.serving import Serving
+        from gencli.server.load import load_models
+        from gencli.server.plan import make_plan
 
-        settings = gather({}, variables)
-        own = {option.key: option.default for option in OWN} | {"allow_host": hosts}
-        loaded, _ = load_model(settings, Recorder(), companions=True, rows=max(2, settings["max_batch"]))
-        compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
-        self.serving = Serving(settings, loaded, compiler, conditions_of(own, settings, variables))
+        self.models = load_models(make_plan({"allow_host": hosts}, variables), Recorder(), ExitStack())
 
     def __serve_build_asgi_app__(self):  # Ray Serve calls it for the app
         from gencli.server.app import make_app
 
-        return make_app(self.serving)
+        return make_app(self.models)
 
     def check_health(self) -> None:  # if it raises, Ray Serve replaces the replica
-        assert self.serving.state != "dead"
+        assert self.models.state != "dead"
 
 
 parser = argparse.ArgumentParser(description=__doc__)
