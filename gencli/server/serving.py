@@ -124,7 +124,7 @@ class Serving:
         """Return the call of a body that was parsed, within the limits of sizes. Raises ApiError."""
         lenient, registry = self.conditions.is_lenient, self.preparer.registry
         call = read_call(body, route, registry=registry, is_lenient=lenient)
-        check_call(call, self.conditions.limits)
+        check_call(call, self.conditions.limits, self.spec.context)
         return call
 
     async def beside(
@@ -135,7 +135,8 @@ class Serving:
         try:
             return await loop.run_in_executor(self._slow if is_slow else self._quick, work)
         except Exception as error:
-            raise self.error(error, fields) from error
+            # `from error` would make an ApiError its own cause, and keep the body until a collection.
+            raise self.error(error, fields) from None
 
     def error(self, error: BaseException, fields: Mapping[str, str] | None = None) -> ApiError:
         """Return an exception as an error of the wire, without the model's path."""

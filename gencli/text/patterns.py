@@ -60,7 +60,11 @@ def _compiled(pattern: str) -> Any:
         raise UsageError(f"The stop pattern {_short(pattern)} is nested too deep.") from None
     if compiled.flags & regex.REVERSE:
         raise UsageError(f"The stop pattern {pattern!r} searches backwards, which a stream cannot.")
-    if compiled.search("", timeout=_TIMEOUT):
+    try:
+        matches_nothing = compiled.search("", timeout=_TIMEOUT)
+    except TimeoutError:
+        raise UsageError(f"The stop pattern {_short(pattern)} needs over {_TIMEOUT} s on no text.") from None
+    if matches_nothing:
         raise UsageError(
             f"The stop pattern {pattern!r} matches the empty text.",
             hint="It would stop before the first token; make it need a character (+ for *).",
