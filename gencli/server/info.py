@@ -15,11 +15,24 @@ from gencli.server.wire.errors import ApiError, bad_field, unknown_field
 from gencli.server.wire.fields import Options
 from processors.params import Params
 
-__all__ = ["chain_view", "detokenize", "props", "tokenize", "tokenizer_info"]
+__all__ = ["chain_view", "detokenize", "model_card", "props", "tokenize", "tokenizer_info"]
 
 _CHAT = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt")
 _TEXT = ("prompt", "content")
 _FLAGS = ("add_special_tokens", "add_special", "return_token_strs", "with_pieces")
+
+
+def model_card(serving: Serving) -> dict[str, Any]:
+    """The entry of a model in /v1/models."""
+    return {
+        "id": serving.name,
+        "object": "model",
+        "created": int(serving.created),
+        "owned_by": "gencli",
+        "root": serving.name,
+        "parent": None,
+        "max_model_len": serving.spec.context,
+    }
 
 
 def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
@@ -77,7 +90,7 @@ def detokenize(serving: Serving, body: Any) -> dict[str, Any]:
     return {"prompt": text, "content": text}
 
 
-def tokenizer_info(serving: Serving, body: Any) -> dict[str, Any]:
+def tokenizer_info(serving: Serving) -> dict[str, Any]:
     """The special tokens and the chat template, as lm-evaluation-harness asks for them."""
     tokenizer = serving.tokenizer
 
@@ -93,8 +106,8 @@ def tokenizer_info(serving: Serving, body: Any) -> dict[str, Any]:
     }
 
 
-def props(serving: Serving, body: Any) -> dict[str, Any]:
-    """The properties of the server, as clients of llama.cpp ask for them."""
+def props(serving: Serving) -> dict[str, Any]:
+    """The properties of a model, as clients of llama.cpp ask for them."""
     return {
         "default_generation_settings": {"n_ctx": serving.spec.context},
         "total_slots": serving.engine.limit,

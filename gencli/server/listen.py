@@ -11,7 +11,7 @@ import uvicorn
 
 from gencli.errors import UsageError
 from gencli.server.app import make_app
-from gencli.server.serving import Serving
+from gencli.server.models import Models
 
 __all__ = ["bind", "listen"]
 
@@ -31,10 +31,10 @@ def bind(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def listen(serving: Serving, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+def listen(models: Models, listener: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serve until a signal; has to run in the main thread."""
     config = uvicorn.Config(
-        make_app(serving),
+        make_app(models),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -45,15 +45,16 @@ def listen(serving: Serving, listener: socket.socket, on_ready: Callable[[], Non
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_LEFT,
     )
-    _Server(config, serving, on_ready).run(sockets=[listener])
+    _Server(config, models, on_ready).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
     """Goes on answering while it drains, so that health checks and new requests learn of it."""
 
-    def __init__(self, config: uvicorn.Config, serving: Serving, on_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, models: Models, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._serving, self._on_ready = serving, on_ready
+        self._models, self._on_ready = models, on_ready
+        self._is_draining = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
 
@@ -64,10 +65,10 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal; end at the second."""
-        if self._loop is None or self._serving.admission.is_draining:
+        if self._loop is None or self._is_draining:
             self.should_exit = self.force_exit = True
             return
-        self._serving.admission.is_draining = True
+        self._is_draining = True
         self._loop.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
@@ -75,6 +76,6 @@ class _Server(uvicorn.Server):
 
     async def _drain(self) -> None:
         try:
-            await self._serving.drain()
+            await self._models.drain()
         finally:
             self.should_exit = True

@@ -10,9 +10,9 @@ from typing import Any
 from gencli.config.settings import Settings
 from gencli.errors import UsageError
 from gencli.files import read_file
+from gencli.server.conditions import Conditions
 from gencli.server.limits import CallLimits
 from gencli.server.security import Rules
-from gencli.server.serving import Conditions
 
 __all__ = ["API_KEY", "conditions_of", "is_loopback", "planned_batch"]
 
@@ -25,7 +25,6 @@ def conditions_of(own: Mapping[str, Any], settings: Settings, environ: Mapping[s
     """Return what the server allows. Raises UsageError for a key that cannot be read."""
     rules = Rules(_key(own["api_key_file"], environ), tuple(own["allow_host"]), tuple(own["allow_origin"]))
     return Conditions(
-        name=own["served_name"] or "",
         rules=rules,
         limits=CallLimits(grammar_seconds=settings["grammar_timeout"]),
         max_queue=own["max_queue"],

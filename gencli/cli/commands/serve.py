@@ -67,6 +67,7 @@ def _serve(own: Mapping[str, Any], shared: dict[str, Any], settings: Settings, *
         from gencli.runtime.grammars import grammar_env, make_compiler
         from gencli.runtime.wiring import load_model
         from gencli.server.listen import bind, listen
+        from gencli.server.models import Models
         from gencli.server.plan import conditions_of, is_loopback, planned_batch
         from gencli.server.serving import Serving
 
@@ -78,10 +79,10 @@ def _serve(own: Mapping[str, Any], shared: dict[str, Any], settings: Settings, *
     with bind(own["host"], own["port"]) as listener:
         loaded, _ = load_model(settings, voice, companions=True, rows=max(2, settings["max_batch"]))
         with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
-            serving = Serving(settings, loaded, compiler, conditions)
+            serving = Serving(settings, loaded, compiler, conditions, name=own["served_name"] or "")
             host, port = listener.getsockname()[:2]
             address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             if not is_loopback(own["host"]) and not conditions.rules.key:
                 voice.notice(f"{address} can be reached from other machines, and asks for no key.")
-            listen(serving, listener, lambda: voice.say(f"{serving.name} answers at {address}/v1"))
+            listen(Models.of(serving), listener, lambda: voice.say(f"{serving.name} answers at {address}/v1"))
     return 0
