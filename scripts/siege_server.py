@@ -38,7 +38,18 @@ class Server:
     """A server in a process of its own; asks for the key k."""
 
     def __init__(self, model, *flags, launcher=("-m", "gencli")):
-        command = [sys.executable, *launcher, "serve", "--model", model, "--port", "0", "--threads", "2", *flags]
+        command = [
+            sys.executable,
+            *launcher,
+            "serve",
+            "--model",
+            model,
+            "--port",
+            "0",
+            "--threads",
+            "2",
+            *flags,
+        ]
         self.process = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env={**os.environ, "GENCLI_API_KEY": "k"},
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY)),
@@ -218,8 +229,10 @@ async def hostile(server, count):
                 try:
                     reply = await fire(server.port, shot)
                 except ConnectionRefusedError:
-                    raise SystemExit(f"The server has died in {kind}, {server.process.poll()}: {server.said[-3000:]}"
-                                     f" The last was {last}.") from None
+                    raise SystemExit(
+                        f"The server has died in {kind}, {server.process.poll()}: {server.said[-3000:]}"
+                        f" The last was {last}."
+                    ) from None
                 except TimeoutError:
                     wrong.append({"kind": kind, "status": "no end in 60 s", "sent": str(shot.parts[0][:600])})
                     continue
@@ -248,7 +261,9 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for name in options.part or PARTS:
         with Server(options.model, *options.flag) as server:
-            print(json.dumps({"part": name, **asyncio.run(PARTS[name](server, options.requests))}), flush=True)
+            print(
+                json.dumps({"part": name, **asyncio.run(PARTS[name](server, options.requests))}), flush=True
+            )
 
 
 def _options():
@@ -256,7 +271,9 @@ def _options():
     parser.add_argument("part", nargs="*")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--requests", type=int, default=500)
-    parser.add_argument("--flag", action="append", default=[], help="of gencli serve, such as --flag=--max-batch=4")
+    parser.add_argument(
+        "--flag", action="append", default=[], help="of gencli serve, such as --flag=--max-batch=4"
+    )
     return parser.parse_args()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from gencli.core.events import Event
-from gencli.server.body import Disconnected, read_body
+from gencli.server.body import Disconnected
 from gencli.server.mailbox import Mailbox
 from gencli.server.models import Models
 from gencli.server.prepare import Prepared
@@ -58,8 +58,7 @@ class _Exchange:
     async def run(self, receive: Receive) -> None:
         models = self._models
         try:
-            with models.enter():
-                body = await read_body(self._scope, receive, models.conditions.limits.body)
+            async with models.body(self._scope, receive) as body:
                 await _unless_gone(self._answer(body), receive)
         except Disconnected:
             return

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
+from typing import Any, cast
 
 import uvicorn
 
 from gencli.errors import UsageError
 from gencli.server.app import make_app
+from gencli.server.connections import Connection, Connections, most_connections
 from gencli.server.models import Models
 
 __all__ = ["bind", "listen"]
@@ -33,26 +36,30 @@ def bind(host: str, port: int) -> socket.socket:
 
 def listen(models: Models, listener: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serve until a signal; has to run in the main thread."""
+    connections = Connections(most_connections())
     config = uvicorn.Config(
         make_app(models),
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="on",
-        http="h11",
+        http=cast(Any, partial(Connection, connections=connections)),
         ws="none",
         loop="asyncio",
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_LEFT,
     )
-    _Server(config, models, on_ready).run(sockets=[listener])
+    _Server(config, models, on_ready, connections).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
     """Goes on answering while it drains, so that health checks and new requests learn of it."""
 
-    def __init__(self, config: uvicorn.Config, models: Models, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, models: Models, on_ready: Callable[[], None], connections: Connections
+    ) -> None:
         super().__init__(config)
+        self._connections = connections
         self._models, self._on_ready = models, on_ready
         self._is_draining = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,6 +69,12 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
         self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after the connections, about once a second."""
+        if counter % 10 == 0:
+            self._connections.sweep()
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal; end at the second."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gencli.server.admission import Admission, Ticket
-from gencli.server.body import parse_body
+from gencli.server.body import Bodies, parse_body, read_body
 from gencli.server.conditions import Conditions
+from gencli.server.security import Receive, Scope
 from gencli.server.wire.errors import ApiError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Models:
     """The models by name, of which the first answers requests that name none. For the event loop.
 
     Each has its own engine, threads, admission and metrics; `conditions` are those of the server. A call is
-    counted twice: here from its first byte, when its model is not known yet, and then by its model.
+    counted twice: here when its body is read, as its model is not known yet, and then by its model.
     """
 
     def __init__(self, servings: Mapping[str, Serving], conditions: Conditions) -> None:
@@ -36,6 +37,7 @@ class Models:
         self._first = next(iter(self._servings.values()))
         self._admission = Admission(sum(serving.admission.most for serving in self))
         self._pool = ThreadPoolExecutor(_THREADS, "read")
+        self._bodies = Bodies()
         self.replies: Counter[int] = Counter()  # by status
 
     @classmethod
@@ -97,6 +99,20 @@ class Models:
             raise self._first.admission.full()
         return self._admission.enter()
 
+    @asynccontextmanager
+    async def body(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
+        """Read the body of a call, and count the call until its end.
+
+        Raises ApiError. A full server refuses before it reads; a call that is read does not count, as clients that
+        never end their bodies would fill the server with nothing to do.
+        """
+        with self.enter():
+            pass
+        with self._bodies.room() as hold:
+            body = await read_body(scope, receive, self.conditions.limits.body, hold)
+            with self.enter():
+                yield body
+
     async def read(self, body: bytes, use: Callable[[Serving, Any], T]) -> tuple[Serving, T]:
         """Return the model that a body names, and `use(model, value)` of the body's JSON value.
 
@@ -111,4 +127,4 @@ class Models:
         try:
             return serving, use(serving, value)
         except Exception as error:
-            raise serving.error(error) from error
+            raise serving.error(error) from None

@@ -22,6 +22,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _OPEN = ("/health",)  # the route that needs no key
+_SINGLE = (
+    b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"authorization",
+    b"x-api-key", b"origin",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         headers = scope["headers"]
+        _check_form(scope)
         if not self._rules.knows_host(header(headers, "host")):
             raise ApiError(
                 403, "This name of the host is not allowed.", code="host_not_allowed",
@@ -102,6 +107,18 @@ class Guard:
             )  # fmt: skip
         if scope["path"] not in _OPEN and not self._rules.takes_key(headers):
             raise ApiError(401, "The API key is missing or wrong.", code="invalid_api_key")
+
+
+def _check_form(scope: Scope) -> None:
+    """Raise ApiError 400 for a request that others may read in another way: a proxy, a cache, a log."""
+    names = [name for name, _ in scope["headers"]]
+    twice = next((name.decode() for name in _SINGLE if names.count(name) > 1), None)
+    if twice is not None:
+        raise ApiError(400, f"The header {twice} stands twice.", code="invalid_http")
+    if b"transfer-encoding" in names and b"content-length" in names:
+        raise ApiError(400, "The request has both Content-Length and Transfer-Encoding.", code="invalid_http")
+    if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
+        raise ApiError(400, "The server speaks HTTP/1.1.", code="invalid_http")
 
 
 def _headers(request_id: str, origin: str) -> list[tuple[bytes, bytes]]:

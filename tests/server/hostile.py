@@ -60,7 +60,7 @@ def _not_a_number():
 
 def _huge_numbers():
     for name in _NUMBERS:
-        for value in ("9" * 99, "9" * 5000, "-" + "9" * 99, "1" + "0" * 1_000_000):
+        for value in ("9" * 5000, "-1" + "0" * 200, "1" + "0" * 1_000_000, "1e9999999999"):
             yield _raw(f'{{"prompt": "a", "{name}": {value}}}')
 
 
@@ -102,7 +102,7 @@ def _stops():
 
 def _stop_patterns():
     for pattern in ("(", "a**", "(?<a", "[z-a]", "", "a*", "(a" * 400, r"\p{Nope}", "(?R)", "a{99999999}",
-                    "((a{0,100}){0,100}){0,100}", r"(a)\1", "a" * 2000):  # fmt: skip
+                    "((a{0,100}){0,100}){0,100}", r"(a", "a" * 2000):  # fmt: skip
         yield from _both(stop_regex=pattern)
 
 
@@ -150,7 +150,9 @@ def _references():
     for ref in ("http://169.254.169.254/latest", "https://example.com/a.json", "file:///etc/passwd", "//x/y", "a.json",
                 "#/$defs/none", "#/" + "a/" * 1000, "ftp://a", "\x00", "#/%zz", "../../a.json"):  # fmt: skip
         yield _text(json_schema={"$ref": ref})
-        yield _chat(tools=[_tool({"type": "object", "properties": {"a": {"$ref": ref}}})], tool_choice="required")
+        yield _chat(
+            tools=[_tool({"type": "object", "properties": {"a": {"$ref": ref}}})], tool_choice="required"
+        )
 
 
 def _tool(parameters, name="f"):
@@ -187,7 +189,16 @@ def _escapes():
 
 
 def _paths():
-    for name in ("../../etc/passwd", _SECRET, "~/.ssh/id_rsa", "creative/../x", "..", "C:\\x", "a\x00b", "a" * 5000):
+    for name in (
+        "../../etc/passwd",
+        _SECRET,
+        "~/.ssh/id_rsa",
+        "creative/../x",
+        "..",
+        "C:\\x",
+        "a\x00b",
+        "a" * 5000,
+    ):
         yield _text(preset=name)
         yield _text(preset=[name])
         yield _text(draft=name)
@@ -200,7 +211,10 @@ def _paths():
 
 def _files():
     for key in ("grammar", "lark", "json_schema", "structural_tag", "tools"):
-        for name in (_SECRET, "schema.json", "../a.gbnf", "@/etc/passwd", "/dev/zero", "/proc/self/environ"):
+        for name in ("/etc/a.json", "schema.json", "../a.yaml", "~/b.yml"):
+            yield _chat(**{key: name})
+    for key in ("grammar", "lark", "structural_tag", "tools"):
+        for name in (_SECRET, "@/etc/passwd", "/dev/zero", "/proc/self/environ", "LICENSE"):
             yield _chat(**{key: name})
 
 
@@ -254,7 +268,13 @@ def _keys():
 def _smuggled():
     inner = b"0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
     yield post(inner, Transfer_Encoding="chunked")
-    for kind in ("xchunked", "chunked, identity", "identity", "\x0bchunked", "chunked\r\nTransfer-Encoding: x"):
+    for kind in (
+        "xchunked",
+        "chunked, identity",
+        "identity",
+        "\x0bchunked",
+        "chunked\r\nTransfer-Encoding: x",
+    ):
         yield post(inner, Transfer_Encoding=kind)
     yield post(b"{}", Content_Length="+2")
     yield post(b"{}", Content_Length="2, 3")
@@ -262,10 +282,10 @@ def _smuggled():
     yield post(b"{}", Content_Length="0x2")
     yield post(b"{}", Content_Length="9" * 30)
     yield b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n"
-    yield b"GET /health HTTP/9.9\r\nHost: localhost\r\n\r\n"
-    yield b"GET http://evil.example/health HTTP/1.1\r\nHost: evil.example\r\n\r\n"
+    yield b"GET /health HTTP/9.9\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    yield b"GET http://evil.example/health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
     yield b"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    yield b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    yield b"PRI * HTTP/2.0\r\nHost: localhost\r\nConnection: close\r\n\r\nSM\r\n\r\n"
     yield b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9  # the beginning of TLS
 
 
@@ -289,7 +309,19 @@ def _images():
 
 
 def _ids():
-    for prompt in ([10**18], [-1], [1.5], [True], [[1], [10**9]], [[]], [], [None], {}, [1] * 1_000_000, [[1, "a"]]):
+    for prompt in (
+        [10**18],
+        [-1],
+        [1.5],
+        [True],
+        [[1], [10**9]],
+        [[]],
+        [],
+        [None],
+        {},
+        [1] * 1_000_000,
+        [[1, "a"]],
+    ):
         yield _text(prompt=prompt)
     for tokens in ([10**18], [-1], "a", [1.5], {}, None, [True]):
         yield post({"tokens": tokens}, "/detokenize")
@@ -298,7 +330,15 @@ def _ids():
 def _routes():
     for method in ("PUT", "DELETE", "TRACE", "PATCH", "CONNECT", "FOO", "GET", "OPTIONS"):
         yield post(b"", TEXT, method=method)
-    for path in ("/v1/embeddings", "/admin", "/v1", "/v1/chat/completions/", "/docs", "/v1//completions", "*"):
+    for path in (
+        "/v1/embeddings",
+        "/admin",
+        "/v1",
+        "/v1/chat/completions/",
+        "/docs",
+        "/v1//completions",
+        "*",
+    ):
         yield post(_SMALL, path)
 
 
@@ -320,7 +360,7 @@ def _long_prompts():
 
 
 def _chains():
-    for chain in ("nope", "top_k=", "a|" * 50_000, "top_k=5 | top_k=6" * 100, ["nope"], [{"top_k": 1}], "top_k:" * 999,
+    for chain in ("nope", "top_k=", "a|" * 50_000, "top_k=5 | top_k=6" * 100, ["nope"], [{"nope": 1}], "top_k:" * 999,
                   "temperature=x"):  # fmt: skip
         yield _text(chain=chain)
     for stages in ({"nope": {}}, {"top_k": {"nope": 1}}, {"top_k": "x"}, {"temperature": {"temperature": []}}, [1],
