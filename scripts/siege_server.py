@@ -2,9 +2,8 @@
 
     PYTHONPATH=. python scripts/siege_server.py [PART ...] [--model NAME] [--requests N] [--connections N]
 
-Parts: cancels, hostile, slow, connections, ends. Without one all of them run, each on a server of its own.
-Before, during and after each siege the texts of fixed requests have to be the same. Linux only: it reads the
-memory and the open files of the server from /proc.
+Without a part all of them run, each on a server of its own. Before, during and after each the texts of fixed
+requests have to be the same, and another client is answered meanwhile. Linux only.
 """
 
 import argparse
@@ -12,141 +11,19 @@ import asyncio
 import json
 import os
 import random
-import re
 import resource
 import signal
-import subprocess
+import socket
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.server.besieged import FIXED, SCHEMA, Server, besieged
 from tests.server.hostile import CHAT, KINDS, RESPONSES, TEXT, shots
 from tests.server.raw import Shot, fire, post
 
-_MEMORY = 10 << 30  # bytes of the server's address space: what takes more fails, and not the machine
-_SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 9}}, "required": ["a"]}
-FIXED = (
-    ({"prompt": "Once upon a time", "seed": 7, "max_tokens": 30}, TEXT),
-    ({"messages": [{"role": "user", "content": "Hello"}], "seed": 8, "max_tokens": 20, "n": 2}, CHAT),
-    ({"prompt": "a", "json_schema": _SCHEMA, "seed": 9, "max_tokens": 40}, TEXT),
-)
-
-
-class Server:
-    """A server in a process of its own; asks for the key k."""
-
-    def __init__(self, model, *flags, launcher=("-m", "gencli")):
-        command = [
-            sys.executable,
-            *launcher,
-            "serve",
-            "--model",
-            model,
-            "--port",
-            "0",
-            "--threads",
-            "2",
-            *flags,
-        ]
-        self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, env={**os.environ, "GENCLI_API_KEY": "k"},
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY)),
-        )  # fmt: skip
-        self.lines, self.port = [], 0
-        for line in self.process.stderr:
-            self.lines.append(line)
-            if found := re.search(r"answers at http://[\d.]+:(\d+)", line):
-                self.port = int(found[1])
-                break
-        self.started = len(self.lines)
-        threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True).start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.process.kill()
-        self.process.wait()
-
-    def status(self, name="VmRSS"):
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(rf"{name}:\s*(\d+)", text)[1]) / (1024 if name.startswith("Vm") else 1)
-
-    @property
-    def files(self):
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
-
-    @property
-    def said(self):
-        """What the server has written to stderr since it was ready."""
-        return "".join(self.lines[self.started :])
-
-    async def ask(self, body, path=TEXT, **headers):
-        return await fire(self.port, Shot((post(body, path, **headers),)))
-
-    async def gauges(self):
-        reply = await self.ask(b"", "/metrics", method="GET")
-        found = re.findall(r"^gencli_(num_\w+|max_batch)\{.*\} (\S+)$", reply.body.decode(), re.MULTILINE)
-        return {name: float(value) for name, value in found}
-
-    async def texts(self):
-        replies = [await self.ask(*each) for each in FIXED]
-        choices = [json.loads(reply.body)["choices"] for reply in replies]
-        return [[choice.get("text") or choice["message"]["content"] for choice in each] for each in choices]
-
-    async def idle(self, seconds=30):
-        """Wait until no text is open; return the seconds."""
-        begin = time.monotonic()
-        while time.monotonic() - begin < seconds:
-            gauges = await self.gauges()
-            if not gauges["num_requests_running"] and not gauges["num_requests_waiting"]:
-                break
-            await asyncio.sleep(0.05)
-        return time.monotonic() - begin
-
-
-async def besieged(server, siege):
-    """Run `siege` while another client asks for fixed texts; return what both have cost."""
-    before = await server.texts()
-    await server.idle()
-    memory, files, done = server.status(), server.files, asyncio.Event()
-
-    async def bystander():
-        waits, same = [], True
-        while not done.is_set():
-            begin = time.monotonic()
-            try:
-                reply = await server.ask(*FIXED[0])
-            except (OSError, TimeoutError) as error:
-                waits.append(time.monotonic() - begin)
-                same = f"{type(error).__name__}: {error}"
-                continue
-            waits.append(time.monotonic() - begin)
-            if reply.status == 200:
-                same &= json.loads(reply.body)["choices"][0]["text"] == before[0][0]
-            elif reply.status != 429:
-                same = f"status {reply.status}"
-            await asyncio.sleep(0.1)
-        return {"bystander_max_s": round(max(waits), 2), "bystander_asked": len(waits), "texts_during": same}
-
-    other = asyncio.create_task(bystander())
-    begin = time.monotonic()
-    found = await siege(server)
-    seconds = time.monotonic() - begin
-    done.set()
-    found |= await other
-    begin = time.monotonic()
-    answer = await server.ask(*FIXED[0])
-    found |= {"answer_s": round(time.monotonic() - begin, 2), "answer_status": answer.status}
-    found["idle_s"] = round(await server.idle(), 2)
-    found |= {
-        "seconds": round(seconds, 1), "texts_after": await server.texts() == before, "gauges": await server.gauges(),
-        "rss_mb": [round(memory), round(server.status())], "peak_mb": round(server.status("VmHWM")),
-        "files": [files, server.files], "threads": server.status("Threads"), "stderr": server.said[-2000:],
-    }  # fmt: skip
-    return found
+_LONG = {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "seed": 1}
 
 
 # Requests that are cancelled at random moments.
@@ -158,7 +35,7 @@ def _cancelled(draw):
     body = {"max_tokens": draw.randint(1, 600), "stream": draw.random() < 0.5, "n": draw.choice([1, 1, 2, 4]),
             "ignore_eos": draw.random() < 0.5}  # fmt: skip
     body |= draw.choice([
-        {}, {}, {"json_schema": _SCHEMA}, {"regex": f"[a-z]{{{draw.randint(2, 90)}}}"}, {"guidance": 1.5},
+        {}, {}, {"json_schema": SCHEMA}, {"regex": f"[a-z]{{{draw.randint(2, 90)}}}"}, {"guidance": 1.5},
         {"grammar": 'root ::= ("a" | "b ")* "c"'}, {"beams": 3, "n": 1, "stream": False}, {"session": str(draw.random()), "n": 1},
         {"logprobs": 3}, {"draft": "ngram"},
     ])  # fmt: skip
@@ -190,9 +67,12 @@ async def cancels(server, count):
                 status = "cancelled"
         statuses[status] = statuses.get(status, 0) + 1
 
-    async def siege(server):
-        await asyncio.gather(*(one() for _ in range(count)))
-        return {"statuses": statuses}
+    async def siege(found):
+        found["statuses"] = statuses
+        for turn in range(2):  # the second shows whether memory still grows
+            await asyncio.gather(*(one() for _ in range(count)))
+            await server.idle()
+            found[f"rss_{turn}_mb"] = round(server.status())
 
     return await besieged(server, siege)
 
@@ -221,29 +101,23 @@ async def hostile(server, count):
             wrong.append({"kind": kind, "status": reply.status, "sent": sent[:100].decode("latin-1") + " ... "
                           + sent.partition(b"\r\n\r\n")[2][:300].decode("latin-1"), "got": text[:300]})  # fmt: skip
 
-    async def siege(server):
-        memory = []
+    async def siege(found):
+        found |= {"rss_by_kind_mb": {}, "statuses": statuses, "wrong": 0}
         for kind in KINDS:
-            begin = time.monotonic()
+            found["now"] = kind
             for shot in shots(kind, per_kind):
                 try:
                     reply = await fire(server.port, shot)
-                except ConnectionRefusedError:
-                    raise SystemExit(
-                        f"The server has died in {kind}, {server.process.poll()}: {server.said[-3000:]}"
-                        f" The last was {last}."
-                    ) from None
                 except TimeoutError:
                     wrong.append({"kind": kind, "status": "no end in 60 s", "sent": str(shot.parts[0][:600])})
                     continue
-                last = kind, shot.parts[0][:500], reply
+                except ConnectionRefusedError:
+                    raise SystemExit(f"The server has died in {kind}: {server.said[-3000:]}") from None
                 judge(kind, shot, reply)
                 statuses[reply.status] = statuses.get(reply.status, 0) + 1
                 seconds.append((round(reply.seconds, 2), kind))
-            by_kind[kind] = round(time.monotonic() - begin, 2)
-            memory.append(round(server.status()))
-        return {"shots": len(seconds), "kinds": len(KINDS), "statuses": statuses, "wrong": len(wrong),
-                "slowest": sorted(seconds)[-6:], "rss_by_kind_mb": memory, "kind_s": by_kind}  # fmt: skip
+            found["rss_by_kind_mb"][kind] = round(server.status())
+        found |= {"shots": len(seconds), "kinds": len(KINDS), "slowest": sorted(seconds)[-6:], "wrong": len(wrong)}
 
     await server.ask(*FIXED[2])
     found = await besieged(server, siege)
@@ -252,28 +126,235 @@ async def hostile(server, count):
     return found
 
 
-PARTS = {"cancels": cancels, "hostile": hostile}
+# Connections: half-open, slow, large, many.
+
+
+async def _open(server, data=b"", size=0):
+    """Open a connection and send `data`; `size` is that of the receive buffer."""
+    connection = socket.socket()
+    if size:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(connection, ("127.0.0.1", server.port))
+    await loop.sock_sendall(connection, data)
+    return connection
+
+
+async def _all_closed(connections, seconds=90.0):
+    """Wait until the server has closed connections; return the seconds and the first bytes of the answers."""
+    begin, answers = time.monotonic(), {}
+    left = list(connections)
+    while left and time.monotonic() - begin < seconds:
+        for connection in [*left]:
+            data = b""
+            with suppress(BlockingIOError):
+                with suppress(ConnectionError):
+                    data = connection.recv(65536)
+                if not data:
+                    left.remove(connection)
+                answers[data[9:12].decode()] = answers.get(data[9:12].decode(), 0) + 1
+        await asyncio.sleep(0.1)
+    for connection in connections:
+        connection.close()
+    return {"closed_after_s": round(time.monotonic() - begin, 1), "left": len(left), "answers": answers}
+
+
+async def half_open(server, count):
+    head = post({**_LONG, "max_tokens": 1})
+
+    async def siege(found):
+        for name, data in (("nothing", b""), ("half a head", head[:40]), ("half a body", head[:-5])):
+            found["now"] = name
+            connections = [await _open(server, data) for _ in range(count)]
+            await asyncio.sleep(1)
+            found[name] = {"files": server.files, "rss_mb": round(server.status())}
+            found[name] |= await _all_closed(connections)
+
+    return await besieged(server, siege)
+
+
+async def drip(server, count):
+    """Send a head by one byte a second, and read an answer by one byte a second."""
+
+    async def siege(found):
+        writers = [await _open(server) for _ in range(count)]
+        body = {**_LONG, "stream": True, "n": 8, "logprobs": 5}
+        readers = [await _open(server, post(body), size=4096) for _ in range(8)]
+        begin, left = time.monotonic(), {*writers}
+        while time.monotonic() - begin < 150 and (left or readers):
+            for one in [*left]:
+                try:
+                    one.send(b"G")
+                except OSError:
+                    left.remove(one)
+            if not left:
+                found.setdefault("writers_closed_after_s", round(time.monotonic() - begin, 1))
+            for one in [*readers]:
+                try:
+                    if not one.recv(1):
+                        readers.remove(one)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    readers.remove(one)
+            gauges = await server.gauges()
+            if gauges["num_requests_running"] + gauges["num_requests_waiting"] <= 1:
+                found.setdefault("texts_of_slow_readers_ended_after_s", round(time.monotonic() - begin, 1))
+                if not left:
+                    break
+            await asyncio.sleep(1)
+        found["rss_mb_with_readers"] = round(server.status())
+
+    return await besieged(server, siege)
+
+
+async def large(server, count):
+    """Bodies of 100 MB that say so, that do not, and that nobody asked for."""
+
+    async def siege(found):
+        block = b" " * (1 << 20)
+        chunk = b"100000\r\n" + block + b"\r\n"
+        chunked = post(b"", Content_Length=None, Transfer_Encoding="chunked")
+        for name, parts in (
+            ("said", (post(b"", Content_Length=str(100 << 20)), *[block] * 100)),
+            ("chunked", (chunked, *[chunk] * 100)),
+            ("without a key", (post(b"", key="x", Content_Length=str(100 << 20)), *[block] * 100)),
+            ("unknown route", (post(b"", "/nope", Content_Length=str(100 << 20)), *[block] * 100)),
+        ):
+            reply = await fire(server.port, Shot(parts))
+            found[name] = [reply.status, reply.error.get("code"), round(reply.seconds, 2), round(server.status())]
+        bodies = post(b"", Content_Length=str(8 << 20))
+        connections = [await _open(server, bodies + b" " * (7 << 20)) for _ in range(60)]
+        await asyncio.sleep(2)
+        found["60 bodies of 7 MiB"] = [round(server.status()), server.files]
+        found["60 bodies"] = await _all_closed(connections)
+
+    return await besieged(server, siege)
+
+
+async def many(server, count):
+    """Many connections that say nothing, many that ask in turns, many that stay open."""
+    ask = post(b"", "/health", method="GET", Connection="keep-alive")
+
+    async def siege(found):
+        found["now"] = "idle"
+        connections = [await _open(server) for _ in range(count)]
+        found["idle"] = {"opened": len(connections), "files": server.files, "rss_mb": round(server.status())}
+        found["idle"] |= await _all_closed(connections)
+        found["now"], begin = "in turns", time.monotonic()
+        for _ in range(count):
+            assert (await fire(server.port, Shot((post(b"", "/health", method="GET"),)))).status == 200
+        found["in turns"] = {"seconds": round(time.monotonic() - begin, 1), "files": server.files}
+        found["now"] = "kept open"
+        connections = [await _open(server, ask) for _ in range(1000)]
+        found["kept open"] = {"files": server.files, "rss_mb": round(server.status())}
+        found["kept open"] |= await _all_closed(connections)
+
+    return await besieged(server, siege)
+
+
+# Ends: signals under load, a dead engine, a row that fails, a full server.
+
+_FAULTY = """
+import signal, sys
+from gencli.engine.engine import Engine
+from gencli.cli.app import main
+step, broken = Engine.step, []
+def faulty(self):
+    if broken:
+        raise RuntimeError("the device is gone")
+    return step(self)
+Engine.step = faulty
+signal.signal(signal.SIGUSR1, lambda *_: broken.append(1))
+sys.exit(main())
+"""
+
+
+async def _under_signals(server, *moments, stream=True):
+    """Send signals to a server under load; return how the requests end, and the seconds until its end."""
+    tasks = [
+        asyncio.create_task(fire(server.port, Shot((post({**_LONG, "seed": n, "stream": stream}),))))
+        for n in range(24)
+    ]
+    await asyncio.sleep(1)
+    begin, health = time.monotonic(), []
+    for moment in moments:
+        await asyncio.sleep(moment)
+        server.process.send_signal(signal.SIGTERM)
+        with suppress(OSError):
+            health.append((await server.ask(b"", "/health", method="GET")).status)
+    ends = {}
+    for reply in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(reply, Exception):
+            end = type(reply).__name__
+        else:
+            last = reply.body.decode().strip().split("\n\n")
+            error = next((json.loads(line[6:])["error"]["code"] for line in last[-3:] if '"error"' in line[:10]), "")
+            is_whole = last[-1].endswith("[DONE]") or not stream
+            end = f"{reply.status} {error or reply.error.get('code') or ('whole' if is_whole else 'cut')}"
+        ends[end] = ends.get(end, 0) + 1
+    code = await asyncio.to_thread(server.process.wait, 60)
+    return {"ends": ends, "health": health, "exit": code, "seconds": round(time.monotonic() - begin, 1),
+            "stderr": server.said[-600:]}  # fmt: skip
+
+
+async def ends(server, count):
+    async def siege(found):
+        slow = {**_LONG, "stop_regex": "((a|e|i|o|u|[a-z ])+)+[0-9]{3}$", "max_tokens": 300}
+        full = [server.ask({**FIXED[0][0], "max_tokens": 60}) for _ in range(count)]
+        replies = await asyncio.gather(server.ask(slow), *full)
+        found["a row that fails"] = [replies[0].status, replies[0].error.get("message", "")[:90]]
+        statuses = [reply.status for reply in replies[1:]]
+        found["asked at once"] = {str(status): statuses.count(status) for status in sorted({*statuses})}
+        found["retry-after"] = {reply.headers.get("retry-after") for reply in replies if reply.status == 429} == {"1"}
+
+    found = await besieged(server, siege)
+    for name, flags, moments in (
+        ("SIGTERM, long time", ("--shutdown-timeout", "60"), (0.0,)),
+        ("SIGTERM, short time", ("--shutdown-timeout", "1"), (0.0,)),
+        ("SIGTERM twice", ("--shutdown-timeout", "60"), (0.0, 0.5)),
+    ):
+        with Server(server.model, *flags) as other:
+            found[name] = await _under_signals(other, *moments)
+    with Server(server.model, launcher=("-c", _FAULTY)) as other:
+        running = asyncio.create_task(other.ask({**_LONG, "stream": True}))
+        await asyncio.sleep(0.5)
+        other.process.send_signal(signal.SIGUSR1)
+        last = (await running).body.decode().strip().split("\n\n")[-2:]
+        health = await other.ask(b"", "/health", method="GET")
+        new = await other.ask(_LONG)
+        other.process.send_signal(signal.SIGTERM)
+        found["dead engine"] = {"stream": last, "health": [health.status, health.body.decode()],
+                                "new": [new.status, new.error], "exit": other.process.wait(30)}  # fmt: skip
+    return found
+
+
+PARTS = {
+    "cancels": (cancels, "requests"), "hostile": (hostile, "requests"), "half-open": (half_open, "connections"),
+    "drip": (drip, "connections"), "large": (large, "connections"), "many": (many, "connections"),
+    "ends": (ends, "requests"),
+}  # fmt: skip
 
 
 def main():
     options = _options()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for name in options.part or PARTS:
+        part, size = PARTS[name]
         with Server(options.model, *options.flag) as server:
-            print(
-                json.dumps({"part": name, **asyncio.run(PARTS[name](server, options.requests))}), flush=True
-            )
+            found = asyncio.run(part(server, getattr(options, size)))
+            print(json.dumps({"part": name, **found}), flush=True)
 
 
 def _options():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="*")
+    parser.add_argument("part", nargs="*", help=", ".join(PARTS))
     parser.add_argument("--model", default="tiny")
-    parser.add_argument("--requests", type=int, default=500)
-    parser.add_argument(
-        "--flag", action="append", default=[], help="of gencli serve, such as --flag=--max-batch=4"
-    )
+    parser.add_argument("--requests", type=int, default=500, help="0: all hostile requests that there are")
+    parser.add_argument("--connections", type=int, default=400)
+    parser.add_argument("--flag", action="append", default=[], help="of gencli serve, such as --flag=--max-batch=4")
     return parser.parse_args()
 
 

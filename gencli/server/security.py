@@ -22,6 +22,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _OPEN = ("/health",)  # the route that needs no key
+_HEADERS, _HEADER_BYTES = 100, 1 << 15
 _SINGLE = (
     b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"authorization",
     b"x-api-key", b"origin",
@@ -112,6 +113,8 @@ class Guard:
 def _check_form(scope: Scope) -> None:
     """Raise ApiError 400 for a request that others may read in another way: a proxy, a cache, a log."""
     names = [name for name, _ in scope["headers"]]
+    if len(names) > _HEADERS or sum(len(name) + len(value) for name, value in scope["headers"]) > _HEADER_BYTES:
+        raise ApiError(431, "The request has too many or too long headers.", code="headers_too_large")
     twice = next((name.decode() for name in _SINGLE if names.count(name) > 1), None)
     if twice is not None:
         raise ApiError(400, f"The header {twice} stands twice.", code="invalid_http")

@@ -25,6 +25,11 @@ class Reply:
     seconds: float = 0.0
 
     @property
+    def first(self):
+        """The text of the first choice of a completion."""
+        return json.loads(self.body)["choices"][0]["text"]
+
+    @property
     def error(self):
         """The error of the answer, {} without one."""
         try:
