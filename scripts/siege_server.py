@@ -2,14 +2,14 @@
 
     PYTHONPATH=. python scripts/siege_server.py [PART ...] [--model NAME] [--requests N] [--connections N]
 
-Without a part all of them run, each on a server of its own. Before, during and after each the texts of fixed
+Without a part all of them run, each on a server of its own. Before,
+during and after each the texts of fixed
 requests have to be the same, and another client is answered meanwhile. Linux only.
 """
 
 import argparse
 import asyncio
 import json
-import os
 import random
 import resource
 import signal
@@ -32,11 +32,13 @@ _LONG = {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "seed": 1}
 def _cancelled(draw):
     words = "the a fox and is in of to was on it".split()
     text = " ".join(draw.choices(words, k=draw.randint(1, 200)))
-    body = {"max_tokens": draw.randint(1, 600), "stream": draw.random() < 0.5, "n": draw.choice([1, 1, 2, 4]),
+    body = {"max_tokens": draw.randint(1, 600), "stream": draw.random() < 0.5, "n": draw.choice([1, 1, 2,
+                                                            4]),
             "ignore_eos": draw.random() < 0.5}  # fmt: skip
     body |= draw.choice([
         {}, {}, {"json_schema": SCHEMA}, {"regex": f"[a-z]{{{draw.randint(2, 90)}}}"}, {"guidance": 1.5},
-        {"grammar": 'root ::= ("a" | "b ")* "c"'}, {"beams": 3, "n": 1, "stream": False}, {"session": str(draw.random()), "n": 1},
+        {"grammar": 'root ::= ("a" | "b ")* "c"'}, {"beams": 3, "n": 1, "stream": False},
+        {"session": str(draw.random()), "n": 1},
         {"logprobs": 3}, {"draft": "ngram"},
     ])  # fmt: skip
     if draw.random() < 0.4:
@@ -87,7 +89,7 @@ def _folders():
 
 async def hostile(server, count):
     per_kind = None if not count else -(-count // len(KINDS))
-    folders, wrong, seconds, statuses, by_kind = _folders(), [], [], {}, {}
+    folders, wrong, seconds, statuses = _folders(), [], [], {}
 
     def judge(kind, shot, reply):
         error, text = reply.error, reply.body.decode("utf-8", "replace")
@@ -98,8 +100,10 @@ async def hostile(server, count):
         fine &= not any(folder in text for folder in folders) and "\x1b" not in text
         if not fine:
             sent = b"".join(shot.parts)
-            wrong.append({"kind": kind, "status": reply.status, "sent": sent[:100].decode("latin-1") + " ... "
-                          + sent.partition(b"\r\n\r\n")[2][:300].decode("latin-1"), "got": text[:300]})  # fmt: skip
+            wrong.append({"kind": kind, "status": reply.status,
+                          "sent": sent[:100].decode("latin-1") + " ... "
+                          + sent.partition(b"\r\n\r\n")[2][:300].decode("latin-1"),
+                          "got": text[:300]})  # fmt: skip
 
     async def siege(found):
         found |= {"rss_by_kind_mb": {}, "statuses": statuses, "wrong": 0}
@@ -117,7 +121,12 @@ async def hostile(server, count):
                 statuses[reply.status] = statuses.get(reply.status, 0) + 1
                 seconds.append((round(reply.seconds, 2), kind))
             found["rss_by_kind_mb"][kind] = round(server.status())
-        found |= {"shots": len(seconds), "kinds": len(KINDS), "slowest": sorted(seconds)[-6:], "wrong": len(wrong)}
+        found |= {
+            "shots": len(seconds),
+            "kinds": len(KINDS),
+            "slowest": sorted(seconds)[-6:],
+            "wrong": len(wrong),
+        }
 
     await server.ask(*FIXED[2])
     found = await besieged(server, siege)
@@ -223,7 +232,12 @@ async def large(server, count):
             ("unknown route", (post(b"", "/nope", Content_Length=str(100 << 20)), *[block] * 100)),
         ):
             reply = await fire(server.port, Shot(parts))
-            found[name] = [reply.status, reply.error.get("code"), round(reply.seconds, 2), round(server.status())]
+            found[name] = [
+                reply.status,
+                reply.error.get("code"),
+                round(reply.seconds, 2),
+                round(server.status()),
+            ]
         bodies = post(b"", Content_Length=str(8 << 20))
         connections = [await _open(server, bodies + b" " * (7 << 20)) for _ in range(60)]
         await asyncio.sleep(2)
@@ -290,7 +304,9 @@ async def _under_signals(server, *moments, stream=True):
             end = type(reply).__name__
         else:
             last = reply.body.decode().strip().split("\n\n")
-            error = next((json.loads(line[6:])["error"]["code"] for line in last[-3:] if '"error"' in line[:10]), "")
+            error = next(
+                (json.loads(line[6:])["error"]["code"] for line in last[-3:] if '"error"' in line[:10]), ""
+            )
             is_whole = last[-1].endswith("[DONE]") or not stream
             end = f"{reply.status} {error or reply.error.get('code') or ('whole' if is_whole else 'cut')}"
         ends[end] = ends.get(end, 0) + 1
@@ -307,7 +323,9 @@ async def ends(server, count):
         found["a row that fails"] = [replies[0].status, replies[0].error.get("message", "")[:90]]
         statuses = [reply.status for reply in replies[1:]]
         found["asked at once"] = {str(status): statuses.count(status) for status in sorted({*statuses})}
-        found["retry-after"] = {reply.headers.get("retry-after") for reply in replies if reply.status == 429} == {"1"}
+        found["retry-after"] = {
+            reply.headers.get("retry-after") for reply in replies if reply.status == 429
+        } == {"1"}
 
     found = await besieged(server, siege)
     for name, flags, moments in (
@@ -331,7 +349,8 @@ async def ends(server, count):
 
 
 PARTS = {
-    "cancels": (cancels, "requests"), "hostile": (hostile, "requests"), "half-open": (half_open, "connections"),
+    "cancels": (cancels, "requests"), "hostile": (hostile, "requests"), "half-open": (half_open,
+                                                            "connections"),
     "drip": (drip, "connections"), "large": (large, "connections"), "many": (many, "connections"),
     "ends": (ends, "requests"),
 }  # fmt: skip
@@ -354,7 +373,9 @@ def _options():
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--requests", type=int, default=500, help="0: all hostile requests that there are")
     parser.add_argument("--connections", type=int, default=400)
-    parser.add_argument("--flag", action="append", default=[], help="of gencli serve, such as --flag=--max-batch=4")
+    parser.add_argument(
+        "--flag", action="append", default=[], help="of gencli serve, such as --flag=--max-batch=4"
+    )
     return parser.parse_args()
 
 

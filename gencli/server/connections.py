@@ -76,7 +76,7 @@ class Connections:
         return True
 
     def note(self, connection: Connection, *, is_waiting: bool, has_begun: bool) -> None:
-        """Note whether the server waits for the client, and whether the head of a request has begun to come."""
+        """Note whether the server waits for the client, and whether a head has begun to come."""
         if not is_waiting:
             self._waiting.pop(connection, None)
         elif connection in self._open:

@@ -17,8 +17,9 @@ __all__ = ["CallLimits", "check_call", "check_text"]
 class CallLimits:
     """The largest sizes: of a body and of a structure in bytes, of a prompt in characters, others counted.
 
-    `per_token`: characters of a prompt for each token of the model's context. `tokenize`: characters of a text
-    that is only counted. `texts`: of one call, all prompts and samples. `grammar_seconds`: for compiling a grammar.
+    `per_token`: characters of a prompt for each token of the model's context. `tokenize`: characters of a
+    text that is only counted. `texts`: of one call, all prompts and samples. `grammar_seconds`: for compiling
+    a grammar.
     """
 
     body: int = 8 << 20

@@ -103,8 +103,8 @@ class Models:
     async def body(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
         """Read the body of a call, and count the call until its end.
 
-        Raises ApiError. A full server refuses before it reads; a call that is read does not count, as clients that
-        never end their bodies would fill the server with nothing to do.
+        Raises ApiError. A full server refuses before it reads; a call that is read does not count, as clients
+        that never end their bodies would fill the server with nothing to do.
         """
         with self.enter():
             pass

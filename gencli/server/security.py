@@ -113,7 +113,10 @@ class Guard:
 def _check_form(scope: Scope) -> None:
     """Raise ApiError 400 for a request that others may read in another way: a proxy, a cache, a log."""
     names = [name for name, _ in scope["headers"]]
-    if len(names) > _HEADERS or sum(len(name) + len(value) for name, value in scope["headers"]) > _HEADER_BYTES:
+    if (
+        len(names) > _HEADERS
+        or sum(len(name) + len(value) for name, value in scope["headers"]) > _HEADER_BYTES
+    ):
         raise ApiError(431, "The request has too many or too long headers.", code="headers_too_large")
     twice = next((name.decode() for name in _SINGLE if names.count(name) > 1), None)
     if twice is not None:

@@ -63,7 +63,7 @@ def _compiled(pattern: str) -> Any:
     try:
         matches_nothing = compiled.search("", timeout=_TIMEOUT)
     except TimeoutError:
-        raise UsageError(f"The stop pattern {_short(pattern)} needs over {_TIMEOUT} s on no text.") from None
+        raise UsageError(f"The stop pattern {_short(pattern)} takes over {_TIMEOUT} s.") from None
     if matches_nothing:
         raise UsageError(
             f"The stop pattern {pattern!r} matches the empty text.",
@@ -73,9 +73,9 @@ def _compiled(pattern: str) -> Any:
 
 
 def _check_size(pattern: str) -> None:
-    """Raise UsageError for a pattern whose repeats are too large: `regex` copies what a repeat needs at least.
+    """Raise UsageError for a pattern whose repeats are too large.
 
-    A copied part takes 280 bytes: `a{99999999}` would take 26 GiB.
+    `regex` copies a part as often as a repeat needs it at least. A copy takes 280 bytes: `a{99999999}` would take 26 GiB.
     """
     if _num_parts(pattern) > _MAX_PARTS:
         raise UsageError(

@@ -119,7 +119,8 @@ async def besieged(server, siege):
                     same = True if is_equal else f"status {reply.status}, or another text"
             waits.append((round(time.monotonic() - begin, 2), found.get("now", "")))
             await asyncio.sleep(0.1)
-        return {"bystander_slowest": sorted(waits)[-3:], "bystander_asked": len(waits), "bystander_429": refused,
+        return {"bystander_slowest": sorted(waits)[-3:], "bystander_asked": len(waits),
+                "bystander_429": refused,
                 "texts_during": same}  # fmt: skip
 
     found = {}
@@ -134,7 +135,8 @@ async def besieged(server, siege):
     found |= {"answer_s": round(time.monotonic() - begin, 2), "answer_status": answer.status}
     found["idle_s"] = round(await server.idle(), 2)
     found |= {
-        "seconds": round(seconds, 1), "texts_after": await server.texts() == before, "gauges": await server.gauges(),
+        "seconds": round(seconds, 1), "texts_after": await server.texts() == before,
+        "gauges": await server.gauges(),
         "rss_mb": [round(memory), round(server.status())], "peak_mb": round(server.status("VmHWM")),
         "files": [files, server.files], "threads": server.status("Threads"), "stderr": server.said[-2000:],
     }  # fmt: skip

@@ -3,15 +3,27 @@
 A kind makes as many different requests as are asked for. The few that are odd but harmless may be answered.
 """
 
-import gzip
 import json
 from itertools import cycle, islice
 from random import Random
 
 from processors.testing.grammars import HOSTILE
+from tests.server.hostile_http import (
+    CHAT,
+    TEXT,
+    bodies,
+    chunked,
+    content_types,
+    encodings,
+    headers,
+    hosts,
+    keys,
+    routes,
+    smuggled,
+)  # fmt: skip
 from tests.server.raw import Shot, post
 
-CHAT, TEXT, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+RESPONSES = "/v1/responses"
 _USER = [{"role": "user", "content": "a"}]
 _SMALL = {"prompt": "a", "max_tokens": 4, "seed": 1}
 _LARGE = 200_000  # bytes of a grammar: larger ones are refused by their size alone
@@ -48,7 +60,8 @@ def _deep():
         yield _raw("[" * depth)
 
 
-_NUMBERS = ("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "n", "max_tokens", "seed", "max_time",
+_NUMBERS = ("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "n", "max_tokens", "seed",
+            "max_time",
             "repetition_penalty", "logprobs", "best_of", "min_tokens", "guidance")  # fmt: skip
 
 
@@ -64,8 +77,10 @@ def _huge_numbers():
             yield _raw(f'{{"prompt": "a", "{name}": {value}}}')
 
 
-_FIELDS = (*_NUMBERS, "stop", "stop_regex", "stop_id", "logit_bias", "stream", "stream_options", "preset", "session",
-           "model", "response_format", "regex", "grammar", "json_schema", "choice", "chain", "stages", "draft",
+_FIELDS = (*_NUMBERS, "stop", "stop_regex", "stop_id", "logit_bias", "stream", "stream_options", "preset",
+           "session",
+           "model", "response_format", "regex", "grammar", "json_schema", "choice", "chain", "stages",
+           "draft",
            "negative", "ban", "allow_ids", "tools", "tool_choice", "structured_outputs", "return_token_ids",
            "ignore_eos", "retries", "beams", "json")  # fmt: skip
 
@@ -107,7 +122,8 @@ def _stop_patterns():
 
 
 def _bias():
-    for value in ({"-1": 1}, {"999999999": 5}, {"1": "x"}, {"1": None}, {"1.5": 1}, [[1]], [[True, 1]], [[1, 2, 3]],
+    for value in ({"-1": 1}, {"999999999": 5}, {"1": "x"}, {"1": None}, {"1.5": 1}, [[1]], [[True, 1]], [[1,
+                                                  2, 3]],
                   {"1": 1e300}, {str(n): 1 for n in range(100_000)}, {"9" * 90: 1}, 5, "1"):  # fmt: skip
         yield from _both(logit_bias=value)
 
@@ -147,7 +163,8 @@ def _schemas():
 
 
 def _references():
-    for ref in ("http://169.254.169.254/latest", "https://example.com/a.json", "file:///etc/passwd", "//x/y", "a.json",
+    for ref in ("http://169.254.169.254/latest", "https://example.com/a.json", "file:///etc/passwd",
+                "//x/y", "a.json",
                 "#/$defs/none", "#/" + "a/" * 1000, "ftp://a", "\x00", "#/%zz", "../../a.json"):  # fmt: skip
         yield _text(json_schema={"$ref": ref})
         yield _chat(
@@ -161,7 +178,8 @@ def _tool(parameters, name="f"):
 
 def _tools():
     for tools in ([], {}, "x", [1], [{}], [{"type": "function"}], [_tool(1)], [_tool({"type": "nope"})],
-                  [_tool({}, "")], [_tool({}, 5)], [_tool({}, "a"), _tool({}, "a")], [{"type": "code_interpreter"}],
+                  [_tool({}, "")], [_tool({}, 5)], [_tool({}, "a"), _tool({}, "a")],
+                  [{"type": "code_interpreter"}],
                   [_tool({"type": "object", "properties": 3})], [_tool({"type": ["object", "nope"]})],
                   [_tool({"pattern": "("})]):  # fmt: skip
         yield _chat(tools=tools, tool_choice="required")
@@ -204,8 +222,10 @@ def _paths():
         yield _text(draft=name)
         yield _text(contrast=name)
         yield _text(session=name * 600)
-    for path in ("/v1/models/../../etc/passwd", "/v1/models/%2e%2e%2fetc%2fpasswd", "/v1/models/%00", "/%2e%2e/%2e%2e",
-                 "/v1/models/" + "a" * 9000, "/static/../../x", "//etc/passwd", "/v1/models/%ff%fe"):  # fmt: skip
+    for path in ("/v1/models/../../etc/passwd", "/v1/models/%2e%2e%2fetc%2fpasswd", "/v1/models/%00",
+                 "/%2e%2e/%2e%2e",
+                 "/v1/models/" + "a" * 9000, "/static/../../x", "//etc/passwd",
+                 "/v1/models/%ff%fe"):  # fmt: skip
         yield post(b"", path, method="GET")
 
 
@@ -218,83 +238,14 @@ def _files():
             yield _chat(**{key: name})
 
 
-def _content_types():
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", "", "x" * 5000,
-                 "application/jsonx", "text/json", None, "application/xml", "*/*"):  # fmt: skip
-        for path in (TEXT, CHAT, "/tokenize"):
-            yield post(_SMALL, path, Content_Type=kind)
-
-
-def _encodings():
-    bomb = gzip.compress(b'{"prompt": "' + b"a" * 20_000_000 + b'"}')
-    for kind in ("gzip", "deflate", "br", "gzip, gzip", "zstd"):
-        yield post(bomb, Content_Encoding=kind)
-        yield post(_SMALL, Content_Encoding=kind)
-
-
-def _chunked():
-    head = {"Content_Length": None, "Transfer_Encoding": "chunked"}
-    for size in ("zz", "-1", "0x10", "ffffffffffffffffffff", " 5", "5;" + "a" * 20_000):
-        yield post(f"{size}\r\n".encode() + b"a" * 50, **head)
-    block = f"{1 << 20:x}\r\n".encode() + b" " * (1 << 20) + b"\r\n"
-    yield (post(b"", **head), *[block] * 10)
-
-
-def _headers():
-    for name, values in (("Authorization", ("Bearer k", "Bearer x")), ("Content-Type", ("application/json", "text/a")),
-                         ("Host", ("localhost", "evil.example")), ("Content-Length", ("5", "6"))):  # fmt: skip
-        yield post(_SMALL, **{name.replace("-", "_"): f"{values[0]}\r\n{name}: {values[1]}"})
-    yield post(_SMALL, **{f"X-{number}": "a" for number in range(10_000)})
-    yield post(_SMALL, X_Long="a" * 100_000)
-    yield post(_SMALL, X_Null="a\x00b")
-    yield post(_SMALL, **{"X Y": "a"})
-
-
-def _hosts():
-    for host in ("evil.example", "localhost.evil.example", "", "localhost@evil", "127.0.0.1.evil.example", "a" * 5000,
-                 "[::1", "2130706433", "0x7f000001", "localhost\\evil", "%6c", "evil:80"):  # fmt: skip
-        yield post(_SMALL, Host=host)
-        yield post(b"", "/health", method="GET", Host=host)
-
-
-def _keys():
-    for key in ("", "K", "kk", "k" * 5000, "null", "k k", "\xe9", "' or 1=1"):
-        yield post(_SMALL, key=key)
-        yield post(b"", "/metrics", method="GET", key=key)
-        yield post(_SMALL, Authorization=f"Basic {key}")
-        yield post(_SMALL, Authorization=None, X_Api_Key=key)
-
-
-def _smuggled():
-    inner = b"0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    yield post(inner, Transfer_Encoding="chunked")
-    for kind in (
-        "xchunked",
-        "chunked, identity",
-        "identity",
-        "\x0bchunked",
-        "chunked\r\nTransfer-Encoding: x",
-    ):
-        yield post(inner, Transfer_Encoding=kind)
-    yield post(b"{}", Content_Length="+2")
-    yield post(b"{}", Content_Length="2, 3")
-    yield post(b"{}", Content_Length="-1")
-    yield post(b"{}", Content_Length="0x2")
-    yield post(b"{}", Content_Length="9" * 30)
-    yield b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n"
-    yield b"GET /health HTTP/9.9\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    yield b"GET http://evil.example/health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
-    yield b"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    yield b"PRI * HTTP/2.0\r\nHost: localhost\r\nConnection: close\r\n\r\nSM\r\n\r\n"
-    yield b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9  # the beginning of TLS
-
-
 def _messages():
-    for message in ({"role": "root", "content": "a"}, {"role": "user"}, {"content": "a"}, {"role": ["user"]}, 5, None,
+    for message in ({"role": "root", "content": "a"}, {"role": "user"}, {"content": "a"},
+                    {"role": ["user"]}, 5, None,
                     {"role": "user", "content": 5}, {"role": "user", "content": {"a": 1}}, {"role": None},
                     {"role": "user", "content": [1]}, {"role": "user", "content": "a", "x": 1}, {"role": {}},
                     {"role": "assistant", "tool_calls": 5}, {"role": "assistant", "tool_calls": [{}]},
-                    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}):  # fmt: skip
+                    {"role": "assistant", "tool_calls": [{"function": {"name": "f",
+                                                  "arguments": "{"}}]}):  # fmt: skip
         yield post({"messages": [message]}, CHAT)
     yield post({"messages": _USER * 5000}, CHAT)
     yield post({"messages": {}}, CHAT)
@@ -302,8 +253,10 @@ def _messages():
 
 def _images():
     for part in ({"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}, {"type": "video"},
-                 {"type": "image_url", "image_url": "file:///etc/passwd"}, {"type": "input_audio", "input_audio": {}},
-                 {"type": "file", "file": {"file_id": "x"}}, {"type": "input_image", "image_url": "data:a"}):  # fmt: skip
+                 {"type": "image_url", "image_url": "file:///etc/passwd"}, {"type": "input_audio",
+                                                  "input_audio": {}},
+                 {"type": "file", "file": {"file_id": "x"}}, {"type": "input_image",
+                                                  "image_url": "data:a"}):  # fmt: skip
         yield post({"messages": [{"role": "user", "content": [part]}]}, CHAT)
         yield post({"input": [{"type": "message", "role": "user", "content": [part]}]}, RESPONSES)
 
@@ -327,21 +280,6 @@ def _ids():
         yield post({"tokens": tokens}, "/detokenize")
 
 
-def _routes():
-    for method in ("PUT", "DELETE", "TRACE", "PATCH", "CONNECT", "FOO", "GET", "OPTIONS"):
-        yield post(b"", TEXT, method=method)
-    for path in (
-        "/v1/embeddings",
-        "/admin",
-        "/v1",
-        "/v1/chat/completions/",
-        "/docs",
-        "/v1//completions",
-        "*",
-    ):
-        yield post(_SMALL, path)
-
-
 def _unknown():
     for name in ("__class__", "__proto__", "constructor", "temperatur", "a" * 100_000, "", "top k", "\u202e"):
         yield from _both(**{name: 1})
@@ -360,10 +298,12 @@ def _long_prompts():
 
 
 def _chains():
-    for chain in ("nope", "top_k=", "a|" * 50_000, "top_k=5 | top_k=6" * 100, ["nope"], [{"nope": 1}], "top_k:" * 999,
+    for chain in ("nope", "top_k=", "a|" * 50_000, "top_k=5 | top_k=6" * 100, ["nope"], [{"nope": 1}],
+                  "top_k:" * 999,
                   "temperature=x"):  # fmt: skip
         yield _text(chain=chain)
-    for stages in ({"nope": {}}, {"top_k": {"nope": 1}}, {"top_k": "x"}, {"temperature": {"temperature": []}}, [1],
+    for stages in ({"nope": {}}, {"top_k": {"nope": 1}}, {"top_k": "x"},
+                   {"temperature": {"temperature": []}}, [1],
                    {f"s{number}": {} for number in range(50_000)}):  # fmt: skip
         yield _text(stages=stages)
 
@@ -377,7 +317,8 @@ def _logprobs():
 
 
 def _responses():
-    for body in ({"input": []}, {"input": 5}, {"input": "a", "previous_response_id": "x"}, {}, {"input": [{"type": "x"}]},
+    for body in ({"input": []}, {"input": 5}, {"input": "a", "previous_response_id": "x"}, {},
+                 {"input": [{"type": "x"}]},
                  {"input": [{"type": "function_call"}]}, {"input": "a", "text": {"format": {"type": "x"}}},
                  {"input": "a", "tools": [{"type": "web_search"}]}, {"input": "a", "conversation": "x"},
                  {"input": "a", "max_output_tokens": -1}, {"input": "a", "background": True}):  # fmt: skip
@@ -393,26 +334,20 @@ def _wide():
 
 
 def _combined():
-    for fields in ({"regex": "a", "grammar": 'root ::= "a"'}, {"json": True, "regex": "a"}, {"beams": 2, "n": 3},
+    for fields in ({"regex": "a", "grammar": 'root ::= "a"'}, {"json": True, "regex": "a"}, {"beams": 2,
+                                                  "n": 3},
                    {"draft": "nope"}, {"guidance": 2, "negative": 5}, {"choice": []}, {"choice": [""]},
                    {"structured_outputs": {"regex": "a", "json": {}}}, {"constrain_after": "x"},
                    {"max_tokens": 1, "max_completion_tokens": 2}, {"grammar_timeout": 10**6},
-                   {"suffix": "x"}, {"verify": "x"}, {"beams": 3, "temperature": 1, "stream": 5}):  # fmt: skip
+                   {"suffix": "x"}, {"verify": "x"}, {"beams": 3, "temperature": 1,
+                                                  "stream": 5}):  # fmt: skip
         yield from _both(**fields)
-
-
-def _bodies():
-    for size in (8 << 20, 20 << 20):
-        yield _raw(" " * size + "{}")
-        yield post(b" " * size, "/tokenize")
-    for said in ("99999999999", "8388609", "100000000"):
-        yield post(b"{}", Content_Length=said)
-        yield post(b"{}", CHAT, Content_Length=said)
 
 
 def _token_routes():
     for path in ("/tokenize", "/v1/tokenize"):
-        for body in ({}, {"prompt": 5}, {"prompt": "a", "content": "b"}, {"messages": []}, {"prompt": "a", "x": 1}, 5,
+        for body in ({}, {"prompt": 5}, {"prompt": "a", "content": "b"}, {"messages": []}, {"prompt": "a",
+                                                  "x": 1}, 5,
                      {"messages": _USER, "chat_template": "x"}, {"prompt": ["a"]}):  # fmt: skip
             yield post(body, path)
     for body in ({"chain": 5}, {"stages": [5]}, {"preset": "/x"}, [], {"top_kk": 1}):
@@ -424,11 +359,11 @@ _REFUSED = {
     "wrong types": _wrong_types, "negative": _negative, "many texts": _many_texts, "stops": _stops,
     "stop patterns": _stop_patterns, "bias": _bias, "surrogates": _surrogates, "references": _references,
     "tools": _tools, "templates": _templates, "escapes": _escapes, "paths": _paths, "files": _files,
-    "content types": _content_types, "encodings": _encodings, "chunked": _chunked, "headers": _headers,
-    "hosts": _hosts, "keys": _keys, "smuggled": _smuggled, "messages": _messages, "images": _images, "ids": _ids,
-    "routes": _routes, "unknown fields": _unknown, "long prompts": _long_prompts, "chains": _chains,
+    "content types": content_types, "encodings": encodings, "chunked": chunked, "headers": headers,
+    "hosts": hosts, "keys": keys, "smuggled": smuggled, "messages": _messages, "images": _images, "ids": _ids,
+    "routes": routes, "unknown fields": _unknown, "long prompts": _long_prompts, "chains": _chains,
     "log-probabilities": _logprobs, "responses": _responses, "wide": _wide, "combined": _combined,
-    "bodies": _bodies, "routes of tokens": _token_routes,
+    "bodies": bodies, "routes of tokens": _token_routes,
 }  # fmt: skip
 _HARMFUL = {"regexes": _regexes, "grammars": _grammars, "schemas": _schemas}  # some compile, and are harmless
 KINDS = (*_REFUSED, *_HARMFUL)

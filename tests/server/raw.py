@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Shot:
-    """What one connection sends: `parts` one after the other; `allowed` are the first digits of its status."""
+    """What one connection sends, part by part; `allowed` are the first digits of its status."""
 
     parts: tuple[bytes, ...]
     allowed: str = "4"
-    said: str = ""  # what an answer may quote
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A small siege of a server behind a real socket: hostile bytes, half-open and many connections, large bodies."""
+"""A small siege of a server behind a real socket: hostile bytes, half-open and many connections."""
 
 import asyncio
 import resource
@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -21,6 +22,7 @@ from tests.server.hostile import KINDS, shots
 from tests.server.raw import Shot, fire, post
 
 MOST = 12
+ROOT = str(Path(__file__).parents[2]).encode()
 SLOW = {
     "long prompts",
     "wide",
@@ -32,7 +34,7 @@ SLOW = {
 
 @pytest.fixture(scope="module")
 def server():
-    """A server on the fake model: at most 12 connections, half a second for a head, and for what nobody reads."""
+    """A server on the fake model: 12 connections, half a second for a head and for what nobody reads."""
     conditions = Conditions(rules=Rules(key="k"), write_timeout=0.5, limits=CallLimits(body=1 << 20))
     with loaded_models(conditions, max_batch=8) as models, socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -92,12 +94,10 @@ def test_hostile_requests_are_refused_with_a_reason(server, kind, capfd):
             if len(shot.parts[0]) < 1 << 20:
                 reply = await fire(server.port, shot)
                 assert reply.status // 100 == 4, (shot.parts[0][:600], reply)
-                assert reply.error.keys() == {"message", "type", "param", "code"}, (
-                    shot.parts[0][:600],
-                    reply,
-                )
-                assert reply.error["message"] and reply.error["code"] and len(reply.body) < 4000
-                assert b"/work/" not in reply.body and b"\x1b" not in reply.body
+                error = reply.error
+                assert error.keys() == {"message", "type", "param", "code"}, (shot.parts[0][:600], reply)
+                assert all((error["message"], error["code"], len(reply.body) < 4000)), reply
+                assert not [part for part in (b"\x1b", ROOT) if part in reply.body], reply
 
     asyncio.run(story())
     assert "Traceback" not in capfd.readouterr().err
@@ -114,10 +114,14 @@ def test_a_head_that_never_ends_is_cut_off(connect, data):
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off_too(connect):
     connection = connect()
-    with pytest.raises(ConnectionError):
+
+    def drip():
         while True:
             connection.send(b"G")
             time.sleep(0.02)
+
+    with pytest.raises(ConnectionError):
+        drip()
 
 
 def test_more_connections_than_the_limit_take_the_place_of_those_that_wait(server, connect):

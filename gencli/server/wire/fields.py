@@ -112,9 +112,8 @@ def _schema(text: str, name: str) -> str:
     if is_schema_name(text):
         raise _names_file(name)
     if len(text) > _LARGEST:
-        raise bad_field(
-            name, f"{name} has {len(text)} characters, at most {_LARGEST} are allowed.", code="too_large"
-        )
+        message = f"{name} has {len(text)} characters, at most {_LARGEST} are allowed."
+        raise bad_field(name, message, code="too_large")
     try:
         return json.dumps(parse_concise(text))
     except GencliError as error:
