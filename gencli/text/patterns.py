@@ -75,7 +75,8 @@ def _compiled(pattern: str) -> Any:
 def _check_size(pattern: str) -> None:
     """Raise UsageError for a pattern whose repeats are too large.
 
-    `regex` copies a part as often as a repeat needs it at least. A copy takes 280 bytes: `a{99999999}` would take 26 GiB.
+    `regex` copies a part as often as a repeat needs it at least. A copy takes 280 bytes, so `a{99999999}`
+    would take 26 GiB.
     """
     if _num_parts(pattern) > _MAX_PARTS:
         raise UsageError(

@@ -370,7 +370,7 @@ KINDS = (*_REFUSED, *_HARMFUL)
 
 
 def shots(kind, count=None):
-    """Return `count` shots of a kind, drawn at random, in turns if it has fewer; all of them without a count."""
+    """Return `count` shots of a kind at random, in turns if it has fewer; all of them without a count."""
     made = [*(_REFUSED | _HARMFUL)[kind]()]
     if count is not None:
         Random(0).shuffle(made)

@@ -105,7 +105,7 @@ def inline(key: str, value: Any, name: str) -> Any:
 
 
 def _schema(text: str, name: str) -> str:
-    """Return a schema as JSON: whether another text is taken for a file depends on the files of the machine."""
+    """Return a schema as JSON, since another text may be the name of a file, if there is one of that name."""
     stripped = text.strip()
     if stripped.startswith("{") or stripped in ("true", "false"):
         return text
