@@ -19,7 +19,7 @@ from processors.registry import Registry
 __all__ = ["REQUEST_KEYS", "Jobs", "ReadLayer", "request_layer"]
 
 ReadLayer = Callable[[Mapping[str, Any], Registry], Layer]
-_MAX_JOBS = 1024  # kept in memory
+_MAX_JOBS, _MAX_CHARS = 1024, 16 << 20  # kept in memory: jobs, and characters of their options
 _SHARED = ("Presets", "Model", "Output")  # sections of options for the whole run
 # Options that a request may set, and the two keys of presets that hold stages.
 REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _SHARED) - {
@@ -74,7 +74,7 @@ class Jobs:
             job = self._jobs.setdefault(key, job)
             self._jobs.move_to_end(key)
             self._note(job)
-            if len(self._jobs) > _MAX_JOBS:
+            while len(self._jobs) > _MAX_JOBS or sum(map(len, self._jobs)) > _MAX_CHARS:
                 self._jobs.popitem(last=False)
         return replace(job, seed=self._seed(options))
 

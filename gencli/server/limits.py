@@ -11,6 +11,7 @@ from gencli.server.wire.errors import ApiError
 from processors.params import whole
 
 __all__ = ["CallLimits", "check_call", "check_text"]
+_STRUCTURES = ("json_schema", "regex", "grammar", "lark", "structural_tag", "tools", "choice", "stages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,10 @@ class CallLimits:
     messages: int = 4096
     stops: int = 64
     stop_length: int = 1000
+    patterns: int = 8
     entries: int = 4096
     structure: int = 256 << 10
+    text: int = 64 << 10
     logprobs: int = 20
     presets: int = 8
     retries: int = 8
@@ -66,15 +69,21 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     written = sum(len(str(message)) for message in call.messages)
     _number("messages", written, limits.prompt, "characters")
     check_text("messages", written, limits, context)
-    for key in ("stop", "stop_regex", "stop_id"):
-        _list(call, key, limits.stops)
+    for key, most in (("stop", limits.stops), ("stop_regex", limits.patterns), ("stop_id", limits.stops)):
+        _list(call, key, most)
         for text in _texts(values.get(key)):
             _most(call.options.fields[key], text, limits.stop_length, "characters")
     for key in ("logit_bias", "allow_ids", "suppress_ids", "ban", "choice", "chain", "stages"):
         _list(call, key, limits.entries)
-    for key in ("json_schema", "regex", "grammar", "lark", "structural_tag", "tools", "choice", "stages"):
+    for key in _STRUCTURES:
         if key in values:
             _number(call.options.fields[key], len(str(values[key]).encode()), limits.structure, "bytes")
+    for key in ("negative", "system"):
+        check_text(call.options.fields.get(key, key), len(str(values.get(key, ""))), limits, context)
+    for key, value in values.items():
+        if key not in (*_STRUCTURES, "negative", "system"):
+            for text in _texts(value):
+                _most(call.options.fields[key], text, limits.text, "characters")
     _number("top_logprobs" if call.is_chat else "logprobs", call.logprobs or 0, limits.logprobs, "")
     for key, most in (
         ("n", limits.samples),

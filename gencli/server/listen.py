@@ -19,6 +19,7 @@ from gencli.server.models import Models
 __all__ = ["bind", "listen"]
 
 _LEFT = 5  # seconds for replies to leave after the engine has ended
+_SEND_BUFFER = 1 << 18  # bytes that the system holds for a slow reader, doubled on Linux; 4 MiB otherwise
 _KEEP_ALIVE = 30  # seconds that a connection may be idle
 
 
@@ -26,12 +27,14 @@ def bind(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises UsageError for an address that is taken or not of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, ValueError, TypeError) as error:  # the last two for names that cannot be encoded
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"`host` = {host}, `port` = {port} cannot be listened on: {reason}.", hint="Take another port."
         ) from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)  # connections have the same
+    return listener
 
 
 def listen(models: Models, listener: socket.socket, on_ready: Callable[[], None]) -> None:

@@ -24,7 +24,7 @@ __all__ = ["MAX_WINDOW", "NUM_CONTEXT", "PatternFinder", "check_pattern"]
 MAX_WINDOW = 4096
 NUM_CONTEXT = 256
 _TIMEOUT = 0.5  # seconds for one search; usual patterns take microseconds
-_MAX_SECONDS, _PER_CHARACTER = 2.0, 0.001  # CPU seconds of all searches of a text: fixed, and per character
+_MAX_SECONDS, _PER_CHARACTER = 0.5, 0.001  # CPU seconds of all searches of a text: fixed, and per character
 
 # Partial matching treats the end of the text as final in \b, \B, \m and \M, but not in a lookahead: after
 # "\n", `\n\bUser` has failed and `\n(?=\w)User` has not. Escapes and [classes] are matched to skip them.
