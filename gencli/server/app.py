@@ -9,16 +9,15 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from gencli import __version__
 from gencli.server.body import Disconnected
 from gencli.server.exchange import Generate
 from gencli.server.info import chain_view, detokenize, model_card, props, tokenize, tokenizer_info
 from gencli.server.metrics import metrics_text
 from gencli.server.models import Models
-from gencli.server.page import page
+from gencli.server.opening import error_response, static_routes
 from gencli.server.security import App, Guard
 from gencli.server.serving import Serving
 from gencli.server.wire.errors import ApiError
@@ -43,6 +42,7 @@ def make_app(models: Models) -> App:
         Route("/v1/chat/completions", Generate(models, "chat"), methods=["POST"]),
         Route("/v1/completions", Generate(models, "completions"), methods=["POST"]),
         Route("/v1/responses", Generate(models, "responses"), methods=["POST"]),
+        *static_routes(),
         *_get(models),
         *_post(models),
     ]
@@ -74,17 +74,8 @@ def _get(models: Models) -> list[Route]:
         text = metrics_text(models.replies, of_models)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    async def start(request: Request) -> Response:
-        content, headers = page()
-        return HTMLResponse(content, headers=headers)
-
-    async def version(request: Request) -> Response:
-        return JSONResponse({"version": __version__})
-
     return [
-        Route("/", start),
         Route("/health", health),
-        Route("/version", version),
         Route("/metrics", metrics),
         Route("/v1/models", all_models),
         Route("/v1/models/{name:path}", one_model),
@@ -134,12 +125,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
     messages = {404: f"There is no route {path}.", 405: f"{path} does not take {request.method}."}
     headers = getattr(error, "headers", None)
     said = ApiError(status, messages.get(status, "The request failed."), code="no_route", headers=headers)
-    return _response(said)
+    return error_response(said)
 
 
 async def _api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return _response(error)
+    return error_response(error)
 
 
 async def _gone(request: Request, error: Exception) -> Response:
@@ -147,8 +138,4 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 
 async def _any_error(request: Request, error: Exception) -> Response:
-    return _response(ApiError(500, "The server failed on this request.", code="internal_error"))
-
-
-def _response(error: ApiError) -> Response:
-    return JSONResponse(error.body, error.status, headers=dict(error.headers))
+    return error_response(ApiError(500, "The server failed on this request.", code="internal_error"))

@@ -12,7 +12,7 @@ from gencli.models.files.template import declared_template
 from gencli.server.serving import Serving
 from gencli.server.wire.call import Call
 from gencli.server.wire.errors import ApiError, bad_field, unknown_field
-from gencli.server.wire.fields import Options
+from gencli.server.wire.fields import Options, given_fields
 from processors.params import Params
 
 __all__ = ["chain_view", "detokenize", "model_card", "props", "tokenize", "tokenizer_info"]
@@ -121,7 +121,7 @@ def props(serving: Serving) -> dict[str, Any]:
 
 def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
     """What would run for a body, stage by stage, with the origin of each value; nothing is generated."""
-    body = dict(_object(body, None))
+    body = given_fields(body)
     if "messages" not in body:
         body.setdefault("prompt", "x")
     call = _call(serving, body)
@@ -161,10 +161,9 @@ def _template(serving: Serving) -> str | None:
     return declared_template(serving.settings["model"])[0]
 
 
-def _object(body: Any, known: tuple[str, ...] | None) -> Mapping[str, Any]:
-    if not isinstance(body, Mapping):
-        raise ApiError(400, "The body has to be a JSON object.", code="invalid_json")
-    for key in body if known else ():
-        if key not in (known or ()):
-            raise unknown_field(key)
-    return {key: value for key, value in body.items() if value is not None}
+def _object(body: Any, known: tuple[str, ...]) -> dict[str, Any]:
+    found = given_fields(body)
+    unknown = next((key for key in body if key not in known), None)
+    if unknown is not None:
+        raise unknown_field(unknown)
+    return found

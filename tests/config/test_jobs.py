@@ -21,4 +21,4 @@ def test_large_options_of_many_requests_do_not_add_up():
     jobs = make_jobs()
     for number in range(40):
         jobs.job({"stop": [str(number) + "x" * (1 << 20)]})
-    assert sum(map(len, jobs._jobs)) <= 16 << 20
+    assert sum(map(len, jobs._jobs._values)) <= 16 << 20
