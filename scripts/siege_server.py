@@ -333,6 +333,16 @@ async def ends(server, count):
     ):
         with Server(server.model, *flags) as other:
             found[name] = await _under_signals(other, *moments)
+    with Server(server.model) as other:
+        slow = [asyncio.create_task(fire(other.port, shot)) for shot in shots("regexes")[::2]]
+        await asyncio.sleep(1)
+        begin = time.monotonic()
+        for _ in range(2):
+            other.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.2)
+        code = await asyncio.to_thread(other.process.wait, 90)
+        found["SIGTERM twice while grammars compile"] = [code, round(time.monotonic() - begin, 1)]
+        await asyncio.gather(*slow, return_exceptions=True)
     with Server(server.model, launcher=("-c", _FAULTY)) as other:
         running = asyncio.create_task(other.ask({**_LONG, "stream": True}))
         await asyncio.sleep(0.5)
