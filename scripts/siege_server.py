@@ -146,7 +146,8 @@ async def _open(server, data=b"", size=0):
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(connection, ("127.0.0.1", server.port))
-    await loop.sock_sendall(connection, data)
+    with suppress(ConnectionError):  # refused while it sends
+        await loop.sock_sendall(connection, data)
     return connection
 
 

@@ -70,7 +70,7 @@ async def read_body(
             raise _too_large(most)
         return await _parts(receive, most, hold)
     except ApiError as error:
-        if error.status == 413 and not header(headers, "expect"):
+        if error.status != 408 and not header(headers, "expect"):
             await _drop_rest(receive)
         raise
 
