@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gencli.server.admission import Admission, Ticket
 from gencli.server.body import Bodies, parse_body, read_body
 from gencli.server.conditions import Conditions
+from gencli.server.pool import Pool
 from gencli.server.security import Receive, Scope
 from gencli.server.wire.errors import ApiError
 
@@ -36,7 +36,7 @@ class Models:
         self._servings, self.conditions = dict(servings), conditions
         self._first = next(iter(self._servings.values()))
         self._admission = Admission(sum(serving.admission.most for serving in self))
-        self._pool = ThreadPoolExecutor(_THREADS, "read")
+        self._pool = Pool(_THREADS)
         self._bodies = Bodies()
         self.replies: Counter[int] = Counter()  # by status
 
@@ -75,7 +75,7 @@ class Models:
         self._admission.is_draining = True
         for serving in self:
             serving.stop()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown()
 
     async def drain(self) -> None:
         """Take no more calls; wait for the running ones, then end them with an error."""
