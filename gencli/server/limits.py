@@ -69,8 +69,8 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     written = sum(len(str(message)) for message in call.messages)
     _number("messages", written, limits.prompt, "characters")
     check_text("messages", written, limits, context)
-    for key, most in (("stop", limits.stops), ("stop_regex", limits.patterns), ("stop_id", limits.stops)):
-        _list(call, key, most)
+    for key, count in (("stop", limits.stops), ("stop_regex", limits.patterns), ("stop_id", limits.stops)):
+        _list(call, key, count)
         for text in _texts(values.get(key)):
             _most(call.options.fields[key], text, limits.stop_length, "characters")
     for key in ("logit_bias", "allow_ids", "suppress_ids", "ban", "choice", "chain", "stages"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Models"]
 
 T = TypeVar("T")
-_THREADS = 4  # that read bodies
+_THREADS = 2  # that read bodies; each keeps some of the memory of the largest ones
 
 
 class Models:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 # needs the key.
 _OPEN = ("/health", "/")
 _HEADERS, _HEADER_BYTES = 100, 1 << 15
+_DRAIN = 2.0  # seconds in which the rest of a refused body is read
 _SINGLE = (
     b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"authorization",
     b"x-api-key", b"origin",
@@ -84,8 +87,12 @@ class Guard:
         origin = header(scope["headers"], "origin")
         allowed = origin if origin and ({origin, "*"} & {*self._rules.origins}) else ""
 
+        rest = _Rest(scope, receive)
+
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if message["status"] >= 400 and message["status"] != 408:
+                    await rest.drop()
                 self._on_status(message["status"])
                 message["headers"] = [*message.get("headers", ()), *_headers(scope["request_id"], allowed)]
             await send(message)
@@ -98,7 +105,7 @@ class Guard:
         except ApiError as error:
             await send_error(answer, error)
             return
-        await self._app(scope, receive, answer)
+        await self._app(scope, rest.receive, answer)
 
     def _check(self, scope: Scope) -> None:
         headers = scope["headers"]
@@ -110,6 +117,32 @@ class Guard:
             )  # fmt: skip
         if scope["path"] not in _OPEN and not self._rules.takes_key(headers):
             raise ApiError(401, "The API key is missing or wrong.", code="invalid_api_key")
+
+
+class _Rest:
+    """Reads what an app has left of a body, for a while, before an error is sent.
+
+    A client that still sends would get a reset connection instead of the answer.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        headers = scope["headers"]
+        has_body = header(headers, "content-length") not in ("", "0") or header(headers, "transfer-encoding")
+        self._is_over = not has_body or bool(header(headers, "expect"))  # the latter waits for a word
+
+    async def receive(self) -> Message:
+        """Return the next message."""
+        message = await self._receive()
+        self._is_over |= not message.get("more_body")
+        return message
+
+    async def drop(self) -> None:
+        """Read the rest, for at most two seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN):
+                while not self._is_over:
+                    await self.receive()
 
 
 def _check_form(scope: Scope) -> None:

@@ -30,7 +30,7 @@ _MAX_SECONDS, _PER_CHARACTER = 0.5, 0.001  # CPU seconds of all searches of a te
 # "\n", `\n\bUser` has failed and `\n(?=\w)User` has not. Escapes and [classes] are matched to skip them.
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _MAX_PARTS = 100_000  # of a pattern with its least repeats written out
-_ATOM = re.compile(r"\{(\d{1,4000})(?:,\d*)?\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+_ATOM = re.compile(r"\{(\d+)(?:,\d*)?\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 _COMMENTS = re.compile(r"\(\?#|\(\?[^):]*x")
 _BOUNDARIES = {
     r"\b": r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))",
@@ -54,7 +54,7 @@ def _compiled(pattern: str) -> Any:
     try:
         regex.compile(pattern)  # the pattern as given, so that errors show it
         compiled = regex.compile(_PART.sub(lambda part: _BOUNDARIES.get(part[0], part[0]), pattern))
-    except regex.error as error:
+    except (regex.error, ValueError, OverflowError) as error:  # the last two for counts of many digits
         raise UsageError(f"The stop pattern {_short(pattern)} is not valid: {error}.") from error
     except RecursionError:
         raise UsageError(f"The stop pattern {_short(pattern)} is nested too deep.") from None
@@ -110,7 +110,7 @@ def _num_parts(pattern: str) -> int:
 
 
 def _least(count: str) -> int:
-    return min(max(1, int(count)), _MAX_PARTS + 1)
+    return max(1, int(count)) if len(count) < 10 else _MAX_PARTS + 1
 
 
 def _short(pattern: str) -> str:

@@ -24,8 +24,8 @@ from tests.server.raw import Shot, fire, post
 MOST = 12
 ROOT = str(Path(__file__).parents[2]).encode()
 SLOW = {
+    "bodies",
     "long prompts",
-    "wide",
     "regexes",
     "grammars",
     "schemas",
@@ -157,6 +157,13 @@ def test_a_client_that_sends_a_large_body_reads_the_413(server, said):
     end = b"" if said else b"0\r\n\r\n"
     reply = ask(server, post(b"", **head), *[part] * 20, end)
     assert (reply.status, reply.error["code"]) == (413, "body_too_large")
+
+
+def test_a_client_that_sends_a_body_reads_why_it_is_refused(server):
+    block = b" " * (1 << 20)
+    for path, key, status in (("/v1/completions", "x", 401), ("/nope", "k", 404), ("/health", "k", 405)):
+        reply = ask(server, post(b"", path, key=key, Content_Length=str(20 << 20)), *[block] * 20)
+        assert reply.status == status
 
 
 def until(condition):
