@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from processors.grammar.compile.threads import Lane
@@ -26,7 +27,7 @@ class Pool(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Do work on a thread. Not thread-safe."""
         future: Future[T] = Future()
-        self._lane.put(lambda: _fulfil(future, lambda: fn(*args, **kwargs)))
+        self._lane.put(partial(_fulfil, future, partial(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -41,6 +42,8 @@ def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
         result = work()
     except BaseException as error:  # of any kind: it belongs to who waits
         future.set_exception(error)
-        del future  # it would be held by the traceback of its own error
+        del (
+            future
+        )  # it and the traceback of its error would hold each other
     else:
         future.set_result(result)
