@@ -304,7 +304,12 @@ async def _under_signals(server, *moments, stream=True):
         else:
             last = reply.body.decode().strip().split("\n\n")
             error = next(
-                (json.loads(line[6:])["error"]["code"] for line in last[-3:] if '"error"' in line[:10]), ""
+                (
+                    json.loads(line[6:])["error"]["code"]
+                    for line in last[-3:]
+                    if line.startswith('data: {"error"')
+                ),
+                "",
             )
             is_whole = last[-1].endswith("[DONE]") or not stream
             end = f"{reply.status} {error or reply.error.get('code') or ('whole' if is_whole else 'cut')}"
