@@ -106,6 +106,15 @@ def test_a_person_generates_looks_and_stops(browser, spawn):
     browser.do("document.querySelector('.token').focus(); document.activeElement.click()")
     assert "%" in browser.until("document.querySelector('#alternatives td') && get('alternatives').innerText")
 
+    browser.do("get('edit').focus(); document.activeElement.click()")
+    assert browser.until("document.activeElement === get('edited') && get('edited').value") == (
+        '[{"top_p":{"p":0.9}}]'
+    )
+    browser.do('get(\'edited\').value = \'[{"min_p": {"p": 0.1}}, {"top_p": {"p": 0.5}}]\'; showChain()')
+    assert "0.5" in browser.until("/min_p/.test(get('chain').innerText) && get('chain').innerText")
+    browser.do("get('edit').click()")
+    browser.until("!/min_p/.test(get('chain').innerText) && get('editor').hidden")
+
     browser.do("get('options').elements.more.value = '{\"top_kk\": 5}'; showChain()")
     assert "top_k" in browser.until("document.querySelector('#chain .error')?.textContent")
     browser.do("get('options').elements.more.value = ''; get('options').elements.max_tokens.value = '900'")

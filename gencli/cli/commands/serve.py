@@ -63,7 +63,7 @@ def _serve(plan: Plan) -> None:
     from gencli.server.listen import bind, listen
 
     voice = Stderr(is_quiet=plan.settings["quiet"])
-    for text in plan.settings.notices():
+    for text in dict.fromkeys(text for each in plan.models.values() for text in each.notices()):
         voice.notice(text)
     with (
         interrupts(signal.SIGINT, signal.SIGTERM) as early,
@@ -80,7 +80,7 @@ def _serve(plan: Plan) -> None:
             return load_models(plan, voice, stack)
 
         def say_ready() -> None:
-            voice.say(f"{names} answers at {address}/v1")
+            voice.say(f"{names} {'answer' if len(plan.models) > 1 else 'answers'} at {address}/v1")
             if plan.has_page:
                 threading.Thread(target=_show, args=(address, voice), daemon=True).start()
 
