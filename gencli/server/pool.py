@@ -42,8 +42,6 @@ def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
         result = work()
     except BaseException as error:  # of any kind: it belongs to who waits
         future.set_exception(error)
-        del (
-            future
-        )  # it and the traceback of its error would hold each other
+        del future  # it and the traceback of its error would hold each other
     else:
         future.set_result(result)
