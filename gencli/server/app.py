@@ -114,7 +114,9 @@ def _answering(models: Models, answer: Callable[[Serving, Any], Any]) -> _Endpoi
     async def endpoint(request: Request) -> Response:
         async with models.body(request.scope, request.receive) as body:
             serving, value = await models.read(body, lambda serving, value: value)
-            return JSONResponse(await serving.beside(lambda: answer(serving, value), is_slow=True))
+            # A chain, or the tools of a conversation, may have grammars; a text to tokenize waits for none.
+            is_slow = answer is chain_view or (isinstance(value, Mapping) and "messages" in value)
+            return JSONResponse(await serving.beside(lambda: answer(serving, value), is_slow=is_slow))
 
     return endpoint
 
