@@ -129,7 +129,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        if self._models is not None and not self.force_exit:
+        if self._models is not None:  # also in haste: PyTorch aborts a process that ends within a step
             self._models.stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -137,6 +137,7 @@ class _Server(uvicorn.Server):
         if self._models is None:
             self._on_early_signal(sig, frame)
         elif self._is_draining:
+            self._loop.call_soon_threadsafe(self._models.cut)
             self.should_exit = self.force_exit = True
         else:
             self._is_draining = True

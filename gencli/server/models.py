@@ -83,6 +83,10 @@ class Models:
         end = time.monotonic() + self.conditions.shutdown_timeout
         while self._admission.num_calls and time.monotonic() < end:
             await asyncio.sleep(0.02)
+        self.cut()
+
+    def cut(self) -> None:
+        """End the running calls with an error, after the step that runs."""
         for serving in self:
             serving.thread.stop()
 
