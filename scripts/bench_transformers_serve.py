@@ -95,7 +95,7 @@ def _server(options, folder, flags):
 
 def _wait(process, port):
     """Wait until the model is loaded: /health answers before, the list of models names it."""
-    for _ in range(600):
+    for _ in range(3000):
         if process.poll() is not None:
             raise SystemExit("transformers serve has not started.")
         try:
@@ -104,7 +104,7 @@ def _wait(process, port):
                     return
         except OSError:
             time.sleep(0.1)
-    raise SystemExit("transformers serve has not answered in a minute.")
+    raise SystemExit("transformers serve has not answered in five minutes.")
 
 
 def _options():

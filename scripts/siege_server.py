@@ -71,7 +71,7 @@ async def cancels(server, count):
 
     async def siege(found):
         found["statuses"] = statuses
-        for turn in range(2):  # the second shows whether memory still grows
+        for turn in range(4):  # the later ones show whether memory still grows
             await asyncio.gather(*(one() for _ in range(count)))
             await server.idle()
             found[f"rss_{turn}_mb"] = round(server.status())
