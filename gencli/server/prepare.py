@@ -25,7 +25,7 @@ from gencli.server.wire.answers import Shape
 from gencli.server.wire.call import Call, Prompt
 from gencli.server.wire.errors import ApiError, bad_field
 from gencli.server.wire.fields import BODY_KEYS
-from gencli.structured.calls.tool_formats import detect_format
+from gencli.structured.calls.tool_formats import ToolFormat, detect_format
 from gencli.templates.conversation import render_conversation
 from gencli.text.tokenizer import Tokenizer
 from processors.registry import Registry
@@ -75,10 +75,9 @@ class Preparer:
         self.registry = self._jobs[()][1].base.registry
 
     @cached_property
-    def trigger(self) -> str:
-        """The text that begins a tool call in the model's format."""
-        form, _ = detect_format(*declared_template(self._settings["model"]))
-        return form.trigger
+    def tool_format(self) -> ToolFormat:
+        """The format of tool calls that the model's template uses."""
+        return detect_format(*declared_template(self._settings["model"]))[0]
 
     def job(self, call: Call) -> Job:
         """Return the job of a call, without a compiled grammar. Raises the error of a wrong option."""
@@ -134,12 +133,11 @@ class Preparer:
         if structure is None:
             return Shape(is_live)
         has_tools = structure.kind == "tools" and call.is_chat
-        has_only_calls = has_tools and structure.is_document
         return Shape(
-            is_live and not structure.retries and not structure.is_data and not has_only_calls,
+            is_live and not structure.retries and not structure.is_data,
             structure.after,
-            self.trigger if has_tools else "",
-            has_only_calls,
+            self.tool_format if has_tools else None,
+            has_tools and structure.is_document,
             call.has_one_call,
             call.options.values.get("tool_choice") not in (None, "auto", "required"),
         )

@@ -134,30 +134,55 @@ FUNCTION = {
 }
 
 
+NAMED = {"type": "function", "function": {"name": "add"}}
+
+
 @pytest.mark.parametrize(
-    ("choice", "reason"),
-    [("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop")],
+    ("fields", "reason"),
+    [
+        ({"tool_choice": "required"}, "tool_calls"),
+        ({"tool_choice": NAMED}, "stop"),
+        ({"tool_choice": NAMED, "n": 2, "draft": "ngram", "logprobs": True}, "stop"),
+        ({"tool_choice": "required", "retries": 1}, "tool_calls"),
+    ],
 )
-def test_a_tool_call_is_an_object_of_the_message(tiny, choice, reason):
+def test_a_tool_call_is_an_object_of_the_message(tiny, fields, reason):
     body = {
         "messages": [{"role": "user", "content": "Add."}],
         "tools": [{"type": "function", "function": FUNCTION}],
-        "tool_choice": choice, "parallel_tool_calls": False, "seed": 1, "max_tokens": 200,
+        "parallel_tool_calls": False, "seed": 1, "max_tokens": 200, **fields,
     }  # fmt: skip
-    whole = post(tiny, "chat/completions", **body)["choices"][0]
-    assert whole["finish_reason"] == reason
-    assert whole["message"]["content"] is None
-    (call,) = whole["message"]["tool_calls"]
-    assert (call["type"], call["function"]["name"]) == ("function", "add")
-    assert set(json.loads(call["function"]["arguments"])) == {"a"}
-    chunks = events(tiny.post("/v1/chat/completions", json={**body, "stream": True}))
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
-    calls = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
-    assert calls[0]["function"] == {"name": "add", "arguments": ""}
-    assert "id" in calls[0]
-    assert all(each["index"] == 0 and "id" not in each for each in calls[1:])
-    assert "".join(each["function"]["arguments"] for each in calls) == call["function"]["arguments"]
-    assert not any(delta.get("content") for delta in deltas)
+    for whole, streamed in zip(*both(tiny, "chat/completions", body), strict=True):
+        assert whole["finish_reason"] == streamed["finish_reason"] == reason
+        assert whole["message"]["content"] is None
+        assert not streamed["content"]
+        (call,), ((first, *rest),) = whole["message"]["tool_calls"], streamed["tool_calls"].values()
+        assert (call["type"], call["function"]["name"]) == ("function", "add")
+        assert set(json.loads(call["function"]["arguments"])) == {"a"}
+        assert first["function"] == {"name": "add", "arguments": ""}
+        assert first["id"].startswith("call_")
+        assert [part.keys() for part in rest] == [{"index", "function"}] * len(rest)
+        assert (len(rest) > 1) == ("retries" not in fields)
+        assert "".join(part["function"]["arguments"] for part in rest) == call["function"]["arguments"]
+        logprobs = whole["logprobs"]["content"] if "logprobs" in fields else []
+        assert streamed["logprobs"] == logprobs
+
+
+def both(client, path, body):
+    """The choices of a reply, and those of its stream with all deltas joined."""
+    whole = post(client, path, **body)["choices"]
+    streamed = [
+        {"content": "", "tool_calls": {}, "logprobs": [], "finish_reason": None} for _ in range(len(whole))
+    ]
+    for chunk in events(client.post(f"/v1/{path}", json={**body, "stream": True})):
+        (choice,) = chunk["choices"]
+        joined, delta = streamed[choice["index"]], choice["delta"]
+        joined["content"] += delta.get("content", "")
+        for part in delta.get("tool_calls", ()):
+            joined["tool_calls"].setdefault(part["index"], []).append(part)
+        joined["logprobs"] += (choice["logprobs"] or {}).get("content", [])
+        joined["finish_reason"] = joined["finish_reason"] or choice["finish_reason"]
+    return whole, streamed
 
 
 def test_thinking_is_reasoning_content(fake):

@@ -40,6 +40,9 @@ class Call:
     has_usage: bool = False
     echo: bool = False
     logprobs: int | None = None
+    is_processed: bool = False
+    has_bans: bool = False
+    prompt_logprobs: int | None = None
     ids_as_text: bool = False
     has_ids: bool = False
     has_one_call: bool = False
