@@ -254,7 +254,7 @@ class StreamReply:
         """
         texts = {"reasoning_content": delta.reasoning, "content": delta.content}
         added = {key: text for key, text in texts.items() if text}
-        calls = [{"tool_calls": [self._part(index, part)]} for part in delta.calls]
+        calls: list[dict[str, Any]] = [{"tool_calls": [self._part(index, part)]} for part in delta.calls]
         about: Delta | None = Delta(ids=delta.ids, logprobs=delta.logprobs)
         has_tokens = delta.logprobs or (self._reply.call.has_ids and delta.ids)
         for each in [*([added] if added or (has_tokens and not calls) else []), *calls]:

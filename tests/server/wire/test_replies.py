@@ -208,7 +208,7 @@ def test_tool_calls_of_a_response_are_items_that_end_one_after_the_other():
 
 
 def test_a_call_that_was_cut_has_its_arguments_so_far_and_says_why():
-    events = tool_events(TEXT[:TEXT.index(": 1")], "length", ("cut",))
+    events = tool_events(TEXT[: TEXT.index(": 1")], "length", ("cut",))
     choice = whole(call(), events, HERMES)["choices"][0]
     assert choice["message"]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a"'}
     assert (choice["finish_reason"], choice["faults"]) == ("length", ["cut"])
