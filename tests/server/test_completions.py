@@ -1,11 +1,13 @@
 """/v1/completions and /v1/chat/completions through HTTP: the texts of the library, streamed or not."""
 
 import json
+import shutil
 
 import pytest
 
 from gencli import LLM
-from tests.server.conftest import LETTERS, events
+from gencli.models.files.locate import find_local
+from tests.server.conftest import LETTERS, events, serve
 
 TEXT = {"prompt": "Once upon a time", "seed": 7, "max_tokens": 20, "temperature": 0.8, "top_p": 0.9}
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "seed": 3, "max_tokens": 12, "allow_ids": LETTERS}
@@ -206,6 +208,60 @@ def test_a_preset_by_name_is_a_layer_below_the_body(fake):
     assert found["top_k"]["values"]["k"] == 7
     assert found["top_k"]["origins"] == {"k": "request top_k"}
     assert found["min_p"]["origins"]["p"].startswith("preset creative.yaml:")
+
+
+def test_an_answer_goes_on_with_the_last_message(tiny):
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Once upon a "}]
+    given = {"seed": 4, "max_tokens": 9, "return_token_ids": True}
+    chat = tiny.post(
+        "/v1/chat/completions", json={"messages": messages, "continue_final_message": True, **given}
+    ).json()
+    text = "<|bos|><|user|>Hi<|end|><|assistant|>Once upon a "
+    (choice,) = post(tiny, "completions", prompt=text, add_special_tokens=False, **given)["choices"]
+    assert chat["prompt_token_ids"] == choice["prompt_token_ids"]
+    assert chat["choices"][0]["message"]["content"] == choice["text"]
+    chunks = events(
+        tiny.post("/v1/completions", json={"prompt": ["a", "b"], "stream": True, "n": 2, **given})
+    )
+    firsts = [chunk["choices"][0] for chunk in chunks if "prompt_token_ids" in chunk["choices"][0]]
+    assert sorted(first["index"] for first in firsts) == [0, 1, 2, 3]
+    for body in ({"add_generation_prompt": True}, {"messages": messages[:1]}):
+        sent = {"messages": messages, "continue_final_message": True, **body}
+        error = tiny.post("/v1/chat/completions", json=sent).json()["error"]
+        assert error["param"] == "continue_final_message"
+
+
+def test_a_hole_is_filled_with_the_tokens_that_the_tokenizer_has(tmp_path):
+    folder = tmp_path / "coder"
+    shutil.copytree(find_local("tiny"), folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        text = (folder / name).read_text()
+        for part, role in (("prefix", "system"), ("suffix", "user"), ("middle", "assistant")):
+            text = text.replace(f"<|{role}|>", f"<|fim_{part}|>")
+        (folder / name).write_text(text)
+    with serve(model=str(folder), dtype="float32") as client:
+        body = {
+            "prompt": "Once upon",
+            "suffix": " end.",
+            "seed": 1,
+            "max_tokens": 4,
+            "return_token_ids": True,
+        }
+        (choice,) = post(client, "completions", **body)["choices"]
+        encode = client.serving.tokenizer.encode
+        around = [encode(text, special=False) for text in ("Once upon", " end.")]
+        assert choice["prompt_token_ids"] == [0, 3, *around[0], 4, *around[1], 5]
+
+
+def test_prefixes_are_shared_within_a_salt(tiny):
+    def cached(**body):
+        usage = post(
+            tiny, "completions", prompt="A text of many tokens, alone.", max_tokens=1, seed=1, **body
+        )
+        return usage["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    found = [cached(cache_salt=salt, priority=place) for place, salt in enumerate(("x", "x", "y", "y"))]
+    assert [count > 0 for count in found] == [False, True, False, True]
 
 
 def test_neighbours_change_no_text(tiny, llm):

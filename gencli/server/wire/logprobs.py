@@ -140,7 +140,7 @@ def _bans(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, str]:
 def prompt_logprobs(
     entries: Sequence[TokenLogprobs | None], names: TokenNames
 ) -> list[dict[str, dict[str, Any]] | None]:
-    """Return vLLM's `prompt_logprobs`: for each position but the first the tokens by id, the prompt's first."""
+    """Return vLLM's `prompt_logprobs`: for each position but the first its tokens by id."""
     return [None if entry is None else _by_id(entry, names) for entry in entries]
 
 

@@ -25,6 +25,7 @@ class _Output:
         self.logprobs: list[dict[str, Any]] = []  # of the text
         self.items: list[dict[str, Any]] = []
         self.reason = ""
+        self.faults: tuple[str, ...] = ()
 
     def message(self, *, is_done: bool) -> dict[str, Any]:
         return {
@@ -83,6 +84,8 @@ class _Output:
             "tools": [_flat(tool) for tool in json.loads(values.get("tools", "[]"))],
             "top_p": values.get("top_p"),
             "usage": _usage(usage) if usage else None,
+            **self.reply.dropped,
+            **({"faults": list(self.faults)} if self.faults else {}),
         }
 
     def status(self) -> str:
@@ -146,6 +149,7 @@ class ResponseStream:
         for part in delta.calls:
             yield from self._add_call(part)
         if delta.reason:
+            output.faults = delta.faults or ()
             yield from self._end(delta.reason)
 
     def end(self) -> Iterator[dict[str, Any]]:

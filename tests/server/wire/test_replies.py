@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -94,6 +95,75 @@ def test_a_chat_stream_is_the_document_byte_by_byte():
         '"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}\n\n',
     ]
     assert [sse(chunk).decode() for chunk in chunks] == [head + each for each in expected]
+
+
+def test_a_completion_stream_is_the_document_byte_by_byte():
+    chunks = stream(call("completions", stream=True), HI[:1] + HI[2:])
+    head = (
+        'data: {"id":"cmpl-1","object":"text_completion","created":1795000000,"model":"tiny",'
+        '"system_fingerprint":"gencli-0-0","choices":[{"index":0,"text":'
+    )
+    assert [sse(chunk).decode() for chunk in chunks] == [
+        head + '"H","logprobs":null,"finish_reason":null}]}\n\n',
+        head + '"","logprobs":null,"finish_reason":"stop"}]}\n\n',
+    ]
+
+
+def test_a_stream_of_tool_calls_is_the_document_byte_by_byte():
+    text = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    cuts = [0, 30, 43, len(text)]
+    pieces = [Token("r-0", 0, text[a:b], (1,)) for a, b in pairwise(cuts)]
+    last = finish(text, "grammar", verdict=ValidationResult((), None, text))
+    chunks = stream(call(stream=True), [*pieces, last], HERMES)[1:]
+    head = (
+        'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1795000000,"model":"tiny",'
+        '"system_fingerprint":"gencli-0-0","choices":[{"index":0,"delta":'
+    )
+    end = ',"logprobs":null,"finish_reason":'
+    parts = [
+        '{"tool_calls":[{"index":0,"id":"call_1_0_0","type":"function",'
+        '"function":{"name":"f","arguments":""}}]}',
+        '{"tool_calls":[{"index":0,"function":{"arguments":"{\\"a\\""}}]}',
+        '{"tool_calls":[{"index":0,"function":{"arguments":": 1}"}}]}',
+    ]
+    assert [sse(chunk).decode() for chunk in chunks] == [
+        *(f"{head}{part}{end}null}}]}}\n\n" for part in parts),
+        head + "{}" + end + '"tool_calls"}]}\n\n',
+    ]
+
+
+def test_a_stream_of_a_response_is_the_document_byte_by_byte():
+    made = ResponseStream(reply(call("responses")), Answers(["r-0"], 1, Shape()))
+    found = [*made.begin(), *(one for event in HI[:1] + HI[2:] for one in made.add(event))]
+    place = '"item_id":"msg_1","output_index":0,"content_index":0'
+    part = '{{"type":"output_text","text":"{}","annotations":[],"logprobs":[]}}'
+    item = '{{"type":"message","id":"msg_1","role":"assistant","status":"{}","content":[{}]}}'
+    expected = [
+        ("output_item.added", f'"output_index":0,"item":{item.format("in_progress", "")}'),
+        ("content_part.added", f'{place},"part":{part.format("")}'),
+        ("output_text.delta", f'{place},"delta":"H","logprobs":[]'),
+        ("output_text.done", f'{place},"text":"H","logprobs":[]'),
+        ("content_part.done", f'{place},"part":{part.format("H")}'),
+        ("output_item.done", f'"output_index":0,"item":{item.format("completed", part.format("H"))}'),
+    ]
+    assert [made.frame(event).decode() for event in found[2:]] == [
+        f'event: response.{kind}\ndata: {{"type":"response.{kind}","sequence_number":{number},{fields}}}\n\n'
+        for number, (kind, fields) in enumerate(expected, start=2)
+    ]
+
+
+def test_an_error_after_the_first_byte_is_an_event():
+    error = ApiError(503, "The server is shutting down.", code="shutdown")
+    chat = StreamReply(reply(call()), Answers(["r-0"], 1, Shape()))
+    assert chat.error(error) + chat.done == (
+        b'data: {"error":{"message":"The server is shutting down.","type":"unavailable_error","param":null,'
+        b'"code":"shutdown"}}\n\ndata: [DONE]\n\n'
+    )
+    response = ResponseStream(reply(call("responses")), Answers(["r-0"], 1, Shape()))
+    assert response.error(error) + response.done == (
+        b'event: error\ndata: {"type":"error","sequence_number":0,"code":"shutdown",'
+        b'"message":"The server is shutting down.","param":null}\n\n'
+    )
 
 
 def test_log_probabilities_of_a_chat():
