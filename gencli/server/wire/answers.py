@@ -94,12 +94,18 @@ class _Sample:
             self._calls = CallStream(
                 shape.tools, has_only_calls=shape.has_only_calls, has_one=shape.has_one_call
             )
+        self._ids: list[int] = []  # of a text of which nothing has gone out, earlier attempts first
+        self._logprobs: list[TokenLogprobs] = []
         self.num_thought = 0
 
     def token(self, event: Token) -> Delta:
         if self._thinking and not self._thinking.is_over:
             self.num_thought += len(event.ids)
-        reasoning, found = self._split(event.text) if self._shape.is_live else ("", Found())
+        if not self._shape.is_live:
+            self._ids += event.ids
+            self._logprobs += event.logprobs
+            return Delta()
+        reasoning, found = self._split(event.text)
         return Delta(found.text, reasoning, found.calls, event.ids, event.logprobs)
 
     def _split(self, text: str) -> tuple[str, Found]:
@@ -113,10 +119,13 @@ class _Sample:
     def end(self, event: Finish) -> Delta:
         verdict = event.verdict
         reasoning, found = self._held() if self._shape.is_live else self._whole(event)
+        count = event.completion_tokens
         return Delta(
             found.text,
             reasoning,
             found.calls,
+            tuple(self._ids[-count:] if count else ()),
+            tuple(self._logprobs[-count:] if count else ()),
             reason=self._reason(event),
             matched=event.matched if event.reason == "stop" else None,
             faults=verdict.faults if verdict else None,

@@ -110,7 +110,7 @@ OTHERS = {
         guided_regex="a" guided_json={} guided_grammar="root::=\"a\"" grammar_string="root::=\"a\""
         regex_pattern="a" guidance_scale=2 cfg_scale=2 seed=5 t_max_predict_ms=9000 cache_salt="x"
         extra_key="x" session_id="x" priority=3 prompt_logprobs=1 return_token_ids=true
-        add_special_tokens=false n=2 use_beam_search=true""",
+        add_special_tokens=false n=2""",
     "refused": """
         typical_p=0.5 top_n_sigma=1 xtc_probability=0.5 dynatemp_range=1 mirostat=2 dry_multiplier=0.8
         tfs=0.5 top_a=0.5 epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
