@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gencli.core.events import Error, Event, Finish, PromptScores, Token, TokenLogprobs
@@ -94,56 +94,70 @@ class _Sample:
             self._calls = CallStream(
                 shape.tools, has_only_calls=shape.has_only_calls, has_one=shape.has_one_call
             )
-        self._ids: list[int] = []  # of a text of which nothing has gone out, earlier attempts first
-        self._logprobs: list[TokenLogprobs] = []
+        self._held: list[Token] = []  # of which nothing goes out before the end; earlier attempts first
         self.num_thought = 0
 
     def token(self, event: Token) -> Delta:
-        if self._thinking and not self._thinking.is_over:
-            self.num_thought += len(event.ids)
         if not self._shape.is_live:
-            self._ids += event.ids
-            self._logprobs += event.logprobs
+            self._held.append(event)
             return Delta()
-        reasoning, found = self._split(event.text)
+        reasoning, found = self._split(event)
         return Delta(found.text, reasoning, found.calls, event.ids, event.logprobs)
 
-    def _split(self, text: str) -> tuple[str, Found]:
-        """Return the reasoning that a piece of text adds, and what it adds behind that."""
-        reasoning = ""
+    def _split(self, event: Token) -> tuple[str, Found]:
+        """Return the reasoning that tokens add, and what they add behind that."""
+        reasoning, text = "", event.text
         if self._thinking:
+            self.num_thought += 0 if self._thinking.is_over else len(event.ids)
             pieces = self._thinking.feed(text)
             reasoning, text = pieces.thinking.removesuffix(self._shape.marker), pieces.rest
         return reasoning, self._calls.feed(text) if self._calls else Found(text)
 
     def end(self, event: Finish) -> Delta:
         verdict = event.verdict
-        reasoning, found = self._held() if self._shape.is_live else self._whole(event)
-        count = event.completion_tokens
-        return Delta(
-            found.text,
-            reasoning,
-            found.calls,
-            tuple(self._ids[-count:] if count else ()),
-            tuple(self._logprobs[-count:] if count else ()),
+        rest = self._rest() if self._shape.is_live else self._whole(event)
+        return replace(
+            rest,
             reason=self._reason(event),
             matched=event.matched if event.reason == "stop" else None,
             faults=verdict.faults if verdict else None,
         )
 
-    def _held(self) -> tuple[str, Found]:
-        """Return the reasoning and the rest that were held back until the end."""
-        thinking = self._thinking.finish().thinking if self._thinking else ""
-        return thinking, self._calls.finish() if self._calls else Found()
+    def _rest(self) -> Delta:
+        """Return the end of a text that was held back, as it could be a marker or a call."""
+        found = self._calls.finish() if self._calls else Found()
+        return Delta(found.text, self._thinking.finish().thinking if self._thinking else "")
 
-    def _whole(self, event: Finish) -> tuple[str, Found]:
-        """Return the reasoning and the rest of a text of which nothing has gone out."""
-        verdict = event.verdict
-        thinking = ((verdict.thinking if verdict else "") or "").removesuffix(self._shape.marker)
+    def _whole(self, event: Finish) -> Delta:
+        """Return all of a text of which nothing has gone out; of its tokens those of the last attempt."""
+        verdict, last = event.verdict, self._last(event.completion_tokens)
+        thinking = (verdict.thinking if verdict else None) or ""
+        length = 0
+        for held in last if thinking else ():
+            self.num_thought += len(held.ids) if length < len(thinking) else 0
+            length += len(held.text)
         if self._calls is None:
-            return thinking, Found(verdict.written if verdict and verdict.is_valid else event.text)
-        found, rest = self._calls.feed(event.text), self._calls.finish()
-        return thinking, Found(found.text + rest.text, found.calls)
+            found = Found(verdict.written if verdict and verdict.is_valid else event.text)
+        else:
+            found, rest = self._calls.feed(event.text), self._calls.finish()
+            found = Found(found.text + rest.text, found.calls)
+        return Delta(
+            found.text,
+            thinking.removesuffix(self._shape.marker),
+            found.calls,
+            tuple(token for held in last for token in held.ids),
+            tuple(entry for held in last for entry in held.logprobs),
+        )
+
+    def _last(self, count: int) -> list[Token]:
+        """Return the last `count` tokens that were held."""
+        before, last = sum(len(held.ids) for held in self._held) - count, []
+        for held in self._held:
+            skip = max(before, 0)
+            before -= len(held.ids)
+            if skip < len(held.ids):
+                last.append(replace(held, ids=held.ids[skip:], logprobs=held.logprobs[skip:]))
+        return last
 
     def _reason(self, event: Finish) -> str:
         is_cut, calls = event.reason == "length", self._calls

@@ -296,10 +296,12 @@ def test_calls_that_may_be_retried_come_at_the_end():
 
 def test_text_that_is_checked_first_comes_at_the_end():
     verdict = ValidationResult((), 1, "1", "thinking</t>", attempts=2)
-    events = [Token("r-0", 0, "wrong", (1, 3)), Token("r-0", 0, "1", (2,)), finish("1", tokens=1, verdict=verdict)]
+    texts = [("wrong", (1, 3)), ("thinking", (4,)), ("</t>", (5, 6)), ("1", (2,))]
+    events = [Token("r-0", 0, *each) for each in texts] + [finish("1", tokens=4, verdict=verdict)]
     shape = Shape(is_live=False, marker="</t>")
-    (choice,) = whole(call(return_token_ids=True), events, shape)["choices"]
-    assert choice["token_ids"] == [2]  # of the attempt that counts
+    found = whole(call(return_token_ids=True), events, shape)
+    assert found["choices"][0]["token_ids"] == [4, 5, 6, 2]  # of the attempt that counts
+    assert found["usage"]["completion_tokens_details"] == {"reasoning_tokens": 3}
     chunks = stream(call(), events, shape)
     assert [chunk["choices"][0]["delta"] for chunk in chunks[1:]] == [
         {"reasoning_content": "thinking", "content": "1"},
