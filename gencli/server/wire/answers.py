@@ -212,8 +212,9 @@ class Answers:
             raise ApiError(504, "The time limit has passed while the request waited.", code="timeout")
         self.num_open -= 1
         self.usage.add(event)
+        delta = self._samples[index].end(event)
         self.usage.reasoning += self._samples[index].num_thought
-        return self._samples[index].end(event)
+        return delta
 
 
 def _failure(event: Error) -> ApiError:

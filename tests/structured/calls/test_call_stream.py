@@ -2,6 +2,7 @@
 
 import json
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -39,7 +40,7 @@ def splits(text):
     draw = random.Random(5)
     for _ in range(50):
         places = sorted(draw.choices(range(len(text) + 1), k=draw.randint(2, 12)))
-        yield [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
+        yield [text[a:b] for a, b in pairwise([0, *places, len(text)])]
 
 
 def outputs(name):
@@ -97,3 +98,14 @@ def test_only_the_first_call_counts_where_one_is_asked_for():
 def test_what_is_no_call_is_text(text):
     for pieces in ([text], list(text), [text, " more"]):
         assert read(FORMS["hermes"], pieces) == ("".join(pieces), [])
+
+
+def test_any_text_is_read_alike_however_it_is_cut():
+    draw = random.Random(1)
+    words = [*'{}[]":,\\ \nx', "<tool_call>", '"name"', '"arguments"', '{"name": "', '", "arguments": ']
+    for _ in range(500):
+        text = "".join(draw.choices([*words, "[TOOL_CALLS]"], k=draw.randint(1, 25)))
+        form, options = draw.choice([*FORMS.values()]), {"has_only_calls": draw.random() < 0.5}
+        places = [0, *sorted(draw.choices(range(len(text) + 1), k=4)), len(text)]
+        pieces = [text[a:b] for a, b in pairwise(places)]
+        assert read(form, pieces, **options) == read(form, [text], **options), pieces
