@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from gencli.server.wire.errors import ApiError, bad_field, unknown_field
+from gencli.server.wire.errors import bad_field, unknown_field
 from gencli.server.wire.fields import Options, given_fields, read_options
 from gencli.server.wire.messages import read_messages
 from gencli.server.wire.responses import chat_body
