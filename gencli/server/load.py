@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 from gencli.config.settings import FLAG, Layer, Settings, resolve
@@ -11,7 +12,7 @@ from gencli.models.capacity import Held, plan_capacity
 from gencli.models.files.card import Card, read_card
 from gencli.models.files.locate import find_local
 from gencli.runtime.grammars import grammar_env, make_compiler
-from gencli.runtime.models import check_memory
+from gencli.runtime.models import Loaded, check_memory
 from gencli.runtime.reporter import Reporter
 from gencli.runtime.wiring import load_model, model_choice
 from gencli.server.models import Models
@@ -36,10 +37,21 @@ def load_models(plan: Plan, reporter: Reporter, stack: ExitStack) -> Models:
         check_memory(map(model_choice, settings))
     servings = []
     for name, each in zip(plan.models, settings, strict=True):
-        loaded, _ = load_model(each, reporter, companions=True, rows=max(2, each["max_batch"]))
+        loaded = _loaded(each, reporter)
         compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), each["grammar_timeout"])))
         servings.append(Serving(each, loaded, compiler, plan.conditions, name=name))
     return Models.of(*servings)
+
+
+def _loaded(settings: Settings, reporter: Reporter) -> Loaded:
+    """Load a model on a thread that ends with it.
+
+    PyTorch gives each thread that computes a team of OpenMP threads. With more threads in all teams than
+    cores, libgomp lets none of them spin, which slows the engine down by up to a half.
+    """
+    with ThreadPoolExecutor(1, "loader") as thread:
+        rows = max(2, settings["max_batch"])
+        return thread.submit(lambda: load_model(settings, reporter, companions=True, rows=rows)).result()[0]
 
 
 def planned_batch(settings: Sequence[Settings]) -> int:
