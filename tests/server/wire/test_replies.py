@@ -6,7 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from gencli.core.events import Alternative, Error, Finish, PromptScores, Timings, Token, TokenLogprobs
+from gencli.core.events import (
+    Alternative,
+    Error,
+    Finish,
+    PromptScores,
+    Timings,
+    Token,
+    TokenLogprobs,
+    ValidationResult,
+)
 from gencli.server.wire.answers import Answers, Shape
 from gencli.server.wire.call import read_call
 from gencli.server.wire.errors import ApiError
@@ -14,7 +23,6 @@ from gencli.server.wire.logprobs import TokenNames
 from gencli.server.wire.replies import Reply, StreamReply, WholeReply, sse
 from gencli.server.wire.response_replies import ResponseStream
 from gencli.structured.calls.tool_formats import detect_format
-from gencli.structured.validate.verdict import ValidationResult
 from gencli.text.tokenizer import ByteTokenizer
 
 NAMES = TokenNames(ByteTokenizer())
