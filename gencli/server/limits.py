@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ _STRUCTURES = ("json_schema", "regex", "grammar", "lark", "structural_tag", "too
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """The largest sizes: of a body and of a structure in bytes, of a prompt in characters, others counted.
+    """The largest sizes: of a body, of a structure and of template variables in bytes, of a prompt in
+    characters, others counted.
 
     `per_token`: characters of a prompt for each token of the model's context. `tokenize`: characters of a
     text that is only counted. `texts`: of one call, all prompts and samples. `grammar_seconds`: for compiling
@@ -39,6 +41,7 @@ class CallLimits:
     text: int = 64 << 10
     logprobs: int = 20
     presets: int = 8
+    variables: int = 1 << 20
     retries: int = 8
     grammar_seconds: float = 30.0
 
@@ -66,6 +69,10 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     for prompt in call.prompts:
         _most("prompt", prompt, limits.prompt, "characters or ids")
         check_text("prompt", len(prompt), limits, context)
+    check_text("suffix", len(call.suffix), limits, context)
+    if call.variables:
+        size = len(json.dumps(call.variables))
+        _number("chat_template_kwargs", size, limits.variables, "bytes")
     written = sum(len(str(message)) for message in call.messages)
     _number("messages", written, limits.prompt, "characters")
     check_text("messages", written, limits, context)
@@ -84,6 +91,7 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
         if key not in (*_STRUCTURES, "negative", "system"):
             for text in _texts(value):
                 _most(call.options.fields[key], text, limits.text, "characters")
+    _number("prompt_logprobs", call.prompt_logprobs or 0, limits.logprobs, "")
     _number("top_logprobs" if call.is_chat else "logprobs", call.logprobs or 0, limits.logprobs, "")
     for key, most in (
         ("n", limits.samples),
