@@ -220,6 +220,10 @@ class Answers:
 def _failure(event: Error) -> ApiError:
     if event.type == "EmptySupport":  # the request itself rules all tokens out
         return ApiError(400, event.message, code="empty_support")
+    if event.type == "GenerationError" and "memory is full" in event.message:
+        return ApiError(503, event.message, code="out_of_memory")
+    if event.type == "GenerationError":  # its stop pattern or grammar takes too long
+        return ApiError(400, event.message, code="generation_failed")
     return ApiError(500, event.message, code=event.type)
 
 

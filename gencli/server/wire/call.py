@@ -193,7 +193,7 @@ class _Reader(Taking):
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise bad_field("preset", "preset has to be the name of a preset, or a list of names.")
         for name in names:
-            if not name.replace("-", "").replace("_", "").isalnum():
+            if len(name) > 100 or not name.replace("-", "").replace("_", "").isalnum():
                 raise bad_field("preset", f"preset is {name[:60]!r}, but a request can name no file.")
         return tuple(names)
 

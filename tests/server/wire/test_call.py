@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from gencli.server.limits import CallLimits, check_call
 from gencli.server.wire.call import read_call
+from gencli.server.wire.errors import ApiError
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -272,3 +274,33 @@ def test_tools_are_text_and_their_choice_a_name():
 def test_what_a_client_sizes_is_limited(fake, body, param):
     error = refused(fake, "completions", {"prompt": "a", **body})
     assert (error["param"], error["code"]) == (param, "too_large")
+
+
+def test_the_texts_of_a_call_are_limited_together():
+    with pytest.raises(ApiError, match="has 25600 texts"):
+        check_call(completion(prompt=["a"] * 200, n=128), CallLimits())
+
+
+@pytest.mark.parametrize("body", [{"prompt": "a" * 70_000}, {"prompt": [1] * 70_000}])
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(body):
+    with pytest.raises(ApiError) as caught:
+        check_call(completion(**body), CallLimits(), context=1024)
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_whether_a_file_exists_cannot_be_asked(tmp_path, monkeypatch):
+    """The same answer for a name of a file that there is and one that there is not."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").write_text("{}")
+    said = [options(json_schema=name)["json_schema"] for name in ("there", "gone")]
+    assert said[0].replace("there", "gone") == said[1]
+    for name in (str(tmp_path / "there"), str(tmp_path / "gone")):
+        assert json.loads(options(json_schema=name)["json_schema"])["type"] == "object"
+    with pytest.raises(ApiError, match="names a file"):
+        options(json_schema="gone.json")
+
+
+def test_an_error_does_not_grow_with_what_it_quotes():
+    with pytest.raises(ApiError) as caught:
+        completion(**{"x" * 100_000: 1})
+    assert len(json.dumps(caught.value.body)) < 3000
