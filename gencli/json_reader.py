@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, partial
@@ -60,20 +61,39 @@ def parse_json(text: str, limits: JsonLimits = DOCUMENT) -> Any:
 
     Raises DocumentError with line and column.
     """
-    if text.count("[") + text.count("{") <= limits.max_depth and not _SURROGATES.search(text):
+    if not _SURROGATES.search(text):
+        has_long = re.search(f"[0-9]{{{limits.max_digits + 1}}}", text) is not None
         try:
-            return _decoder(limits).decode(text)
+            value = _decoder(limits, has_long).decode(text)
+            if text.count("[") + text.count("{") <= limits.max_depth or not _is_deep(value, limits.max_depth):
+                return value
         except (ValueError, RecursionError):
             pass  # the reader below reports the place
     return _Reader(text, limits).read()
 
 
 @cache
-def _decoder(limits: JsonLimits) -> json.JSONDecoder:
+def _decoder(limits: JsonLimits, has_long: bool) -> json.JSONDecoder:
+    """Return the decoder of the standard library; numbers of usual length need no check of their digits."""
     number = partial(_number, limits=limits)
     return json.JSONDecoder(
-        object_pairs_hook=_object, parse_constant=_refuse, parse_float=number, parse_int=number
+        object_pairs_hook=_object,
+        parse_constant=_refuse,
+        parse_float=number,
+        parse_int=number if has_long else None,
     )
+
+
+def _is_deep(value: Any, most: int) -> bool:
+    """Whether more than `most` lists and objects are around a value."""
+    level = [value]
+    for _ in range(most):
+        level = [item for each in level for item in _items(each)]
+    return any(isinstance(each, list | dict) for each in level)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

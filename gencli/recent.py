@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
@@ -14,14 +15,18 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Keeps the `size` values that were used last; several threads may use it.
+    """Keeps the `size` values that were used last, of keys of at most `most` together as `weigh` weighs them.
+
+    Several threads may use it.
 
     A value is made without the lock, as that may take long. Two threads may then make one value; the first
     is kept and both get it.
     """
 
-    def __init__(self, size: int) -> None:
-        self._size, self._lock = size, Lock()
+    def __init__(
+        self, size: int, *, most: float = math.inf, weigh: Callable[[K], float] = lambda key: 0
+    ) -> None:
+        self._size, self._most, self._weigh, self._lock = size, most, weigh, Lock()
         self._values: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
@@ -34,6 +39,6 @@ class Recent(Generic[K, V]):
         with self._lock:
             value = self._values.setdefault(key, value)
             self._values.move_to_end(key)
-            if len(self._values) > self._size:
+            while len(self._values) > self._size or sum(map(self._weigh, self._values)) > self._most:
                 self._values.popitem(last=False)
         return value

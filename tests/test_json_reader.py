@@ -77,6 +77,18 @@ def test_depth_has_a_limit_that_is_named(opening):
         parse_json(opening * 1_000_000)
 
 
+@pytest.mark.parametrize("depth", [1, 63, 64, 65, 200])
+@pytest.mark.parametrize("beside", [0, 300])
+def test_depth_is_that_of_values_not_the_number_of_brackets(depth, beside):
+    limits = JsonLimits(max_depth=64)
+    text = "[" + "[]," * beside + "[" * (depth - 1) + "1" + "]" * (depth - 1) + "]"
+    if depth > 64:
+        with pytest.raises(DocumentError, match="more than 64 deep"):
+            parse_json(text, limits)
+    else:
+        assert parse_json(text, limits) == json.loads(text)
+
+
 JSON = st.recursive(
     st.none()
     | st.booleans()

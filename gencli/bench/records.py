@@ -73,7 +73,7 @@ class SamplerCost:
 
 @dataclass(frozen=True, slots=True)
 class ServeCost:
-    """One load of requests on the server, or in a batch, which has no times of clients."""
+    """A load of requests on a server, or in a batch, which has no times of clients: medians of turns."""
 
     way: str = figure("serve or batch")
     seconds: float = figure("seconds of the whole load", 2)

@@ -1,6 +1,8 @@
 """Measure `gencli serve` under load: tokens per second beside a batch, times to and between tokens.
 
-Both are processes of their own; requests are random words with fixed seeds and lengths of output. Closed
+Both are processes of their own, started anew in each turn; requests are random words with fixed seeds and
+lengths of output, the same for both. Time counts from the loaded model on, without a warm-up, to the last
+answer; the batch counts it itself, the server's is that of the clients, which run on the same cores. Closed
 loop: each of a number of clients sends its next request when its last one has ended. Open loop: requests come
 at random times of a given rate, whatever the server does.
 """
@@ -13,18 +15,29 @@ import random
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from gencli.bench.records import ServeCost
 from gencli.errors import GenerationError
 
-__all__ = ["Answered", "Task", "cost_of", "make_tasks", "measure_batch", "measure_serve"]
+__all__ = [
+    "Answered",
+    "Task",
+    "Turn",
+    "cost_of",
+    "in_turns",
+    "make_tasks",
+    "measure_batch",
+    "measure_serve",
+    "put_load",
+    "share_of",
+]
 
 _WORDS = "the a fox and is in of to was on it he she they one time day went home little red old big".split()
 
@@ -41,6 +54,9 @@ class Task:
     def options(self) -> dict[str, Any]:
         """The request as a row of a batch, or the body of a completion."""
         return {**asdict(self), "ignore_eos": True}
+
+
+_Asked = tuple[Task, object]  # with the body of its request
 
 
 def make_tasks(count: int, seed: int = 0) -> tuple[Task, ...]:
@@ -61,12 +77,43 @@ class Answered:
     times: tuple[float, ...]
 
 
-def cost_of(way: str, answers: Sequence[Answered], seconds: float) -> ServeCost:
-    """Return the cost of answers that took `seconds` together."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One load: its seconds and output tokens; the answers, if clients have measured them."""
+
+    seconds: float
+    tokens: int
+    answers: tuple[Answered, ...] = ()
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds
+
+
+def cost_of(way: str, turns: Sequence[Turn]) -> ServeCost:
+    """Return the cost of turns with the same load: medians, and percentiles of the times of all answers."""
+    answers = [each for turn in turns for each in turn.answers]
     first = [each.times[0] - each.begun for each in answers if each.times]
     gaps = [b - a for each in answers for a, b in zip(each.times, each.times[1:], strict=False)]
-    tokens = sum(each.tokens for each in answers)
-    return ServeCost(way, seconds, tokens, tokens / seconds, *_percentiles(first), *_percentiles(gaps))
+    seconds, rate = median(turn.seconds for turn in turns), median(turn.rate for turn in turns)
+    return ServeCost(way, seconds, turns[0].tokens, rate, *_percentiles(first), *_percentiles(gaps))
+
+
+def in_turns(ways: Mapping[str, Callable[[], Turn]], turns: int) -> dict[str, list[Turn]]:
+    """Measure all ways `turns` times, each time beginning with another one; return the turns by way."""
+    found: dict[str, list[Turn]] = {name: [] for name in ways}
+    names = list(ways)
+    for turn in range(turns):
+        for place in range(len(names)):
+            name = names[(turn + place) % len(names)]
+            found[name].append(ways[name]())
+    return found
+
+
+def share_of(turns: Mapping[str, Sequence[Turn]], way: str, other: str) -> float:
+    """Return the median over the turns of the tokens per second of a way / those of another one."""
+    return median(a.rate / b.rate for a, b in zip(turns[way], turns[other], strict=True))
 
 
 def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -79,20 +126,33 @@ def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 def measure_serve(
     command: Sequence[str], load: Sequence[Task], *, clients: int, rate: float | None = None
-) -> ServeCost:
+) -> Turn:
     """Start a server and put a load on it: a closed loop of `clients`, or `rate` requests per second.
 
     `command` starts it on a free port. Raises GenerationError if it does not start.
     """
     with _server(command) as (host, port):
-        asyncio.run(_closed(host, port, load[:2], 2))  # what is built at the first request
-        begin = time.monotonic()
-        loop = _closed(host, port, load, clients) if rate is None else _open(host, port, load, rate)
-        answers = asyncio.run(loop)
-        return cost_of("serve", answers, time.monotonic() - begin)
+        return put_load(host, port, load, clients=clients, rate=rate)
 
 
-def measure_batch(command: Callable[[Path], Sequence[str]], load: Sequence[Task]) -> ServeCost:
+def put_load(
+    host: str,
+    port: int,
+    load: Sequence[Task],
+    *,
+    clients: int,
+    rate: float | None = None,
+    body: Callable[[Task], object] = lambda task: {**task.options, "stream": True},
+) -> Turn:
+    """Put a load on any server that streams completions; `body` makes the bodies of its requests."""
+    tasks = [(task, body(task)) for task in load]
+    begin = time.monotonic()
+    loop = _closed(host, port, tasks, clients) if rate is None else _open(host, port, tasks, rate)
+    answers = asyncio.run(loop)
+    return Turn(time.monotonic() - begin, sum(each.tokens for each in answers), tuple(answers))
+
+
+def measure_batch(command: Callable[[Path], Sequence[str]], load: Sequence[Task]) -> Turn:
     """Run the same load as a batch.
 
     `command(folder)` starts one that reads rows.jsonl of the folder and writes its summary to summary.json
@@ -106,8 +166,7 @@ def measure_batch(command: Callable[[Path], Sequence[str]], load: Sequence[Task]
         if done.returncode:
             raise GenerationError(f"The batch has failed: {done.stderr.strip()}")
         found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    tokens, seconds = found["completion_tokens"], found["seconds"]
-    return ServeCost("batch", seconds, tokens, tokens / seconds, None, None, None, None)
+    return Turn(found["seconds"], found["completion_tokens"])
 
 
 @contextmanager
@@ -137,9 +196,8 @@ async def _asked(
     return reader, writer
 
 
-async def _stream(host: str, port: int, task: Task) -> Answered:
+async def _stream(host: str, port: int, task: Task, body: object) -> Answered:
     begun, times = time.monotonic(), list[float]()
-    body = {**task.options, "stream": True}
     reader, writer = await _asked(host, port, "/v1/completions", body)
     has_ended = False
     async for line in reader:
@@ -152,21 +210,21 @@ async def _stream(host: str, port: int, task: Task) -> Answered:
     return Answered(task.max_tokens, begun, tuple(times))
 
 
-async def _closed(host: str, port: int, load: Sequence[Task], clients: int) -> list[Answered]:
+async def _closed(host: str, port: int, load: Sequence[_Asked], clients: int) -> list[Answered]:
     waiting = list(load)[::-1]
     answers: list[Answered] = []
 
     async def client() -> None:
         while waiting:
-            answers.append(await _stream(host, port, waiting.pop()))
+            answers.append(await _stream(host, port, *waiting.pop()))
 
     await asyncio.gather(*(client() for _ in range(clients)))
     return answers
 
 
-async def _open(host: str, port: int, load: Sequence[Task], rate: float) -> list[Answered]:
+async def _open(host: str, port: int, load: Sequence[_Asked], rate: float) -> list[Answered]:
     draw, tasks = random.Random(0), list[asyncio.Task[Answered]]()
-    for task in load:
-        tasks.append(asyncio.create_task(_stream(host, port, task)))
+    for task, body in load:
+        tasks.append(asyncio.create_task(_stream(host, port, task, body)))
         await asyncio.sleep(draw.expovariate(rate))
     return list(await asyncio.gather(*tasks))

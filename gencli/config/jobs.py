@@ -19,7 +19,7 @@ from processors.registry import Registry
 __all__ = ["REQUEST_KEYS", "Jobs", "ReadLayer", "request_layer"]
 
 ReadLayer = Callable[[Mapping[str, Any], Registry], Layer]
-_MAX_JOBS = 1024  # kept in memory
+_MAX_JOBS, _MAX_CHARS = 1024, 16 << 20  # kept in memory: jobs, and characters of their options
 _SHARED = ("Presets", "Model", "Output")  # sections of options for the whole run
 # Options that a request may set, and the two keys of presets that hold stages.
 REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _SHARED) - {
@@ -53,7 +53,7 @@ class Jobs:
         self._note(self.base)
         self._settings, self._read = settings, read
         self._registry = self.base.registry
-        self._jobs: Recent[str, Job] = Recent(_MAX_JOBS)
+        self._jobs: Recent[str, Job] = Recent(_MAX_JOBS, most=_MAX_CHARS, weigh=len)
 
     def job(self, options: Mapping[str, Any], *, is_chat: bool = False) -> Job:
         """Return the job of a request; `is_chat`: it has messages, which need the chat template.

@@ -25,7 +25,7 @@ from processors.grammar.compile.compiler import GrammarCompiler
 __all__ = ["Compiled", "Compiling", "Grammars", "PerSpec", "compile_plan", "grammar_env", "make_compiler"]
 
 T = TypeVar("T")
-_MAX_ENTRIES = 1024
+_MAX_ENTRIES = 256  # as many as a compiler keeps grammars
 _HEAD_START = 1.0  # seconds in which only the first variant compiles; most are ready by then
 # A ready variant waits for a better one during this share of the plan's seconds, and at most 6 s.
 _PATIENCE, _MOST_PATIENCE = 0.2, 6.0

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from gencli.server.body import Disconnected, read_body
+from gencli.server.body import Disconnected
 from gencli.server.exchange import Generate
 from gencli.server.info import chain_view, detokenize, model_card, props, tokenize, tokenizer_info
 from gencli.server.metrics import metrics_text
@@ -53,6 +53,7 @@ def make_app(models: Models) -> App:
         Exception: _any_error,
     }
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    app.router.redirect_slashes = False  # an answer names no address that the client gave
     return Guard(app, models.conditions.rules, lambda status: models.replies.update([status]))
 
 
@@ -111,10 +112,11 @@ def _answering(models: Models, answer: Callable[[Serving, Any], Any]) -> _Endpoi
     """Return the endpoint that answers with `answer` of the model that the body names, and the body."""
 
     async def endpoint(request: Request) -> Response:
-        with models.enter():
-            body = await read_body(request.scope, request.receive, models.conditions.limits.body)
+        async with models.body(request.scope, request.receive) as body:
             serving, value = await models.read(body, lambda serving, value: value)
-            return JSONResponse(await serving.beside(lambda: answer(serving, value), is_slow=True))
+            # A chain, or the tools of a conversation, may have grammars; a text to tokenize waits for none.
+            is_slow = answer is chain_view or (isinstance(value, Mapping) and "messages" in value)
+            return JSONResponse(await serving.beside(lambda: answer(serving, value), is_slow=is_slow))
 
     return endpoint
 

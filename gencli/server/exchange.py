@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from gencli.core.events import Event
-from gencli.server.body import Disconnected, read_body
+from gencli.server.body import Disconnected
 from gencli.server.mailbox import Mailbox
 from gencli.server.models import Models
 from gencli.server.prepare import Prepared
@@ -58,8 +58,7 @@ class _Exchange:
     async def run(self, receive: Receive) -> None:
         models = self._models
         try:
-            with models.enter():
-                body = await read_body(self._scope, receive, models.conditions.limits.body)
+            async with models.body(self._scope, receive) as body:
                 await _unless_gone(self._answer(body), receive)
         except Disconnected:
             return
@@ -103,13 +102,14 @@ class _Exchange:
                 504, f"The request has waited {seconds:g} s for its turn.", code="queue_timeout"
             ) from None
         except Exception as error:
-            raise self._serving.error(error, call.options.fields) from error
+            raise self._serving.error(error, call.options.fields) from None
 
     def _reply(self, call: Call, prepared: Prepared) -> Reply:
         serving = self._serving
         names = TokenNames(serving.tokenizer, call.ids_as_text)
         head = (self._scope["request_id"], int(time.time()), serving.name, serving.fingerprint)
-        return Reply(call, *head, names, prepared.echoes)
+        prompts = tuple(order.request.prompt_ids for order in prepared.orders) if call.has_ids else ()
+        return Reply(call, *head, names, prepared.echoes, prompts)
 
     def _streamed(self, reply: Reply, answers: Answers) -> _Streamed:
         is_response = self._route == "responses"
@@ -191,17 +191,20 @@ def _length(body: bytes) -> list[tuple[bytes, bytes]]:
 
 async def _unless_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
     """Do the work; if the client goes away, cancel it and raise Disconnected."""
-    tasks = {asyncio.ensure_future(work), gone := asyncio.ensure_future(_gone(receive))}
+    main, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((main, gone), return_when=asyncio.FIRST_COMPLETED)
+        has_ended = main.done()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    for task in done - {gone}:
-        task.result()
-    if done == {gone}:
-        raise Disconnected
+        main.cancel()
+        gone.cancel()
+        await asyncio.wait((main, gone))
+    try:
+        if not has_ended:
+            raise Disconnected
+        main.result()
+    finally:
+        del main, gone  # a task and the traceback of its error would keep each other until a collection
 
 
 async def _gone(receive: Receive) -> None:

@@ -49,6 +49,10 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
         special = body.get("add_special", False) if is_llama else body.get("add_special_tokens", True)
     if not isinstance(text, str):
         raise bad_field(given[0], f"{given[0]} has to be a text.")
+    if len(text) > (most := serving.conditions.limits.tokenize):
+        raise bad_field(
+            given[0], f"{given[0]} has {len(text)} characters, at most {most} are allowed.", code="too_large"
+        )
     ids = serving.preparer.encode(text, special=special is True)
     if is_llama:
         return {"tokens": _pieces(serving, ids) if body.get("with_pieces") else list(ids)}

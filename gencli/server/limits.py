@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
@@ -10,50 +11,87 @@ from gencli.server.wire.call import Call
 from gencli.server.wire.errors import ApiError
 from processors.params import whole
 
-__all__ = ["CallLimits", "check_call"]
+__all__ = ["CallLimits", "check_call", "check_text"]
+_STRUCTURES = ("json_schema", "regex", "grammar", "lark", "structural_tag", "tools", "choice", "stages")
 
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """The largest sizes: of a body and of a structure in bytes, of a prompt in characters, others counted.
+    """The largest sizes: of a body, of a structure and of template variables in bytes, of a prompt in
+    characters, others counted.
 
-    `grammar_seconds`: for compiling a grammar.
+    `per_token`: characters of a prompt for each token of the model's context. `tokenize`: characters of a
+    text that is only counted. `texts`: of one call, all prompts and samples. `grammar_seconds`: for compiling
+    a grammar.
     """
 
     body: int = 8 << 20
     prompt: int = 4 << 20
+    per_token: int = 64
+    tokenize: int = 1 << 20
     prompts: int = 256
     samples: int = 128
+    texts: int = 1024
     messages: int = 4096
     stops: int = 64
     stop_length: int = 1000
+    patterns: int = 8
     entries: int = 4096
     structure: int = 256 << 10
+    text: int = 64 << 10
     logprobs: int = 20
     presets: int = 8
+    variables: int = 1 << 20
     retries: int = 8
     grammar_seconds: float = 30.0
 
 
-def check_call(call: Call, limits: CallLimits) -> None:
-    """Raise ApiError for the first size of a call that is over its limit."""
+def check_text(field: str, size: int, limits: CallLimits, context: int) -> None:
+    """Raise ApiError if a text of `size` characters cannot fit into the context.
+
+    Tokenizing millions of characters takes seconds, in which no other prompt is tokenized.
+    """
+    if size > limits.per_token * max(context, 1024):
+        raise ApiError(
+            400,
+            f"{field} has {size} characters, but the model takes {context} tokens with the output.",
+            param=field,
+            code="context_length_exceeded",
+        )
+
+
+def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
+    """Raise ApiError for the first size of a call that is over its limit; `context` counts tokens."""
     values = call.options.values
     _most("prompt", call.prompts, limits.prompts, "prompts")
     _most("messages", call.messages, limits.messages, "messages")
     _most("preset", call.presets, limits.presets, "presets")
     for prompt in call.prompts:
         _most("prompt", prompt, limits.prompt, "characters or ids")
+        check_text("prompt", len(prompt), limits, context)
+    check_text("suffix", len(call.suffix), limits, context)
+    if call.variables:
+        size = len(json.dumps(call.variables))
+        _number("chat_template_kwargs", size, limits.variables, "bytes")
     written = sum(len(str(message)) for message in call.messages)
     _number("messages", written, limits.prompt, "characters")
-    for key in ("stop", "stop_regex", "stop_id"):
-        _list(call, key, limits.stops)
+    check_text("messages", written, limits, context)
+    for key, count in (("stop", limits.stops), ("stop_regex", limits.patterns), ("stop_id", limits.stops)):
+        _list(call, key, count)
         for text in _texts(values.get(key)):
             _most(call.options.fields[key], text, limits.stop_length, "characters")
     for key in ("logit_bias", "allow_ids", "suppress_ids", "ban", "choice", "chain", "stages"):
         _list(call, key, limits.entries)
-    for key in ("json_schema", "regex", "grammar", "lark", "structural_tag", "tools", "choice", "stages"):
+    for key in _STRUCTURES:
         if key in values:
             _number(call.options.fields[key], len(str(values[key]).encode()), limits.structure, "bytes")
+    for key in ("negative", "system"):
+        check_text(call.options.fields.get(key, key), len(str(values.get(key, ""))), limits, context)
+    for key, value in values.items():
+        if key not in (*_STRUCTURES, "negative", "system"):
+            for text in _texts(value):
+                _most(call.options.fields[key], text, limits.text, "characters")
+    _number("prompt_logprobs", call.prompt_logprobs or 0, limits.logprobs, "")
     _number("top_logprobs" if call.is_chat else "logprobs", call.logprobs or 0, limits.logprobs, "")
     for key, most in (
         ("n", limits.samples),
@@ -65,6 +103,7 @@ def check_call(call: Call, limits: CallLimits) -> None:
         value = values.get(key)
         number = value if isinstance(value, int | float) else whole(str(value)) or 0
         _number(call.options.fields.get(key, key), number, most, "")
+    _number("n" if "n" in values else "prompt", call.num_samples, limits.texts, "texts")
 
 
 def _list(call: Call, key: str, most: int) -> None:

@@ -6,11 +6,14 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
+from typing import Any, cast
 
 import uvicorn
 
 from gencli.errors import UsageError
+from gencli.server.connections import Connection, Connections, most_connections
 from gencli.server.models import Models
 from gencli.server.opening import Door, loading_app
 from gencli.server.security import App, Rules
@@ -19,6 +22,7 @@ __all__ = ["bind", "listen"]
 
 _Handler = Callable[[int, FrameType | None], None]
 _LEFT = 5  # seconds for replies to leave after the engine has ended
+_SEND_BUFFER = 1 << 18  # bytes that the system holds for a slow reader, doubled on Linux; 4 MiB otherwise
 _KEEP_ALIVE = 30  # seconds that a connection may be idle
 
 
@@ -26,12 +30,14 @@ def bind(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises UsageError for an address that is taken or not of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, ValueError, TypeError) as error:  # the last two for names that cannot be encoded
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"`host` = {host}, `port` = {port} cannot be listened on: {reason}.", hint="Take another port."
         ) from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)  # connections have the same
+    return listener
 
 
 def listen(
@@ -49,19 +55,20 @@ def listen(
     process, because the thread may be in a library that nothing interrupts.
     """
     door = Door(loading_app(rules))
+    connections = Connections(most_connections())
     config = uvicorn.Config(
         door,
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="off",
-        http="h11",
+        http=cast(Any, partial(Connection, connections=connections)),
         ws="none",
         loop="asyncio",
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_LEFT,
     )
-    server = _Server(config, door, load, on_ready, on_early_signal)
+    server = _Server(config, door, load, on_ready, on_early_signal, connections)
     server.run(sockets=[listener])
     if server.error is not None:
         raise server.error
@@ -77,8 +84,10 @@ class _Server(uvicorn.Server):
         load: Callable[[], Models],
         on_ready: Callable[[], None],
         on_early_signal: _Handler,
+        connections: Connections,
     ) -> None:
         super().__init__(config)
+        self._connections = connections
         self._door, self._load = door, load
         self._on_ready, self._on_early_signal = on_ready, on_early_signal
         self._models: Models | None = None
@@ -112,9 +121,15 @@ class _Server(uvicorn.Server):
         self._door.app, self._models = app, models
         self._on_ready()
 
+    async def on_tick(self, counter: int) -> bool:
+        """Look after the connections, about once a second."""
+        if counter % 10 == 0:
+            self._connections.sweep()
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        if self._models is not None and not self.force_exit:
+        if self._models is not None:  # also in haste: PyTorch aborts a process that ends within a step
             self._models.stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -122,6 +137,7 @@ class _Server(uvicorn.Server):
         if self._models is None:
             self._on_early_signal(sig, frame)
         elif self._is_draining:
+            self._loop.call_soon_threadsafe(self._models.cut)
             self.should_exit = self.force_exit = True
         else:
             self._is_draining = True

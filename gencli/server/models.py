@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gencli.server.admission import Admission, Ticket
-from gencli.server.body import parse_body
+from gencli.server.body import Bodies, parse_body, read_body
 from gencli.server.conditions import Conditions
+from gencli.server.pool import Pool
+from gencli.server.security import Receive, Scope
 from gencli.server.wire.errors import ApiError
 
 if TYPE_CHECKING:
@@ -21,21 +22,22 @@ if TYPE_CHECKING:
 __all__ = ["Models"]
 
 T = TypeVar("T")
-_THREADS = 4  # that read bodies
+_THREADS = 2  # that read bodies; each keeps some of the memory of the largest ones
 
 
 class Models:
     """The models by name, of which the first answers requests that name none. For the event loop.
 
     Each has its own engine, threads, admission and metrics; `conditions` are those of the server. A call is
-    counted twice: here from its first byte, when its model is not known yet, and then by its model.
+    counted twice: here when its body is read, as its model is not known yet, and then by its model.
     """
 
     def __init__(self, servings: Mapping[str, Serving], conditions: Conditions) -> None:
         self._servings, self.conditions = dict(servings), conditions
         self._first = next(iter(self._servings.values()))
         self._admission = Admission(sum(serving.admission.most for serving in self))
-        self._pool = ThreadPoolExecutor(_THREADS, "read")
+        self._pool = Pool(_THREADS)
+        self._bodies = Bodies()
         self.replies: Counter[int] = Counter()  # by status
 
     @classmethod
@@ -73,7 +75,7 @@ class Models:
         self._admission.is_draining = True
         for serving in self:
             serving.stop()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown()
 
     async def drain(self) -> None:
         """Take no more calls; wait for the running ones, then end them with an error."""
@@ -81,6 +83,10 @@ class Models:
         end = time.monotonic() + self.conditions.shutdown_timeout
         while self._admission.num_calls and time.monotonic() < end:
             await asyncio.sleep(0.02)
+        self.cut()
+
+    def cut(self) -> None:
+        """End the running calls with an error, after the step that runs."""
         for serving in self:
             serving.thread.stop()
 
@@ -97,6 +103,20 @@ class Models:
             raise self._first.admission.full()
         return self._admission.enter()
 
+    @asynccontextmanager
+    async def body(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
+        """Read the body of a call, and count the call until its end.
+
+        Raises ApiError. A full server refuses before it reads; a call that is read does not count, as clients
+        that never end their bodies would fill the server with nothing to do.
+        """
+        with self.enter():
+            pass
+        with self._bodies.room() as hold:
+            body = await read_body(scope, receive, self.conditions.limits.body, hold)
+            with self.enter():
+                yield body
+
     async def read(self, body: bytes, use: Callable[[Serving, Any], T]) -> tuple[Serving, T]:
         """Return the model that a body names, and `use(model, value)` of the body's JSON value.
 
@@ -111,4 +131,4 @@ class Models:
         try:
             return serving, use(serving, value)
         except Exception as error:
-            raise serving.error(error) from error
+            raise serving.error(error) from None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 # What needs no key: the page is the same file on every server, and says nothing of this one. What it asks for
 # needs the key.
 _OPEN = ("/health", "/")
+_HEADERS, _HEADER_BYTES = 100, 1 << 15
+_DRAIN = 2.0  # seconds in which the rest of a refused body is read
+_SINGLE = (
+    b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"authorization",
+    b"x-api-key", b"origin",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,12 @@ class Guard:
         origin = header(scope["headers"], "origin")
         allowed = origin if origin and ({origin, "*"} & {*self._rules.origins}) else ""
 
+        rest = _Rest(scope, receive)
+
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if message["status"] >= 400 and message["status"] != 408:
+                    await rest.drop()
                 self._on_status(message["status"])
                 message["headers"] = [*message.get("headers", ()), *_headers(scope["request_id"], allowed)]
             await send(message)
@@ -93,10 +105,11 @@ class Guard:
         except ApiError as error:
             await send_error(answer, error)
             return
-        await self._app(scope, receive, answer)
+        await self._app(scope, rest.receive, answer)
 
     def _check(self, scope: Scope) -> None:
         headers = scope["headers"]
+        _check_form(scope)
         if not self._rules.knows_host(header(headers, "host")):
             raise ApiError(
                 403, "This name of the host is not allowed.", code="host_not_allowed",
@@ -104,6 +117,49 @@ class Guard:
             )  # fmt: skip
         if scope["path"] not in _OPEN and not self._rules.takes_key(headers):
             raise ApiError(401, "The API key is missing or wrong.", code="invalid_api_key")
+
+
+class _Rest:
+    """Reads what an app has left of a body, for a while, before an error is sent.
+
+    A client that still sends would get a reset connection instead of the answer.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        headers = scope["headers"]
+        has_body = header(headers, "content-length") not in ("", "0") or header(headers, "transfer-encoding")
+        self._is_over = not has_body or bool(header(headers, "expect"))  # the latter waits for a word
+
+    async def receive(self) -> Message:
+        """Return the next message."""
+        message = await self._receive()
+        self._is_over |= not message.get("more_body")
+        return message
+
+    async def drop(self) -> None:
+        """Read the rest, for at most two seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN):
+                while not self._is_over:
+                    await self.receive()
+
+
+def _check_form(scope: Scope) -> None:
+    """Raise ApiError 400 for a request that others may read in another way: a proxy, a cache, a log."""
+    names = [name for name, _ in scope["headers"]]
+    if (
+        len(names) > _HEADERS
+        or sum(len(name) + len(value) for name, value in scope["headers"]) > _HEADER_BYTES
+    ):
+        raise ApiError(431, "The request has too many or too long headers.", code="headers_too_large")
+    twice = next((name.decode() for name in _SINGLE if names.count(name) > 1), None)
+    if twice is not None:
+        raise ApiError(400, f"The header {twice} stands twice.", code="invalid_http")
+    if b"transfer-encoding" in names and b"content-length" in names:
+        raise ApiError(400, "The request has both Content-Length and Transfer-Encoding.", code="invalid_http")
+    if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
+        raise ApiError(400, "The server speaks HTTP/1.1.", code="invalid_http")
 
 
 def _headers(request_id: str, origin: str) -> list[tuple[bytes, bytes]]:

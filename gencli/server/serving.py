@@ -9,7 +9,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from gencli import __version__
@@ -26,6 +25,7 @@ from gencli.server.failures import api_error
 from gencli.server.limits import check_call
 from gencli.server.metrics import Metrics
 from gencli.server.names import public_name
+from gencli.server.pool import Pool
 from gencli.server.prepare import Preparer
 from gencli.server.wire.call import Call, Route, read_call
 from gencli.server.wire.errors import ApiError
@@ -70,8 +70,8 @@ class Serving:
         self.metrics = Metrics()
         self.fingerprint = f"gencli-{__version__}-{self._digest()}"
         self.created = time.time()
-        self._quick = ThreadPoolExecutor(_THREADS, "prepare")
-        self._slow = ThreadPoolExecutor(_THREADS, "grammar")
+        self._quick = Pool(_THREADS)
+        self._slow = Pool(_THREADS)
 
     def start(self) -> None:
         """Start the engine's thread, for the running event loop."""
@@ -83,13 +83,13 @@ class Serving:
         self.thread.stop()
         self.thread.join(10)
         for pool in (self._quick, self._slow):
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown()
 
     def call(self, body: Any, route: Route) -> Call:
         """Return the call of a body that was parsed, within the limits of sizes. Raises ApiError."""
         lenient, registry = self.conditions.is_lenient, self.preparer.registry
         call = read_call(body, route, registry=registry, is_lenient=lenient)
-        check_call(call, self.conditions.limits)
+        check_call(call, self.conditions.limits, self.spec.context)
         return call
 
     async def beside(
@@ -100,7 +100,8 @@ class Serving:
         try:
             return await loop.run_in_executor(self._slow if is_slow else self._quick, work)
         except Exception as error:
-            raise self.error(error, fields) from error
+            # `from error` would make an ApiError its own cause, and keep the body until a collection.
+            raise self.error(error, fields) from None
 
     def error(self, error: BaseException, fields: Mapping[str, str] | None = None) -> ApiError:
         """Return an exception as an error of the wire, without the model's path."""

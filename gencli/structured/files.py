@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["YAML", "exists", "named_file"]
+__all__ = ["YAML", "exists", "is_schema_name", "named_file"]
 
 YAML = (".yaml", ".yml")
 _SCHEMAS = (".json", *YAML)
@@ -25,9 +25,14 @@ def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
         return path if not {":", "\n"} & set(text) else None
     if kind == "json_schema":
         is_json = stripped.startswith("{") or stripped in ("true", "false")
-        is_name = stripped.lower().endswith(_SCHEMAS) and "\n" not in stripped
-        return path if not is_json and (is_name or exists(path)) else None
+        return path if not is_json and (is_schema_name(text) or exists(path)) else None
     return path if kind in _OBJECTS and not stripped.startswith(("[", "{")) else None
+
+
+def is_schema_name(text: str) -> bool:
+    """Whether a text is the name of a schema by its ending."""
+    stripped = text.strip()
+    return stripped.lower().endswith(_SCHEMAS) and "\n" not in stripped
 
 
 def exists(path: Path) -> bool:

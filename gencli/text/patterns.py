@@ -10,6 +10,7 @@ A match spans at most MAX_WINDOW characters, and lookbehind sees at most NUM_CON
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from functools import lru_cache
@@ -23,11 +24,14 @@ __all__ = ["MAX_WINDOW", "NUM_CONTEXT", "PatternFinder", "check_pattern"]
 MAX_WINDOW = 4096
 NUM_CONTEXT = 256
 _TIMEOUT = 0.5  # seconds for one search; usual patterns take microseconds
-_MAX_SECONDS, _PER_CHARACTER = 2.0, 0.001  # CPU seconds of all searches of a text: fixed, and per character
+_MAX_SECONDS, _PER_CHARACTER = 0.5, 0.001  # CPU seconds of all searches of a text: fixed, and per character
 
 # Partial matching treats the end of the text as final in \b, \B, \m and \M, but not in a lookahead: after
 # "\n", `\n\bUser` has failed and `\n(?=\w)User` has not. Escapes and [classes] are matched to skip them.
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_MAX_PARTS = 100_000  # of a pattern with its least repeats written out
+_ATOM = re.compile(r"\{(\d+)(?:,\d*)?\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+_COMMENTS = re.compile(r"\(\?#|\(\?[^):]*x")
 _BOUNDARIES = {
     r"\b": r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))",
     r"\B": r"(?:(?<=\w)(?=\w)|(?<!\w)(?!\w))",
@@ -46,19 +50,71 @@ def _compiled(pattern: str) -> Any:
     # The import takes 20 ms, and only stop patterns need it.
     import regex  # type: ignore[import-untyped]
 
+    _check_size(pattern)
     try:
         regex.compile(pattern)  # the pattern as given, so that errors show it
         compiled = regex.compile(_PART.sub(lambda part: _BOUNDARIES.get(part[0], part[0]), pattern))
-    except regex.error as error:
-        raise UsageError(f"The stop pattern {pattern!r} is not valid: {error}.") from error
+    except (regex.error, ValueError, OverflowError) as error:  # the last two for counts of many digits
+        raise UsageError(f"The stop pattern {_short(pattern)} is not valid: {error}.") from error
+    except RecursionError:
+        raise UsageError(f"The stop pattern {_short(pattern)} is nested too deep.") from None
     if compiled.flags & regex.REVERSE:
         raise UsageError(f"The stop pattern {pattern!r} searches backwards, which a stream cannot.")
-    if compiled.search("", timeout=_TIMEOUT):
+    try:
+        matches_nothing = compiled.search("", timeout=_TIMEOUT)
+    except TimeoutError:
+        raise UsageError(f"The stop pattern {_short(pattern)} takes over {_TIMEOUT} s.") from None
+    if matches_nothing:
         raise UsageError(
             f"The stop pattern {pattern!r} matches the empty text.",
             hint="It would stop before the first token; make it need a character (+ for *).",
         )
     return compiled
+
+
+def _check_size(pattern: str) -> None:
+    """Raise UsageError for a pattern whose repeats are too large.
+
+    `regex` copies a part as often as a repeat needs it at least. A copy takes 280 bytes, so `a{99999999}`
+    would take 26 GiB.
+    """
+    if _num_parts(pattern) > _MAX_PARTS:
+        raise UsageError(
+            f"The stop pattern {_short(pattern)} repeats too often: written out it has more than "
+            f"{_MAX_PARTS:,} parts.",
+            hint="Lower the counts in { }.",
+        )
+
+
+def _num_parts(pattern: str) -> int:
+    """Return the number of parts of a pattern with its least repeats written out, or more.
+
+    Comments may stand between a part and its count: then each count is taken for one of the whole pattern.
+    """
+    if _COMMENTS.search(pattern):
+        return len(pattern) * math.prod(_least(found[1]) for found in _ATOM.finditer(pattern) if found[1])
+    totals, lasts = [0], [0]  # of the groups that are open: parts, and those of the last item
+    for found in _ATOM.finditer(pattern):
+        if found[1]:
+            more = lasts[-1] * (_least(found[1]) - 1)
+            totals[-1], lasts[-1] = totals[-1] + more, lasts[-1] + more
+        elif found[0] == "(":
+            totals.append(1)
+            lasts.append(0)
+        else:
+            size = totals.pop() if (is_end := found[0] == ")" and len(totals) > 1) else 1
+            if is_end:
+                lasts.pop()
+            totals[-1], lasts[-1] = totals[-1] + size, size
+    return sum(totals)
+
+
+def _least(count: str) -> int:
+    return max(1, int(count)) if len(count) < 10 else _MAX_PARTS + 1
+
+
+def _short(pattern: str) -> str:
+    return repr(pattern if len(pattern) <= 60 else pattern[:57] + "...")
 
 
 class PatternFinder:

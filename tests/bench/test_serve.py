@@ -1,12 +1,21 @@
 """The figures of `gencli bench serve`: percentiles of times, and a whole measurement of a small model."""
 
-from gencli.bench.serve import Answered, cost_of, make_tasks, measure_batch, measure_serve
+from gencli.bench.serve import (
+    Answered,
+    Turn,
+    cost_of,
+    in_turns,
+    make_tasks,
+    measure_batch,
+    measure_serve,
+    share_of,
+)
 from gencli.cli.commands.bench_serve import batch_command, serve_command
 
 
 def test_percentiles_are_of_first_events_and_of_the_gaps_after_them():
-    answers = [Answered(3, 0.0, (1.0, 1.5, 2.0)), Answered(2, 1.0, (4.0, 4.5))]
-    cost = cost_of("serve", answers, 5.0)
+    answers = (Answered(3, 0.0, (1.0, 1.5, 2.0)), Answered(2, 1.0, (4.0, 4.5)))
+    cost = cost_of("serve", [Turn(5.0, 5, answers)])
     assert (cost.tokens, cost.tokens_per_second) == (5, 1.0)
     assert (cost.first_p50_ms, cost.between_p50_ms, cost.between_p99_ms) == (2000, 500, 500)
 
@@ -17,4 +26,16 @@ def test_both_loops_answer_the_whole_load():
     opened = measure_serve(command, load, clients=1, rate=50.0)
     batch = measure_batch(lambda path: batch_command(path, "tiny-draft", max_batch=2, threads=1), load)
     assert closed.tokens == opened.tokens == batch.tokens == sum(task.max_tokens for task in load)
-    assert closed.first_p50_ms is not None
+    assert [len(each.times) > 0 for each in closed.answers] == [True] * 3
+
+
+def test_turns_begin_with_another_way_each_time():
+    seen = []
+    ways = {
+        "a": lambda: seen.append("a") or Turn(1.0, 30),
+        "b": lambda: seen.append("b") or Turn(len(seen), 40),
+    }
+    found = in_turns(ways, 2)
+    assert seen == ["a", "b", "b", "a"]
+    assert share_of(found, "a", "b") == (30 / 20 + 30 / (40 / 3)) / 2
+    assert cost_of("b", found["b"]).tokens_per_second == (40 / 2 + 40 / 3) / 2

@@ -20,6 +20,17 @@ LETTERS = list(range(97, 107))
 @contextmanager
 def serve(conditions=None, names=("",), **settings):
     """Yield a client of a server with one model for each name; its attribute `serving` is the first."""
+    with (
+        loaded_models(conditions, names, **settings) as models,
+        TestClient(make_app(models), base_url="http://localhost") as client,
+    ):
+        client.serving = models.get(None)
+        yield client
+
+
+@contextmanager
+def loaded_models(conditions=None, names=("",), **settings):
+    """Yield the models of a server, which have not started."""
     settings = gather({"model": "fake", **settings}, {})
     conditions = conditions or Conditions()
     with ExitStack() as stack:
@@ -28,9 +39,7 @@ def serve(conditions=None, names=("",), **settings):
             loaded, _ = load_model(settings, Recorder(), companions=True, rows=8)
             compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), 30.0)))
             servings.append(Serving(settings, loaded, compiler, conditions, name=name))
-        with TestClient(make_app(Models.of(*servings)), base_url="http://localhost") as client:
-            client.serving = servings[0]
-            yield client
+        yield Models.of(*servings)
 
 
 @pytest.fixture(scope="session")

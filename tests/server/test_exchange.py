@@ -1,14 +1,17 @@
 """What goes wrong between a client and the server: full queues, gone clients, slow readers, a dead engine."""
 
 import asyncio
+import gc
 import json
 from random import Random
 
 import pytest
 
 from gencli.server.app import make_app
+from gencli.server.body import Bodies
 from gencli.server.models import Models
 from gencli.server.serving import Conditions
+from gencli.server.wire.errors import ApiError
 from tests.server.conftest import idle, serve
 
 LONG = {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "seed": 1}
@@ -259,3 +262,29 @@ def test_cancels_at_random_moments_change_no_text_and_leave_nothing():
         assert all(together[number].status == 200 for number in kept)
 
     scenario(story, Conditions(max_queue=1000), max_batch=8)
+
+
+def test_a_refused_call_leaves_nothing_for_the_collector():
+    """An error and its traceback in a cycle would keep the body, of megabytes, until a collection."""
+
+    async def story(serving, app):
+        gc.collect()
+        gc.disable()
+        try:
+            for body in ({**LONG, "prompt": [10**9]}, {**LONG, "nope": 1}, {**LONG, "stop_regex": "("}):
+                assert (await Client(app, body).run()).status == 400
+            return [each for each in gc.get_objects() if type(each) is ApiError]
+        finally:
+            gc.enable()
+
+    assert scenario(story) == []
+
+
+def test_bodies_that_are_read_are_bounded_together():
+    bodies = Bodies(most=300_000)
+    with bodies.room() as one, bodies.room() as other:
+        one(200_000)
+        other(60_000)  # small bodies are free
+        with pytest.raises(ApiError, match="too many large bodies"):
+            other(300_000)
+    assert bodies.held == 0

@@ -262,3 +262,26 @@ def test_a_pattern_that_is_slow_in_all_its_searches_together_is_an_error(monkeyp
     matcher = StopMatcher(patterns=[r"(.+)+\1{9}Z"])
     with pytest.raises(GenerationError, match="s in total on 1 characters"):
         matcher.push("abc")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["a{99999999}", "(?:(?:ab){1000}){1000}", "(a{1000}|b{1000}){60}", "(?x)(a{1000}) # x\n {1000}",
+     "(a{1000})(?#x){1000}", "a{" + "9" * 5000 + "}"],
+)  # fmt: skip
+def test_a_pattern_whose_repeats_would_fill_the_memory_is_refused(pattern):
+    with pytest.raises(UsageError, match="repeats too often"):
+        StopMatcher(patterns=[pattern])
+
+
+@pytest.mark.parametrize("pattern", ["(" * 2000 + "a" + ")" * 2000, "(?R)"])
+def test_a_pattern_that_nests_without_end_is_refused(pattern):
+    with pytest.raises(UsageError, match=r"nested too deep|over 0\.5 s"):
+        StopMatcher(patterns=[pattern])
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}", "[{9999999}]{3}b", r"\{99999999}", "b?a{0,99999999}b"]
+)
+def test_usual_repeats_are_taken(pattern):
+    StopMatcher(patterns=[pattern])

@@ -23,6 +23,7 @@ _Rate = Annotated[
     typer.Option("--rate", min=0.001, metavar="NUMBER", help="Open loop: this many requests per second."),
 ]
 _Slots = Annotated[int, typer.Option("--max-batch", min=1, max=_MOST, metavar="N", help="Texts at once.")]
+_Turns = Annotated[int, typer.Option("--turns", min=1, max=100, metavar="N", help="Turns of both ways.")]
 
 
 def serve_command(model: str, *, max_batch: int, threads: int) -> list[str]:
@@ -50,21 +51,29 @@ def serve(
     rate: _Rate = None,
     max_batch: _Slots = 8,
     threads: Threads = 2,
+    turns: _Turns = 3,
     form: Form = "text",
 ) -> int:
-    """Measure the server, then the batch, and print both. Return the exit code."""
-    from gencli.bench.serve import make_tasks, measure_batch, measure_serve
+    """Measure the server and the batch in turns, and print both. Return the exit code."""
+    from gencli.bench.serve import cost_of, in_turns, make_tasks, measure_batch, measure_serve, share_of
 
     load = make_tasks(requests)
-    served = measure_serve(
-        serve_command(model, max_batch=max_batch, threads=threads), load, clients=clients, rate=rate
+    server = serve_command(model, max_batch=max_batch, threads=threads)
+    found = in_turns(
+        {
+            "serve": lambda: measure_serve(server, load, clients=clients, rate=rate),
+            "batch": lambda: measure_batch(
+                lambda folder: batch_command(folder, model, max_batch=max_batch, threads=threads), load
+            ),
+        },
+        turns,
     )
-    batch = measure_batch(
-        lambda folder: batch_command(folder, model, max_batch=max_batch, threads=threads), load
-    )
-    share = served.tokens_per_second / batch.tokens_per_second
+    share = share_of(found, "serve", "batch")
     loop = {"clients": clients} if rate is None else {"rate": rate}
     conditions = {"model": model, "threads": threads, "requests": requests, "max_batch": max_batch, **loop}
     lines = [f"The server has {share:.2f} of the batch's tokens per second."]
-    write_report([served, batch], form, conditions=conditions, summary={"share": share}, lines=lines)
+    costs = [cost_of(way, each) for way, each in found.items()]
+    write_report(
+        costs, form, conditions={**conditions, "turns": turns}, summary={"share": share}, lines=lines
+    )
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gencli.errors import ConfigError
+from gencli.structured.files import exists
 from processors.names import close_names, did_you_mean
 
 __all__ = ["Found", "defaults_file", "describe", "find_preset", "folders", "is_path", "list_presets"]
@@ -59,12 +60,12 @@ def find_preset(name: str, *, folder: Path | None = None) -> Path:
     """Return the file of a preset by name, or by path relative to `folder`. Raises ConfigError."""
     if is_path(name):
         path = Path(folder or ".") / Path(name).expanduser()
-        if not path.is_file():
+        if not exists(path):
             raise ConfigError(f"There is no preset file {name}.")
         return path.resolve()
     for _, place in folders():
         path = place / f"{name}.yaml"
-        if path.is_file():
+        if exists(path):
             return path.resolve()
     close = close_names(name, [found for found, _, _ in list_presets()])
     hint = did_you_mean([repr(found) for found in close]) or "gencli config list shows those there are."

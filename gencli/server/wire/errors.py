@@ -24,6 +24,7 @@ _TYPES = {
     503: "unavailable_error",
     504: "timeout_error",
 }
+_LONG = 1000  # characters of a message
 _HEADERS: dict[int, dict[str, str]] = {
     401: {"www-authenticate": "Bearer"},
     429: {"retry-after": "1"},
@@ -45,8 +46,8 @@ class ApiError(GencliError):
         headers: Mapping[str, str] | None = None,
         hint: str = "",
     ) -> None:
-        super().__init__(f"{message} {hint}".strip(), hint=hint)
-        self.status, self.param, self.code = status, param, code
+        super().__init__(f"{_cut(message)} {hint}".strip(), hint=hint)
+        self.status, self.param, self.code = status, param and _cut(param), code
         self.headers = {**_HEADERS.get(status, {}), **(headers or {})}
 
     @property
@@ -58,6 +59,11 @@ class ApiError(GencliError):
     def body(self) -> dict[str, Any]:
         """The body of the reply."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+def _cut(text: str) -> str:
+    """Shorten what quotes a client: an answer is not to grow with its request."""
+    return text if len(text) <= _LONG else f"{text[: _LONG // 2]} ... {text[-_LONG // 2 :]}"
 
 
 def bad_field(field: str, message: str, *, code: str = "invalid_value") -> ApiError:

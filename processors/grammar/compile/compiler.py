@@ -44,7 +44,7 @@ class GrammarCompiler:
         self, env: Env, *, timeout: float = 30.0, memory: int = 3 << 29, cache_dir: Path | None = None
     ) -> None:
         self.env, self.timeout, self.memory = env, timeout, memory
-        self.timings: dict[Constraint, float] = {}  # seconds of each successful compile
+        self.timings: dict[Constraint, float] = {}  # seconds of each grammar in memory
         self._store = GrammarStore(cache_dir) if cache_dir else None
         self._lock = threading.Lock()
         self._loading = threading.Lock()
@@ -80,7 +80,8 @@ class GrammarCompiler:
                 self._lanes[is_small(constraint)].put(partial(self._fulfil, future, constraint, seconds))
             self._futures.move_to_end(constraint)
             while len(self._futures) > _REMEMBERED:
-                self._futures.popitem(last=False)
+                dropped, _ = self._futures.popitem(last=False)
+                self.timings.pop(dropped, None)
             return future
 
     def abandon(self, constraint: Constraint) -> None:
@@ -112,7 +113,9 @@ class GrammarCompiler:
         except BaseException as error:
             future.set_exception(error)
         else:
-            self.timings[constraint] = time.perf_counter() - begin
+            with self._lock:
+                if constraint in self._futures:
+                    self.timings[constraint] = time.perf_counter() - begin
             future.set_result(grammar)
 
     def _compile(self, constraint: Constraint, seconds: float) -> Grammar:

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import threading
+import time
 import urllib.request
 
 import pytest
@@ -13,8 +14,8 @@ import pytest
 def serve(spawn):
     """Start a server on a free port; return the process and its address."""
 
-    def start(*arguments, **options):
-        process = spawn("serve", "--model", "fake", "--port", "0", *arguments, own=True, text=True, **options)
+    def start(*arguments, model="fake", **options):
+        process = spawn("serve", "--model", model, "--port", "0", *arguments, own=True, text=True, **options)
         for line in process.stderr:
             if found := re.search(r"answers at (\S+)/v1", line):
                 return process, found[1]
@@ -42,6 +43,23 @@ def test_sigterm_lets_running_requests_end(serve, run):
     asking.join(60)
     assert process.wait(60) == 0
     assert answers[0]["usage"]["completion_tokens"] == 900
+
+
+def test_a_second_signal_ends_running_requests_with_an_error(serve):
+    process, url = serve("--shutdown-timeout", "600", model="tiny-draft")
+    body = {"prompt": "hi", "seed": 3, "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 8}
+    request = urllib.request.Request(
+        f"{url}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        reply.readline()
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+        *_, error, done = filter(None, reply.read().decode().split("\n"))
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == "shutdown"
+    assert done == "data: [DONE]"
+    assert process.wait(60) == 0
 
 
 def test_the_text_is_that_of_a_run(serve, gencli):

@@ -1,0 +1,168 @@
+"""Connections within limits: their number, the time for a request to come and for an answer to be read.
+
+uvicorn bounds none of these: a client that never ends its headers, or never reads its answer, would keep a
+connection for ever, and as many as the process may have files would keep all others out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gencli.server.wire.errors import ApiError
+
+__all__ = ["Connection", "Connections", "most_connections"]
+
+_MOST = 4096
+_OWN_FILES = 256  # of the process itself: weights, pools, logs
+_PIPELINED = 1 << 16  # bytes of a next request that may come while one is answered
+
+
+def most_connections() -> int:
+    """Return how many connections the process takes; raises its limit of open files up to the hard one."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 512
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _MOST + _OWN_FILES:
+        wanted = _MOST + _OWN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST + _OWN_FILES)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, soft - _OWN_FILES))
+
+
+class Connections:
+    """The connections of a server, for its event loop. `sweep` has to be called about once a second.
+
+    At most `most`; a further one takes the place of the one that has kept the server waiting for the longest,
+    and is refused if all are being answered. `head_seconds`: for the head of a request to come. A closed
+    connection whose reader takes nothing of its last bytes for `close_seconds` is ended.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        *,
+        head_seconds: float = 20.0,
+        close_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most, self._head_seconds, self._close_seconds = most, head_seconds, close_seconds
+        self._clock = clock
+        self._open: dict[Connection, None] = {}
+        self._closing: dict[Connection, tuple[int, float]] = {}  # bytes to send, and since when so many
+        self._waiting: dict[Connection, float | None] = {}  # for the client; when a head has begun to come
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: Connection) -> bool:
+        """Count a connection; return False if there is no room for it."""
+        if len(self._open) >= self._most:
+            if not self._waiting:
+                return False
+            self.drop(next(iter(self._waiting)))
+        self._open[connection] = None
+        self._waiting[connection] = self._clock()
+        return True
+
+    def note(self, connection: Connection, *, is_waiting: bool, has_begun: bool) -> None:
+        """Note whether the server waits for the client, and whether a head has begun to come."""
+        if not is_waiting:
+            self._waiting.pop(connection, None)
+        elif connection in self._open:
+            begun = self._waiting.get(connection)
+            self._waiting[connection] = (begun or self._clock()) if has_begun else None
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        for known in (self._open, self._waiting, self._closing):
+            known.pop(connection, None)
+
+    def drop(self, connection: Connection) -> None:
+        """End a connection at once; what was not sent is lost."""
+        self.remove(connection)
+        connection.transport.abort()
+
+    def sweep(self) -> None:
+        """End the connections whose time is over."""
+        now = self._clock()
+        for connection, begun in [*self._waiting.items()]:
+            if begun is not None and now - begun > self._head_seconds:
+                self.drop(connection)
+        for connection in [each for each in self._open if each.transport.is_closing()]:
+            size = connection.transport.get_write_buffer_size()
+            least, since = self._closing.get(connection, (size + 1, now))
+            if size < least:
+                self._closing[connection] = size, now
+            elif now - since > self._close_seconds:
+                self.drop(connection)
+
+
+class Connection(H11Protocol):
+    """uvicorn's connection, counted among `connections`; its errors have the form of all others."""
+
+    def __init__(self, *args: Any, connections: Connections, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._limits = connections
+
+    @property
+    def _is_answered(self) -> bool:
+        """Whether a request has come whole and its answer has not gone out."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete and not cycle.more_body
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection, or refuse it."""
+        super().connection_made(transport)
+        if not self._limits.add(self):
+            self._refuse(ApiError(503, "The server has too many connections.", code="connections_full"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._limits.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read; reading goes on while a request is answered, as nothing else tells that a client has gone."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        cycle = self.cycle
+        in_body = cycle is not None and not cycle.response_complete and cycle.more_body
+        self._limits.note(self, is_waiting=not self._is_answered, has_begun=not in_body)
+        if self._is_answered and self.flow.read_paused and len(self.conn.trailing_data[0]) < _PIPELINED:
+            self.flow.resume_reading()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._limits.note(self, is_waiting=not self._is_answered, has_begun=False)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self._refuse(ApiError(400, "The request is no valid HTTP/1.1.", code="invalid_http"))
+
+    def _refuse(self, error: ApiError) -> None:
+        body = json.dumps(error.body).encode()
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]
+        with suppress(h11.LocalProtocolError):  # an answer has begun: all that is left is to end it
+            self.transport.write(
+                self.conn.send(h11.Response(status_code=error.status, headers=headers)) or b""
+            )
+            self.transport.write(self.conn.send(h11.Data(data=body)) or b"")
+            self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
+        self.transport.close()

@@ -1,0 +1,47 @@
+"""Threads beside the event loop that do not delay the end of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from processors.grammar.compile.threads import Lane
+
+__all__ = ["Pool"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Pool(Executor):
+    """An executor with daemon threads, for the event loop: a grammar may compile for half a minute.
+
+    The process would wait for the threads of a ThreadPoolExecutor when it ends.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._lane = Lane(threads)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Do work on a thread. Not thread-safe."""
+        future: Future[T] = Future()
+        self._lane.put(partial(_fulfil, future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads once their tasks are done; does not wait for that."""
+        self._lane.close()
+
+
+def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:  # of any kind: it belongs to who waits
+        future.set_exception(error)
+        del future  # it and the traceback of its error would hold each other
+    else:
+        future.set_result(result)

@@ -1,0 +1,195 @@
+"""A small siege of a server behind a real socket: hostile bytes, half-open and many connections."""
+
+import asyncio
+import resource
+import socket
+import threading
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from gencli.server.app import make_app
+from gencli.server.conditions import Conditions
+from gencli.server.connections import Connection, Connections, most_connections
+from gencli.server.limits import CallLimits
+from gencli.server.security import Rules
+from tests.server.conftest import loaded_models
+from tests.server.hostile import KINDS, shots
+from tests.server.raw import Shot, fire, post
+
+MOST = 12
+ROOT = str(Path(__file__).parents[2]).encode()
+SLOW = {
+    "bodies",
+    "long prompts",
+    "regexes",
+    "grammars",
+    "schemas",
+}  # seconds each: scripts/siege_server.py has them
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server on the fake model: 12 connections, half a second for a head and for what nobody reads."""
+    conditions = Conditions(rules=Rules(key="k"), write_timeout=0.5, limits=CallLimits(body=1 << 20))
+    with loaded_models(conditions, max_batch=8) as models, socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connections = Connections(MOST, head_seconds=0.5, close_seconds=0.5)
+        made = partial(Connection, connections=connections)
+        config = uvicorn.Config(make_app(models), http=made, log_config=None, ws="none", loop="asyncio")
+        running = uvicorn.Server(config)
+
+        async def swept():
+            async def sweeping():
+                while True:
+                    connections.sweep()
+                    await asyncio.sleep(0.05)
+
+            task = asyncio.create_task(sweeping())
+            await running.serve([listener])
+            task.cancel()
+
+        thread = threading.Thread(target=lambda: asyncio.run(swept()))
+        thread.start()
+        while not running.started:
+            time.sleep(0.01)
+        running.port, running.connections = listener.getsockname()[1], connections
+        running.serving = models.get(None)
+        yield running
+        running.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def connect(server):
+    """Opens connections that have sent some bytes; closes them at the end."""
+    with ExitStack() as stack:
+
+        def opened(data=b"", size=1 << 16):
+            connection = stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+            connection.settimeout(20)
+            connection.connect(("127.0.0.1", server.port))
+            connection.sendall(data)
+            return connection
+
+        yield opened
+
+
+def ask(server, *parts):
+    return asyncio.run(fire(server.port, Shot(parts)))
+
+
+HEALTH = post(b"", "/health", method="GET")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SLOW])
+def test_hostile_requests_are_refused_with_a_reason(server, kind, capfd):
+    async def story():
+        for shot in shots(kind, 4):
+            if len(shot.parts[0]) < 1 << 20:
+                reply = await fire(server.port, shot)
+                assert reply.status // 100 == 4, (shot.parts[0][:600], reply)
+                error = reply.error
+                assert error.keys() == {"message", "type", "param", "code"}, (shot.parts[0][:600], reply)
+                assert all((error["message"], error["code"], len(reply.body) < 4000)), reply
+                assert not [part for part in (b"\x1b", ROOT) if part in reply.body], reply
+
+    asyncio.run(story())
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_there_are_40_kinds():
+    assert len(KINDS) >= 40
+
+
+@pytest.mark.parametrize("data", [b"", HEALTH[:30], HEALTH[:-2]])
+def test_a_head_that_never_ends_is_cut_off(connect, data):
+    assert connect(data).recv(1) == b""
+
+
+def test_a_head_that_comes_byte_by_byte_is_cut_off_too(connect):
+    connection = connect()
+
+    def drip():
+        while True:
+            connection.send(b"G")
+            time.sleep(0.02)
+
+    with pytest.raises(ConnectionError):
+        drip()
+
+
+def test_more_connections_than_the_limit_take_the_place_of_those_that_wait(server, connect):
+    silent = [connect() for _ in range(3 * MOST)]
+    assert ask(server, HEALTH).status == 200
+    assert len(server.connections) <= MOST
+    assert silent[0].recv(1) == b""
+
+
+def test_a_connection_that_waits_for_its_answer_keeps_its_place(connect):
+    running = connect(post({"prompt": "a", "max_tokens": 600, "ignore_eos": True, "seed": 1}))
+    time.sleep(0.1)
+    for _ in range(3 * MOST):
+        connect()
+    assert running.recv(12) == b"HTTP/1.1 200"
+
+
+def test_unfinished_bodies_do_not_fill_the_server(server, connect):
+    for _ in range(MOST):
+        connect(post({"prompt": "a"})[:-3])
+    assert ask(server, post({"prompt": "a", "max_tokens": 2})).status == 200
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_client_that_sends_a_large_body_reads_the_413(server, said):
+    block = b" " * (1 << 20)
+    head = (
+        {"Content_Length": str(20 << 20)}
+        if said
+        else {"Content_Length": None, "Transfer_Encoding": "chunked"}
+    )
+    part = block if said else b"100000\r\n" + block + b"\r\n"
+    end = b"" if said else b"0\r\n\r\n"
+    reply = ask(server, post(b"", **head), *[part] * 20, end)
+    assert (reply.status, reply.error["code"]) == (413, "body_too_large")
+
+
+def test_a_client_that_sends_a_body_reads_why_it_is_refused(server):
+    block = b" " * (1 << 20)
+    for path, key, status in (("/v1/completions", "x", 401), ("/nope", "k", 404), ("/health", "k", 405)):
+        reply = ask(server, post(b"", path, key=key, Content_Length=str(20 << 20)), *[block] * 20)
+        assert reply.status == status
+
+
+def until(condition):
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
+
+
+def test_an_answer_that_nobody_reads_is_given_up(server, connect):
+    body = {"prompt": "a" * 900, "echo": True, "logprobs": 20, "max_tokens": 0}
+    connect(post(body), size=4096)
+    until(lambda: server.connections)
+    until(lambda: not server.connections)
+
+
+def test_a_client_that_sends_more_and_goes_away_ends_its_text(server, connect):
+    """What comes after a request is read on, as only reading tells that the client has gone."""
+    connection = connect(post({"prompt": "a", "max_tokens": 900, "ignore_eos": True, "n": 8}) + HEALTH)
+    until(lambda: server.serving.thread.num_open)
+    connection.close()
+    until(lambda: not server.serving.thread.num_open)
+    assert server.serving.metrics.finished["interrupted"]
+
+
+def test_the_limit_of_connections_leaves_room_for_files():
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert 16 <= most_connections() <= max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= soft
