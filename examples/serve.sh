@@ -1,5 +1,5 @@
 #!/bin/sh
-# A server on a free port: a completion, a streamed answer, a structured answer, the chain of a request.
+# A server on a free port, asked with curl: chats, a stream, a completion whose seed gives the text of a run.
 set -eu
 log=$(mktemp)
 gencli serve --model tiny --port 0 2> "$log" &
@@ -9,17 +9,16 @@ until url=$(sed -n 's/.* answers at //p' "$log") && [ -n "$url" ]; do
     kill -0 $server || { cat "$log"; exit 1; }
     sleep 0.2
 done
-json='Content-Type: application/json'
+ask() { curl -sSN "$url/$1" -H 'Content-Type: application/json' -d "$2"; echo; }
 
-curl -sS "$url/completions" -H "$json" \
-    -d '{"prompt": "Once upon a time", "seed": 7, "top_p": 0.9, "max_tokens": 40}'
-echo
-curl -sSN "$url/chat/completions" -H "$json" \
-    -d '{"messages": [{"role": "user", "content": "Hello!"}], "seed": 1, "max_tokens": 8, "stream": true}'
-curl -sS "$url/chat/completions" -H "$json" \
-    -d '{"messages": [{"role": "user", "content": "Which colour?"}], "seed": 1, "guided_choice": ["red", "green"]}'
-echo
-curl -sS "$url/chain" -H "$json" -d '{"preset": "story", "top_k": 40}'
-echo
-curl -sS "$url/completions" -H "$json" -d '{"prompt": "a", "top_kk": 40}'
-echo
+ask chat/completions '{"messages": [{"role": "user", "content": "Who owns Biscuit?"}], "temperature": 0}'
+ask chat/completions '{"messages": [{"role": "user", "content": "Hello!"}], "seed": 1, "max_tokens": 8,
+    "stream": true, "stream_options": {"include_usage": true}}'
+
+ask completions '{"prompt": "Once upon a time", "seed": 7, "top_p": 0.9, "max_tokens": 20}' |
+    python -c 'import json, sys; print(json.load(sys.stdin)["choices"][0]["text"])'
+gencli run -q --seed 7 --top-p 0.9 --max-tokens 20 "Once upon a time"
+
+ask completions '{"prompt": "Once upon a time", "seed": 7, "max_tokens": 4, "echo": true, "logprobs": 2}'
+ask chain '{"preset": "story", "top_k": 40}'
+ask completions '{"prompt": "a", "top_kk": 40}'

@@ -13,6 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from gencli.config.sampling_params import PARAM_KEYS, SamplingParams
 from gencli.errors import UsageError
 from gencli.runtime.llm import LLM
@@ -58,6 +60,20 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
             "lm-eval", self._spec, self.llm.tokenizer, window=max_length, stride=None
         )
         self._scorer = Scorer(self.llm.engine, self._spec, self.llm.tokenizer, self._convention)
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
+    ) -> GencliLM:
+        """Return the model of the harness's arguments; those of the model take precedence.
+
+        Its command line says the device cuda:0 if none is given. Where PyTorch sees no GPU, that is left out,
+        as the harness's own backend does.
+        """
+        given = {**(additional_config or {}), **arg_dict}
+        if "device" not in arg_dict and given.get("device") == "cuda:0" and not torch.cuda.is_available():
+            del given["device"]
+        return cls(**given)
 
     @property
     def max_length(self) -> int:

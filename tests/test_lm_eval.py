@@ -1,31 +1,34 @@
-"""gencli under lm-evaluation-harness gives the numbers of the harness's own backend; skipped without it."""
+"""gencli under lm-evaluation-harness gives the numbers of the harness's own backend."""
 
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
 
 from gencli.models.files.locate import find_local
 
-pytest.importorskip("lm_eval", reason="lm-eval is not installed")
-huggingface = pytest.importorskip("lm_eval.models.huggingface")
+pytestmark = pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm-eval is not installed")
 
 PAIRS = [
     ("Brindle is", " a town."),
     ("Brindle is ", "Biscuit."),
     ("", "Once upon a time"),
     ("Question: Is Brindle a town?\nAnswer:", " yes"),
-    ("Once upon a", " time"),
+    # No pair begins as another and has one token more: the harness would give it the other's log-probability.
+    ("One winter, a", " fox"),
 ]
 TEXTS = ["Once upon a time, a kind fox named Clover lived in a house.", "Hello", "The baker " * 30 + "sat."]
 
 
 @pytest.fixture(scope="module")
 def models():
+    from lm_eval.models.huggingface import HFLM
+
     from gencli.lm_eval import GencliLM
 
     own = GencliLM("tiny", max_length=64)
     folder = str(find_local("tiny"))
-    theirs = huggingface.HFLM(pretrained=folder, device="cpu", dtype="float32", max_length=64, batch_size=1)
+    theirs = HFLM(pretrained=folder, device="cpu", dtype="float32", max_length=64, batch_size=1)
     yield own, theirs
     own.llm.close()
 
@@ -69,3 +72,14 @@ def test_a_whole_chain_is_evaluated():
     made = with_chain.llm.generate("One winter, a", temperature=0.9, seed=3, ban=[" fox"], max_tokens=8)
     assert text == made.text
     with_chain.llm.close()
+
+
+@pytest.mark.parametrize("given", [{}, {"device": "cpu"}])
+def test_the_device_that_the_harness_has_by_default_may_be_missing(given):
+    from gencli.lm_eval import GencliLM
+
+    made = GencliLM.create_from_arg_obj(
+        {"pretrained": "fake", **given}, {"device": "cuda:0", "batch_size": 1}
+    )
+    assert made.llm.spec.vocab_size
+    made.llm.close()

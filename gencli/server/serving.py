@@ -108,8 +108,11 @@ class Serving:
         found = api_error(error, fields)
         if found.code == "internal_error":  # the client learns only its type
             _LOG.error("A request has failed.", exc_info=error)
-        if self._model in found.message and os.sep in self._model:
-            message = found.message.replace(self._model, self.name)
+        message = found.message
+        for place in {self._model, self.tokenizer.name}:
+            if os.sep in place:
+                message = message.replace(place, self.name)
+        if message != found.message:
             return ApiError(found.status, message, param=found.param, code=found.code, headers=found.headers)
         return found
 

@@ -120,6 +120,8 @@ def _set(options: Options, name: str, key: str, value: Any) -> None:
 
 def inline(key: str, value: Any, name: str) -> Any:
     """Return the value of an option as text. Raises ApiError if it names a file, which no body may read."""
+    if key == "json_schema" and not isinstance(value, str | Mapping):  # 123 would be read as a name
+        raise bad_field(name, f"{name} has to have an object as its schema.")
     if key in _JSON and not isinstance(value, str):
         value = json.dumps(value)
     if key == "choice" and value == []:

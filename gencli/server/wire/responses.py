@@ -51,8 +51,11 @@ def chat_body(body: Any) -> dict[str, Any]:
         messages.insert(0, {"role": "system", "content": rest.pop("instructions")})
     made: dict[str, Any] = {"messages": messages}
     for name, value in rest.items():
-        if name not in _WITHOUT_EFFECT:
-            made |= _field(name, value)
+        if name in _WITHOUT_EFFECT:
+            continue
+        for key, item in _field(name, value).items():
+            if made.setdefault(key, item) != item:
+                raise bad_field(name, f"{name} contradicts another field of the body. Leave one of them out.")
     return made
 
 
@@ -79,7 +82,9 @@ def _text(value: Any) -> dict[str, Any]:
     form = value.get("format")
     if not isinstance(form, Mapping) or form.get("type") != "json_schema":
         return {} if form is None else {"response_format": form}
-    return {"response_format": {"type": "json_schema", "json_schema": {"schema": form.get("schema", {})}}}
+    if "schema" not in form:
+        raise bad_field("text.format", "text.format has to have a schema, as its type is json_schema.")
+    return {"response_format": {"type": "json_schema", "json_schema": {"schema": form["schema"]}}}
 
 
 def _tools(value: Any) -> Any:

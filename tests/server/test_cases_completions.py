@@ -1,0 +1,219 @@
+"""Cases of completions in suites of other servers: prompts, seeds, samples, streams, log-probabilities."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.server.conftest import LETTERS, events, idle, serve
+
+IDS = [104, 105, 32, 106]
+TEXT = {"prompt": "hi j", "seed": 42, "max_tokens": 8, "allow_ids": LETTERS}
+
+
+def post(client, **body):
+    reply = client.post("/v1/completions", json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def texts(client, **body):
+    return [choice["text"] for choice in post(client, **body)["choices"]]
+
+
+def refusal(client, **body):
+    reply = client.post("/v1/completions", json=body)
+    assert reply.status_code == 400, reply.text
+    return reply.json()["error"]
+
+
+@pytest.mark.parametrize("prompt", ["hi j", IDS, ["hi j"], [IDS]], ids=["text", "ids", "texts", "lists"])
+def test_a_prompt_is_the_same_in_every_form(fake, prompt):
+    assert texts(fake, **{**TEXT, "prompt": prompt}) == texts(fake, **TEXT)
+
+
+def test_texts_and_ids_may_stand_side_by_side(fake):
+    assert (
+        texts(fake, **{**TEXT, "prompt": ["hi j", IDS], "temperature": 0})
+        == texts(fake, **TEXT, temperature=0) * 2
+    )
+
+
+@pytest.mark.parametrize(
+    "prompt", [[1, 2, "hi"], [[1, "hi"]], [1.5], [True], [999_999], [-1], [[]], [], {}, None, 5]
+)
+def test_no_other_form_is_a_prompt(fake, prompt):
+    assert refusal(fake, **{**TEXT, "prompt": prompt})["param"] == "prompt"
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_seed_gives_one_text_whatever_is_kept_and_however_many_run(fake, slots):
+    expected = texts(fake, **TEXT)
+    with serve(max_batch=slots) as client, ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda cached: texts(client, **TEXT, cache_prompt=cached), [True, False] * 3))
+    assert found == [expected] * 6
+
+
+def test_seeds_give_different_texts(fake):
+    assert len({texts(fake, **{**TEXT, "seed": seed})[0] for seed in range(4)}) == 4
+
+
+@pytest.mark.parametrize(("slots", "requests"), [(1, 3), (2, 2), (2, 4), (4, 2), (4, 6)])
+def test_requests_share_the_slots(slots, requests):
+    with serve(max_batch=slots) as client, ThreadPoolExecutor(requests) as pool:
+        found = list(pool.map(lambda seed: texts(client, **{**TEXT, "seed": seed}), range(requests)))
+        assert found == [texts(client, **{**TEXT, "seed": seed}) for seed in range(requests)]
+        assert idle(client.serving)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("prompt", ["a" * 1024, [97] * 1024], ids=["text", "ids"])
+def test_a_prompt_that_fills_the_context_is_refused(fake, prompt, stream):
+    error = refusal(fake, prompt=prompt, stream=stream)
+    assert error["code"] == "context_length_exceeded"
+    assert "1024" in error["message"]
+
+
+@pytest.mark.parametrize(("given", "few", "most"), [(0, 1, 1), (1, 1, 2), (5, 5, 6)])
+def test_the_number_of_alternatives(fake, given, few, most):
+    """Tokens go by their ids, as texts may be the same: all halves of characters are U+FFFD."""
+    (choice,) = post(fake, **TEXT, logprobs=given, return_tokens_as_token_ids=True)["choices"]
+    found = choice["logprobs"]
+    assert {len(found[key]) for key in ("tokens", "token_logprobs", "top_logprobs", "text_offset")} == {8}
+    assert all(few <= len(top) <= most for top in found["top_logprobs"])
+    for token, value, top in zip(
+        found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True
+    ):
+        assert top[token] == value <= 0
+
+
+def test_without_logprobs_there_are_none(fake):
+    assert [choice["logprobs"] for choice in post(fake, **TEXT, logprobs=None)["choices"]] == [None]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_after_too_many_alternatives_the_server_goes_on(fake, stream):
+    assert refusal(fake, **TEXT, logprobs=21, stream=stream)["param"] == "logprobs"
+    assert texts(fake, **TEXT)
+
+
+def test_offsets_of_a_stream_go_on(fake):
+    whole = post(fake, **TEXT, logprobs=1, echo=True)["choices"][0]["logprobs"]
+    chunks = events(fake.post("/v1/completions", json={**TEXT, "logprobs": 1, "echo": True, "stream": True}))
+    parts = [choice["logprobs"] for chunk in chunks for choice in chunk["choices"] if choice["logprobs"]]
+    for key, values in whole.items():
+        assert [value for part in parts for value in part[key]] == values
+
+
+@pytest.mark.parametrize("logprobs", [0, 1])
+@pytest.mark.parametrize("prompt", ["hi j", IDS], ids=["text", "ids"])
+def test_echo_scores_the_prompt(fake, prompt, logprobs):
+    (choice,) = post(fake, **{**TEXT, "prompt": prompt}, echo=True, logprobs=logprobs)["choices"]
+    found = choice["logprobs"]
+    assert choice["text"].startswith("hi j")
+    assert (found["token_logprobs"][0], found["top_logprobs"][0]) == (None, None)
+    assert all(1 <= len(top) <= logprobs + 1 for top in found["top_logprobs"][1:])
+    assert [choice["text"][offset] for offset in found["text_offset"]] == [
+        text[0] for text in found["tokens"]
+    ]
+
+
+def test_samples_differ_and_end_for_themselves(fake):
+    body = {"prompt": "hi", "n": 3, "max_tokens": 900, "seed": 42, "logprobs": 0}
+    choices = post(fake, **body)["choices"]
+    assert [choice["index"] for choice in choices] == [0, 1, 2]
+    assert len({choice["text"] for choice in choices}) == 3
+    assert len({len(choice["logprobs"]["tokens"]) for choice in choices}) > 1
+    chunks = events(fake.post("/v1/completions", json={**body, "stream": True}))
+    parts = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert sum(part["finish_reason"] is not None for part in parts) == 3
+    joined = ["".join(part["text"] for part in parts if part["index"] == number) for number in range(3)]
+    assert joined == [choice["text"] for choice in choices]
+
+
+@pytest.mark.parametrize("prompts", [["hi", "hi"], [IDS, IDS]], ids=["texts", "ids"])
+def test_beams_of_two_prompts_are_those_of_each(tiny, prompts):
+    body = {"prompt": prompts, "n": 2, "max_tokens": 5, "use_beam_search": True}
+    first, second, third, fourth = texts(tiny, **body)
+    assert (first, second) == (third, fourth)
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("options", "has_usage"),
+    [
+        ({}, False),
+        ({"include_usage": False}, False),
+        ({"include_usage": None}, False),
+        ({"include_usage": False, "continuous_usage_stats": False}, False),
+        ({"include_usage": True, "continuous_usage_stats": False}, True),
+    ],
+)
+def test_usage_of_a_stream(fake, options, has_usage):
+    body = {**TEXT, "stream": True, "stream_options": options}
+    *chunks, last = events(fake.post("/v1/completions", json=body))
+    assert all(chunk.get("usage") is None for chunk in chunks)
+    assert (last["choices"] == []) is has_usage
+    if has_usage:
+        usage = last["usage"]
+        assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (4, 8, 12)
+
+
+@pytest.mark.parametrize("options", [{"include_usage": True}, {"include_usage": None}, {"nothing": True}, 5])
+def test_options_of_a_stream_need_a_stream(fake, options):
+    assert refusal(fake, **TEXT, stream_options=options)["param"].startswith("stream_options")
+
+
+def test_usage_counts_each_prompt_once(fake):
+    usage = post(fake, **{**TEXT, "prompt": ["hi j", "abc"]}, n=3)["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (7, 48, 55)
+    assert 0 <= usage["prompt_tokens_details"]["cached_tokens"] <= 7
+
+
+@pytest.mark.parametrize("number", [10.0, -100])
+@pytest.mark.parametrize("form", ["object", "pairs"])
+def test_a_bias_moves_the_draw(fake, number, form):
+    bias = {"97": number} if form == "object" else [[97, number]]
+    text = texts(fake, **{**TEXT, "max_tokens": 30}, logit_bias=bias)[0]
+    assert ("a" in text) is (number > 0)
+
+
+def test_a_token_is_banned_with_false(fake):
+    text = texts(fake, **{**TEXT, "max_tokens": 30}, logit_bias=[[97, False], [98, False]])[0]
+    assert not set(text) & set("ab")
+
+
+@pytest.mark.parametrize("stop", ["", ["", "z"], [5], {"z": 1}])
+def test_a_wrong_stop_is_refused(fake, stop):
+    assert refusal(fake, **TEXT, stop=stop)["param"] == "stop"
+
+
+@pytest.mark.parametrize("stop", [["never here"], ["zz", "zy"], []])
+def test_what_a_stop_has_held_back_comes_at_the_end(fake, stop):
+    """A text that ends in what may begin a stop string is sent whole."""
+    body = {**TEXT, "max_tokens": 12, "logit_bias": {"122": 4}, "allow_ids": None}
+    reply = fake.post("/v1/completions", json={**body, "stop": stop, "stream": True})
+    parts = [choice for chunk in events(reply) for choice in chunk["choices"]]
+    (whole,) = post(fake, **body, stop=stop)["choices"]
+    assert "".join(part["text"] for part in parts) == whole["text"]
+    assert parts[-1]["finish_reason"] == whole["finish_reason"]
+
+
+def test_half_a_character_is_no_other_character(fake):
+    """U+20AC in three bytes, cut after two: the text has one U+FFFD, the bytes of each token are its own."""
+    euro = list("€".encode())
+    allowed = {"allow_ids": [euro[0]], "max_tokens": 1, "prompt": "a", "logprobs": 0}
+    (cut,) = post(fake, **allowed)["choices"]
+    assert cut["text"] == "\ufffd"
+    assert (cut["logprobs"]["tokens"], cut["finish_reason"]) == (["\ufffd"], "length")
+    named = post(fake, **allowed, return_tokens_as_token_ids=True)["choices"][0]["logprobs"]["tokens"]
+    assert named == [f"token_id:{euro[0]}"]
+    ids = post(fake, prompt=[[*euro]], max_tokens=0, echo=True)["choices"][0]
+    assert ids["text"] == "€"
+
+
+def test_ids_come_back_if_asked_for(fake):
+    (choice,) = post(fake, **TEXT, return_token_ids=True)["choices"]
+    assert bytes(choice["token_ids"]).decode() == choice["text"]
+    chunks = events(fake.post("/v1/completions", json={**TEXT, "return_token_ids": True, "stream": True}))
+    found = [token for chunk in chunks for part in chunk["choices"] for token in part.get("token_ids", [])]
+    assert found == choice["token_ids"]
