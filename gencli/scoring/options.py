@@ -30,7 +30,7 @@ _NEW: tuple[Option, ...] = (
            "`format` = text.", "Output", bounds=Bounds(ge=0, le=MOST)),
     Option(("--group-by",), str, "Add up the texts for each value of this column.", "Output",
            metavar="NAME"),
-    Option(("--bootstrap",), int, "Random samples of the rows for the 95 % interval of each total; 0 is none.",
+    Option(("--bootstrap",), int, "Random samples of the rows for the 95 % interval of a total; 0 is none.",
            "Output", 1000, Bounds(ge=0, le=MOST)),
     Option(("--format",), Literal["text", "jsonl", "csv", "tsv", "parquet"], "Form of the results; by "
            "default the suffix of the output decides, text on stdout.", "Output"),

@@ -86,15 +86,16 @@ class _Lines:
     """Writes a line for each row, in columns of fixed width."""
 
     def __init__(self, target: TextTarget) -> None:
-        self._target = target
-        self.put(_HEAD)
+        self._target, self._is_begun = target, False
 
     def write(self, outcome: Outcome) -> None:
-        """Write the row's line."""
-        self.put(_cells(outcome))
+        """Write the row's line, before the first one the names of the columns."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._put(_HEAD)
+        self._put(_cells(outcome))
 
-    def put(self, cells: tuple[str, ...]) -> None:
-        """Write a line."""
+    def _put(self, cells: tuple[str, ...]) -> None:
         widths = (15, 7, 12, 12, 10)
         padded = [f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=False)]
         self._target.write("  ".join([*padded, *cells[len(widths) :]]).rstrip() + "\n")

@@ -63,7 +63,7 @@ def _scored(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
     elif not found:
         raise ColumnError(
             f"The row has nothing to score. It has: {listed(columns)}.",
-            hint="Name a column `text`, `context` with `continuation` or `choices`, or `messages`; or set "
+            hint="It needs a column text, or context with continuation or choices, or messages; or set "
             "`prompt_column` or `template`.",
         )
     for key in ("choices", "messages"):

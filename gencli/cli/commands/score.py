@@ -47,6 +47,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     plan = make_plan(tuple(arguments), given, os.environ, SCORE_OWN)
     if plan["tokens"] is not None and plan["format"] == "text":
         raise UsageError("`tokens` has no place in lines of text.", hint="Set `format` = jsonl.")
+    if plan["max_batch"] == "auto":
+        raise UsageError("`max_batch` = auto plans for generated texts only.", hint="Give a number.")
     with (
         interrupts(signal.SIGINT, signal.SIGTERM) as handler,
         quiet_libraries(is_on="debug" not in given),
@@ -80,7 +82,8 @@ def _check_chain(plan: Plan, settings: Settings) -> None:
     if plan["mode"] == "processed":
         return
     for key in plan.given:
-        if key in CHAIN_KEYS - {"plugin"}:
+        # A plug-in may also be what a preset needs.
+        if key in CHAIN_KEYS and not (key == "plugin" and "preset" in plan.given):
             raise UsageError(
                 f"{settings.name(key)} is for scores under the chain, but these are of the model alone.",
                 hint="Set `mode` = processed.",
