@@ -8,6 +8,7 @@ loaded model on.
 from __future__ import annotations
 
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ def make_model(folder: Path) -> None:
     import torch
     import transformers as hf
 
+    from gencli.models.files.locate import find_local
+
     torch.manual_seed(0)
     config = hf.LlamaConfig(
         vocab_size=IDS,
@@ -36,6 +39,10 @@ def make_model(folder: Path) -> None:
         eos_token_id=1,
     )
     hf.LlamaForCausalLM(config).save_pretrained(folder)
+    source = find_local("tiny")
+    assert source is not None
+    for path in source.glob("tokenizer*"):
+        shutil.copy(path, folder)
 
 
 def peak() -> float:
@@ -48,14 +55,12 @@ def measure(folder: str, mode: str, tokens: int) -> float:
     import torch
 
     from gencli.core.request import Limits, Request
-    from gencli.engine.engine import Engine
-    from gencli.models.choice import ModelChoice
-    from gencli.runtime.models import load
-    from gencli.text.tokenizer import ByteTokenizer
+    from gencli.runtime.models import ModelChoice, load
+    from gencli.runtime.wiring import bare_engine
     from processors.chain import Chain
 
     torch.set_num_threads(2)
-    runner = load(ModelChoice(name=folder, dtype="float32", max_batch=1)).runner
+    loaded = load(ModelChoice(name=folder, dtype="float32", max_batch=1))
     generator = torch.Generator().manual_seed(1)
     ids = tuple(torch.randint(0, 256, (tokens,), generator=generator).tolist())
 
@@ -69,7 +74,7 @@ def measure(folder: str, mode: str, tokens: int) -> float:
         engine.submit(request)
         assert not [event for event in engine.run() if type(event).__name__ == "Error"]
 
-    engine = Engine(runner, ByteTokenizer(), max_batch=1)
+    engine = bare_engine(loaded.runner, loaded.tokenizer, max_batch=1)
     score("warm", ids[:2])
     before = peak()
     score("text", ids)
@@ -86,10 +91,10 @@ def main(arguments: Sequence[str]) -> None:
         make_model(Path(folder))
         print("| mode | tokens | MiB |\n|---|---|---|")
         for mode in MODES:
-            for tokens in (SHORT, LONG):
-                command = [sys.executable, __file__, folder, mode, str(tokens)]
+            for count in (SHORT, LONG):
+                command = [sys.executable, __file__, folder, mode, str(count)]
                 found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
-                print(f"| `{mode}` | {tokens:,} | {found} |", flush=True)
+                print(f"| `{mode}` | {count:,} | {found} |", flush=True)
 
 
 if __name__ == "__main__":

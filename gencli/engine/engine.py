@@ -19,7 +19,7 @@ from gencli.engine.companions import Companions
 from gencli.engine.endings import Endings
 from gencli.engine.given import accept_given, check_given, given_drafts, given_tokens, take_given
 from gencli.engine.logprobs import Watch
-from gencli.engine.prompt_scores import scoring_of, slice_rows, take_scores
+from gencli.engine.prompt_scores import scoring_of, slice_rows, split_scores
 from gencli.engine.queue import WINDOW, Samples
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
@@ -222,10 +222,13 @@ class Engine:
         sampled = step.sampled
         rows = self._state.rows(sampled)
         own, companions = pairing.forward()
+        scored = None
         if step.plan.num_scored:
-            own = take_scores(step.plan.feeds, [one.scoring for one in step.sequences], own)
+            own, scored = split_scores(step.plan.feeds, [one.scoring for one in step.sequences], own)
         logits = pairing.guided(own, companions).to(self._device)
         if not sampled:
+            if scored:
+                scored.take(scored.measured.packed.tolist())
             return None
         ranked, groups = None, [sequence.group for sequence, _ in sampled]
         watch, given = None, given_tokens(sampled, self._device) if self._has_given else None
@@ -239,7 +242,7 @@ class Engine:
         else:  # only the tokens are needed, not the processed logits
             verified = verify(self._state.chooser(logits, rows), rows)
         measured = (watch.measured(processed, verified[0]), watch.owners) if watch else None
-        result = StepResult.read(sampled, own, logits, rows, verified, ranked, measured)
+        result = StepResult.read(sampled, own, logits, rows, verified, ranked, measured, scored)
         if watch and ranked:
             result = replace(result, inspect=partial(watch.of_beams, processed))
         self._speculation.verified(step.plan)
@@ -249,7 +252,8 @@ class Engine:
         """Return the drafts of sequences whose output is drawn, and the next ids of those that are given."""
         given = [one for one in sequences if one.request.given is not None]
         runs = self._speculation.propose([one for one in sequences if one.request.given is None])
-        return runs | given_drafts(given, self.pipeline, self._runner.spec, self._score_rows)
+        rows = self._score_rows // 2  # the logits are held twice: raw and processed
+        return runs | given_drafts(given, self.pipeline, self._runner.spec, rows)
 
     def _preempt_all(self) -> list[Event]:
         """After out-of-memory: restart the running sequences, half as many at once. A single one fails."""

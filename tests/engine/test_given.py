@@ -56,7 +56,7 @@ def test_one_forward_reads_many_positions_and_no_more_than_a_slice(monkeypatch):
     wanted = request("Hello", logprobs=0, given=(97, 98, 99) * 20, max_tokens=60)
     tokens_of([wanted], runner=Counting())
     assert sizes == [60]
-    monkeypatch.setattr("gencli.engine.engine.slice_rows", lambda _: 16)
+    monkeypatch.setattr("gencli.engine.engine.slice_rows", lambda _: 32)
     sizes.clear()
     tokens_of([replace(wanted, id=name) for name in "abc"], runner=Counting())
     assert max(sizes) <= 16
