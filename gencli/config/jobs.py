@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Lock
@@ -14,6 +13,7 @@ from gencli.config.presets.keys import KEYS
 from gencli.config.presets.read import read_values
 from gencli.config.settings import Layer, Settings, resolve
 from gencli.errors import UsageError
+from gencli.recent import Recent
 from processors.registry import Registry
 
 __all__ = ["REQUEST_KEYS", "Jobs", "ReadLayer", "request_layer"]
@@ -49,11 +49,11 @@ class Jobs:
         self.base = make_job(settings)
         self.are_guided = self.are_contrasted = False
         self.stages, self.drafters = set[str](), set[str]()
+        self._lock = Lock()  # of the names in use
         self._note(self.base)
         self._settings, self._read = settings, read
         self._registry = self.base.registry
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
-        self._lock = Lock()
+        self._jobs: Recent[str, Job] = Recent(_MAX_JOBS)
 
     def job(self, options: Mapping[str, Any], *, is_chat: bool = False) -> Job:
         """Return the job of a request; `is_chat`: it has messages, which need the chat template.
@@ -66,24 +66,16 @@ class Jobs:
             return self.base
         rest = {key: value for key, value in options.items() if key != "seed"}
         key = json.dumps([rest, is_chat], sort_keys=True)
-        with self._lock:
-            job = self._jobs.pop(key, None)
-        if job is None:  # made without the lock: a schema may take long
-            job = self._made(rest, is_chat)
-        with self._lock:
-            job = self._jobs.setdefault(key, job)
-            self._jobs.move_to_end(key)
-            self._note(job)
-            if len(self._jobs) > _MAX_JOBS:
-                self._jobs.popitem(last=False)
+        job = self._jobs.get(key, lambda: self._made(rest, is_chat))
         return replace(job, seed=self._seed(options))
 
     def _note(self, job: Job) -> None:
-        self.stages.update(name for name, _ in job.assembly.chain.active())
-        self.drafters.add(job.drafting.drafter)
-        if job.guidance.is_on:
-            self.are_guided |= not job.guidance.amateur
-            self.are_contrasted |= bool(job.guidance.amateur)
+        with self._lock:
+            self.stages.update(name for name, _ in job.assembly.chain.active())
+            self.drafters.add(job.drafting.drafter)
+            if job.guidance.is_on:
+                self.are_guided |= not job.guidance.amateur
+                self.are_contrasted |= bool(job.guidance.amateur)
 
     def _seed(self, options: Mapping[str, Any]) -> int:
         if "seed" not in options:
@@ -94,4 +86,6 @@ class Jobs:
         if is_chat and (self._settings["raw"] or options.get("raw")):
             raise UsageError("A row with messages needs the chat template, but raw is set.")
         layer = self._read({**options, **({"chat": True} if is_chat else {})}, self._registry)
-        return make_job(resolve(*self._settings.layers, layer, registry=self._registry))
+        job = make_job(resolve(*self._settings.layers, layer, registry=self._registry))
+        self._note(job)
+        return job

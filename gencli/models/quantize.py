@@ -24,7 +24,8 @@ from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.dense import PlainProduct
 from gencli.models.decoder.products.maker import EMBEDDINGS, HEAD
 from gencli.models.decoder.products.quantized import QuantizedMaker, Weights
-from gencli.models.decoder.weights import SafetensorsReader, WeightReader
+from gencli.models.decoder.reader import WeightReader
+from gencli.models.decoder.weights import SafetensorsReader
 from gencli.models.files.checkpoint import Checkpoint, read_checkpoint, read_folder
 from gencli.models.files.identity import identify
 from gencli.models.files.quantization import METHOD, VERSION, Quantize, bits_of

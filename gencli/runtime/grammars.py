@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from gencli.config.job import Job
 from gencli.errors import ConfigError
 from gencli.models.files.vocabulary import end_ids
+from gencli.recent import Recent
 from gencli.runtime.models import Loaded
 from gencli.structured.output_spec import OutputSpec
 from gencli.structured.plan import Plan, Variant
@@ -182,22 +181,11 @@ class PerSpec(Generic[T]):
     def __init__(self, make: Callable[[OutputSpec | None], T]) -> None:
         self._make = make
         # Keyed by identity, as schemas have no hash. The entry holds the structure, so its id is not reused.
-        self._made: OrderedDict[int, tuple[OutputSpec | None, T]] = OrderedDict()
-        self._lock = Lock()
+        self._made: Recent[int, tuple[OutputSpec | None, T]] = Recent(_MAX_ENTRIES)
 
     def __call__(self, structure: OutputSpec | None) -> T:
         """Return the value for the structure."""
-        key = id(structure)
-        with self._lock:
-            entry = self._made.pop(key, None)
-        if entry is None:  # made without the lock: it may take long
-            entry = structure, self._make(structure)
-        with self._lock:
-            entry = self._made.setdefault(key, entry)
-            self._made.move_to_end(key)
-            if len(self._made) > _MAX_ENTRIES:
-                self._made.popitem(last=False)
-        return entry[1]
+        return self._made.get(id(structure), lambda: (structure, self._make(structure)))[1]
 
 
 class Grammars:

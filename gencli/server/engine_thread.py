@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from gencli.core.events import Error as SampleError
-from gencli.core.events import Event, Finish
+from gencli.core.events import Event, Finish, Token
 from gencli.core.request import Request
 from gencli.errors import GenerationError
 from gencli.server.mailbox import Mailbox
@@ -22,6 +23,7 @@ __all__ = ["EngineDied", "EngineThread", "Order", "Stepper"]
 
 
 _LOG = logging.getLogger(__name__)
+_PAUSE = 0.02  # seconds between two hand-overs of tokens: more than 50 a second help no reader
 
 
 class Stepper(Protocol):
@@ -72,18 +74,20 @@ class EngineThread:
     """Runs the engine on a thread of its own, for readers on the event loop that makes this object.
 
     All methods are for that event loop. The thread takes what is in the inbox before each step, hands the
-    events of a step over in one call, and blocks on the inbox while there is nothing to do. An error that a
-    step raises ends the thread: `error` is set, and every call, open or new, gets EngineDied.
+    events of a step over in one call, and blocks on the inbox while there is nothing to do. Tokens of short
+    steps wait until `pause` seconds after the last call: each one takes time from the engine. An error that
+    a step raises ends the thread: `error` is set, and every call, open or new, gets EngineDied.
     """
 
-    def __init__(self, engine: Stepper) -> None:
-        self._engine = engine
+    def __init__(self, engine: Stepper, *, pause: float = _PAUSE) -> None:
+        self._engine, self._pause = engine, pause
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._mailboxes: dict[str, Mailbox] = {}  # by request
         self._samples: dict[str, int] = {}  # that have not ended, by request
         self._is_stopped = False
-        self._refused: list[_Delivery] = []  # of the thread
+        self._held: list[_Delivery] = []  # of the thread: not handed over yet
+        self._due = 0.0  # of the thread: when tokens are handed over again
         self.error: BaseException | None = None
         self.on_event: Callable[[Event], None] = lambda event: None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -130,16 +134,22 @@ class EngineThread:
         try:
             while not self._is_stopped:
                 self._take_inbox()
-                events: list[_Delivery] = [*self._refused]
-                self._refused.clear()
-                events += self._engine.step()
-                if events:
+                self._held += self._engine.step()
+                if self._held and self._is_due():
+                    events, self._held = self._held, []
                     self._hand_over(lambda events=events: self._deliver(events))  # type: ignore[misc]
+                    self._due = time.monotonic() + self._pause
             error: BaseException = EngineDied("The server has shut down.")
         except BaseException as raised:  # of any kind: nobody else would learn of it
             _LOG.critical("The engine has failed.", exc_info=raised)
             error = raised
         self._hand_over(lambda: self._die(error))
+
+    def _is_due(self) -> bool:
+        """Whether events are handed over now: tokens alone wait while more are to come."""
+        if time.monotonic() >= self._due or not self._engine.has_work:
+            return True
+        return not all(isinstance(event, Token) for event in self._held)
 
     def _take_inbox(self) -> None:
         """Do what the inbox holds; wait for it if there is nothing else to do."""
@@ -154,7 +164,7 @@ class EngineThread:
             try:
                 self._engine.submit(order.request, order.structure)
             except Exception as error:  # an error of any kind is that of this request alone
-                self._refused.append(_Refused(order.request.id, error))
+                self._held.append(_Refused(order.request.id, error))
 
     def _stop(self) -> None:
         self._is_stopped = True

@@ -19,6 +19,7 @@ from gencli.config.sampling_params import params_layer
 from gencli.config.settings import Layer, Settings, resolve
 from gencli.core.request import Limits, Request
 from gencli.models.files.template import declared_template
+from gencli.recent import Recent
 from gencli.runtime.grammars import Grammars
 from gencli.server.engine_thread import Order
 from gencli.server.wire.answers import Shape
@@ -69,10 +70,10 @@ class Preparer:
         # A request with messages uses the template; for the other route it is turned off below.
         self._settings = resolve(("server", {"chat": True}), *settings.layers, registry=settings.registry)
         self._grammars = grammars
-        self._jobs: dict[tuple[str, ...], tuple[Settings, Jobs]] = {}
-        self._lock, self._encoding = Lock(), Lock()
-        self._of_presets(())  # faults of the server's own options are raised here
-        self.registry = self._jobs[()][1].base.registry
+        self._jobs: Recent[tuple[str, ...], tuple[Settings, Jobs]] = Recent(_MAX_PRESETS)
+        self._encoding = Lock()
+        _, jobs = self._of_presets(())  # faults of the server's own options are raised here
+        self.registry = jobs.base.registry
 
     @cached_property
     def trigger(self) -> str:
@@ -184,15 +185,11 @@ class Preparer:
         return text, ids
 
     def _of_presets(self, names: tuple[str, ...]) -> tuple[Settings, Jobs]:
-        with self._lock:
-            found = self._jobs.get(names)
-        if found is None:
+        def made() -> tuple[Settings, Jobs]:
             settings = self._with_presets(names)
-            found = settings, Jobs(settings, request_values)
-            with self._lock:
-                if len(self._jobs) < _MAX_PRESETS:
-                    self._jobs[names] = found
-        return found
+            return settings, Jobs(settings, request_values)
+
+        return self._jobs.get(names, made)
 
     def _with_presets(self, names: tuple[str, ...]) -> Settings:
         if not names:

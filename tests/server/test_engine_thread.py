@@ -73,6 +73,21 @@ def test_a_slow_reader_gets_all_tokens_in_few_events():
     in_loop(scenario)
 
 
+def test_tokens_of_short_steps_are_handed_over_with_what_ends_them():
+    async def scenario():
+        thread = EngineThread(RetryingEngine(make_engine()), pause=60)
+        try:
+            await all_of(thread.open([order("first", tokens=1)]))  # the pause begins
+            mailbox = thread.open([order("a", tokens=40)])
+            return await mailbox.take()
+        finally:
+            thread.stop()
+
+    events = asyncio.run(scenario())
+    assert [type(event) for event in events] == [Token, Finish]
+    assert len(events[0].ids) == 40
+
+
 def test_merging_keeps_the_order_of_each_sample():
     events = [Token("a", 0, "x", (1,)), Reading("b", 0, 1, 9), Token("a", 1, "y", (2,)),
               Reading("b", 0, 5, 9), Token("a", 0, "z", (3,)), Error("a", 1, "E", "m", "y")]  # fmt: skip

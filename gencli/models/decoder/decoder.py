@@ -16,9 +16,10 @@ from gencli.models.decoder.embeddings import Embeddings
 from gencli.models.decoder.layers import Layer, Norm, Pass, read_layer, read_norm
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import HEAD, ProductMaker
+from gencli.models.decoder.reader import WeightReader
 from gencli.models.decoder.rope import RopeTable
 from gencli.models.decoder.spec import DecoderSpec
-from gencli.models.decoder.weights import WeightReader, open_weights
+from gencli.models.decoder.weights import open_weights
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.watch import OnBytes, Sum
 

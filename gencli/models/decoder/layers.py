@@ -12,9 +12,9 @@ from torch.nn.functional import gelu, rms_norm, silu
 from gencli.models.decoder.attention import AttentionPlan
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import ProductMaker
+from gencli.models.decoder.reader import WeightReader
 from gencli.models.decoder.rope import rotate
 from gencli.models.decoder.spec import Activation, DecoderSpec
-from gencli.models.decoder.weights import WeightReader
 
 __all__ = ["Layer", "Norm", "Pass", "read_layer", "read_norm"]
 

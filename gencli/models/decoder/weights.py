@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, StoredEmbeddings
+from gencli.models.decoder.reader import PartsReader, WeightReader
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.table import StoredTensor
 from gencli.models.files.tensors import TensorFiles, dtype_of, open_tensors
@@ -19,48 +18,12 @@ from gencli.models.gguf.head import is_gguf
 from gencli.models.gguf.reader import open_gguf
 from gencli.models.watch import OnBytes
 
-__all__ = ["SafetensorsReader", "WeightReader", "open_weights"]
+__all__ = ["SafetensorsReader", "open_weights"]
 
 _SLICE = 2**19  # numbers in a slice of a matrix, which the CPU's cache holds
 
 
-class WeightReader(Protocol):
-    """Tensors by name, as numbers of one dtype on one device.
-
-    `unread` are the names that were not read. `free` [N] is memory for the next product's weights, if any.
-    """
-
-    unread: set[str]
-    free: Tensor | None
-    dtype: torch.dtype
-    device: torch.device
-
-    def __contains__(self, name: str) -> bool: ...
-
-    def read(self, name: str, shape: Sequence[int]) -> Tensor:
-        """Return a tensor. Raises ModelError if it is absent or has another shape."""
-        ...
-
-    def joined(self, names: Sequence[str], shape: Sequence[int], *, memory: Tensor | None = None) -> Tensor:
-        """Return tensors joined along their first dimension, [sum of first dimensions, ...].
-
-        `memory` [N] is used for them if it is large enough.
-        """
-        ...
-
-    def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield slices [rows, in] of joined matrices [out, in], which are valid until the next one.
-
-        Raises ModelError as `read` does.
-        """
-        ...
-
-    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
-        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
-        ...
-
-
-class SafetensorsReader(WeightReader):
+class SafetensorsReader(PartsReader[StoredTensor]):
     """Tensors by name, each converted to `dtype` on `device`; the bytes read are counted.
 
     A tensor is read into the memory that it is used in, so that no copy stays behind.
@@ -69,40 +32,15 @@ class SafetensorsReader(WeightReader):
     def __init__(
         self, files: TensorFiles, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None
     ) -> None:
-        self._files, self.dtype, self.device = files, dtype, device
-        self._on_bytes, self._done = on_bytes, 0
-        self._total = sum(stored.nbytes for stored in files.tensors.values())
-        self.unread = set(files.tensors)
-        self.free = None
-        self._count(0)
+        self._files = files
+        nbytes = sum(stored.nbytes for stored in files.tensors.values())
+        super().__init__(files.tensors, nbytes, dtype, device, on_bytes)
 
     def __contains__(self, name: str) -> bool:
         return name in self._files.tensors
 
-    def read(self, name: str, shape: Sequence[int]) -> Tensor:
-        """Return a tensor. Raises ModelError if it is absent or has another shape."""
-        return self.joined([name], shape)
-
-    def joined(
-        self,
-        names: Sequence[str],
-        shape: Sequence[int],
-        *,
-        memory: Tensor | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """Return tensors joined along their first dimension, [sum of first dimensions, ...], as `dtype`.
-
-        `memory` [N] is used for them if it is large enough.
-        """
-        parts, count, dtype = self.check(names, shape), math.prod(shape), dtype or self.dtype
-        if memory is None or len(memory) < count or memory.dtype != dtype:
-            memory = torch.empty(count, dtype=dtype, device=self.device)
-        joined = memory[:count].view(*shape)
-        for name, target in zip(names, torch.split(joined, [part.shape[0] for part in parts]), strict=True):
-            self._files.read_into(name, target, self._count)
-        self.unread.difference_update(names)
-        return joined
+    def _fill(self, part: StoredTensor, target: Tensor) -> None:
+        self._files.read_into(part.name, target, self._count)
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
         """Yield slices [rows, in] of joined matrices, as WeightReader.slices."""
@@ -142,10 +80,7 @@ class SafetensorsReader(WeightReader):
         return StoredEmbeddings(stored, self._files.open(name), self.dtype)
 
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[StoredTensor]:
-        """Return where tensors lie.
-
-        Raises ModelError if one is absent, or if joined they have another shape than `shape`.
-        """
+        """Return where tensors lie, as PartsReader.check."""
         parts = [self._stored(name) for name in names]
         shapes = [part.shape for part in parts]
         is_joinable = all(one and one[1:] == shapes[0][1:] for one in shapes)
@@ -167,11 +102,6 @@ class SafetensorsReader(WeightReader):
                 hint="Is it the checkpoint of a base model, an adapter, or an interrupted download?",
             )
         return self._files.tensors[name]
-
-    def _count(self, count: int) -> None:
-        self._done += count
-        if self._on_bytes:
-            self._on_bytes(self._done, self._total)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, stays_i
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.int4 import Int4Product, Int4Weights
 from gencli.models.decoder.products.maker import EMBEDDINGS, HEAD, KernelOptions, ProductMaker, choose_kernels
-from gencli.models.decoder.weights import WeightReader
+from gencli.models.decoder.reader import WeightReader
 from gencli.models.gguf.groups import grouped
 from gencli.models.gguf.head import read_gguf_head
 from gencli.models.gguf.kinds import Kind

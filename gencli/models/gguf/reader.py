@@ -19,6 +19,7 @@ from torch import Tensor
 from gencli.errors import ModelError, UsageError
 from gencli.files import open_regular
 from gencli.models.decoder.embeddings import Embeddings
+from gencli.models.decoder.reader import PartsReader
 from gencli.models.gguf.embeddings import GgufEmbeddings
 from gencli.models.gguf.head import GgufHead, read_gguf_head
 from gencli.models.gguf.kinds import KINDS, Kind
@@ -33,7 +34,7 @@ _SLICE = 2**22  # numbers that are widened at a time
 _OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
 
-class GgufReader:
+class GgufReader(PartsReader[Place]):
     """The tensors of a file by their names in a safetensors checkpoint, converted to `dtype` on `device`."""
 
     def __init__(
@@ -44,13 +45,9 @@ class GgufReader:
         device: torch.device,
         on_bytes: OnBytes | None,
     ) -> None:
-        self._head, self._streams, self.dtype, self.device = head, streams, dtype, device
-        self.free: Tensor | None = None
-        self._on_bytes, self._done = on_bytes, 0
-        self._total = sum(tensor.nbytes for tensor in head.tensors.values())
-        self._places = places_of(head)
-        self.unread = set(self._places) - _OF_CONFIG
-        self._count(0)
+        self._head, self._streams, self._places = head, streams, places_of(head)
+        nbytes = sum(tensor.nbytes for tensor in head.tensors.values())
+        super().__init__(set(self._places) - _OF_CONFIG, nbytes, dtype, device, on_bytes)
 
     def __contains__(self, name: str) -> bool:
         return name in self._places
@@ -62,31 +59,6 @@ class GgufReader:
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor. Raises ModelError if it is absent or cannot be read."""
         return self._find(name).shape
-
-    def read(self, name: str, shape: Sequence[int]) -> Tensor:
-        """Return a tensor. Raises ModelError if it is absent or has another shape."""
-        return self.joined([name], shape)
-
-    def joined(
-        self,
-        names: Sequence[str],
-        shape: Sequence[int],
-        *,
-        memory: Tensor | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """Return tensors joined along their first dimension, [sum of first dimensions, ...], as `dtype`.
-
-        `memory` [N] is used for them if it is large enough.
-        """
-        places, count, dtype = self.check(names, shape), math.prod(shape), dtype or self.dtype
-        if memory is None or len(memory) < count or memory.dtype != dtype:
-            memory = torch.empty(count, dtype=dtype, device=self.device)
-        made = memory[:count].view(*shape)
-        for place, target in zip(places, torch.split(made, [one.shape[0] for one in places]), strict=True):
-            self._fill(place, target)
-        self.unread.difference_update(names)
-        return made
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
         """Yield widened slices [rows, in] of joined matrices, as WeightReader.slices."""
@@ -113,7 +85,7 @@ class GgufReader:
         return GgufEmbeddings(place.tensor, open_regular(place.tensor.path), self.dtype)
 
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[Place]:
-        """Return where tensors lie. Raises ModelError if joined they have another shape than `shape`."""
+        """Return where tensors lie, as PartsReader.check."""
         places = [self._find(name) for name in names]
         shapes = [place.shape for place in places]
         whole = (sum(one[0] for one in shapes), *shapes[0][1:])
@@ -139,10 +111,10 @@ class GgufReader:
                 found = found.reshape(-1, unit // 2, 2, row_bytes).swapaxes(1, 2)
             yield found.reshape(count, row_bytes)
 
-    def _fill(self, place: Place, target: Tensor) -> None:
+    def _fill(self, part: Place, target: Tensor) -> None:
         """Widen rows of the file into `target`."""
         flat, done = target.view(-1), 0
-        for rows in self._wide_rows(place):
+        for rows in self._wide_rows(part):
             made = rows.view(-1)
             flat[done : done + len(made)].copy_(made)
             done += len(made)
@@ -179,11 +151,6 @@ class GgufReader:
         if len(found) != count:
             raise ModelError(f"{path} ends within a tensor.", hint="Was it replaced while it was read?")
         return found
-
-    def _count(self, nbytes: int) -> None:
-        self._done += nbytes
-        if self._on_bytes:
-            self._on_bytes(self._done, self._total)
 
 
 @contextmanager

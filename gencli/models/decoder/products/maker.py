@@ -18,7 +18,7 @@ from gencli.models.decoder.products.times import KernelTimes, Sizes
 from gencli.models.onednn import can_pack
 
 if TYPE_CHECKING:
-    from gencli.models.decoder.weights import WeightReader
+    from gencli.models.decoder.reader import WeightReader
 
 __all__ = [
     "EMBEDDINGS",

@@ -25,8 +25,9 @@ from gencli.models.decoder.products.maker import (
     memory_of,
 )
 from gencli.models.decoder.products.times import KernelTimes
+from gencli.models.decoder.reader import WeightReader
 from gencli.models.decoder.spec import DecoderSpec
-from gencli.models.decoder.weights import SafetensorsReader, WeightReader
+from gencli.models.decoder.weights import SafetensorsReader
 
 __all__ = ["QuantizedMaker", "Weights", "quantized_maker", "read_weights"]
 
