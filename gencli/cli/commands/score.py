@@ -14,7 +14,7 @@ from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import Interrupts, interrupts
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.stderr import Stderr
-from gencli.config.settings import FLAG, Settings
+from gencli.config.settings import DEFAULT, FLAG, Settings
 from gencli.errors import UsageError
 from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
@@ -94,7 +94,7 @@ def _idle(plan: Plan, settings: Settings) -> list[str]:
     """Return a notice about values, not from flags, that have no part in these scores."""
     is_raw = plan["mode"] == "raw"
     known = {entry.key for entry in SCORE_OPTIONS} - (CHAIN_KEYS if is_raw else set())
-    idle = [key for key in settings if settings.origin(key) not in (FLAG, "default") and key not in known]
+    idle = [key for key in settings if settings.origin(key) not in (FLAG, DEFAULT) and key not in known]
     stages = is_raw and any(layer.stages for layer in settings.layers)
     named = [settings.name(key) for key in idle] + (["the stages of presets"] if stages else [])
     return [f"Scores do not use {', '.join(named)}."] if named else []
