@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -19,6 +20,7 @@ from gencli.scoring.scores import MODES, ChoiceScore, PairScore, Score, TextScor
 from gencli.scoring.totals import Totals, count_words
 from gencli.scoring.windows import CONVENTIONS, Convention, Window
 from gencli.text.tokenizer import Tokenizer
+from processors.errors import ProcessorsError
 
 __all__ = ["Scorer", "Task", "Terms", "make_convention"]
 
@@ -122,36 +124,42 @@ class Scorer:
         """Yield the score of each item, in order. Raises the error of the first that cannot be scored."""
         early, turn = dict[int, Score | GencliError](), 0
         tasks = (Task(number, item, terms or Terms()) for number, item in enumerate(items))
-        for number, found in self.run(tasks):
-            early[number] = found
-            while turn in early:
-                if isinstance(score := early.pop(turn), GencliError):
-                    self.drop()
-                    raise score
-                turn += 1
-                yield score
+        with closing(self.run(tasks)) as outcomes:
+            for number, found in outcomes:
+                early[number] = found
+                while turn in early:
+                    if isinstance(score := early.pop(turn), GencliError):
+                        raise score
+                    turn += 1
+                    yield score
         if early:
             raise GenerationError("The scoring was interrupted.")
 
     def run(
         self, tasks: Iterable[Task[T]], *, ahead: int | None = None
-    ) -> Iterator[tuple[T, Score | GencliError]]:
+    ) -> Generator[tuple[T, Score | GencliError], None, None]:
         """Yield the key of each task with its score or error, as they end; interrupted tasks have none.
 
         Tasks are read ahead until the engine holds `ahead` windows.
         """
         most, source = ahead or _AHEAD * self._engine.limit, iter(tasks)
-        yield from self._fed(source, most)
-        while self._open:
-            for event in self._engine.run():
-                yield from self._took(event)
-                yield from self._fed(source, most)
+        try:
+            yield from self._fed(source, most)
+            while self._open:
+                for event in self._engine.run():
+                    yield from self._took(event)
+                    yield from self._fed(source, most)
+        finally:
+            if self._open:
+                self._drop()
 
-    def drop(self) -> None:
-        """End what is in the engine."""
-        self._engine.interrupt()
-        for event in self._engine.run():
-            [*self._took(event)]
+    def _drop(self) -> None:
+        """End what is in the engine, and discard its events."""
+        self._open.clear()
+        with suppress(Exception):  # the original error is raised instead
+            self._engine.interrupt()
+            for _ in self._engine.run():
+                pass
 
     def interrupt(self) -> None:
         """End the scoring. Safe in a signal handler."""
@@ -184,6 +192,8 @@ class Scorer:
                 self._submit(_Open(task, task.item, parts, [[] for _ in windows], 0), windows)
             except GencliError as error:
                 yield task.key, error
+            except ProcessorsError as error:  # a stage refuses the request
+                yield task.key, UsageError(str(error))
 
     def _submit(self, one: _Open[T], windows: Sequence[Window]) -> None:
         names = list[str]()
@@ -196,7 +206,7 @@ class Scorer:
                 self._open[name] = one, number, window.first  # type: ignore[assignment]
                 names.append(name)
                 one.num_open += 1
-        except GencliError:
+        except (GencliError, ProcessorsError):
             for name in names:
                 del self._open[name]
                 self._engine.cancel(name)
