@@ -9,7 +9,12 @@ import pytest
 from tests.helpers.quick import quick_path
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh"))
+ELSEWHERE = {"serve_ray.py"}  # tests/server/test_ray.py runs it
+EXAMPLES = sorted(
+    path
+    for path in (ROOT / "examples").iterdir()
+    if path.suffix in (".py", ".sh") and path.name not in ELSEWHERE
+)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -98,16 +98,21 @@ def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:
 
 
 def check_fit(
-    card: Card, dtype: torch.dtype, device: torch.device, free: int | None, quantize: Format = "none"
-) -> None:
-    """Raise ModelError if `free` bytes are not enough for the weights and one short text.
+    card: Card,
+    dtype: torch.dtype,
+    device: torch.device,
+    free: int | None,
+    quantize: Format = "none",
+    beside: Sequence[str] = (),
+) -> int:
+    """Return the bytes of the weights and one short text; raise ModelError if `free` bytes are not enough.
 
-    None, an unknown number, is enough.
+    None, an unknown number, is enough. `beside` names models whose bytes are not in `free`.
     """
     lane = lane_bytes(card, 1, STEP, dtype) or 0
     weights = weight_bytes(card, dtype, device, quantize)
     if free is None or weights + lane <= free:
-        return
+        return weights + lane
     name = {"none": str(dtype).removeprefix("torch."), "kept": card.weights.stored}.get(quantize, quantize)
     fitting = [
         f"{option} ({size(least)})"
@@ -116,9 +121,13 @@ def check_fit(
     ]
     raise ModelError(
         f"{card.folder} needs {size(weights)} for its weights in {name} and {size(lane)} for the keys and "
-        f"values of {STEP} tokens; {device} has {size(free)} free.",
+        f"values of {STEP} tokens; {device} has {size(max(0, free))} free{_beside(beside)}.",
         hint=f"{' or '.join(fitting) or 'A smaller model'} fits; `memory_check` = off tries anyway.",
     )
+
+
+def _beside(models: Sequence[str]) -> str:
+    return f" beside {' and '.join(models)}" if models else ""
 
 
 def _smaller(card: Card, dtype: torch.dtype, device: torch.device, weights: int) -> Iterator[tuple[str, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from gencli.models.watch import OnBytes
     from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["Loaded", "ModelChoice", "batch_notices", "load", "load_tokenizer", "model_notices"]
+__all__ = [
+    "Loaded",
+    "ModelChoice",
+    "batch_notices",
+    "check_memory",
+    "load",
+    "load_tokenizer",
+    "model_notices",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,7 @@ def load(
 
     # Faults of the folder and the tokenizer are found before the weights are read, which takes longest.
     checkpoint, reason = _open(choice)
-    if choice.memory_check and not choice.spread.is_on and not checkpoint.is_quantized:
-        _check_memory(choice, checkpoint)
+    _check_memory(choice, checkpoint)
     tokenizer = HFTokenizer.load(checkpoint.folder, trust_remote_code=choice.trust_remote_code)
     if on_tokenizer is not None:
         on_tokenizer(tokenizer, *declared_vocabulary(checkpoint.folder, tokenizer))
@@ -115,8 +122,26 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, str]:
     return check_checkpoint(folder, config, trust_remote_code=choice.trust_remote_code), reason
 
 
-def _check_memory(choice: ModelChoice, checkpoint: Checkpoint) -> None:
-    """Raise ModelError for a model that the free memory cannot hold."""
+def check_memory(choices: Iterable[ModelChoice], *, free: int | None = None) -> None:
+    """Raise ModelError for the first model that does not fit into the memory beside those before it.
+
+    Only the heads of files are read. `free` (bytes) replaces the free memory.
+    """
+    before: list[tuple[str, int]] = []
+    for choice in choices:
+        if choice.name != "fake":
+            before.append((choice.name, _check_memory(choice, _open(choice)[0], before, free)))
+
+
+def _check_memory(
+    choice: ModelChoice,
+    checkpoint: Checkpoint,
+    before: Sequence[tuple[str, int]] = (),
+    free: int | None = None,
+) -> int:
+    """Return the bytes of a model that is to be loaded after others; 0 if they are not to be checked."""
+    if not choice.memory_check or choice.spread.is_on or checkpoint.is_quantized:
+        return 0
     from gencli.models.device import pick_device, pick_dtype
     from gencli.models.free_memory import free_memory
     from gencli.models.gguf.plan import weight_format
@@ -128,7 +153,9 @@ def _check_memory(choice: ModelChoice, checkpoint: Checkpoint) -> None:
     )
     is_quantized = weights != "none" or checkpoint.bits is not None
     dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored, is_quantized=is_quantized)
-    check_fit(checkpoint.card, dtype, device, free_memory(device), weights)
+    found = free_memory(device) if free is None else free
+    left = None if found is None else found - sum(size for _, size in before)
+    return check_fit(checkpoint.card, dtype, device, left, weights, [name for name, _ in before])
 
 
 def _load_native(

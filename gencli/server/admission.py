@@ -33,12 +33,17 @@ class Admission:
         self.num_samples = self.num_calls = self.num_refused = 0
         self.is_draining = False
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no call is taken now."""
+        return self.num_samples >= self.most
+
     @contextmanager
     def enter(self) -> Iterator[Ticket]:
         """Yield the ticket of a call; it is given back at the end. Raises ApiError 429 or 503."""
         if self.is_draining:
             raise ApiError(503, "The server is shutting down.", code="shutdown")
-        if self.num_samples >= self.most:
+        if self.is_full:
             raise self.full()
         ticket = Ticket(self)
         self.num_samples += 1

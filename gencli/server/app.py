@@ -9,40 +9,42 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from gencli import __version__
-from gencli.server.body import Disconnected, parse_body, read_body
+from gencli.server.body import Disconnected, read_body
 from gencli.server.exchange import Generate
-from gencli.server.info import chain_view, detokenize, props, tokenize, tokenizer_info
-from gencli.server.page import page
+from gencli.server.info import chain_view, detokenize, model_card, props, tokenize, tokenizer_info
+from gencli.server.metrics import metrics_text
+from gencli.server.models import Models
+from gencli.server.opening import error_response, static_routes
 from gencli.server.security import App, Guard
 from gencli.server.serving import Serving
 from gencli.server.wire.errors import ApiError
 
 __all__ = ["make_app"]
 
-_Answer = Callable[[Serving, Any], Any]
+_Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(serving: Serving) -> App:
-    """Return the app. The engine's thread starts and ends with the app's lifespan."""
+def make_app(models: Models) -> App:
+    """Return the app. The engines' threads start and end with the app's lifespan."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        serving.start()
+        models.start()
         try:
             yield
         finally:
-            serving.stop()
+            models.stop()
 
     routes = [
-        Route("/v1/chat/completions", Generate(serving, "chat"), methods=["POST"]),
-        Route("/v1/completions", Generate(serving, "completions"), methods=["POST"]),
-        Route("/v1/responses", Generate(serving, "responses"), methods=["POST"]),
-        *_get(serving),
-        *_post(serving),
+        Route("/v1/chat/completions", Generate(models, "chat"), methods=["POST"]),
+        Route("/v1/completions", Generate(models, "completions"), methods=["POST"]),
+        Route("/v1/responses", Generate(models, "responses"), methods=["POST"]),
+        *static_routes(),
+        *_get(models),
+        *_post(models),
     ]
     handlers: Mapping[Any, Any] = {
         HTTPException: _http_error,
@@ -51,60 +53,39 @@ def make_app(serving: Serving) -> App:
         Exception: _any_error,
     }
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
-    return Guard(app, serving.conditions.rules, lambda status: serving.metrics.replies.update([status]))
+    return Guard(app, models.conditions.rules, lambda status: models.replies.update([status]))
 
 
-def _get(serving: Serving) -> list[Route]:
-    model = {
-        "id": serving.name,
-        "object": "model",
-        "created": int(serving.created),
-        "owned_by": "gencli",
-        "root": serving.name,
-        "parent": None,
-        "max_model_len": serving.spec.context,
-    }
-
+def _get(models: Models) -> list[Route]:
     async def health(request: Request) -> Response:
-        state = serving.state
+        state = models.state
         status = 200 if state == "ready" else 503
         return JSONResponse({"status": "ok" if status == 200 else state}, status)
 
-    async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [model]})
+    async def all_models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [model_card(serving) for serving in models]})
 
     async def one_model(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name != serving.name:
-            raise ApiError(404, f"There is no model {name[:200]!r}.", param="model", code="model_not_found")
-        return JSONResponse(model)
+        return JSONResponse(model_card(models.get(request.path_params["name"])))
 
     async def metrics(request: Request) -> Response:
-        text = serving.metrics.text(serving.name, serving.gauges)
+        of_models = (serving.metrics.families(serving.name, serving.gauges) for serving in models)
+        text = metrics_text(models.replies, of_models)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    async def start(request: Request) -> Response:
-        content, headers = page()
-        return HTMLResponse(content, headers=headers)
-
-    async def version(request: Request) -> Response:
-        return JSONResponse({"version": __version__})
-
     return [
-        Route("/", start),
         Route("/health", health),
-        Route("/version", version),
         Route("/metrics", metrics),
-        Route("/v1/models", models),
+        Route("/v1/models", all_models),
         Route("/v1/models/{name:path}", one_model),
-        Route("/props", _answering(serving, props)),
-        Route("/tokenizer_info", _answering(serving, tokenizer_info)),
+        Route("/props", _asking(models, props)),
+        Route("/tokenizer_info", _asking(models, tokenizer_info)),
     ]
 
 
-def _post(serving: Serving) -> list[Route]:
+def _post(models: Models) -> list[Route]:
     return [
-        Route(path, _answering(serving, answer, has_body=True), methods=["POST"])
+        Route(path, _answering(models, answer), methods=["POST"])
         for path, answer in (
             ("/tokenize", tokenize),
             ("/v1/tokenize", tokenize),
@@ -115,17 +96,25 @@ def _post(serving: Serving) -> list[Route]:
     ]
 
 
-def _answering(
-    serving: Serving, answer: _Answer, *, has_body: bool = False
-) -> Callable[[Request], Awaitable[Response]]:
-    """Return the endpoint that answers with `answer(serving, body)`, computed beside the event loop."""
+def _asking(models: Models, answer: Callable[[Serving], Any]) -> _Endpoint:
+    """Return the endpoint that answers with `answer` of the model that the query names."""
 
     async def endpoint(request: Request) -> Response:
-        with serving.admission.enter():
-            limits = serving.conditions.limits
-            body = await read_body(request.scope, request.receive, limits.body) if has_body else b"null"
-            found = await serving.beside(lambda: answer(serving, parse_body(body)), is_slow=has_body)
-        return JSONResponse(found)
+        serving = models.get(request.query_params.get("model"))
+        with models.enter():
+            return JSONResponse(await serving.beside(lambda: answer(serving)))
+
+    return endpoint
+
+
+def _answering(models: Models, answer: Callable[[Serving, Any], Any]) -> _Endpoint:
+    """Return the endpoint that answers with `answer` of the model that the body names, and the body."""
+
+    async def endpoint(request: Request) -> Response:
+        with models.enter():
+            body = await read_body(request.scope, request.receive, models.conditions.limits.body)
+            serving, value = await models.read(body, lambda serving, value: value)
+            return JSONResponse(await serving.beside(lambda: answer(serving, value), is_slow=True))
 
     return endpoint
 
@@ -136,12 +125,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
     messages = {404: f"There is no route {path}.", 405: f"{path} does not take {request.method}."}
     headers = getattr(error, "headers", None)
     said = ApiError(status, messages.get(status, "The request failed."), code="no_route", headers=headers)
-    return _response(said)
+    return error_response(said)
 
 
 async def _api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return _response(error)
+    return error_response(error)
 
 
 async def _gone(request: Request, error: Exception) -> Response:
@@ -149,8 +138,4 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 
 async def _any_error(request: Request, error: Exception) -> Response:
-    return _response(ApiError(500, "The server failed on this request.", code="internal_error"))
-
-
-def _response(error: ApiError) -> Response:
-    return JSONResponse(error.body, error.status, headers=dict(error.headers))
+    return error_response(ApiError(500, "The server failed on this request.", code="internal_error"))

@@ -9,12 +9,11 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from gencli.core.events import Event
-from gencli.server.admission import Ticket
-from gencli.server.body import Disconnected, parse_body, read_body
+from gencli.server.body import Disconnected, read_body
 from gencli.server.mailbox import Mailbox
+from gencli.server.models import Models
 from gencli.server.prepare import Prepared
 from gencli.server.security import Receive, Scope, Send, send_error
-from gencli.server.serving import Serving
 from gencli.server.wire.answers import Answers
 from gencli.server.wire.call import Call, Route
 from gencli.server.wire.errors import ApiError
@@ -36,37 +35,46 @@ _STREAM = [
 class Generate:
     """The ASGI app of a route that generates."""
 
-    def __init__(self, serving: Serving, route: Route) -> None:
-        self._serving, self._route = serving, route
+    def __init__(self, models: Models, route: Route) -> None:
+        self._models, self._route = models, route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        await _Exchange(self._serving, self._route, scope, send).run(receive)
+        await _Exchange(self._models, self._route, scope, send).run(receive)
 
 
 class _Exchange:
-    """One request. `_has_begun`: the head of the reply is sent, so an error has to be an event of `_open`."""
+    """One request. `_has_begun`: the head of the reply is sent, so an error has to be an event of `_open`.
 
-    def __init__(self, serving: Serving, route: Route, scope: Scope, send: Send) -> None:
-        self._serving, self._route, self._scope, self._send_raw = serving, route, scope, send
+    `_serving` is the model of the request once its body is read, before that the first one.
+    """
+
+    def __init__(self, models: Models, route: Route, scope: Scope, send: Send) -> None:
+        self._models, self._route, self._scope, self._send_raw = models, route, scope, send
+        self._serving = models.get(None)
         self._has_begun = False
         self._open: _Streamed | None = None
 
     async def run(self, receive: Receive) -> None:
-        serving = self._serving
+        models = self._models
         try:
-            with serving.admission.enter() as ticket:
-                body = await read_body(self._scope, receive, serving.conditions.limits.body)
-                await _unless_gone(self._answer(body, ticket), receive)
+            with models.enter():
+                body = await read_body(self._scope, receive, models.conditions.limits.body)
+                await _unless_gone(self._answer(body), receive)
         except Disconnected:
             return
         except Exception as error:
-            await self._fail(serving.error(error))
+            await self._fail(self._serving.error(error))
 
-    async def _answer(self, body: bytes, ticket: Ticket) -> None:
+    async def _answer(self, body: bytes) -> None:
+        read = self._models.read(body, lambda serving, value: serving.call(value, self._route))
+        self._serving, call = await read
+        with self._serving.admission.enter() as ticket:
+            ticket.grow(call.num_samples)
+            await self._generate(call)
+
+    async def _generate(self, call: Call) -> None:
         serving = self._serving
-        call = await serving.read(body, self._route, parse_body)
-        ticket.grow(call.num_samples)
         preparer, name = serving.preparer, self._scope["request_id"]
         prepared = await serving.beside(
             lambda: preparer(call, name), fields=call.options.fields, is_slow=preparer.has_structure(call)
@@ -86,7 +94,7 @@ class _Exchange:
 
     async def _first(self, mailbox: Mailbox, call: Call) -> list[Event]:
         """Wait for the first events: until then an error has a status of its own."""
-        seconds = self._serving.conditions.queue_timeout
+        seconds = self._models.conditions.queue_timeout
         try:
             async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
                 return await mailbox.take()
@@ -145,7 +153,7 @@ class _Exchange:
         """Wait for events, with a comment in the stream from time to time."""
         while True:
             try:
-                async with asyncio.timeout(self._serving.conditions.ping):
+                async with asyncio.timeout(self._models.conditions.ping):
                     return await mailbox.take()
             except TimeoutError:
                 await self._data(PING)
@@ -160,7 +168,7 @@ class _Exchange:
     async def _send(self, message: dict[str, Any]) -> None:
         """Send; a reader that takes nothing for too long counts as gone."""
         try:
-            async with asyncio.timeout(self._serving.conditions.write_timeout):
+            async with asyncio.timeout(self._models.conditions.write_timeout):
                 await self._send_raw(message)
         except (TimeoutError, OSError):
             raise Disconnected from None
@@ -171,7 +179,7 @@ class _Exchange:
             if self._has_begun and self._open is not None:
                 await self._data(self._open.error(error) + self._open.done, is_last=True)
             else:
-                async with asyncio.timeout(self._serving.conditions.write_timeout):
+                async with asyncio.timeout(self._models.conditions.write_timeout):
                     await send_error(self._send_raw, error)
         except (Disconnected, TimeoutError, OSError):
             return

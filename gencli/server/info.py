@@ -12,14 +12,27 @@ from gencli.models.files.template import declared_template
 from gencli.server.serving import Serving
 from gencli.server.wire.call import Call
 from gencli.server.wire.errors import ApiError, bad_field, unknown_field
-from gencli.server.wire.fields import Options
+from gencli.server.wire.fields import Options, given_fields
 from processors.params import Params
 
-__all__ = ["chain_view", "detokenize", "props", "tokenize", "tokenizer_info"]
+__all__ = ["chain_view", "detokenize", "model_card", "props", "tokenize", "tokenizer_info"]
 
 _CHAT = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt")
 _TEXT = ("prompt", "content")
 _FLAGS = ("add_special_tokens", "add_special", "return_token_strs", "with_pieces")
+
+
+def model_card(serving: Serving) -> dict[str, Any]:
+    """The entry of a model in /v1/models."""
+    return {
+        "id": serving.name,
+        "object": "model",
+        "created": int(serving.created),
+        "owned_by": "gencli",
+        "root": serving.name,
+        "parent": None,
+        "max_model_len": serving.spec.context,
+    }
 
 
 def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
@@ -75,7 +88,7 @@ def detokenize(serving: Serving, body: Any) -> dict[str, Any]:
     return {"prompt": text, "content": text}
 
 
-def tokenizer_info(serving: Serving, body: Any) -> dict[str, Any]:
+def tokenizer_info(serving: Serving) -> dict[str, Any]:
     """The special tokens and the chat template, as lm-evaluation-harness asks for them."""
     tokenizer = serving.tokenizer
 
@@ -91,8 +104,8 @@ def tokenizer_info(serving: Serving, body: Any) -> dict[str, Any]:
     }
 
 
-def props(serving: Serving, body: Any) -> dict[str, Any]:
-    """The properties of the server, as clients of llama.cpp ask for them."""
+def props(serving: Serving) -> dict[str, Any]:
+    """The properties of a model, as clients of llama.cpp ask for them."""
     return {
         "default_generation_settings": {"n_ctx": serving.spec.context},
         "total_slots": serving.engine.limit,
@@ -104,7 +117,7 @@ def props(serving: Serving, body: Any) -> dict[str, Any]:
 
 def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
     """What would run for a body, stage by stage, with the origin of each value; nothing is generated."""
-    body = dict(_object(body, None))
+    body = given_fields(body)
     if "messages" not in body:
         body.setdefault("prompt", "x")
     call = _call(serving, body)
@@ -144,10 +157,9 @@ def _template(serving: Serving) -> str | None:
     return declared_template(serving.settings["model"])[0]
 
 
-def _object(body: Any, known: tuple[str, ...] | None) -> Mapping[str, Any]:
-    if not isinstance(body, Mapping):
-        raise ApiError(400, "The body has to be a JSON object.", code="invalid_json")
-    for key in body if known else ():
-        if key not in (known or ()):
-            raise unknown_field(key)
-    return {key: value for key, value in body.items() if value is not None}
+def _object(body: Any, known: tuple[str, ...]) -> dict[str, Any]:
+    found = given_fields(body)
+    unknown = next((key for key in body if key not in known), None)
+    if unknown is not None:
+        raise unknown_field(unknown)
+    return found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gencli.core.events import Error, Event, Finish
 
-__all__ = ["Histogram", "Metrics"]
+__all__ = ["Family", "Histogram", "Metrics", "metrics_text"]
+
+Family = tuple[str, str, list[str]]  # name, type, lines
 
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
@@ -41,10 +43,9 @@ class Histogram:
 
 
 class Metrics:
-    """What a server has done since it started. Times are seconds of a monotonic clock."""
+    """What a model has done since the server started. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        self.replies: Counter[int] = Counter()  # by status
         self.finished: Counter[str] = Counter()  # samples by reason
         self.tokens: Counter[str] = Counter()
         self._times = {
@@ -80,22 +81,43 @@ class Metrics:
         if event.completion_tokens > 1:
             self._times["inter_token_latency_seconds"].add(times.decode / (event.completion_tokens - 1))
 
-    def text(self, model: str, gauges: Mapping[str, float]) -> str:
-        """Return the text form; `gauges` are values of the moment."""
-        labels = 'model_name="{}"'.format(model.replace("\\", "\\\\").replace('"', '\\"'))
-        lines = []
+    def families(self, model: str, gauges: Mapping[str, float]) -> Iterator[Family]:
+        """Yield each metric of a model as its name, type and lines; `gauges` are values of the moment."""
+        labels = f'model_name="{_escaped(model)}"'
         for name, value in gauges.items():
-            lines += [f"# TYPE gencli_{name} gauge", f"gencli_{name}{{{labels}}} {value:g}"]
-        by_status = {str(status): count for status, count in self.replies.items()}
-        for name, label, counts in (
-            ("http_replies_total", "status", by_status),
-            ("request_success_total", "finished_reason", dict(self.finished)),
-        ):
-            lines.append(f"# TYPE gencli_{name} counter")
-            lines += [f'gencli_{name}{{{labels},{label}="{key}"}} {count}' for key, count in counts.items()]
-        for name in ("prompt", "cached", "generation"):
-            lines.append(f"# TYPE gencli_{name}_tokens_total counter")
-            lines.append(f"gencli_{name}_tokens_total{{{labels}}} {self.tokens[name]}")
+            yield name, "gauge", [f"gencli_{name}{{{labels}}} {value:g}"]
+        yield (
+            "request_success_total",
+            "counter",
+            [
+                f'gencli_request_success_total{{{labels},finished_reason="{reason}"}} {count}'
+                for reason, count in self.finished.items()
+            ],
+        )
+        for kind in ("prompt", "cached", "generation"):
+            name = f"{kind}_tokens_total"
+            yield name, "counter", [f"gencli_{name}{{{labels}}} {self.tokens[kind]}"]
         for name, histogram in self._times.items():
-            lines += [f"# TYPE gencli_{name} histogram", *histogram.lines(f"gencli_{name}", labels)]
-        return "\n".join([*lines, ""])
+            yield name, "histogram", [*histogram.lines(f"gencli_{name}", labels)]
+
+
+def metrics_text(replies: Mapping[int, int], models: Iterable[Iterable[Family]]) -> str:
+    """Return the text form: the replies of the server by status, and the metrics of all models.
+
+    Each metric has one TYPE line, whatever the number of models.
+    """
+    found: dict[str, tuple[str, list[str]]] = {
+        "http_replies_total": (
+            "counter",
+            [f'gencli_http_replies_total{{status="{status}"}} {count}' for status, count in replies.items()],
+        )
+    }
+    for families in models:
+        for name, kind, lines in families:
+            found.setdefault(name, (kind, []))[1].extend(lines)
+    text = ["\n".join([f"# TYPE gencli_{name} {kind}", *lines]) for name, (kind, lines) in found.items()]
+    return "\n".join([*text, ""])
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

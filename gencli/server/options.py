@@ -15,14 +15,16 @@ OWN: tuple[Option, ...] = (
            "127.0.0.1", metavar="ADDRESS"),
     Option(("--port",), int, "Port to listen on; 0 takes a free one.", "Server", 8000,
            Bounds(ge=0, le=65535)),
-    Option(("--api-key-file",), str, "Every route but /health asks for the key in this file; the variable "
-           "GENCLI_API_KEY may hold it instead.", "Server", metavar="FILE"),
+    Option(("--api-key-file",), str, "Every route but /health and the page / asks for the key in this file; "
+           "the variable GENCLI_API_KEY may hold it instead.", "Server", metavar="FILE"),
     Option(("--allow-host",), str, "A name of this machine that requests may use, beside localhost and "
            "addresses; * allows all.", "Server", (), many=True, metavar="NAME"),
     Option(("--allow-origin",), str, "A page of this origin may ask from a browser, as in "
            "http://localhost:3000; * allows all.", "Server", (), many=True, metavar="ORIGIN"),
-    Option(("--served-name",), str, "Name of the model in replies; by default that of its folder.", "Server",
-           metavar="NAME"),
+    Option(("--served-name",), str, "Name of a model in requests and replies; by default that of its folder. "
+           "Given again for the next `model`.", "Server", (), many=True, metavar="NAME"),
+    Option(("--open",), bool, "Open the page of the server in the browser when the models are loaded.",
+           "Server", False),
     Option(("--max-queue",), int, "Texts that may wait beside those that run; beyond it requests get a 429.",
            "Server", 256, Bounds(ge=0, le=MAX_SAMPLES)),
     Option(("--queue-timeout",), float, "Seconds until the first token of a request; then it gets a 504.",
@@ -31,8 +33,11 @@ OWN: tuple[Option, ...] = (
            10.0, Bounds(ge=0, le=MAX_SECONDS)),
     Option(("--lenient",), bool, "Drop unknown fields of requests, and name them in the reply, instead of "
            "refusing the request.", "Server", False),
-    Option(("--max-batch",), str, "Texts that run at once; auto plans the number from the free memory.",
-           "Model", 8, Bounds(ge=1, le=MAX_BATCH), read=read_batch, metavar="N|auto"),
+    Option(("--model", "-m"), str, "A model, as for gencli run; tiny without it. Given again for each "
+           "further one; a request names one of them, or gets the first.", "Model", (), many=True,
+           metavar="NAME"),
+    Option(("--max-batch",), str, "Texts of a model that run at once; auto plans the number from the free "
+           "memory.", "Model", 8, Bounds(ge=1, le=MAX_BATCH), read=read_batch, metavar="N|auto"),
 )  # fmt: skip
 
 _FOREIGN = {

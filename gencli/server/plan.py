@@ -1,31 +1,70 @@
-"""From the options of the server to its conditions: key, hosts, names, the texts that run at once."""
+"""What `gencli serve` is to do: its models with the settings of each, and the conditions of the server."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gencli.batch.plan import run_variables
+from gencli.config.layers import gather
 from gencli.config.settings import Settings
 from gencli.errors import UsageError
 from gencli.files import read_file
+from gencli.server.conditions import Conditions
 from gencli.server.limits import CallLimits
+from gencli.server.names import served_names
+from gencli.server.options import OWN
 from gencli.server.security import Rules
-from gencli.server.serving import Conditions
 
-__all__ = ["API_KEY", "conditions_of", "is_loopback", "planned_batch"]
+__all__ = ["API_KEY", "Plan", "is_loopback", "make_plan"]
 
 API_KEY = "GENCLI_API_KEY"
 _MAX_KEY = 4096  # bytes
-_FAKE = 64  # texts of the fake model, which needs no memory
 
 
-def conditions_of(own: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]) -> Conditions:
-    """Return what the server allows. Raises UsageError for a key that cannot be read."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`models`: the settings of each model by its name in replies. `is_auto`: `max_batch` is planned."""
+
+    host: str
+    port: int
+    models: Mapping[str, Settings]
+    conditions: Conditions
+    is_auto: bool
+    has_page: bool
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the first model; only those of a model's own differ from those of the others."""
+        return next(iter(self.models.values()))
+
+
+def make_plan(given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
+    """Return the plan of options and variables. Raises UsageError for what contradicts itself."""
+    own = {entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in OWN}
+    shared = {key: value for key, value in given.items() if key not in own}
+    is_auto = own["max_batch"] == "auto" or environ.get("GENCLI_MAX_BATCH") == "auto"
+    if "max_batch" in given and own["max_batch"] != "auto":
+        shared["max_batch"], is_auto = own["max_batch"], False
+    each = [{**shared, "model": name} for name in own["model"]] or [shared]
+    settings = [gather(values, run_variables(environ)) for values in each]
+    names = served_names([one["model"] for one in settings], own["served_name"])
+    return Plan(
+        own["host"],
+        own["port"],
+        dict(zip(names, settings, strict=True)),
+        _conditions(own, settings[0], environ),
+        is_auto,
+        own["open"],
+    )
+
+
+def _conditions(own: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]) -> Conditions:
     rules = Rules(_key(own["api_key_file"], environ), tuple(own["allow_host"]), tuple(own["allow_origin"]))
     return Conditions(
-        name=own["served_name"] or "",
         rules=rules,
         limits=CallLimits(grammar_seconds=settings["grammar_timeout"]),
         max_queue=own["max_queue"],
@@ -54,35 +93,3 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def planned_batch(settings: Settings) -> int:
-    """Return how many texts of the model's whole context fit into the free memory.
-
-    Raises UsageError for several models in memory, or a model that is not here.
-    """
-    for key in ("draft", "contrast", "device_map"):
-        if settings.is_given(key) and settings[key] not in (None, "none"):
-            raise UsageError(
-                f"`max_batch` = auto plans for one model on one device, but {settings.name(key)} is given.",
-                hint="Give `max_batch` a number.",
-            )
-    if settings["model"] == "fake":
-        return _FAKE
-    from gencli.models.capacity import Held, plan_capacity
-    from gencli.models.files.card import read_card
-    from gencli.models.files.locate import find_local
-
-    folder = find_local(settings["model"])
-    if folder is None:
-        raise UsageError(f"`max_batch` = auto: {settings['model']} is not on this machine.")
-    card = read_card(folder)
-    planned = plan_capacity(
-        (Held("", card, 2),),  # any request may be guided, and then has a second lane
-        tokens=card.context or 1,
-        dtype=settings["dtype"],
-        kv_dtype=settings["kv_dtype"],
-        device=settings["device"],
-        quantize=settings["quantize"],
-    )
-    return planned.max_batch

@@ -21,7 +21,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_OPEN = ("/health",)  # the route that needs no key
+# What needs no key: the page is the same file on every server, and says nothing of this one. What it asks for
+# needs the key.
+_OPEN = ("/health", "/")
 
 
 @dataclass(frozen=True, slots=True)

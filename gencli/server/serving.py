@@ -1,4 +1,4 @@
-"""A model that serves: the engine's thread, the pools beside it, and what routes need to know of it."""
+"""One model that serves: the engine's thread, the pools beside it, and what routes need to know of it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from gencli import __version__
@@ -22,12 +20,13 @@ from gencli.runtime.grammars import Grammars
 from gencli.runtime.models import Loaded
 from gencli.runtime.wiring import make_engine
 from gencli.server.admission import Admission
+from gencli.server.conditions import Conditions
 from gencli.server.engine_thread import EngineThread
 from gencli.server.failures import api_error
-from gencli.server.limits import CallLimits, check_call
+from gencli.server.limits import check_call
 from gencli.server.metrics import Metrics
+from gencli.server.names import public_name
 from gencli.server.prepare import Preparer
-from gencli.server.security import Rules
 from gencli.server.wire.call import Call, Route, read_call
 from gencli.server.wire.errors import ApiError
 from processors.base import Compiler
@@ -40,28 +39,8 @@ _THREADS = 4  # of each pool
 _WINDOW = 8  # texts that may overtake one in the queue: people wait for them, unlike for rows of a batch
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """What the server allows and how long it waits, in seconds.
-
-    `name`: the model's name in replies; "" for that of its folder. `max_queue`: samples beyond those that
-    run at once. `queue_timeout`: until the first token of a call. `shutdown_timeout`: for running calls.
-    `write_timeout`: for a reader that takes nothing. `ping`: between comments that keep a stream open.
-    """
-
-    name: str = ""
-    rules: Rules = field(default_factory=Rules)
-    limits: CallLimits = field(default_factory=CallLimits)
-    max_queue: int = 256
-    queue_timeout: float = 120.0
-    shutdown_timeout: float = 10.0
-    write_timeout: float = 60.0
-    ping: float = 15.0
-    is_lenient: bool = False
-
-
 class Serving:
-    """Owns the engine, its thread and the pools. `start` and `stop` are for the event loop.
+    """Owns the engine of one model, its thread and the pools. `start` and `stop` are for the event loop.
 
     Options of a call are read and prompts prepared on a pool; calls with a grammar have one of their own, so
     that slow grammars delay none but each other.
@@ -70,13 +49,19 @@ class Serving:
     thread: EngineThread
 
     def __init__(
-        self, settings: Settings, loaded: Loaded, compiler: Compiler, conditions: Conditions | None = None
+        self,
+        settings: Settings,
+        loaded: Loaded,
+        compiler: Compiler,
+        conditions: Conditions | None = None,
+        *,
+        name: str = "",
     ) -> None:
         self.conditions = conditions or Conditions()
         self.spec, self.tokenizer = loaded.runner.spec, loaded.tokenizer
         self.settings = settings
         self._model = str(settings["model"])
-        self.name = self.conditions.name or _public_name(self._model)
+        self.name = name or public_name(self._model)
         self.preparer = Preparer(settings, loaded.tokenizer, Grammars(compiler), context=self.spec.context)
         self.engine: Engine = make_engine(
             loaded, settings, compiler, registry=self.preparer.registry, window=_WINDOW
@@ -93,32 +78,12 @@ class Serving:
         self.thread = EngineThread(RetryingEngine(self.engine))
         self.thread.on_event = self.metrics.add
 
-    async def drain(self) -> None:
-        """Take no more calls; wait for the running ones, then end them with an error."""
-        self.admission.is_draining = True
-        end = time.monotonic() + self.conditions.shutdown_timeout
-        while self.admission.num_calls and time.monotonic() < end:
-            await asyncio.sleep(0.02)
-        self.thread.stop()
-
     def stop(self) -> None:
         """End the thread and the pools."""
-        self.admission.is_draining = True
         self.thread.stop()
         self.thread.join(10)
         for pool in (self._quick, self._slow):
             pool.shutdown(wait=False, cancel_futures=True)
-
-    @property
-    def state(self) -> str:
-        """ready, draining or dead."""
-        if self.thread.error is not None and not self.admission.is_draining:
-            return "dead"
-        return "draining" if self.admission.is_draining else "ready"
-
-    async def read(self, body: bytes, route: Route, parse: Callable[[bytes], Any]) -> Call:
-        """Return the call of a body. Raises ApiError."""
-        return await self.beside(lambda: self.call(parse(body), route))
 
     def call(self, body: Any, route: Route) -> Call:
         """Return the call of a body that was parsed, within the limits of sizes. Raises ApiError."""
@@ -164,9 +129,3 @@ class Serving:
         spec = self.spec
         parts = [self.name, str(spec.dtype), spec.backend, spec.quantization, *spec.kernels]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
-
-
-def _public_name(model: str) -> str:
-    """Return the model's name without the folders above it."""
-    is_path = Path(model).exists() or model.startswith((".", "/", "~"))
-    return Path(model).name if is_path else model

@@ -1,7 +1,7 @@
 """A server in process on the fake or the bundled model, asked through starlette's client."""
 
 import json
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from starlette.testclient import TestClient
@@ -11,20 +11,25 @@ from gencli.runtime.grammars import grammar_env, make_compiler
 from gencli.runtime.reporter import Recorder
 from gencli.runtime.wiring import load_model
 from gencli.server.app import make_app
+from gencli.server.models import Models
 from gencli.server.serving import Conditions, Serving
 
 LETTERS = list(range(97, 107))
 
 
 @contextmanager
-def serve(conditions=None, **settings):
-    """Yield a client of a server with these settings; its attribute `serving` is the server."""
+def serve(conditions=None, names=("",), **settings):
+    """Yield a client of a server with one model for each name; its attribute `serving` is the first."""
     settings = gather({"model": "fake", **settings}, {})
-    loaded, _ = load_model(settings, Recorder(), companions=True, rows=8)
-    with closing(make_compiler(grammar_env(loaded), 30.0)) as compiler:
-        serving = Serving(settings, loaded, compiler, conditions or Conditions())
-        with TestClient(make_app(serving), base_url="http://localhost") as client:
-            client.serving = serving
+    conditions = conditions or Conditions()
+    with ExitStack() as stack:
+        servings = []
+        for name in names:
+            loaded, _ = load_model(settings, Recorder(), companions=True, rows=8)
+            compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), 30.0)))
+            servings.append(Serving(settings, loaded, compiler, conditions, name=name))
+        with TestClient(make_app(Models.of(*servings)), base_url="http://localhost") as client:
+            client.serving = servings[0]
             yield client
 
 

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from gencli.server.app import make_app
+from gencli.server.models import Models
 from gencli.server.serving import Conditions
 from tests.server.conftest import idle, serve
 
@@ -60,13 +61,15 @@ def scenario(story, conditions=None, **settings):
         serving = outer.serving
 
     async def run():
-        serving.admission.is_draining = False
         serving._quick = serving._slow = type(serving._quick)(2)
-        serving.start()
+        models = Models.of(serving)
+        app = make_app(models)
+        app.models = models
+        models.start()
         try:
-            return await asyncio.wait_for(story(serving, make_app(serving)), 60)
+            return await asyncio.wait_for(story(serving, app), 60)
         finally:
-            serving.stop()
+            models.stop()
 
     return asyncio.run(run())
 
@@ -142,8 +145,8 @@ def test_draining_answers_503_and_ends_streams_with_an_error():
         running = Client(app, {**LONG, "stream": True})
         task = asyncio.create_task(running.run())
         await until(lambda: len(running.sent) > 2)
-        drain = asyncio.create_task(serving.drain())
-        await until(lambda: serving.state == "draining")
+        drain = asyncio.create_task(app.models.drain())
+        await until(lambda: app.models.state == "draining")
         refused = await Client(app, LONG).run()
         assert (refused.status, refused.error["code"]) == (503, "shutdown")
         await drain
@@ -159,7 +162,7 @@ def test_draining_waits_for_running_calls():
     async def story(serving, app):
         task = asyncio.create_task(Client(app, LONG).run())
         await until(lambda: serving.thread.num_open)
-        await serving.drain()
+        await app.models.drain()
         assert (await task).status == 200
 
     scenario(story, Conditions(shutdown_timeout=60.0))
@@ -173,7 +176,7 @@ def test_a_dead_engine_is_said_by_health_and_every_call():
         serving.engine._runner.forward = broken
         failed = await Client(app, LONG).run()
         assert (failed.status, failed.error["code"]) == (503, "dead")
-        assert serving.state == "dead"
+        assert app.models.state == "dead"
         assert (await Client(app, LONG).run()).status == 503
 
     scenario(story)

@@ -9,6 +9,10 @@ from itertools import count
 
 import pytest
 
+from gencli.server.security import Rules
+from gencli.server.serving import Conditions
+from tests.server.conftest import serve
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 WAIT = """new Promise((done, fail) => {
   const end = Date.now() + 60000;
@@ -102,6 +106,15 @@ def test_a_person_generates_looks_and_stops(browser, spawn):
     browser.do("document.querySelector('.token').focus(); document.activeElement.click()")
     assert "%" in browser.until("document.querySelector('#alternatives td') && get('alternatives').innerText")
 
+    browser.do("get('edit').focus(); document.activeElement.click()")
+    assert browser.until("document.activeElement === get('edited') && get('edited').value") == (
+        '[{"top_p":{"p":0.9}}]'
+    )
+    browser.do('get(\'edited\').value = \'[{"min_p": {"p": 0.1}}, {"top_p": {"p": 0.5}}]\'; showChain()')
+    assert "0.5" in browser.until("/min_p/.test(get('chain').innerText) && get('chain').innerText")
+    browser.do("get('edit').click()")
+    browser.until("!/min_p/.test(get('chain').innerText) && get('editor').hidden")
+
     browser.do("get('options').elements.more.value = '{\"top_kk\": 5}'; showChain()")
     assert "top_k" in browser.until("document.querySelector('#chain .error')?.textContent")
     browser.do("get('options').elements.more.value = ''; get('options').elements.max_tokens.value = '900'")
@@ -110,6 +123,46 @@ def test_a_person_generates_looks_and_stops(browser, spawn):
     browser.press("Escape", windowsVirtualKeyCode=27)
     assert browser.until("/Stopped|ended/.test(get('status').textContent)")
     assert browser.until("!get('send').disabled")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_the_page_asks_for_the_key_and_chooses_the_model(browser, spawn, tmp_path):
+    key = tmp_path / "the.key"
+    key.write_text("secret")
+    names = ("--served-name", "first", "--served-name", "second", "--api-key-file", str(key))
+    process = spawn("serve", "-m", "fake", "-m", "fake", *names, "--port", "0", own=True, text=True)
+    url = next(found[1] for line in process.stderr if (found := re.search(r"Listening at (\S+),", line)))
+    browser.call("Page.navigate", url=f"{url}/")  # it may come before the models
+    assert "key" in browser.until("document.activeElement === get('key') && get('status').textContent")
+    browser.call("Input.insertText", text="wrong")
+    browser.press("Enter", text="\r", windowsVirtualKeyCode=13)
+    browser.until("!get('key').value && /wrong/.test(get('status').textContent)")
+    browser.call("Input.insertText", text="secret")
+    browser.press("Enter", text="\r", windowsVirtualKeyCode=13)
+    assert browser.until("get('model').options.length") == 2
+    assert browser.until("get('access').hidden && document.activeElement.id") == "prompt"
+    assert browser.until("sessionStorage.length === 1 && localStorage.length === 0 && !document.cookie")
+
+    browser.do("get('model').value = 'second'; get('prompt').value = 'hi'; get('form').requestSubmit()")
+    assert browser.until("/ended by/.test(get('status').textContent)")
+    metrics = (
+        "fetch('/metrics', { headers: { authorization: `Bearer ${key}` } }).then((reply) => reply.text())"
+    )
+    browser.do(f"{metrics}.then((text) => {{ window.found = text; }})")
+    found = browser.until("window.found")
+    assert 'gencli_request_success_total{model_name="second"' in found
+    assert 'gencli_request_success_total{model_name="first"' not in found
+    browser.call("Page.reload")
+    assert browser.until("get('model').options.length") == 2
+
+
+def test_the_page_is_the_same_file_on_every_server_and_needs_no_key(fake):
+    with serve(Conditions(rules=Rules(key="secret")), names=("a name",)) as client:
+        reply = client.get("/")
+        assert (reply.status_code, reply.content) == (200, fake.get("/").content)
+        assert client.post("/").status_code == 405
+        assert client.get("/", headers={"host": "evil.example"}).status_code == 403
+        assert client.get("/page").status_code == 401
 
 
 def test_the_page_loads_nothing_and_runs_only_its_own_script(fake):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gencli.server.wire.errors import ApiError, bad_field, unknown_field
-from gencli.server.wire.fields import Options, read_options
+from gencli.server.wire.fields import Options, given_fields, read_options
 from gencli.server.wire.messages import read_messages
 from gencli.server.wire.responses import chat_body
 from processors.params import whole
@@ -59,10 +59,7 @@ class Call:
 
 def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_lenient: bool = False) -> Call:
     """Return the call of a body. Raises ApiError for the first field that is wrong."""
-    if not isinstance(body, Mapping):
-        raise ApiError(400, "The body has to be a JSON object.", code="invalid_json")
-    body = chat_body(body) if route == "responses" else body
-    rest = {key: value for key, value in body.items() if value is not None}
+    rest = given_fields(chat_body(body) if route == "responses" else body)
     call = _Reader(rest, route).read()
     options = read_options(rest, registry=registry, is_lenient=is_lenient)
     return replace(call, options=options)

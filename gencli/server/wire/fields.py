@@ -14,7 +14,7 @@ from gencli.server.wire.vendors import NEUTRAL, RENAMED, SPECIAL, WITHOUT_EFFECT
 from gencli.structured.files import named_file
 from processors.registry import Registry, builtin_registry
 
-__all__ = ["BODY_KEYS", "Options", "inline", "read_field", "read_options"]
+__all__ = ["BODY_KEYS", "Options", "given_fields", "inline", "read_field", "read_options"]
 
 # The route decides whether there is a chat template; the rest is about how a run writes its result.
 # Log-probabilities have their own fields on each route.
@@ -29,6 +29,13 @@ class Options:
     values: dict[str, Any] = field(default_factory=dict)
     fields: dict[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
+
+
+def given_fields(body: Any) -> dict[str, Any]:
+    """Return the fields of a body without those that are null. Raises ApiError if it is no JSON object."""
+    if not isinstance(body, Mapping):
+        raise ApiError(400, "The body has to be a JSON object.", code="invalid_json")
+    return {key: value for key, value in body.items() if value is not None}
 
 
 def read_options(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gencli.server.wire.errors import ApiError, bad_field
+from gencli.server.wire.fields import given_fields
 
 __all__ = ["chat_body"]
 
@@ -28,9 +29,7 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
 
 def chat_body(body: Any) -> dict[str, Any]:
     """Return the body of a chat completion that means the same. Raises ApiError for what has no such form."""
-    if not isinstance(body, Mapping):
-        raise ApiError(400, "The body has to be a JSON object.", code="invalid_json")
-    rest = {key: value for key, value in body.items() if value is not None}
+    rest = given_fields(body)
     if "input" not in rest:
         raise ApiError(400, "The body needs input.", param="input", code="missing_field")
     for name, values in _ONLY.items():

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.batch.conftest import FAKE
+from tests.helpers.mortal import Mortal
 
 pytest.importorskip("ray")
 ROOT = Path(__file__).parents[3]
@@ -21,30 +22,6 @@ ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, obje
 print(ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
 """
-# A stage that changes nothing, and once, in the process that comes to its fortieth step first, kills it.
-MORTAL = '''
-import os, signal
-from dataclasses import dataclass
-from processors import Params, Phase, Processor, param
-
-@dataclass(frozen=True, slots=True)
-class MortalParams(Params):
-    """How long it lives."""
-    steps: int = param(0, "Steps to live; 0 is off.", ge=0)
-
-class Mortal(Processor[MortalParams]):
-    """Ends its process."""
-    name, phase, Params = "mortal", Phase.ADJUST, MortalParams
-    count = 0
-
-    def apply(self, logits, rows):
-        Mortal.count += 1
-        mark = os.environ["MORTAL_MARK"]
-        if Mortal.count == 40 and not os.path.exists(mark):
-            open(mark, "x").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return logits
-'''
 OWN = [{}, {"max_tokens": 40}, {"temperature": 0.5, "n": 2}, {"seed": 3}, {"max_tokens": 0}, {"stop": "the"}]
 FLAGS = ("--max-tokens", "24", "--max-batch", "4", "--seed", "5", "--no-timings")
 RAY = ("--engine", "ray", "--workers", "2", "--worker-cpus", "0.5")
@@ -78,14 +55,13 @@ def start():
 
 def test_a_worker_dies_and_the_result_is_that_of_this_process(bench, start, monkeypatch):
     bench.write([{"prompt": f"The fox {n}", **OWN[n % len(OWN)]} for n in range(36)])
-    plugin, mark = bench.folder / "mortal.py", bench.folder / "mark"
-    plugin.write_text(MORTAL)
-    monkeypatch.setenv("MORTAL_MARK", str(mark))
-    flags = (bench.input, "--plugin", plugin, "--stage", "mortal=1", *FLAGS)
+    mortal = Mortal(bench.folder)
+    monkeypatch.setenv(*next(iter(mortal.env.items())))
+    flags = (bench.input, "--plugin", mortal.plugin, "--stage", "mortal=40", *FLAGS)
     env = os.environ | {"PYTHONPATH": str(ROOT)}  # and no RAY_ADDRESS: a Ray for this run alone
     out, said = (process := start(*flags, *RAY, env=env)).communicate()
     assert process.returncode == 7, said  # max_tokens 0 is an error of its row
-    assert mark.exists()
+    assert mortal.has_killed
     assert "A worker has died" in said
     assert {json.loads(line)["error"] is None for line in out.splitlines()} == {True, False}
     plain = bench.call(*flags)

@@ -63,6 +63,33 @@ def test_a_key_comes_from_the_environment_or_a_file(serve, tmp_path, gencli):
     assert "is empty" in gencli("serve", "--model", "fake", "--api-key-file", key).err
 
 
+def test_a_signal_while_a_model_is_loaded_ends_the_server(spawn):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = spawn("serve", "--model", "tiny", "--port", "0", own=True, text=True)
+        assert "Listening at" in process.stderr.readline()
+        process.send_signal(number)
+        assert process.wait(60) == 130
+        assert process.stderr.read().strip() == "Interrupted."
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server_with_its_error(gencli):
+    result = gencli("serve", "--model", "fake", "--model", "/nowhere", "--port", "0")
+    assert result.code == 5
+    assert "There is no folder /nowhere" in result.err
+    assert "answers" not in result.err
+
+
+def test_the_browser_is_opened_once_the_server_answers(serve, tmp_path):
+    script, asked = tmp_path / "browser", tmp_path / "asked"
+    script.write_text(f'#!/bin/sh\necho "$1" > {asked}.new\nmv {asked}.new {asked}\n')
+    script.chmod(0o755)
+    process, url = serve("--open", env={"BROWSER": str(script)})
+    while not asked.exists():
+        assert process.poll() is None
+    assert asked.read_text() == f"{url}/\n"
+    assert urllib.request.urlopen(f"{url}/").status == 200
+
+
 def test_a_taken_port_is_an_error_of_its_own(serve, gencli):
     _, url = serve()
     result = gencli("serve", "--model", "fake", "--port", url.rpartition(":")[2])
