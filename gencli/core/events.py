@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gencli.structured.validate.verdict import ValidationResult
     from processors.base import Document
 
 __all__ = [
@@ -22,6 +21,7 @@ __all__ = [
     "Timings",
     "Token",
     "TokenLogprobs",
+    "ValidationResult",
 ]
 
 _MIN_PLAIN = 3  # plain steps; with fewer the speedup is unknown
@@ -162,6 +162,25 @@ class Drafted:
 
 def _sums(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(a + b for a, b in zip_longest(one, other, fillvalue=0))
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationResult:
+    """The faults of a text (() if it is valid), its value if it is JSON, and the text to write.
+
+    `thinking` is the text before the result; None if no marker was requested. `attempts` counts the draws.
+    """
+
+    faults: tuple[str, ...] = ()
+    value: Any = None
+    written: str = ""
+    thinking: str | None = None
+    attempts: int = 1
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the text is valid."""
+        return not self.faults
 
 
 @dataclass(frozen=True, slots=True)

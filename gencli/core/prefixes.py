@@ -6,11 +6,13 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Match", "Prefixes", "Tokens", "is_worth_copying", "shared_length"]
+__all__ = ["Kind", "Match", "Prefixes", "Tokens", "is_worth_copying", "shared_length"]
 
 _MIN_COPY = 16  # tokens
 
 Tokens = tuple[int, ...]
+Kind = tuple[int, str]  # rotary factors (see rope_factors) and salt; texts of other kinds share nothing
+_PLAIN: Kind = (0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +24,11 @@ class Match:
 
 
 class Prefixes:
-    """Texts by lane, sorted: the longest shared prefix with a new text is that of a sorted neighbour.
-
-    Texts with different rotary factors (see rope_factors) share nothing.
-    """
+    """Texts by lane, sorted: the longest shared prefix with a new text is that of a sorted neighbour."""
 
     def __init__(self) -> None:
-        self._texts: dict[int, tuple[int, Tokens]] = {}  # factors and text
-        self._sorted: list[tuple[int, Tokens, int]] = []
+        self._texts: dict[int, tuple[Kind, Tokens]] = {}
+        self._sorted: list[tuple[Kind, Tokens, int]] = []
 
     def __contains__(self, lane: int) -> bool:
         return lane in self._texts
@@ -37,10 +36,10 @@ class Prefixes:
     def __getitem__(self, lane: int) -> Tokens:
         return self._texts[lane][1]
 
-    def add(self, lane: int, text: Tokens, factors: int = 0) -> None:
+    def add(self, lane: int, text: Tokens, kind: Kind = _PLAIN) -> None:
         """Add a lane with the text that it holds or is about to hold."""
-        self._texts[lane] = factors, text
-        insort(self._sorted, (factors, text, lane))
+        self._texts[lane] = kind, text
+        insort(self._sorted, (kind, text, lane))
 
     def remove(self, lane: int) -> None:
         """Remove a lane; no error if it is absent."""
@@ -53,11 +52,11 @@ class Prefixes:
         self._texts.clear()
         self._sorted.clear()
 
-    def nearest(self, text: Tokens, factors: int = 0) -> Match:
+    def nearest(self, text: Tokens, kind: Kind = _PLAIN) -> Match:
         """The lane that shares the longest prefix with a text."""
-        place = bisect_left(self._sorted, (factors, text, -1))
+        place = bisect_left(self._sorted, (kind, text, -1))
         around = self._sorted[max(0, place - 1) : place + 1]
-        matches = (Match(lane, shared_length(text, other)) for kind, other, lane in around if kind == factors)
+        matches = (Match(lane, shared_length(text, other)) for own, other, lane in around if own == kind)
         best = max(matches, key=lambda match: match.length, default=Match())
         return best if best.length else Match()
 

@@ -106,6 +106,8 @@ class Request:
     each output token, `prompt_logprobs` of each prompt token from position `score_from` on; None is off.
     `given`: the ids that the output has, whatever the chain would choose, to find their log-probabilities
     (see gencli.engine.given); no stop ends it, and `max_tokens` is what the stages take for the limit.
+    `priority`: waiting requests with a lower value begin first. `salt`: keys and values are shared with
+    requests of the same salt only. Neither changes a text.
     """
 
     id: str
@@ -127,6 +129,8 @@ class Request:
     prompt_logprobs: int | None = None
     score_from: int = 1
     given: tuple[int, ...] | None = None
+    priority: int = 0
+    salt: str = ""
 
     @property
     def verification(self) -> Verification:

@@ -172,7 +172,8 @@ class Companions:
     def _begin(self, companion: _Companion) -> None:
         """Reuse the longest cached prefix of the prompt."""
         if not companion.has_begun:
-            companion.cache.reuse(companion.lane, companion.prompt[:-1])
+            salt = companion.sequence.request.salt
+            companion.cache.reuse(companion.lane, companion.prompt[:-1], salt)
             companion.has_begun = True
 
     def _is_being_read(self, companion: _Companion) -> bool:
@@ -183,7 +184,11 @@ class Companions:
         begun = (
             other for other in self._by_slot.values() if other.has_begun and other.cache.runner is runner
         )
-        return any(other.prompt == prompt and other.lag > 1 for other in begun)
+        salt = companion.sequence.request.salt
+        return any(
+            other.prompt == prompt and other.lag > 1 and other.sequence.request.salt == salt
+            for other in begun
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,26 +49,24 @@ class PrefixCache:
     def begin(self, sequence: Sequence) -> None:
         """Start the sequence's prefill; others may wait for its prefix from now on."""
         self._begun[sequence.slot] = sequence
-        self._prompts.add(sequence.slot, sequence.prompt[:-1], sequence.rope)
+        self._prompts.add(sequence.slot, sequence.prompt[:-1], sequence.kind)
 
     def leave(self, sequence: Sequence) -> None:
         """Remove a sequence that gives up its slot."""
         self._begun.pop(sequence.slot, None)
         self._prompts.remove(sequence.slot)
 
-    def best(self, prompt: Tokens, most: int | None = None) -> Match:
+    def best(self, prompt: Tokens, most: int | None = None, *, salt: str = "") -> Match:
         """The lane, begun or warm, with the longest shared prefix, if it is worth copying.
 
-        `most`: number of tokens that may be copied; by default all but the last.
+        `most`: number of tokens that may be copied; by default all but the last. `salt`: that of the request.
         """
         if not self._is_on:
             return Match()
-        beginning, rope = (
-            prompt[: -1 if most is None else most],
-            rope_factors(len(prompt), self._rope_switches),
-        )
+        beginning = prompt[: -1 if most is None else most]
+        kind = rope_factors(len(prompt), self._rope_switches), salt
         lanes = (self._prompts, self._warm)
-        match = max((one.nearest(beginning, rope) for one in lanes), key=lambda match: match.length)
+        match = max((one.nearest(beginning, kind) for one in lanes), key=lambda match: match.length)
         if not self._can_rollback:
             is_whole = match.length == len(beginning)
             is_exact = is_whole and match.lane in self._begun and self._is_at(match.lane, match.length)
@@ -84,7 +82,7 @@ class PrefixCache:
         for sequence in running:
             if self.has_begun(sequence):
                 continue
-            match = self.best(sequence.prompt, len(sequence.reusable))
+            match = self.best(sequence.prompt, len(sequence.reusable), salt=sequence.request.salt)
             if match.length == 0:
                 self.begin(sequence)
             elif self._holds(match):

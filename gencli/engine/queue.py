@@ -1,15 +1,18 @@
-"""The waiting queue: first come, first served, with bounded overtaking; samples are created when needed."""
+"""The waiting queue: by priority, then first come, first served, with bounded overtaking.
+
+Samples are created when they are needed.
+"""
 
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 
 from gencli.core.events import Event
-from gencli.core.prefixes import Tokens
 from gencli.core.request import Request
 from gencli.engine.sequence import Sequence
 
@@ -22,20 +25,21 @@ _GRAIN = 32  # tokens; shared prefixes are compared in multiples of it
 class LookAhead:
     """Takes sequences from the queue for the slots that are free now.
 
-    Candidates are the sequences submitted less than `window` after the first in the queue that fit the free
-    slots. So a group that needs many slots is overtaken by fewer than `window` sequences. Their order:
+    Candidates are the sequences of the first one's priority, submitted less than `window` after it, that fit
+    the free slots. So a group that needs many slots is overtaken by fewer than `window` sequences of its
+    priority. Their order:
     1. longest shared prefix with the KV lanes;
     2. prefill length closest to that of the sequence taken before, as they then share forward passes;
     3. largest `max_tokens`, so that no long text runs alone at the end;
     4. position in the queue.
-    `shared(prompt)` is the number of prompt tokens in the lanes; it is called once per sequence.
+    `shared(sequence)` is the number of its prompt's tokens in the lanes; it is called once per sequence.
     """
 
     def __init__(
-        self, waiting: deque[Sequence], shared: Callable[[Tokens], int], window: int = WINDOW
+        self, waiting: deque[Sequence], shared: Callable[[Sequence], int], window: int = WINDOW
     ) -> None:
         self._waiting, self._size = waiting, window
-        self._shared = {id(one): shared(one.prompt) for one in self._window()}
+        self._shared = {id(one): shared(one) for one in self._window()}
         self._last_prefill: int | None = None
 
     def take(self, room: int) -> Sequence | None:
@@ -44,16 +48,19 @@ class LookAhead:
         able = [(index, sequence) for index, sequence in window if sequence.num_slots <= room]
         if not able:
             return None
-        index, sequence = max(able, key=lambda pair: self._priority(pair[1]))  # the first of equals
+        index, sequence = max(able, key=lambda pair: self._order(pair[1]))  # the first of equals
         del self._waiting[index]
         self._last_prefill = self._prefill_length(sequence)
         return sequence
 
     def _window(self) -> Iterator[Sequence]:
-        end = self._waiting[0].number + self._size if self._waiting else 0
-        return takewhile(lambda one: one.number < end, self._waiting)
+        if not self._waiting:
+            return iter(())
+        first = self._waiting[0]
+        end, priority = first.number + self._size, first.request.priority
+        return takewhile(lambda one: one.number < end and one.request.priority == priority, self._waiting)
 
-    def _priority(self, sequence: Sequence) -> tuple[int, int, int]:
+    def _order(self, sequence: Sequence) -> tuple[int, int, int]:
         length = self._prefill_length(sequence)
         difference = 0 if self._last_prefill is None else abs(length - self._last_prefill)
         return self._num_shared(sequence) // _GRAIN, -difference, sequence.request.limits.max_tokens
@@ -99,7 +106,7 @@ class Samples:
 
 
 class Pending:
-    """Requests with samples that are not created yet, in order of submission."""
+    """Requests with samples that are not created yet: by priority, then in order of submission."""
 
     def __init__(self) -> None:
         self._queue: deque[Samples] = deque()
@@ -108,8 +115,16 @@ class Pending:
         return bool(self._queue)
 
     def add(self, samples: Samples) -> None:
-        """Append a request."""
-        self._queue.append(samples)
+        """Add a request, behind the others of its priority."""
+        if not self._queue or self._queue[-1].request.priority <= samples.request.priority:
+            self._queue.append(samples)
+        else:
+            insort(self._queue, samples, key=lambda one: one.request.priority)
+
+    @property
+    def priority(self) -> int | None:
+        """The priority of the first request; None without one."""
+        return self._queue[0].request.priority if self._queue else None
 
     def take(self) -> Sequence | None:
         """Create and return the next sample; None if there is none."""

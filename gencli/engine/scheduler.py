@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class Scheduler:
         self._rope_switches = rope_switches
         self.limit = self._num_slots = max_batch
         self.running: list[Sequence] = []
-        self.waiting: deque[Sequence] = deque()
+        self.waiting: deque[Sequence] = deque()  # by priority
         self.pending = Pending()  # requests behind the waiting sequences
         self._slots = Slots(max_batch, can_rollback=can_rollback, stays_warm=can_rollback and share_prefixes)
         self._prefix_cache = PrefixCache(
@@ -95,13 +96,17 @@ class Scheduler:
         return [*self.running, *self.waiting]
 
     def _fill(self) -> None:
-        """Create the samples that may be admitted next: those that may overtake the first."""
-        while not self.waiting or self._num_added < self.waiting[0].number + self._window:
-            if (sequence := self.pending.take()) is None:
+        """Create the samples that may be admitted next: those that may overtake the first, or are urgent."""
+        while (priority := self.pending.priority) is not None:
+            first = self.waiting[0] if self.waiting else None
+            is_near = first is None or self._num_added < first.number + self._window
+            if not is_near and (first is None or priority >= first.request.priority):
                 return
+            if (sequence := self.pending.take()) is None:
+                continue
             sequence.enqueue(self._num_added)
             self._num_added += 1
-            self.waiting.append(sequence)
+            insort(self.waiting, sequence, key=_priority)
 
     def admit(self) -> list[Sequence]:
         """Give slots to waiting sequences.
@@ -112,11 +117,12 @@ class Scheduler:
         if not self.waiting or not self._room:
             return []
         admitted = []
-        ahead = LookAhead(self.waiting, lambda prompt: self._prefix_cache.best(prompt).length, self._window)
+        ahead = LookAhead(self.waiting, self._num_shared, self._window)
         while (sequence := ahead.take(self._room)) is not None:
             self._fill()
-            most = len(sequence.reusable)
-            rope, shared = self._rope(sequence), self._prefix_cache.best(sequence.prompt, most).length
+            most, salt = len(sequence.reusable), sequence.request.salt
+            shared = self._prefix_cache.best(sequence.prompt, most, salt=salt).length
+            rope = self._rope(sequence)
             slot, num_cached = self._slots.take(sequence, rope=rope, at_least=shared)
             sequence.place(slot, num_cached, rope)
             if sequence.group:
@@ -126,6 +132,9 @@ class Scheduler:
             self.running.append(sequence)
             admitted.append(sequence)
         return admitted
+
+    def _num_shared(self, sequence: Sequence) -> int:
+        return self._prefix_cache.best(sequence.prompt, salt=sequence.request.salt).length
 
     def reading(self) -> list[Event]:
         """Return the prefill progress of texts with over 64 prompt tokens left, running or next to run."""
@@ -200,7 +209,7 @@ class Scheduler:
         for sequence in self.running:
             self._prefix_cache.leave(sequence)
         self.running.clear()
-        self.waiting.extendleft(reversed(preempted))
+        self.waiting = deque(sorted([*preempted, *self.waiting], key=_priority))
         return preempted, self._slots.clear()
 
     def plan(self, propose: Propose, is_waiting: Callable[[Sequence], bool]) -> Step:
@@ -291,6 +300,10 @@ class Scheduler:
         free = {slot: run for slot, run in drafts.items() if slot in lanes}
         self._num_drafts_requested = sum(lanes[slot] * len(run) for slot, run in free.items())
         return drafts | fitting(free, lanes, room)
+
+
+def _priority(sequence: Sequence) -> int:
+    return sequence.request.priority
 
 
 def _decode(sequence: Sequence, drafts: tuple[int, ...]) -> Feed:

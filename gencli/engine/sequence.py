@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token, TokenLogprobs
+from gencli.core.prefixes import Kind
 from gencli.core.request import Request
 from gencli.engine.prompt_scores import PromptScoring
 from gencli.errors import GencliError, GenerationError
@@ -90,6 +91,11 @@ class Sequence:
     def reusable(self) -> tuple[int, ...]:
         """The beginning of the prompt whose keys and values may come from a cache: never its last token."""
         return self.prompt[: -1 if self.scoring is None else self.scoring.first_read]
+
+    @property
+    def kind(self) -> Kind:
+        """What sequences have to have in common to share keys and values."""
+        return self.rope, self.request.salt
 
     @property
     def lag(self) -> int:

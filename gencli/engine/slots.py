@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gencli.core.prefixes import Prefixes, Tokens, shared_length
+from gencli.core.prefixes import Kind, Prefixes, Tokens, shared_length
 from gencli.engine.sequence import Sequence
 
 __all__ = ["Slots"]
@@ -16,13 +16,13 @@ __all__ = ["Slots"]
 class _Parked:
     """A session's lane between two requests. It holds `num_held` tokens, of which `tokens` are valid.
 
-    They were computed with the rotary factors `rope`.
+    `kind`: see Sequence.kind.
     """
 
     slot: int
     tokens: Tokens
     num_held: int
-    rope: int
+    kind: Kind
 
 
 class Slots:
@@ -53,11 +53,11 @@ class Slots:
         A warm lane with fewer than `at_least` cached tokens is not preferred. Only the
         `reusable` tokens count.
         """
-        beginning = sequence.reusable
+        beginning, kind = sequence.reusable, (rope, sequence.request.salt)
         parked = self._parked.pop(sequence.request.session, None)
         if parked is not None:
-            return parked.slot, self._kept(parked, beginning) if parked.rope == rope else 0
-        match = self.warm.nearest(beginning, rope)
+            return parked.slot, self._kept(parked, beginning) if parked.kind == kind else 0
+        match = self.warm.nearest(beginning, kind)
         if match.length >= max(1, at_least):
             self._cool(match.lane)
             return match.lane, match.length
@@ -76,9 +76,9 @@ class Slots:
         if session:
             if (parked := self._parked.pop(session, None)) is not None:
                 freed = [parked.slot]
-            self._parked[session] = _Parked(slot, tokens, sequence.num_computed_tokens, sequence.rope)
+            self._parked[session] = _Parked(slot, tokens, sequence.num_computed_tokens, sequence.kind)
         elif self._stays_warm and tokens:
-            self.warm.add(slot, tokens, sequence.rope)
+            self.warm.add(slot, tokens, sequence.kind)
             self._age[slot] = None
         else:
             freed = [slot]

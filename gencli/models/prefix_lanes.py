@@ -11,10 +11,10 @@ __all__ = ["PrefixLane", "PrefixLanes"]
 
 
 class PrefixLane:
-    """A KV lane and its `tokens`, which may be those of a text that has ended."""
+    """A KV lane and its `tokens`, which may be those of a text that has ended; `salt` is its request's."""
 
     def __init__(self, runner: ModelRunner, number: int) -> None:
-        self.number, self.tokens = number, list[int]()
+        self.number, self.tokens, self.salt = number, list[int](), ""
         self._runner = runner
 
     def __len__(self) -> int:
@@ -64,10 +64,14 @@ class PrefixLanes:
             lane.clear()
         return self._lanes[number]
 
-    def reuse(self, lane: PrefixLane, text: Sequence[int]) -> None:
-        """Leave the longest cached prefix of `text` in a lane: its own, or a copy of another lane's."""
+    def reuse(self, lane: PrefixLane, text: Sequence[int], salt: str = "") -> None:
+        """Leave the longest cached prefix of `text` in a lane: its own, or a copy of another lane's.
+
+        Lanes of another salt share nothing.
+        """
         wanted = [*text]
-        own = shared_length(lane.tokens, wanted)
+        own = shared_length(lane.tokens, wanted) if lane.salt == salt else 0
+        lane.salt = salt
         shared, best = max(
             ((shared_length(other.tokens, wanted), other) for other in self._others(lane)),
             key=lambda pair: pair[0],
@@ -87,4 +91,5 @@ class PrefixLanes:
     def _others(self, lane: PrefixLane) -> Iterator[PrefixLane]:
         """Yield the other lanes; none if the model cannot roll back."""
         if self.runner.spec.can_rollback:
-            yield from (other for other in self._lanes.values() if other is not lane)
+            others = (other for other in self._lanes.values() if other is not lane)
+            yield from (other for other in others if other.salt == lane.salt)

@@ -109,7 +109,8 @@ class _Exchange:
         serving = self._serving
         names = TokenNames(serving.tokenizer, call.ids_as_text)
         head = (self._scope["request_id"], int(time.time()), serving.name, serving.fingerprint)
-        return Reply(call, *head, names, prepared.echoes)
+        prompts = tuple(order.request.prompt_ids for order in prepared.orders) if call.has_ids else ()
+        return Reply(call, *head, names, prepared.echoes, prompts)
 
     def _streamed(self, reply: Reply, answers: Answers) -> _Streamed:
         is_response = self._route == "responses"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,8 @@ __all__ = ["CallLimits", "check_call"]
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """The largest sizes: of a body and of a structure in bytes, of a prompt in characters, others counted.
+    """The largest sizes: of a body, of a structure and of template variables in bytes, of a prompt in
+    characters, others counted.
 
     `grammar_seconds`: for compiling a grammar.
     """
@@ -31,6 +33,7 @@ class CallLimits:
     structure: int = 256 << 10
     logprobs: int = 20
     presets: int = 8
+    variables: int = 1 << 20
     retries: int = 8
     grammar_seconds: float = 30.0
 
@@ -43,6 +46,10 @@ def check_call(call: Call, limits: CallLimits) -> None:
     _most("preset", call.presets, limits.presets, "presets")
     for prompt in call.prompts:
         _most("prompt", prompt, limits.prompt, "characters or ids")
+    _most("suffix", call.suffix, limits.prompt, "characters")
+    if call.variables:
+        size = len(json.dumps(call.variables))
+        _number("chat_template_kwargs", size, limits.variables, "bytes")
     written = sum(len(str(message)) for message in call.messages)
     _number("messages", written, limits.prompt, "characters")
     for key in ("stop", "stop_regex", "stop_id"):
@@ -54,6 +61,7 @@ def check_call(call: Call, limits: CallLimits) -> None:
     for key in ("json_schema", "regex", "grammar", "lark", "structural_tag", "tools", "choice", "stages"):
         if key in values:
             _number(call.options.fields[key], len(str(values[key]).encode()), limits.structure, "bytes")
+    _number("prompt_logprobs", call.prompt_logprobs or 0, limits.logprobs, "")
     _number("top_logprobs" if call.is_chat else "logprobs", call.logprobs or 0, limits.logprobs, "")
     for key, most in (
         ("n", limits.samples),

@@ -26,8 +26,9 @@ from gencli.server.wire.answers import Shape
 from gencli.server.wire.call import Call, Prompt
 from gencli.server.wire.errors import ApiError, bad_field
 from gencli.server.wire.fields import BODY_KEYS
-from gencli.structured.calls.tool_formats import detect_format
+from gencli.structured.calls.tool_formats import ToolFormat, detect_format
 from gencli.templates.conversation import render_conversation
+from gencli.text.infill import Infill, infill_of
 from gencli.text.tokenizer import Tokenizer
 from processors.registry import Registry
 from processors.rng import derive
@@ -44,7 +45,7 @@ class Prepared:
     """The orders of a call, and how their texts become answers.
 
     `seed` is the seed of the call, before it is derived for each prompt. `echoes` are the prompts as text
-    and ids, if the call wants them.
+    and ids, if texts begin with them.
     """
 
     orders: tuple[Order, ...]
@@ -76,10 +77,19 @@ class Preparer:
         self.registry = jobs.base.registry
 
     @cached_property
-    def trigger(self) -> str:
-        """The text that begins a tool call in the model's format."""
-        form, _ = detect_format(*declared_template(self._settings["model"]))
-        return form.trigger
+    def tool_format(self) -> ToolFormat:
+        """The format of tool calls that the model's template uses."""
+        return detect_format(*self._declared)[0]
+
+    @cached_property
+    def _declared(self) -> tuple[str | None, frozenset[str]]:
+        return declared_template(self._settings["model"])
+
+    @cached_property
+    def infill(self) -> Infill | None:
+        """The tokenizer's tokens for filling a hole."""
+        with self._encoding:
+            return infill_of(self.tokenizer)
 
     def job(self, call: Call) -> Job:
         """Return the job of a call, without a compiled grammar. Raises the error of a wrong option."""
@@ -89,6 +99,8 @@ class Preparer:
             raise bad_field(call.options.fields["system"], "system needs messages, not a prompt.")
         if "max_tokens" not in values and not settings.is_given("max_tokens"):
             values["max_tokens"] = self.context if call.is_chat else _SHORT
+        if _is_idle_window(call, jobs.base):
+            del values["penalty_window"]
         if "seed" not in values and settings["seed"] is None:
             values["seed"] = secrets.randbits(32)
         job = jobs.job(values, is_chat=call.is_chat)
@@ -102,9 +114,11 @@ class Preparer:
     def __call__(self, call: Call, name: str) -> Prepared:
         """Return the prepared call; its requests are named `name`-0, `name`-1, ..."""
         job = self._grammars.ready(self.job(call))
-        prompts = [self._ids(prompt) for prompt in call.prompts] or [self._chat_ids(call, job)]
+        prompts = [self._ids(call, prompt) for prompt in call.prompts] or [self._chat_ids(call, job)]
         if call.session and (len(prompts) > 1 or job.n > 1):
             raise bad_field("session", "A session goes on from one answer: send one prompt, and n = 1.")
+        if call.route == "responses" and job.n > 1:
+            raise bad_field("n", f"n is {job.n}, but a response has one answer.")
         orders = [
             Order(self._request(call, job, f"{name}-{place}", ids, place), job.structure)
             for place, ids in enumerate(prompts)
@@ -121,11 +135,16 @@ class Preparer:
     def _request(self, call: Call, job: Job, name: str, ids: tuple[int, ...], place: int) -> Request:
         seed = derive(job.seed, place)
         request = make_request(job, name, ids, seed, self.tokenizer, session=call.session)
-        if call.is_echo_only:
+        request = replace(request, priority=call.priority, salt=call.salt)
+        if call.suffix and self.infill:
+            stops = request.stops
+            request = replace(request, stops=replace(stops, ids=(*stops.ids, *self.infill.ends)))
+        scores = call.logprobs if call.echo else None
+        scores = call.prompt_logprobs if scores is None else scores
+        if call.is_score_only:
             limits = Limits(0, request.limits.max_time)
             scored = replace(request, n=1, beams=None, best_of=None, limits=limits)
-            return replace(scored, prompt_logprobs=call.logprobs or 0)
-        scores = call.logprobs if call.echo else None
+            return replace(scored, prompt_logprobs=scores or 0)
         return replace(request, logprobs=call.logprobs, prompt_logprobs=scores)
 
     def shape(self, call: Call, job: Job) -> Shape:
@@ -135,12 +154,11 @@ class Preparer:
         if structure is None:
             return Shape(is_live)
         has_tools = structure.kind == "tools" and call.is_chat
-        has_only_calls = has_tools and structure.is_document
         return Shape(
-            is_live and not structure.retries and not structure.is_data and not has_only_calls,
+            is_live and not structure.retries and not structure.is_data,
             structure.after,
-            self.trigger if has_tools else "",
-            has_only_calls,
+            self.tool_format if has_tools else None,
+            has_tools and structure.is_document,
             call.has_one_call,
             call.options.values.get("tool_choice") not in (None, "auto", "required"),
         )
@@ -152,21 +170,45 @@ class Preparer:
 
     def render(self, call: Call, job: Job) -> str:
         """Return the conversation of a call as the chat template renders it."""
+        if "documents" in call.variables and "documents" not in (self._declared[0] or ""):
+            raise bad_field(
+                "documents", "documents are given, but the model's chat template has no place for them."
+            )
         return render_conversation(
-            self.tokenizer, call.messages, system=job.system, tools=job.tools, variables=call.variables
+            self.tokenizer,
+            call.messages,
+            system=job.system,
+            tools=job.tools,
+            variables=call.variables,
+            is_continued=call.is_continued,
         )
 
     def _chat_ids(self, call: Call, job: Job) -> tuple[int, ...]:
         return self._fitting(self.encode(self.render(call, job), special=False), "messages")
 
-    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
+    def _ids(self, call: Call, prompt: Prompt) -> tuple[int, ...]:
+        if call.suffix:
+            return self._fitting(self._infilled(prompt, call.suffix), "prompt")
         if isinstance(prompt, str):
-            return self._fitting(self.encode(prompt), "prompt")
+            return self._fitting(self.encode(prompt, special=call.has_special), "prompt")
         wrong = next((token for token in prompt if not 0 <= token < self.tokenizer.vocab_size), None)
         if wrong is not None:
             most = self.tokenizer.vocab_size - 1
             raise bad_field("prompt", f"prompt has the token id {wrong}, but ids are 0 to {most}.")
         return self._fitting(prompt, "prompt")
+
+    def _infilled(self, prompt: Prompt, suffix: str) -> tuple[int, ...]:
+        if not isinstance(prompt, str):
+            raise bad_field("suffix", "suffix needs a prompt of text, not of token ids.")
+        if self.infill is None:
+            raise bad_field(
+                "suffix",
+                "suffix is given, but the model's tokenizer has no tokens for filling a hole, such as "
+                "<|fim_prefix|>, <|fim_suffix|> and <|fim_middle|>. Leave it out.",
+                code="unsupported_value",
+            )
+        with self._encoding:
+            return self.infill.prompt(self.tokenizer, prompt, suffix)
 
     def _fitting(self, ids: tuple[int, ...], field: str) -> tuple[int, ...]:
         if not ids:
@@ -199,3 +241,12 @@ class Preparer:
         for key in (key for layer in layers for key in layer.values if key not in known):
             raise bad_field("preset", f"A preset of a request cannot set {key}.")
         return resolve(*self._settings.layers, *layers, registry=self._settings.registry)
+
+
+def _is_idle_window(call: Call, base: Job) -> bool:
+    """Whether a field of other servers limits penalties that are off: user interfaces send it always."""
+    if call.options.fields.get("penalty_window", "penalty_window") == "penalty_window":
+        return False
+    own = {"repetition_penalty", "frequency_penalty", "presence_penalty", "stages", "chain"}
+    active = {name for name, _ in base.assembly.chain.active()}
+    return not (own & call.options.values.keys() or active & {"repetition", "frequency", "presence"})

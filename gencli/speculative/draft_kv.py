@@ -116,7 +116,7 @@ class DraftLanes:
         lane = self._lanes[ask.slot]
         cached, last = lane.cached, len(text) - 1  # the last token is always fed
         if lane.is_fresh and not self._is_being_read(lane.request, asks):
-            self._cache.reuse(cached, text[:last])
+            self._cache.reuse(cached, text[:last], lane.request.salt if lane.request else "")
         start, end = min(lane.num_confirmed, last), min(len(cached), last)
         lane.num_confirmed = start + shared_length(cached.tokens[start:end], [*text[start:end]])
         cached.truncate(lane.num_confirmed)

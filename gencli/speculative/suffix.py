@@ -19,12 +19,13 @@ class _Text:
     """Counts of a slot's text: the tree, the nodes of the text's suffixes, and the counted tokens.
 
     `whole`: the live text of the last ask, which may be longer than `tokens`. `is_alone`: other outputs are
-    not used for its drafts.
+    not used for its drafts. `is_private`: its output is not used for those of others.
     """
 
     num_prompt: int
     min_p: float
     is_alone: bool
+    is_private: bool
     counts: SuffixCounts
     ends: list[int] = field(default_factory=lambda: [0])
     tokens: list[int] = field(default_factory=list)
@@ -44,8 +45,9 @@ class SuffixDrafter(Drafter):
         self._young, self._old = SuffixCounts(nodes), SuffixCounts(nodes)
 
     def admit(self, slot: int, request: Request) -> None:
-        min_p, is_alone = request.drafting.min_p, request.drafts_decide
-        self._texts[slot] = _Text(len(request.prompt_ids), min_p, is_alone, SuffixCounts(self._nodes))
+        min_p, is_private = request.drafting.min_p, bool(request.salt)
+        is_alone, counts = request.drafts_decide or is_private, SuffixCounts(self._nodes)
+        self._texts[slot] = _Text(len(request.prompt_ids), min_p, is_alone, is_private, counts)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
         return [self._run(ask) for ask in asks]
@@ -53,6 +55,8 @@ class SuffixDrafter(Drafter):
     def release(self, slot: int) -> None:
         """Count the finished output for later texts."""
         text = self._texts.pop(slot)
+        if text.is_private:
+            return
         if self._young.is_full:
             self._young, self._old = SuffixCounts(self._nodes), self._young
         ends = [0]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gencli.errors import UsageError
+from gencli.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
@@ -79,11 +80,22 @@ def render_conversation(
     system: str | None = None,
     tools: Sequence[Any] = (),
     variables: Mapping[str, Any] | None = None,
+    is_continued: bool = False,
 ) -> str:
     """Return the messages rendered by the chat template; for `system` see `with_system`.
 
-    `variables` are further variables of the template. Raises ModelError if the model has no chat template,
-    or if the template fails.
+    `variables` are further variables of the template. With `is_continued` the text ends with the last
+    message, so that the model goes on with it. Raises ModelError if the model has no chat template, or if
+    the template fails.
     """
     given = {**(variables or {}), **({"tools": list(tools)} if tools else {})}
-    return tokenizer.render_chat(with_system(messages, system), **given)
+    if not is_continued:
+        return tokenizer.render_chat(with_system(messages, system), **given)
+    *rest, last = messages
+    mark = f"END{secrets.token_hex(8)}"  # templates may strip a content, or quote it
+    marked = {**last, "content": last["content"] + mark}
+    given["add_generation_prompt"] = False
+    text, found, _ = tokenizer.render_chat(with_system((*rest, marked), system), **given).rpartition(mark)
+    if not found:
+        raise ModelError("The chat template does not write the last message, so no answer can go on with it.")
+    return text

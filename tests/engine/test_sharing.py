@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.core.request import Limits, Request
+from gencli.core.request import Guidance, Limits, Request
 from gencli.engine.engine import Engine
 from gencli.engine.queue import WINDOW
 from gencli.models.fake import FakeRunner
 from gencli.models.hf import HFRunner
+from gencli.speculative.suffix import SuffixDrafter
 from gencli.text.tokenizer import ByteTokenizer
 from tests.engine.harness import engine, generate, request, texts
 from tests.engine.test_sessions import Onward, Watched
@@ -153,3 +154,21 @@ def test_lanes_of_every_kind_are_shared(kind):
         return {key: end.text for key, end in generate(batch, on=on).items()}
 
     assert run(requests) == run(requests, share_prefixes=False)
+
+
+@pytest.mark.parametrize("rest", [{}, {"session": "s"}, {"guidance": Guidance(1.5, (1,) * 20)}], ids=str)
+def test_keys_and_values_are_shared_within_a_salt_only(rest):
+    runner = Watched()
+    on = engine(runner=runner, drafter=SuffixDrafter())
+    ends, fed = [], []
+    for salt in ("", "a", "a", "b", "", "a"):
+        runner.fed = 0
+        (end,) = generate([request(SYSTEM, max_tokens=3, salt=salt, **rest)], on=on).values()
+        ends.append(end)
+        fed.append(runner.fed)
+    cold, warm = len(SYSTEM), len(SYSTEM) - 1
+    kept = [0, 0, warm, 0, 0, 0] if rest.get("session") else [0, 0, warm, 0, warm, warm]
+    assert [end.cached_tokens for end in ends] == kept
+    assert {end.text for end in ends} == {ends[0].text}
+    assert [count == fed[0] for count in fed] == [not cached for cached in kept]
+    assert fed[0] >= cold

@@ -39,6 +39,15 @@ def test_a_longer_prefix_is_copied_from_another_lane():
     assert (runner.length(0), runner.length(1)) == (30, 40)
 
 
+def test_lanes_of_another_salt_share_nothing():
+    runner = FakeRunner()
+    cache = cache_with(runner, own=TEXT, other=TEXT)
+    cache.reuse(cache[0], TEXT[:30], "a")
+    assert len(cache[0]) == runner.length(0) == 0
+    cache.reuse(cache[1], TEXT[:30])
+    assert cache[1].tokens == TEXT[:30]
+
+
 def test_a_short_prefix_is_not_worth_a_copy():
     runner = FakeRunner()
     cache = cache_with(runner, own=TEXT[:2], other=TEXT)

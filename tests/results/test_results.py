@@ -2,10 +2,9 @@
 
 import pytest
 
-from gencli.core.events import Error, Finish, Reading, Timings, Token
+from gencli.core.events import Error, Finish, Reading, Timings, Token, ValidationResult
 from gencli.results.completion import Completion
 from gencli.results.results import Results, tokens_per_second
-from gencli.structured.validate.verdict import ValidationResult
 from processors.errors import StageFailure
 
 

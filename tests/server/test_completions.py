@@ -1,11 +1,13 @@
 """/v1/completions and /v1/chat/completions through HTTP: the texts of the library, streamed or not."""
 
 import json
+import shutil
 
 import pytest
 
 from gencli import LLM
-from tests.server.conftest import LETTERS, events
+from gencli.models.files.locate import find_local
+from tests.server.conftest import LETTERS, events, serve
 
 TEXT = {"prompt": "Once upon a time", "seed": 7, "max_tokens": 20, "temperature": 0.8, "top_p": 0.9}
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "seed": 3, "max_tokens": 12, "allow_ids": LETTERS}
@@ -134,30 +136,55 @@ FUNCTION = {
 }
 
 
+NAMED = {"type": "function", "function": {"name": "add"}}
+
+
 @pytest.mark.parametrize(
-    ("choice", "reason"),
-    [("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop")],
+    ("fields", "reason"),
+    [
+        ({"tool_choice": "required"}, "tool_calls"),
+        ({"tool_choice": NAMED}, "stop"),
+        ({"tool_choice": NAMED, "n": 2, "draft": "ngram", "logprobs": True}, "stop"),
+        ({"tool_choice": "required", "retries": 1}, "tool_calls"),
+    ],
 )
-def test_a_tool_call_is_an_object_of_the_message(tiny, choice, reason):
+def test_a_tool_call_is_an_object_of_the_message(tiny, fields, reason):
     body = {
         "messages": [{"role": "user", "content": "Add."}],
         "tools": [{"type": "function", "function": FUNCTION}],
-        "tool_choice": choice, "parallel_tool_calls": False, "seed": 1, "max_tokens": 200,
+        "parallel_tool_calls": False, "seed": 1, "max_tokens": 200, **fields,
     }  # fmt: skip
-    whole = post(tiny, "chat/completions", **body)["choices"][0]
-    assert whole["finish_reason"] == reason
-    assert whole["message"]["content"] is None
-    (call,) = whole["message"]["tool_calls"]
-    assert (call["type"], call["function"]["name"]) == ("function", "add")
-    assert set(json.loads(call["function"]["arguments"])) == {"a"}
-    chunks = events(tiny.post("/v1/chat/completions", json={**body, "stream": True}))
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
-    calls = [delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta]
-    assert calls[0]["function"] == {"name": "add", "arguments": ""}
-    assert "id" in calls[0]
-    assert all(each["index"] == 0 and "id" not in each for each in calls[1:])
-    assert "".join(each["function"]["arguments"] for each in calls) == call["function"]["arguments"]
-    assert not any(delta.get("content") for delta in deltas)
+    for whole, streamed in zip(*both(tiny, "chat/completions", body), strict=True):
+        assert whole["finish_reason"] == streamed["finish_reason"] == reason
+        assert whole["message"]["content"] is None
+        assert not streamed["content"]
+        (call,), ((first, *rest),) = whole["message"]["tool_calls"], streamed["tool_calls"].values()
+        assert (call["type"], call["function"]["name"]) == ("function", "add")
+        assert set(json.loads(call["function"]["arguments"])) == {"a"}
+        assert first["function"] == {"name": "add", "arguments": ""}
+        assert first["id"].startswith("call_")
+        assert [part.keys() for part in rest] == [{"index", "function"}] * len(rest)
+        assert (len(rest) > 1) == ("retries" not in fields)
+        assert "".join(part["function"]["arguments"] for part in rest) == call["function"]["arguments"]
+        logprobs = whole["logprobs"]["content"] if "logprobs" in fields else []
+        assert streamed["logprobs"] == logprobs
+
+
+def both(client, path, body):
+    """The choices of a reply, and those of its stream with all deltas joined."""
+    whole = post(client, path, **body)["choices"]
+    streamed = [
+        {"content": "", "tool_calls": {}, "logprobs": [], "finish_reason": None} for _ in range(len(whole))
+    ]
+    for chunk in events(client.post(f"/v1/{path}", json={**body, "stream": True})):
+        (choice,) = chunk["choices"]
+        joined, delta = streamed[choice["index"]], choice["delta"]
+        joined["content"] += delta.get("content", "")
+        for part in delta.get("tool_calls", ()):
+            joined["tool_calls"].setdefault(part["index"], []).append(part)
+        joined["logprobs"] += (choice["logprobs"] or {}).get("content", [])
+        joined["finish_reason"] = joined["finish_reason"] or choice["finish_reason"]
+    return whole, streamed
 
 
 def test_thinking_is_reasoning_content(fake):
@@ -181,6 +208,60 @@ def test_a_preset_by_name_is_a_layer_below_the_body(fake):
     assert found["top_k"]["values"]["k"] == 7
     assert found["top_k"]["origins"] == {"k": "request top_k"}
     assert found["min_p"]["origins"]["p"].startswith("preset creative.yaml:")
+
+
+def test_an_answer_goes_on_with_the_last_message(tiny):
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Once upon a "}]
+    given = {"seed": 4, "max_tokens": 9, "return_token_ids": True}
+    chat = tiny.post(
+        "/v1/chat/completions", json={"messages": messages, "continue_final_message": True, **given}
+    ).json()
+    text = "<|bos|><|user|>Hi<|end|><|assistant|>Once upon a "
+    (choice,) = post(tiny, "completions", prompt=text, add_special_tokens=False, **given)["choices"]
+    assert chat["prompt_token_ids"] == choice["prompt_token_ids"]
+    assert chat["choices"][0]["message"]["content"] == choice["text"]
+    chunks = events(
+        tiny.post("/v1/completions", json={"prompt": ["a", "b"], "stream": True, "n": 2, **given})
+    )
+    firsts = [chunk["choices"][0] for chunk in chunks if "prompt_token_ids" in chunk["choices"][0]]
+    assert sorted(first["index"] for first in firsts) == [0, 1, 2, 3]
+    for body in ({"add_generation_prompt": True}, {"messages": messages[:1]}):
+        sent = {"messages": messages, "continue_final_message": True, **body}
+        error = tiny.post("/v1/chat/completions", json=sent).json()["error"]
+        assert error["param"] == "continue_final_message"
+
+
+def test_a_hole_is_filled_with_the_tokens_that_the_tokenizer_has(tmp_path):
+    folder = tmp_path / "coder"
+    shutil.copytree(find_local("tiny"), folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        text = (folder / name).read_text()
+        for part, role in (("prefix", "system"), ("suffix", "user"), ("middle", "assistant")):
+            text = text.replace(f"<|{role}|>", f"<|fim_{part}|>")
+        (folder / name).write_text(text)
+    with serve(model=str(folder), dtype="float32") as client:
+        body = {
+            "prompt": "Once upon",
+            "suffix": " end.",
+            "seed": 1,
+            "max_tokens": 4,
+            "return_token_ids": True,
+        }
+        (choice,) = post(client, "completions", **body)["choices"]
+        encode = client.serving.tokenizer.encode
+        around = [encode(text, special=False) for text in ("Once upon", " end.")]
+        assert choice["prompt_token_ids"] == [0, 3, *around[0], 4, *around[1], 5]
+
+
+def test_prefixes_are_shared_within_a_salt(tiny):
+    def cached(**body):
+        usage = post(
+            tiny, "completions", prompt="A text of many tokens, alone.", max_tokens=1, seed=1, **body
+        )
+        return usage["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    found = [cached(cache_salt=salt, priority=place) for place, salt in enumerate(("x", "x", "y", "y"))]
+    assert [count > 0 for count in found] == [False, True, False, True]
 
 
 def test_neighbours_change_no_text(tiny, llm):

@@ -80,6 +80,57 @@ def test_tokens_can_be_named_by_their_ids(tiny):
     assert all(token.startswith("token_id:") for token in choice["logprobs"]["tokens"])
 
 
+CHAIN = {"temperature": 0.5, "top_k": 3, "seed": 3, "max_tokens": 4}
+
+
+def test_processed_log_probabilities_are_those_after_the_chain(tiny):
+    chat = {"messages": [{"role": "user", "content": "Hello!"}], "logprobs": True, "top_logprobs": 5, **CHAIN}
+    raw = post(tiny, "chat/completions", **chat, return_banned_by=True)[0]["logprobs"]["content"]
+    done = post(tiny, "chat/completions", **chat, logprobs_mode="processed_logprobs")[0]["logprobs"][
+        "content"
+    ]
+    for before, after in zip(raw, done, strict=True):
+        assert [each["banned_by"] for each in before["top_logprobs"]] == [None] * 3 + ["top_k"] * 2
+        assert before["banned_by"] is None
+        assert before["token"] == after["token"]
+        kept = before["top_logprobs"][:3]
+        assert [each["token"] for each in after["top_logprobs"]] == [each["token"] for each in kept]
+        powers = [math.exp(2 * each["logprob"]) for each in kept]
+        assert [math.exp(each["logprob"]) for each in after["top_logprobs"]] == pytest.approx(
+            [power / sum(powers) for power in powers], abs=1e-5
+        )
+        assert "banned_by" not in after
+
+
+def test_what_is_banned_is_named_in_completions_too(tiny):
+    (choice,) = post(tiny, prompt=[PROMPT], logprobs=4, return_banned_by=True, **CHAIN)
+    found = choice["logprobs"]
+    assert all(set(bans.values()) == {"top_k"} and len(bans) == 1 for bans in found["banned_by"])
+    for bans, top in zip(found["banned_by"], found["top_logprobs"], strict=True):
+        assert bans.keys() < top.keys()
+
+
+def test_log_probabilities_of_prompts_stand_beside_each_choice(tiny):
+    echoed = post(tiny, prompt=[PROMPT], echo=True, logprobs=2, max_tokens=1, seed=1)[0]["logprobs"]
+    for more in ({"n": 2, "max_tokens": 1}, {"max_tokens": 0}):
+        for choice in post(tiny, prompt=[PROMPT], prompt_logprobs=2, **more):
+            first, *rest = choice["prompt_logprobs"]
+            assert (first, choice["logprobs"], len(rest)) == (None, None, len(PROMPT) - 1)
+            for place, entry in enumerate(rest, start=1):
+                own = entry[str(PROMPT[place])]
+                assert own["logprob"] == echoed["token_logprobs"][place]
+                assert own["decoded_token"] == echoed["tokens"][place]
+                values = sorted((each["logprob"] for each in entry.values()), reverse=True)
+                assert values[0] == max(echoed["top_logprobs"][place].values())
+                ranks = sorted(each["rank"] for each in entry.values())
+                assert ranks[:2] == [1, 2]
+                assert own["rank"] in ranks
+    body = {"messages": [{"role": "user", "content": "Hi"}], "prompt_logprobs": 0, "max_tokens": 1}
+    reply = tiny.post("/v1/chat/completions", json={**body, "return_token_ids": True}).json()
+    named = [next(iter(entry)) for entry in reply["prompt_logprobs"][1:]]
+    assert named == [str(token) for token in reply["prompt_token_ids"][1:]]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [

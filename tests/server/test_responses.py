@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from gencli.server.wire.errors import ApiError
 from gencli.server.wire.responses import chat_body
 from tests.server.conftest import LETTERS
 
@@ -107,7 +106,18 @@ def test_items_become_messages():
         ({"input": "a", "background": True}, "background"),
     ],
 )
-def test_what_has_no_form_here_is_refused(body, param):
-    with pytest.raises(ApiError) as caught:
-        chat_body(body)
-    assert caught.value.param == param
+def test_what_has_no_form_here_is_refused(fake, body, param):
+    reply = fake.post("/v1/responses", json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+def test_log_probabilities_of_a_response_are_those_of_a_chat(fake):
+    asked = {"top_logprobs": 2, "include": ["message.output_text.logprobs", "reasoning.encrypted_content"]}
+    found = streamed(fake, {**BODY, **asked})
+    parts = [event for event in found if event["type"] == "response.output_text.delta"]
+    (item,) = found[-1]["response"]["output"]
+    chat = {"messages": [{"role": "user", "content": "hi"}], "seed": 3, "max_tokens": 12,
+            "allow_ids": LETTERS, "logprobs": True, "top_logprobs": 2}  # fmt: skip
+    (choice,) = fake.post("/v1/chat/completions", json=chat).json()["choices"]
+    assert item["content"][0]["logprobs"] == choice["logprobs"]["content"]
+    assert [entry for part in parts for entry in part["logprobs"]] == choice["logprobs"]["content"]

@@ -62,6 +62,16 @@ def test_outputs_that_have_ended_help_those_that_follow():
     assert drafted(on, [3, 5, 6, 1]) == []  # prompts are no outputs
 
 
+@pytest.mark.parametrize(("first", "second"), [("s", ""), ("", "s"), ("s", "s")])
+def test_outputs_with_a_salt_neither_help_others_nor_are_helped(first, second):
+    on = SuffixDrafter()
+    on.admit(0, Request("a", (1, 2), salt=first))
+    drafted(on, [1, 2, 5, 6, 7, 8])
+    on.release(0)
+    on.admit(0, Request("b", (3,), salt=second))
+    assert drafted(on, [3, 5, 6], most=2) == []
+
+
 def test_an_output_joins_with_what_came_after_the_last_question():
     on, output = SuffixDrafter(), [5]
     on.admit(0, Request("a", (1, 2)))

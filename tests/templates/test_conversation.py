@@ -2,6 +2,7 @@
 
 import pytest
 
+from gencli.errors import ModelError
 from gencli.templates.conversation import has_system, render_conversation, with_system
 from gencli.text.tokenizer import ByteTokenizer
 
@@ -25,3 +26,19 @@ def test_a_system_message_comes_first(messages):
 def test_the_template_gets_both():
     text = render_conversation(ByteTokenizer(), [TURN], system="Be kind.")
     assert text == "system: Be kind.\nuser: hi\nassistant:"
+
+
+@pytest.mark.parametrize("content", ["The answer ", "", "END", " a\n\n"])
+def test_an_answer_may_go_on_with_the_last_message(content):
+    messages = [TURN, {"role": "assistant", "content": content}]
+    text = render_conversation(ByteTokenizer(), messages, is_continued=True)
+    assert text == f"user: hi\nassistant: {content}"
+
+
+def test_a_template_that_leaves_the_last_message_out_cannot_go_on():
+    class Deaf(ByteTokenizer):
+        def render_chat(self, messages, **kwargs):
+            return "hello"
+
+    with pytest.raises(ModelError, match="does not write the last message"):
+        render_conversation(Deaf(), [TURN], is_continued=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gencli.core.events import Error, Event, Finish, PromptScores, Token, TokenLogprobs
 from gencli.server.wire.errors import ApiError
-from gencli.structured.validate.select import compact
+from gencli.structured.calls.call_stream import CallPart, CallStream, Found
+from gencli.structured.calls.tool_formats import ToolFormat
 from gencli.structured.validate.thinking import ThinkingSplitter
 
-__all__ = ["Answers", "Delta", "Shape", "ToolCall", "Usage", "usage_body"]
+__all__ = ["Answers", "Delta", "Shape", "Usage", "usage_body"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,25 +20,17 @@ class Shape:
     """How a text becomes an answer.
 
     `is_live`: text goes out while it is generated; otherwise at its end, when it has been checked or chosen.
-    Text up to `marker` is reasoning. Text from `trigger` on is tool calls, of which only the first counts
-    with `has_one_call`; `has_only_calls`: the whole text is calls; `is_named`: the request has named the
+    Text up to `marker` is reasoning. `tools`: the format of tool calls, of which only the first counts with
+    `has_one_call`; `has_only_calls`: the text has nothing else; `is_named`: the request has named the
     function.
     """
 
     is_live: bool = True
     marker: str = ""
-    trigger: str = ""
+    tools: ToolFormat | None = None
     has_only_calls: bool = False
     has_one_call: bool = False
     is_named: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call of a function; `arguments` is a JSON text."""
-
-    name: str
-    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +43,7 @@ class Delta:
 
     content: str = ""
     reasoning: str = ""
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[CallPart, ...] = ()
     ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     reason: str | None = None
@@ -84,6 +77,11 @@ class Usage:
         """The number of prompt tokens."""
         return sum(self.prompts.values())
 
+    @property
+    def num_cached(self) -> int:
+        """The number of prompt tokens that were not computed again."""
+        return sum(self.cached.values())
+
 
 class _Sample:
     """The text of one sample on its way into an answer."""
@@ -91,69 +89,81 @@ class _Sample:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._thinking = ThinkingSplitter(shape.marker) if shape.marker else None
-        self._calls = ThinkingSplitter(shape.trigger) if shape.trigger else None
-        self._space = ""  # white space that may stand before a call
+        self._calls: CallStream | None = None
+        if shape.tools:
+            self._calls = CallStream(
+                shape.tools, has_only_calls=shape.has_only_calls, has_one=shape.has_one_call
+            )
+        self._held: list[Token] = []  # of which nothing goes out before the end; earlier attempts first
         self.num_thought = 0
 
     def token(self, event: Token) -> Delta:
-        if self._thinking and not self._thinking.is_over:
-            self.num_thought += len(event.ids)
-        reasoning, content = self._split(event.text) if self._shape.is_live else ("", "")
-        return Delta(content, reasoning, ids=event.ids, logprobs=event.logprobs)
+        if not self._shape.is_live:
+            self._held.append(event)
+            return Delta()
+        reasoning, found = self._split(event)
+        return Delta(found.text, reasoning, found.calls, event.ids, event.logprobs)
 
-    def _split(self, text: str) -> tuple[str, str]:
-        """Return the reasoning and the content that a piece of text adds."""
-        reasoning = ""
+    def _split(self, event: Token) -> tuple[str, Found]:
+        """Return the reasoning that tokens add, and what they add behind that."""
+        reasoning, text = "", event.text
         if self._thinking:
+            self.num_thought += 0 if self._thinking.is_over else len(event.ids)
             pieces = self._thinking.feed(text)
             reasoning, text = pieces.thinking.removesuffix(self._shape.marker), pieces.rest
-        if self._calls:
-            if self._calls.is_over:
-                return reasoning, ""
-            text = self._space + self._calls.feed(text).thinking.removesuffix(self._shape.trigger)
-            kept = text.rstrip()
-            self._space = text[len(kept) :]
-            return reasoning, kept
-        return reasoning, text
+        return reasoning, self._calls.feed(text) if self._calls else Found(text)
 
     def end(self, event: Finish) -> Delta:
         verdict = event.verdict
-        calls = self._tool_calls(event)
-        content, reasoning = self._rest(event, has_calls=bool(calls))
-        reason = "length" if event.reason == "length" else "stop"
-        return Delta(
-            content,
-            reasoning,
-            calls,
-            reason="tool_calls" if calls and not self._shape.is_named else reason,
+        rest = self._rest() if self._shape.is_live else self._whole(event)
+        return replace(
+            rest,
+            reason=self._reason(event),
             matched=event.matched if event.reason == "stop" else None,
             faults=verdict.faults if verdict else None,
         )
 
-    def _tool_calls(self, event: Finish) -> tuple[ToolCall, ...]:
-        if not self._shape.trigger or event.verdict is None or not event.verdict.is_valid:
-            return ()
-        calls = [ToolCall(call["name"], compact(call["arguments"])) for call in event.verdict.value or ()]
-        return tuple(calls[:1] if self._shape.has_one_call else calls)
+    def _rest(self) -> Delta:
+        """Return the end of a text that was held back, as it could be a marker or a call."""
+        found = self._calls.finish() if self._calls else Found()
+        return Delta(found.text, self._thinking.finish().thinking if self._thinking else "")
 
-    def _rest(self, event: Finish, *, has_calls: bool) -> tuple[str, str]:
-        """Return the content and the reasoning that were held back until the end."""
-        verdict, marker = event.verdict, self._shape.marker
-        if not self._shape.is_live:
-            thinking = (verdict.thinking or "") if verdict else ""
-            text = verdict.written if verdict and verdict.is_valid else event.text
-            if has_calls:
-                is_text = not self._shape.has_only_calls
-                text = text.partition(self._shape.trigger)[0].rstrip() if is_text else ""
-            return text, thinking.removesuffix(marker)
-        thinking = self._thinking.finish().thinking if self._thinking else ""
-        if not self._calls:
-            return "", thinking
-        if not self._calls.is_over:
-            return self._space + self._calls.finish().thinking, thinking
-        before, trigger, rest = event.text.partition(self._shape.trigger)
-        # Calls that were cut, or are wrong, are the text that they are.
-        return "" if has_calls else before[len(before.rstrip()) :] + trigger + rest, thinking
+    def _whole(self, event: Finish) -> Delta:
+        """Return all of a text of which nothing has gone out; of its tokens those of the last attempt."""
+        verdict, last = event.verdict, self._last(event.completion_tokens)
+        thinking = (verdict.thinking if verdict else None) or ""
+        length = 0
+        for held in last if thinking else ():
+            self.num_thought += len(held.ids) if length < len(thinking) else 0
+            length += len(held.text)
+        if self._calls is None:
+            found = Found(verdict.written if verdict and verdict.is_valid else event.text)
+        else:
+            found, rest = self._calls.feed(event.text), self._calls.finish()
+            found = Found(found.text + rest.text, found.calls)
+        return Delta(
+            found.text,
+            thinking.removesuffix(self._shape.marker),
+            found.calls,
+            tuple(token for held in last for token in held.ids),
+            tuple(entry for held in last for entry in held.logprobs),
+        )
+
+    def _last(self, count: int) -> list[Token]:
+        """Return the last `count` tokens that were held."""
+        before, last = sum(len(held.ids) for held in self._held) - count, []
+        for held in self._held:
+            skip = max(before, 0)
+            before -= len(held.ids)
+            if skip < len(held.ids):
+                last.append(replace(held, ids=held.ids[skip:], logprobs=held.logprobs[skip:]))
+        return last
+
+    def _reason(self, event: Finish) -> str:
+        is_cut, calls = event.reason == "length", self._calls
+        if calls and calls.count and calls.is_whole and (calls.is_over or not is_cut):
+            return "stop" if self._shape.is_named else "tool_calls"
+        return "length" if is_cut else "stop"
 
 
 class Answers:
@@ -202,8 +212,9 @@ class Answers:
             raise ApiError(504, "The time limit has passed while the request waited.", code="timeout")
         self.num_open -= 1
         self.usage.add(event)
+        delta = self._samples[index].end(event)
         self.usage.reasoning += self._samples[index].num_thought
-        return self._samples[index].end(event)
+        return delta
 
 
 def _failure(event: Error) -> ApiError:
@@ -218,6 +229,6 @@ def usage_body(usage: Usage) -> dict[str, Any]:
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "total_tokens": usage.prompt + usage.completion,
-        "prompt_tokens_details": {"cached_tokens": sum(usage.cached.values())},
+        "prompt_tokens_details": {"cached_tokens": usage.num_cached},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from gencli.server.wire.errors import ApiError, bad_field, unknown_field
+from gencli.server.wire.errors import bad_field, unknown_field
 from gencli.server.wire.fields import Options, given_fields, read_options
 from gencli.server.wire.messages import read_messages
 from gencli.server.wire.responses import chat_body
+from gencli.server.wire.taking import Taking, is_id
+from gencli.server.wire.variables import read_variables
 from processors.params import whole
 from processors.registry import Registry
 
@@ -17,33 +19,47 @@ __all__ = ["Call", "Prompt", "Route", "read_call"]
 
 Route = Literal["chat", "completions", "responses"]
 Prompt = str | tuple[int, ...]
+_MOST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request of the wire. `logprobs` is the number of alternatives, None without log-probabilities.
 
-    Either `prompts` or `messages` is given. `variables` are those of the chat template. `has_usage`: a stream
-    ends with the usage. `echo`: texts begin with their prompts. `ids_as_text`: tokens are written as
-    "token_id:5". With `has_one_call` only the first tool call counts. `is_echo_only`: nothing is generated.
+    Either `prompts` or `messages` is given. `suffix`: the text behind the hole that is filled. `has_special`:
+    special tokens are added to a prompt of text. `is_continued`: the answer goes on with the last message.
+    `variables` are those of the chat template. `salt`, `priority`: see Request. `has_usage`: a stream ends
+    with the usage. `echo`: texts begin with their prompts. `is_processed`: log-probabilities are those after
+    all stages; `has_bans`: beside them stands what made a token impossible. `prompt_logprobs` is the number
+    of alternatives beside each token of the prompt, in a field of their own. `ids_as_text`: tokens are
+    written as "token_id:5". With `has_one_call` only the first tool call counts. `is_score_only`: nothing is
+    generated.
     """
 
     route: Route
     options: Options = field(default_factory=Options)
     prompts: tuple[Prompt, ...] = ()
+    suffix: str = ""
+    has_special: bool = True
     messages: tuple[Mapping[str, Any], ...] = ()
+    is_continued: bool = False
     presets: tuple[str, ...] = ()
     model: str = ""
     session: str = ""
+    salt: str = ""
+    priority: int = 0
     variables: Mapping[str, Any] = field(default_factory=dict)
     is_stream: bool = False
     has_usage: bool = False
     echo: bool = False
     logprobs: int | None = None
+    is_processed: bool = False
+    has_bans: bool = False
+    prompt_logprobs: int | None = None
     ids_as_text: bool = False
     has_ids: bool = False
     has_one_call: bool = False
-    is_echo_only: bool = False
+    is_score_only: bool = False
 
     @property
     def is_chat(self) -> bool:
@@ -65,70 +81,99 @@ def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_l
     return replace(call, options=options)
 
 
-class _Reader:
+class _Reader(Taking):
     """Takes the fields that say what is sent and how to answer out of the body; the rest are options."""
 
     def __init__(self, rest: dict[str, Any], route: Route) -> None:
-        self._rest = rest
+        super().__init__(rest)
         self._route: Route = route
 
     def read(self) -> Call:
         is_chat = self._route != "completions"
         call = Call(
             self._route,
-            prompts=() if is_chat else _prompts(self._needed("prompt")),
-            messages=read_messages(self._needed("messages")) if is_chat else (),
+            prompts=() if is_chat else _prompts(self.needed("prompt")),
+            messages=read_messages(self.needed("messages")) if is_chat else (),
             presets=self._presets(),
-            model=self._text("model"),
-            session=self._text("session") or self._text("session_id"),
-            variables=self._variables() if is_chat else {},
-            is_stream=self._flag("stream"),
-            echo=not is_chat and self._flag("echo"),
-            ids_as_text=self._flag("return_tokens_as_token_ids"),
-            has_ids=self._flag("return_token_ids"),
-            has_one_call=not self._flag("parallel_tool_calls", default=True),
-            logprobs=self._chat_logprobs() if is_chat else self._count("logprobs"),
+            model=self.text("model"),
+            session=self.text("session") or self.text("session_id"),
+            salt=self._salt("cache_salt") or self._salt("extra_key"),
+            priority=self.whole("priority", -_MOST, _MOST) or 0,
+            is_stream=self.flag("stream"),
+            ids_as_text=self.flag("return_tokens_as_token_ids"),
+            has_ids=self.flag("return_token_ids"),
+            has_one_call=not self.flag("parallel_tool_calls", default=True),
+            logprobs=self._chat_logprobs() if is_chat else self.count("logprobs"),
+            is_processed=self._is_processed(),
+            has_bans=self.flag("return_banned_by"),
+            prompt_logprobs=self.count("prompt_logprobs"),
         )
+        call = self._of_chat(call) if is_chat else self._of_text(call)
         call = replace(call, has_usage=self._has_usage(call.is_stream))
         self._beams()
-        if call.echo and self._rest.get("max_tokens") == 0:
-            del self._rest["max_tokens"]
-            call = replace(call, is_echo_only=True)
+        is_scored = call.echo or call.prompt_logprobs is not None
+        if is_scored and self.rest.get("max_tokens") == 0:
+            del self.rest["max_tokens"]
+            call = replace(call, is_score_only=True)
+        _check_logprobs(call)
         return call
 
-    def _needed(self, name: str) -> Any:
-        if name not in self._rest:
-            raise ApiError(400, f"The body needs {name}.", param=name, code="missing_field")
-        return self._rest.pop(name)
+    def _of_chat(self, call: Call) -> Call:
+        is_continued, default = self.flag("continue_final_message"), True
+        if is_continued:
+            if self.rest.get("add_generation_prompt") is True:
+                raise bad_field(
+                    "continue_final_message",
+                    "continue_final_message and add_generation_prompt are both true: an answer goes on with "
+                    "the last message, or begins a new one. Leave one of them out.",
+                )
+            if call.messages[-1]["role"] != "assistant":
+                what = "continue_final_message needs a last message of the role assistant."
+                raise bad_field("continue_final_message", what)
+            default = False
+        if self.flag("add_special_tokens"):
+            raise bad_field("add_special_tokens", "add_special_tokens is true: chat templates add their own.")
+        has_begun = self.flag("add_generation_prompt", default=default)
+        variables = {**read_variables(self), **({} if has_begun else {"add_generation_prompt": False})}
+        return replace(call, is_continued=is_continued, variables=variables)
 
-    def _flag(self, name: str, *, default: bool = False) -> bool:
-        value = self._rest.pop(name, default)
-        if not isinstance(value, bool):
-            raise bad_field(name, f"{name} has to be true or false.")
+    def _of_text(self, call: Call) -> Call:
+        suffix = self.rest.pop("suffix", "")
+        if not isinstance(suffix, str):
+            raise bad_field("suffix", "suffix has to be a text.")
+        call = replace(
+            call,
+            suffix=suffix,
+            echo=self.flag("echo"),
+            has_special=self.flag("add_special_tokens", default=True),
+        )
+        if suffix and call.echo:
+            raise bad_field("suffix", "suffix and echo do not go together: the prompt is not where it was.")
+        return call
+
+    def _salt(self, name: str) -> str:
+        """As with vLLM: 1 to 128 characters, none of which could be a path."""
+        value = self.rest.pop(name, None)
+        if value is None:
+            return ""
+        if not isinstance(value, str) or not 0 < len(value) <= 128 or set(value) & set("@/\\\0"):
+            raise bad_field(name, f"{name} has to be a text of 1 to 128 characters without @, /, \\ and NUL.")
         return value
 
-    def _text(self, name: str) -> str:
-        value = self._rest.pop(name, "")
-        if not isinstance(value, str) or len(value) > 512:
-            raise bad_field(name, f"{name} has to be a short text.")
-        return value
-
-    def _count(self, name: str) -> int | None:
-        value = self._rest.pop(name, None)
-        if value is None or value is False:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise bad_field(name, f"{name} has to be a whole number from 0.")
-        return value
+    def _is_processed(self) -> bool:
+        value = self.rest.pop("logprobs_mode", "raw_logprobs")
+        if value not in ("raw_logprobs", "processed_logprobs"):
+            raise bad_field("logprobs_mode", "logprobs_mode has to be raw_logprobs or processed_logprobs.")
+        return bool(value == "processed_logprobs")
 
     def _chat_logprobs(self) -> int | None:
-        is_on, count = self._flag("logprobs"), self._count("top_logprobs")
+        is_on, count = self.flag("logprobs"), self.count("top_logprobs")
         if count and not is_on:
             raise bad_field("top_logprobs", "top_logprobs needs logprobs = true.")
         return (count or 0) if is_on else None
 
     def _has_usage(self, is_stream: bool) -> bool:
-        given = self._rest.pop("stream_options", None)
+        given = self.rest.pop("stream_options", None)
         if given is None:
             return False
         if not isinstance(given, Mapping):
@@ -143,7 +188,7 @@ class _Reader:
         return bool(given.get("include_usage"))
 
     def _presets(self) -> tuple[str, ...]:
-        given = self._rest.pop("preset", [])
+        given = self.rest.pop("preset", [])
         names = [given] if isinstance(given, str) else given
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise bad_field("preset", "preset has to be the name of a preset, or a list of names.")
@@ -152,28 +197,9 @@ class _Reader:
                 raise bad_field("preset", f"preset is {name[:60]!r}, but a request can name no file.")
         return tuple(names)
 
-    def _variables(self) -> dict[str, Any]:
-        """The variables of the chat template; never the template itself."""
-        given = self._rest.pop("chat_template_kwargs", {})
-        if not isinstance(given, Mapping):
-            raise bad_field("chat_template_kwargs", "chat_template_kwargs has to be an object.")
-        for name in ("chat_template", "messages", "tools", "tokenize", "conversation"):
-            if name in given:
-                raise bad_field(
-                    f"chat_template_kwargs.{name}", f"{name} cannot be a variable of the template."
-                )
-        found = dict(given)
-        if "reasoning_effort" in self._rest:
-            found["reasoning_effort"] = self._text("reasoning_effort")
-        if not self._flag("add_generation_prompt", default=True):
-            found["add_generation_prompt"] = False
-        if self._flag("continue_final_message"):
-            raise bad_field("continue_final_message", "continue_final_message is not supported.")
-        return found
-
     def _beams(self) -> None:
         """A `best_of` that chooses among no more texts than `n` chooses nothing; other names of beams."""
-        rest = self._rest
+        rest = self.rest
         if rest.get("use_beam_search") is True:
             del rest["use_beam_search"]
             rest["beams"] = rest.pop("best_of", rest.get("n", 1))
@@ -185,12 +211,28 @@ class _Reader:
                     del rest[name]
 
 
+def _check_logprobs(call: Call) -> None:
+    """Raise ApiError for fields about log-probabilities that do not fit together."""
+    if call.logprobs is None:
+        for name, is_on in (("logprobs_mode", call.is_processed), ("return_banned_by", call.has_bans)):
+            if is_on:
+                raise bad_field(name, f"{name} needs logprobs.")
+    if call.prompt_logprobs is None:
+        return
+    if call.is_stream:
+        raise bad_field("prompt_logprobs", "prompt_logprobs does not go with stream. Leave one of them out.")
+    if call.echo and call.logprobs not in (None, call.prompt_logprobs):
+        raise bad_field(
+            "prompt_logprobs", "prompt_logprobs and logprobs with echo differ, but both are about the prompt."
+        )
+
+
 def _prompts(value: Any) -> tuple[Prompt, ...]:
     """A text, a list of texts, a list of ids, or a list of lists of ids."""
     if isinstance(value, str):
         return (value,)
     if isinstance(value, list) and value:
-        if all(map(_is_id, value)):
+        if all(map(is_id, value)):
             return (tuple(value),)
         if all(isinstance(item, str) or _is_ids(item) for item in value):
             return tuple(item if isinstance(item, str) else tuple(item) for item in value)
@@ -198,8 +240,4 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
 
 
 def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_id, value))
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, list) and bool(value) and all(map(is_id, value))

@@ -10,15 +10,30 @@ from typing import Any
 from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.peers import meant_option
 from gencli.server.wire.errors import ApiError, bad_field, unknown_field
-from gencli.server.wire.vendors import NEUTRAL, RENAMED, SPECIAL, WITHOUT_EFFECT
+from gencli.server.wire.vendors import INSTEAD, NEUTRAL, RENAMED, SPECIAL, WITHOUT_EFFECT
 from gencli.structured.files import named_file
 from processors.registry import Registry, builtin_registry
 
-__all__ = ["BODY_KEYS", "Options", "given_fields", "inline", "read_field", "read_options"]
+__all__ = [
+    "BODY_KEYS",
+    "CALL_FIELDS",
+    "Options",
+    "given_fields",
+    "inline",
+    "read_field",
+    "read_options",
+]
 
 # The route decides whether there is a chat template; the rest is about how a run writes its result.
 # Log-probabilities have their own fields on each route.
 BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logprobs"}
+# Fields beside the options: what is sent, and how to answer.
+CALL_FIELDS = (
+    "prompt messages suffix preset model session cache_salt priority stream stream_options echo "
+    "logprobs top_logprobs logprobs_mode return_banned_by prompt_logprobs return_token_ids "
+    "return_tokens_as_token_ids parallel_tool_calls add_special_tokens add_generation_prompt "
+    "continue_final_message chat_template_kwargs reasoning_effort thinking documents response_format"
+).split()
 _JSON = ("json_schema", "tools", "structural_tag")  # options whose text is a JSON document
 
 
@@ -79,12 +94,17 @@ def read_field(name: str, value: Any, registry: Registry | None = None) -> dict[
 def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
     if name in registry.names():
         return unknown_field(name, f"It is a stage: write it under stages, as in {{{name!r}: ...}}.")
+    if name in CALL_FIELDS:
+        return unknown_field(name, "It is a field of other routes.")
+    instead = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
     if name in NEUTRAL:
         return ApiError(
             400, f"{name} is {_short(value)}, which this server cannot do. Leave it out.",
-            param=name, code="unsupported_value",
+            param=name, code="unsupported_value", hint=instead,
         )  # fmt: skip
-    return unknown_field(name, meant_option(name, {key: repr(key) for key in BODY_KEYS}))
+    return unknown_field(
+        name, instead or meant_option(name, {key: repr(key) for key in (*BODY_KEYS, *CALL_FIELDS)})
+    )
 
 
 def _set(options: Options, name: str, key: str, value: Any) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gencli.core.events import Event, TokenLogprobs
-from gencli.server.wire.answers import Answers, Delta, ToolCall, usage_body
+from gencli.server.wire.answers import Answers, Delta, usage_body
 from gencli.server.wire.call import Call
 from gencli.server.wire.errors import ApiError
-from gencli.server.wire.logprobs import TokenNames, chat_logprobs, completion_logprobs
+from gencli.server.wire.logprobs import (
+    LogprobStyle,
+    TokenNames,
+    chat_logprobs,
+    completion_logprobs,
+    prompt_logprobs,
+)
+from gencli.structured.calls.call_stream import CallPart
 
 __all__ = ["PING", "Reply", "StreamReply", "WholeReply", "sse"]
 
@@ -19,14 +26,19 @@ _DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 
 
-def sse(value: Mapping[str, Any]) -> bytes:
-    """Return an event of a stream."""
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+def sse(value: Mapping[str, Any], *, kind: str = "") -> bytes:
+    """Return an event of a stream; `kind` is its name, if events of the stream have names."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return (f"event: {kind}\n" * bool(kind) + f"data: {text}\n\n").encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What all replies to a call have. `echoes` are the prompts, as text and ids, if the call wants them."""
+    """What all replies to a call have.
+
+    `echoes` are the prompts, as text and ids, if texts begin with them; `prompts` their ids, if the call
+    wants ids.
+    """
 
     call: Call
     id: str
@@ -35,6 +47,7 @@ class Reply:
     fingerprint: str
     names: TokenNames
     echoes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    prompts: tuple[tuple[int, ...], ...] = ()
 
     def head(self, *, is_chunk: bool) -> dict[str, Any]:
         """Return the first fields of a reply or chunk."""
@@ -50,10 +63,20 @@ class Reply:
             "system_fingerprint": self.fingerprint,
         }
 
-    def tool_call(self, index: int, number: int, call: ToolCall) -> dict[str, Any]:
-        """Return a tool call of an answer."""
-        function = {"name": call.name, "arguments": call.arguments}
-        return {"id": f"call_{self.id}{index}{number}", "type": "function", "function": function}
+    @property
+    def style(self) -> LogprobStyle:
+        """How log-probabilities are written."""
+        return LogprobStyle(self.names, self.call.is_processed, self.call.has_bans)
+
+    @property
+    def dropped(self) -> dict[str, Any]:
+        """The fields of the body that were dropped, as a field of the reply."""
+        dropped = self.call.options.dropped
+        return {"dropped_fields": list(dropped)} if dropped else {}
+
+    def call_id(self, index: int, number: int) -> str:
+        """Return the id of call `number` of an answer."""
+        return f"call_{self.id}_{index}_{number}"
 
 
 def _notes(call: Call, delta: Delta) -> dict[str, Any]:
@@ -68,25 +91,19 @@ def _notes(call: Call, delta: Delta) -> dict[str, Any]:
     return found
 
 
-@dataclass(slots=True)
-class _Texts:
-    """The deltas of one answer so far."""
-
-    deltas: list[Delta] = field(default_factory=list)
-
-    def joined(self) -> Delta:
-        """Return them as one."""
-        each, last = self.deltas, self.deltas[-1]
-        return Delta(
-            "".join(delta.content for delta in each),
-            "".join(delta.reasoning for delta in each),
-            last.calls,
-            tuple(token_id for delta in each for token_id in delta.ids),
-            tuple(entry for delta in each for entry in delta.logprobs),
-            last.reason,
-            last.matched,
-            last.faults,
-        )
+def _joined(deltas: Sequence[Delta]) -> Delta:
+    """Return the deltas of an answer as one."""
+    last = deltas[-1]
+    return Delta(
+        "".join(delta.content for delta in deltas),
+        "".join(delta.reasoning for delta in deltas),
+        tuple(part for delta in deltas for part in delta.calls),
+        tuple(token_id for delta in deltas for token_id in delta.ids),
+        tuple(entry for delta in deltas for entry in delta.logprobs),
+        last.reason,
+        last.matched,
+        last.faults,
+    )
 
 
 class WholeReply:
@@ -94,22 +111,22 @@ class WholeReply:
 
     def __init__(self, reply: Reply, answers: Answers) -> None:
         self._reply, self._answers = reply, answers
-        self._texts = [_Texts() for _ in range(len(answers))]
+        self._deltas: list[list[Delta]] = [[] for _ in range(len(answers))]
 
     def add(self, event: Event) -> None:
         """Add an event. Raises ApiError for a sample without a result."""
         if found := self._answers.delta(event):
-            self._texts[found[0]].deltas.append(found[1])
+            self._deltas[found[0]].append(found[1])
 
     def body(self) -> dict[str, Any]:
         """Return the reply, when all samples have ended."""
-        choices = [self._choice(index, texts.joined()) for index, texts in enumerate(self._texts)]
-        dropped = self._reply.call.options.dropped
+        reply = self._reply
         return {
-            **self._reply.head(is_chunk=False),
-            "choices": choices,
+            **reply.head(is_chunk=False),
+            "choices": [self._choice(index, _joined(deltas)) for index, deltas in enumerate(self._deltas)],
             "usage": usage_body(self._answers.usage),
-            **({"dropped_fields": list(dropped)} if dropped else {}),
+            **(_prompt_notes(reply, self._answers, 0) if reply.call.is_chat else {}),
+            **reply.dropped,
         }
 
     def _choice(self, index: int, delta: Delta) -> dict[str, Any]:
@@ -122,19 +139,40 @@ class WholeReply:
             message["reasoning_content"] = delta.reasoning
         if delta.calls:
             message["content"] = delta.content or None
-            message["tool_calls"] = [
-                self._reply.tool_call(index, number, call) for number, call in enumerate(delta.calls)
-            ]
+            message["tool_calls"] = _tool_calls(self._reply, index, delta.calls)
         wanted = self._reply.call.logprobs is not None
-        logprobs = chat_logprobs(delta.logprobs, self._reply.names) if wanted else None
+        logprobs = chat_logprobs(delta.logprobs, self._reply.style) if wanted else None
         return {"index": index, "message": message, "logprobs": logprobs}
 
     def _text_choice(self, index: int, delta: Delta) -> dict[str, Any]:
         text, ids, entries = _echo(self._reply, self._answers, index)
         logprobs = None
         if self._reply.call.logprobs is not None:
-            logprobs = completion_logprobs([*ids, *delta.ids], [*entries, *delta.logprobs], self._reply.names)
-        return {"index": index, "text": text + delta.content, "logprobs": logprobs}
+            logprobs = completion_logprobs([*ids, *delta.ids], [*entries, *delta.logprobs], self._reply.style)
+        place = self._answers.prompt_of(index)
+        notes = _prompt_notes(self._reply, self._answers, place)
+        return {"index": index, "text": text + delta.content, "logprobs": logprobs, **notes}
+
+
+def _tool_calls(reply: Reply, index: int, parts: Sequence[CallPart]) -> list[dict[str, Any]]:
+    """Return the calls of an answer."""
+    made: list[dict[str, Any]] = []
+    for part in parts:
+        if part.name:
+            function = {"name": part.name, "arguments": ""}
+            made.append({"id": reply.call_id(index, part.number), "type": "function", "function": function})
+        made[part.number]["function"]["arguments"] += part.arguments
+    return made
+
+
+def _prompt_notes(reply: Reply, answers: Answers, place: int) -> dict[str, Any]:
+    """Return the fields beyond OpenAI's about a prompt: its ids and log-probabilities, if they are wanted."""
+    found: dict[str, Any] = {}
+    if reply.prompts:
+        found["prompt_token_ids"] = list(reply.prompts[place])
+    if reply.call.prompt_logprobs is not None and (scores := answers.scores.get(place)):
+        found["prompt_logprobs"] = prompt_logprobs(scores.scores, reply.names)
+    return found
 
 
 def _echo(
@@ -154,6 +192,13 @@ class StreamReply:
 
     done = _DONE
 
+    def __init__(self, reply: Reply, answers: Answers) -> None:
+        self._reply, self._answers, self._style = reply, answers, reply.style
+        self._offsets = [0] * len(answers)
+        self._is_begun = [False] * len(answers)
+        self._has_scores = bool(reply.echoes) and reply.call.logprobs is not None
+        self._held: list[tuple[int, Delta]] = []  # until the scores of the prompt are there
+
     def frame(self, chunk: Mapping[str, Any]) -> bytes:
         """Return the bytes of a chunk."""
         return sse(chunk)
@@ -162,18 +207,13 @@ class StreamReply:
         """Return the bytes of an error in the stream."""
         return sse(error.body)
 
-    def __init__(self, reply: Reply, answers: Answers) -> None:
-        self._reply, self._answers = reply, answers
-        self._offsets = [0] * len(answers)
-        self._is_echoed = [not reply.echoes] * len(answers)
-        self._has_scores = bool(reply.echoes) and reply.call.logprobs is not None
-        self._held: list[tuple[int, Delta]] = []  # until the scores of the prompt are there
-
     def begin(self) -> Iterator[dict[str, Any]]:
         """Yield the chunks before any event: the roles."""
         if self._reply.call.is_chat:
+            notes = _prompt_notes(self._reply, self._answers, 0)
             for index in range(len(self._answers)):
-                yield self._chunk(self._chat_choice(index, {"role": "assistant", "content": ""}))
+                choice = self._chat_choice(index, {"role": "assistant", "content": ""})
+                yield {**self._chunk(choice), **notes}
 
     def add(self, event: Event) -> Iterator[dict[str, Any]]:
         """Yield the chunks of an event. Raises ApiError for a sample without a result."""
@@ -196,51 +236,59 @@ class StreamReply:
 
     def _chunk(self, choice: Mapping[str, Any]) -> dict[str, Any]:
         usage = {"usage": None} if self._reply.call.has_usage else {}
-        dropped = self._reply.call.options.dropped
-        notes = {"dropped_fields": list(dropped)} if dropped else {}
-        return {**self._reply.head(is_chunk=True), "choices": [choice], **usage, **notes}
+        return {**self._reply.head(is_chunk=True), "choices": [choice], **usage, **self._reply.dropped}
 
     def _chat_choice(
         self, index: int, delta: Mapping[str, Any], of: Delta | None = None, *, reason: str | None = None
     ) -> dict[str, Any]:
         logprobs = None
         if of is not None and self._reply.call.logprobs is not None:
-            logprobs = chat_logprobs(of.logprobs, self._reply.names)
+            logprobs = chat_logprobs(of.logprobs, self._style)
         notes = _notes(self._reply.call, of) if of else {}
         return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason, **notes}
 
     def _chat_choices(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
-        """Text first, then each call in two chunks, then the end with an empty delta."""
+        """Text first, then parts of calls, then the end with an empty delta.
+
+        The first has the ids and log-probabilities.
+        """
         texts = {"reasoning_content": delta.reasoning, "content": delta.content}
         added = {key: text for key, text in texts.items() if text}
-        if added or delta.logprobs or (self._reply.call.has_ids and delta.ids):
-            yield self._chat_choice(index, added, Delta(ids=delta.ids, logprobs=delta.logprobs))
-        for number, call in enumerate(delta.calls):
-            whole = self._reply.tool_call(index, number, call)
-            name = {**whole, "function": {"name": call.name, "arguments": ""}}
-            yield self._chat_choice(index, {"tool_calls": [{"index": number, **name}]})
-            rest = {"index": number, "function": {"arguments": call.arguments}}
-            yield self._chat_choice(index, {"tool_calls": [rest]})
+        calls: list[dict[str, Any]] = [{"tool_calls": [self._part(index, part)]} for part in delta.calls]
+        about: Delta | None = Delta(ids=delta.ids, logprobs=delta.logprobs)
+        has_tokens = delta.logprobs or (self._reply.call.has_ids and delta.ids)
+        for each in [*([added] if added or (has_tokens and not calls) else []), *calls]:
+            yield self._chat_choice(index, each, about)
+            about = None
         if delta.reason:
             notes = _notes(self._reply.call, Delta(matched=delta.matched, faults=delta.faults))
             yield {**self._chat_choice(index, {}, reason=delta.reason), **notes}
 
+    def _part(self, index: int, part: CallPart) -> dict[str, Any]:
+        if not part.name:
+            return {"index": part.number, "function": {"arguments": part.arguments}}
+        function = {"name": part.name, "arguments": ""}
+        call_id = self._reply.call_id(index, part.number)
+        return {"index": part.number, "id": call_id, "type": "function", "function": function}
+
     def _text_choices(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
-        is_first, self._is_echoed[index] = not self._is_echoed[index], True
+        is_first, self._is_begun[index] = not self._is_begun[index], True
         text, ids, entries = _echo(self._reply if is_first else None, self._answers, index)
         logprobs = None
         if self._reply.call.logprobs is not None and (ids or delta.ids):
             logprobs = completion_logprobs(
                 [*ids, *delta.ids],
                 [*entries, *delta.logprobs],
-                self._reply.names,
+                self._style,
                 offset=self._offsets[index],
             )
             self._offsets[index] = logprobs["text_offset"][-1] + len(logprobs["tokens"][-1])
+        place = self._answers.prompt_of(index)
         yield {
             "index": index,
             "text": text + delta.content,
             "logprobs": logprobs,
             "finish_reason": delta.reason,
+            **(_prompt_notes(self._reply, self._answers, place) if is_first else {}),
             **_notes(self._reply.call, delta),
         }

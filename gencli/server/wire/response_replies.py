@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from gencli.core.events import Event
-from gencli.server.wire.answers import Answers, Delta, ToolCall, Usage
+from gencli.server.wire.answers import Answers, Usage
 from gencli.server.wire.errors import ApiError
-from gencli.server.wire.replies import Reply
+from gencli.server.wire.logprobs import token_entries
+from gencli.server.wire.replies import Reply, sse
+from gencli.structured.calls.call_stream import CallPart
 
 __all__ = ["ResponseStream", "ResponseWhole"]
 
@@ -19,38 +21,44 @@ class _Output:
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
-        self.reasoning = self.text = ""
+        self.reasoning = self.text = self.arguments = ""
+        self.logprobs: list[dict[str, Any]] = []  # of the text
         self.items: list[dict[str, Any]] = []
         self.reason = ""
+        self.faults: tuple[str, ...] = ()
 
     def message(self, *, is_done: bool) -> dict[str, Any]:
-        part = [self.part(self.text)] if is_done else []
-        status = "completed" if is_done and self.reason != "length" else "incomplete"
         return {
             "type": "message",
             "id": f"msg_{self.reply.id}",
             "role": "assistant",
-            "status": status if is_done else "in_progress",
-            "content": part,
+            "status": self._status(is_done=is_done),
+            "content": [self.part(self.text, self.logprobs)] if is_done else [],
         }
 
     @staticmethod
-    def part(text: str) -> dict[str, Any]:
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    def part(text: str, logprobs: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": [*logprobs]}
 
     def thoughts(self) -> dict[str, Any]:
         content = [{"type": "reasoning_text", "text": self.reasoning}]
         return {"type": "reasoning", "id": f"rs_{self.reply.id}", "summary": [], "content": content}
 
-    def call(self, number: int, call: ToolCall, *, is_done: bool) -> dict[str, Any]:
+    def call(self, number: int, name: str, *, is_done: bool) -> dict[str, Any]:
         return {
             "type": "function_call",
-            "id": f"fc_{self.reply.id}{number}",
-            "call_id": f"call_{self.reply.id}{number}",
-            "name": call.name,
-            "arguments": call.arguments if is_done else "",
-            "status": "completed" if is_done else "in_progress",
+            "id": f"fc_{self.reply.id}_{number}",
+            "call_id": self.reply.call_id(0, number),
+            "name": name,
+            "arguments": self.arguments if is_done else "",
+            "status": self._status(is_done=is_done),
         }
+
+    def _status(self, *, is_done: bool) -> str:
+        """The status of an item: the last one of an answer may be cut."""
+        if not is_done:
+            return "in_progress"
+        return "incomplete" if self.reason == "length" else "completed"
 
     def response(self, status: str, usage: Usage | None = None) -> dict[str, Any]:
         """Return the response object."""
@@ -76,6 +84,8 @@ class _Output:
             "tools": [_flat(tool) for tool in json.loads(values.get("tools", "[]"))],
             "top_p": values.get("top_p"),
             "usage": _usage(usage) if usage else None,
+            **self.reply.dropped,
+            **({"faults": list(self.faults)} if self.faults else {}),
         }
 
     def status(self) -> str:
@@ -89,7 +99,7 @@ def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:
 def _usage(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": sum(usage.cached.values()), "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": usage.num_cached, "cache_write_tokens": 0},
         "output_tokens": usage.completion,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.prompt + usage.completion,
@@ -97,19 +107,24 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 class ResponseStream:
-    """Turns the events of a call into the events of a stream; each is numbered from 0."""
+    """Turns the events of a call into the events of a stream; each is numbered from 0.
+
+    The items of the answer begin and end one after the other: `_open` is the kind of the one that has begun.
+    """
 
     done = b""
 
     def __init__(self, reply: Reply, answers: Answers) -> None:
         self._answers, self._output = answers, _Output(reply)
+        self._style = reply.style
         self._number = 0
-        self._has_message = False
+        self._open: Literal["", "message", "call"] = ""
+        self._call = CallPart(0)  # that has begun
+        self._logprobs: list[dict[str, Any]] = []  # of tokens without text of their own
 
     def frame(self, chunk: Mapping[str, Any]) -> bytes:
         """Return the bytes of an event."""
-        text = json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))
-        return f"event: {chunk['type']}\ndata: {text}\n\n".encode()
+        return sse(chunk, kind=chunk["type"])
 
     def error(self, error: ApiError) -> bytes:
         """Return the bytes of an error in the stream."""
@@ -127,11 +142,15 @@ class ResponseStream:
             return
         delta, output = found[1], self._output
         output.reasoning += delta.reasoning
+        if not delta.reasoning and not delta.calls and self._open != "call":
+            self._logprobs += token_entries(delta.logprobs, self._style)
         if delta.content:
             yield from self._add_text(delta.content)
+        for part in delta.calls:
+            yield from self._add_call(part)
         if delta.reason:
-            output.reason = delta.reason
-            yield from self._close(delta)
+            output.faults = delta.faults or ()
+            yield from self._end(delta.reason)
 
     def end(self) -> Iterator[dict[str, Any]]:
         """Yield the last event."""
@@ -140,62 +159,81 @@ class ResponseStream:
 
     def _add_text(self, text: str) -> Iterator[dict[str, Any]]:
         output = self._output
-        if not self._has_message:
-            yield from self._open()
+        if self._open != "message":
+            yield from self._begin_message()
         output.text += text
-        yield self._event("response.output_text.delta", **self._place(), delta=text, logprobs=[])
+        logprobs = self._take_logprobs()
+        yield self._event("response.output_text.delta", **self._place(), delta=text, logprobs=logprobs)
 
-    def _open(self) -> Iterator[dict[str, Any]]:
+    def _take_logprobs(self) -> list[dict[str, Any]]:
+        taken, self._logprobs = self._logprobs, []
+        self._output.logprobs += taken
+        return taken
+
+    def _begin_message(self) -> Iterator[dict[str, Any]]:
         """Begin the message, after the reasoning if there is any."""
-        self._has_message = True
         yield from self._close_reasoning()
-        message = self._output.message(is_done=False)
-        index = len(self._output.items)
-        yield self._event("response.output_item.added", output_index=index, item=message)
+        self._open = "message"
+        yield self._item_event("added", self._output.message(is_done=False))
         yield self._event("response.content_part.added", **self._place(), part=self._output.part(""))
 
     def _close_reasoning(self) -> Iterator[dict[str, Any]]:
         output = self._output
-        if output.reasoning:
-            yield from self._item(output.thoughts(), {**output.thoughts(), "content": []})
+        if output.reasoning and not output.items:
+            item = output.thoughts()
+            yield self._item_event("added", {**item, "content": []})
+            yield from self._done(item)
 
-    def _close(self, delta: Delta) -> Iterator[dict[str, Any]]:
+    def _add_call(self, part: CallPart) -> Iterator[dict[str, Any]]:
         output = self._output
-        if not self._has_message and not delta.calls:
-            yield from self._open()  # an empty answer is a message, too
-        if self._has_message:
-            place, part = self._place(), output.part(output.text)
-            yield self._event("response.output_text.done", **place, text=output.text, logprobs=[])
-            yield self._event("response.content_part.done", **place, part=part)
-            message = output.message(is_done=True)
-            yield self._event("response.output_item.done", output_index=len(output.items), item=message)
-            output.items.append(message)
-        else:
+        if part.name:
+            yield from self._close()
             yield from self._close_reasoning()
-        for number, call in enumerate(delta.calls):
-            yield from self._call(number, call)
+            self._open, self._call, output.arguments = "call", part, ""
+            yield self._item_event("added", output.call(part.number, part.name, is_done=False))
+            return
+        output.arguments += part.arguments
+        kind = "response.function_call_arguments.delta"
+        yield self._event(kind, **self._call_place(), delta=part.arguments)
 
-    def _call(self, number: int, call: ToolCall) -> Iterator[dict[str, Any]]:
+    def _end(self, reason: str) -> Iterator[dict[str, Any]]:
+        """End the answer; an empty one is a message, too."""
+        if not self._open:
+            yield from self._begin_message()
+        self._output.reason = reason
+        yield from self._close()
+
+    def _close(self) -> Iterator[dict[str, Any]]:
+        """End the item that has begun."""
         output = self._output
-        item, index = output.call(number, call, is_done=True), len(output.items)
-        place = {"item_id": item["id"], "output_index": index}
-        begun = output.call(number, call, is_done=False)
-        yield self._event("response.output_item.added", output_index=index, item=begun)
-        kind = "response.function_call_arguments"
-        yield self._event(f"{kind}.delta", **place, delta=call.arguments)
-        yield self._event(f"{kind}.done", **place, name=call.name, arguments=call.arguments)
-        yield self._event("response.output_item.done", output_index=index, item=item)
-        output.items.append(item)
+        if self._open == "message":
+            self._take_logprobs()
+            done = {"text": output.text, "logprobs": output.logprobs}
+            yield self._event("response.output_text.done", **self._place(), **done)
+            part = output.part(output.text, output.logprobs)
+            yield self._event("response.content_part.done", **self._place(), part=part)
+            yield from self._done(output.message(is_done=True))
+        elif self._open == "call":
+            name, place = self._call.name, self._call_place()
+            kind = "response.function_call_arguments.done"
+            yield self._event(kind, **place, name=name, arguments=output.arguments)
+            yield from self._done(output.call(self._call.number, name, is_done=True))
+        self._open = ""
 
-    def _item(self, item: dict[str, Any], begun: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        index = len(self._output.items)
-        yield self._event("response.output_item.added", output_index=index, item=begun)
-        yield self._event("response.output_item.done", output_index=index, item=item)
+    def _done(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield self._item_event("done", item)
         self._output.items.append(item)
+
+    def _item_event(self, what: str, item: dict[str, Any]) -> dict[str, Any]:
+        return self._event(f"response.output_item.{what}", output_index=len(self._output.items), item=item)
 
     def _place(self) -> dict[str, Any]:
         index = len(self._output.items)
         return {"item_id": f"msg_{self._output.reply.id}", "output_index": index, "content_index": 0}
+
+    def _call_place(self) -> dict[str, Any]:
+        item = f"fc_{self._output.reply.id}_{self._call.number}"
+        return {"item_id": item, "output_index": len(self._output.items)}
 
     def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
         self._number += 1

@@ -15,16 +15,17 @@ __all__ = ["chat_body"]
 
 _ROLES = ("user", "assistant", "system", "developer")
 _RENAMED = {"max_output_tokens": "max_tokens"}
-# Fields that change no text here; `include` asks for parts that this server never has.
-_WITHOUT_EFFECT = ("include", "prompt_cache_key", "stream_options")
+_WITHOUT_EFFECT = ("prompt_cache_key", "stream_options")  # they change no text here
+_LOGPROBS = "message.output_text.logprobs"  # the only part of `include` that this server ever has
 _ONLY: Mapping[str, tuple[Any, ...]] = {
     "background": (False,),
     "truncation": ("disabled",),
     "previous_response_id": (),
     "conversation": (),
     "prompt": (),
-    "n": (1,),
 }
+_SINGLE = ("n", "n_cmpl", "num_return_sequences")
+_NOT_SHOWN = ("return_token_ids", "prompt_logprobs")  # the reply has no place for them
 
 
 def chat_body(body: Any) -> dict[str, Any]:
@@ -38,6 +39,13 @@ def chat_body(body: Any) -> dict[str, Any]:
                 400, f"{name} is not supported: nothing is stored, so send the whole input.",
                 param=name, code="unsupported_value",
             )  # fmt: skip
+    for name in _SINGLE:
+        if rest.pop(name, 1) != 1:
+            raise bad_field(name, f"{name} has to be 1: a response has one answer.", code="unsupported_value")
+    for name in _NOT_SHOWN:
+        if rest.pop(name, None):
+            what = f"{name} is not supported for responses. Ask /v1/chat/completions."
+            raise bad_field(name, what, code="unsupported_value")
     messages = _messages(rest.pop("input"))
     if "instructions" in rest:
         messages.insert(0, {"role": "system", "content": rest.pop("instructions")})
@@ -57,6 +65,10 @@ def _field(name: str, value: Any) -> dict[str, Any]:
         return _reasoning(value)
     if name == "top_logprobs":
         return {"logprobs": True, "top_logprobs": value} if value else {}
+    if name == "include":
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise bad_field("include", "include has to be a list of names.")
+        return {"logprobs": True} if _LOGPROBS in value else {}
     return {_RENAMED.get(name, name): value}
 
 

@@ -11,33 +11,34 @@ from typing import Any
 from gencli.server.wire.errors import bad_field
 from processors.params import whole
 
-__all__ = ["NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
+__all__ = ["INSTEAD", "NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
 
-# Fields that change no text: who asks, and what is stored about it.
+# Fields that change no text: who asks, and what is stored about it. The second part are parameters of stages
+# of others, each of which a field in NEUTRAL has to switch on.
 WITHOUT_EFFECT = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
-    "client_metadata request_id cache_prompt".split()
+    "client_metadata request_id rid cache_prompt "
+    "mirostat_tau mirostat_eta dynatemp_exponent xtc_threshold dry_base dry_allowed_length "
+    "dry_penalty_last_n dry_sequence_breakers smoothing_curve adaptive_decay".split()
 )
 
 _NAMES = {
-    "max_tokens": "max_completion_tokens max_new_tokens n_predict max_length",
+    "max_tokens": "max_completion_tokens max_new_tokens max_length",
     "min_tokens": "min_new_tokens",
     "n": "n_cmpl num_return_sequences",
     "repetition_penalty": "repeat_penalty rep_pen",
-    "penalty_window": "repeat_last_n penalty_range rep_pen_range repetition_penalty_range",
     "stop": "stop_sequences stop_sequence",
     "stop_id": "stop_token_ids",
     "include_stop": "include_stop_str_in_output no_stop_trim",
     "ignore_eos": "ban_eos_token",
     "allow_ids": "allowed_token_ids",
-    "ban": "bad_words banned_strings",
+    "ban": "bad_words",
     "json": "guided_json_object json_object",
     "json_schema": "guided_json",
     "regex": "guided_regex regex_pattern",
-    "grammar": "guided_grammar grammar_string ebnf",
+    "grammar": "guided_grammar ebnf",
     "choice": "guided_choice",
     "guidance": "guidance_scale cfg_scale",
-    "negative": "negative_prompt",
     "chain": "samplers",
     "draft_tokens": "num_speculative_tokens",
 }
@@ -47,43 +48,115 @@ RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys("typical_p typical tfs tfs_z top_nsigma_p".split(), (1,)),
     **dict.fromkeys(
-        "top_a epsilon_cutoff eta_cutoff xtc_probability mirostat mirostat_mode dynatemp_range skew priority "
-        "dry_multiplier smoothing_factor no_repeat_ngram_size encoder_repetition_penalty n_probs n_keep "
-        "min_keep".split(),
+        "top_a epsilon_cutoff eta_cutoff xtc_probability mirostat mirostat_mode dynatemp_range skew "
+        "dry_multiplier smoothing_factor no_repeat_ngram_size encoder_repetition_penalty encoder_rep_pen "
+        "n_probs n_keep min_keep n_indent top_logprobs_num max_tokens_second "
+        "prompt_lookup_num_tokens".split(),
         (0,),
     ),
+    **dict.fromkeys(
+        "logprob_start_len id_slot adaptive_target thinking_token_budget reasoning_budget "
+        "truncate_prompt_tokens".split(),
+        (-1,),
+    ),
+    **dict.fromkeys(
+        "use_beam_search echo return_tokens return_logprob return_progress return_hidden_states "
+        "timings_per_token post_sampling_probs auto_max_new_tokens dynamic_temperature".split(),
+        (False,),
+    ),
+    **dict.fromkeys(
+        "skip_special_tokens spaces_between_special_tokens include_reasoning separate_reasoning "
+        "stream_reasoning detokenize add_bos_token".split(),
+        (True,),
+    ),
+    **dict.fromkeys("suffix response_prefix guided_whitespace_pattern".split(), ("",)),
     "top_n_sigma": (-1, 0),
-    "xtc_threshold": (0.1,),
-    "dynatemp_exponent": (1,),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "add_special_tokens": (True,),
-    "use_beam_search": (False,),
-    "suffix": ("",),
     "modalities": (["text"],),
     "verbosity": ("medium",),
-    "include_reasoning": (True,),
+    "reasoning_format": ("auto", "deepseek"),
+    "stream_interval": (1,),
+    "response_fields": ([],),
+    "guided_decoding_backend": ("", "auto"),
+}
+
+# Fields that are refused, and the field that does nearly the same.
+INSTEAD: Mapping[str, str] = {
+    "id_slot": "session",
+    "session_params": "session",
+    "n_probs": "logprobs",
+    "top_logprobs_num": "top_logprobs",
+    "return_logprob": "logprobs",
+    "logprob_start_len": "prompt_logprobs",
+    "logprob_token_ids": "prompt_logprobs",
+    "post_sampling_probs": "logprobs_mode",
+    "return_tokens": "return_token_ids",
+    "response_prefix": "continue_final_message",
+    "thinking_token_budget": "chat_template_kwargs",
+    "reasoning_budget": "chat_template_kwargs",
+    "dynatemp_range": "temperature",
+    "typical_p": "min_p",
+    "top_n_sigma": "min_p",
+    "dry_multiplier": "repetition_penalty",
+    "no_repeat_ngram_size": "repetition_penalty",
+    "max_tokens_second": "max_time",
+    "functions": "tools",
+    "function_call": "tool_choice",
+    "lora_path": "model",
+    "response_fields": "return_token_ids",
 }
 
 _Found = dict[str, Any]
 
 
 def _bias(field: str, value: Any) -> _Found:
-    """An object of ids and numbers, or llama.cpp's list of pairs, where `false` as the number bans the id."""
+    """An object of ids or texts and numbers, or a list of such pairs; `false` as the number bans an id."""
     is_object = isinstance(value, Mapping)
-    pairs = [[whole(str(token)), number] for token, number in value.items()] if is_object else value
+    pairs = [[_id_or_text(token), number] for token, number in value.items()] if is_object else value
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
-        raise bad_field(field, f"{field} has to be an object of token ids and numbers.")
+        raise bad_field(field, f"{field} has to be an object of token ids, or of texts, and numbers.")
     bias = [[token, number] for token, number in pairs if number is not False]
     banned = [token for token, number in pairs if number is False]
     return {**({"logit_bias": bias} if bias else {}), **({"suppress_ids": banned} if banned else {})}
+
+
+def _id_or_text(key: str) -> int | str:
+    number = whole(key)
+    return key if number is None else number
 
 
 def _is_pair(pair: Any) -> bool:
     """Whether this is an id and a number or `false`, or a text and a number."""
     if not isinstance(pair, list) or len(pair) != 2 or isinstance(pair[0], bool):
         return False
-    return isinstance(pair[0], int) or (isinstance(pair[0], str) and pair[1] is not False)
+    is_number = isinstance(pair[1], int | float) and pair[1] is not True
+    is_text = isinstance(pair[0], str) and pair[0] and pair[1] is not False
+    return is_number and (isinstance(pair[0], int) or bool(is_text))
+
+
+def _banned_ids(field: str, value: Any) -> _Found:
+    """A list of ids, or a text of ids with commas."""
+    parts = map(str.strip, value.split(",")) if isinstance(value, str) else ()
+    ids = [whole(part) for part in parts if part] if isinstance(value, str) else value
+    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+        raise bad_field(field, f"{field} has to be a list of token ids; texts go into bad_words.")
+    return {"suppress_ids": ids} if ids else {}
+
+
+def _window(field: str, value: Any) -> _Found:
+    """All tokens count with -1, as without the field; with 0 as well, where others do not mean none by it."""
+    is_all = value == -1 or (value == 0 and field != "repeat_last_n")
+    return {} if is_all else {"penalty_window": value}
+
+
+def _drawn(field: str, value: Any) -> _Found:
+    if not isinstance(value, bool):
+        raise bad_field(field, f"{field} has to be true or false.")
+    return {} if value else {"sampler": "greedy"}
+
+
+def _unless_empty(key: str) -> Callable[[str, Any], _Found]:
+    """A text that user interfaces send even where it is empty."""
+    return lambda field, value: {} if value == "" else {key: value}
 
 
 def _response_format(field: str, value: Any) -> _Found:
@@ -148,6 +221,13 @@ SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
     "structured_outputs": _structured_outputs,
     "t_max_predict_ms": _seconds,
     "n_predict": _unlimited,
+    "custom_token_bans": _banned_ids,
+    "banned_tokens": _banned_ids,
+    "do_sample": _drawn,
+    **dict.fromkeys("repeat_last_n penalty_range rep_pen_range repetition_penalty_range".split(), _window),
+    "grammar_string": _unless_empty("grammar"),
+    "negative_prompt": _unless_empty("negative"),
+    "banned_strings": _unless_empty("ban"),
     "seed": _drawn_seed,
     "tool_choice": _tool_choice,
 }

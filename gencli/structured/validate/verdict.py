@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from gencli.core.events import Finish
+from gencli.core.events import Finish, ValidationResult
 from gencli.errors import GencliError
 from gencli.structured.output_spec import DOCUMENTS, OutputSpec
 from gencli.structured.validate.select import compact, select
 from gencli.structured.validate.thinking import split_thinking
 
-__all__ = ["OutputValidator", "ValidationResult"]
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationResult:
-    """The faults of a text (() if it is valid), its value if it is JSON, and the text to write.
-
-    `thinking` is the text before the result; None if no marker was requested. `attempts` counts the draws.
-    """
-
-    faults: tuple[str, ...] = ()
-    value: Any = None
-    written: str = ""
-    thinking: str | None = None
-    attempts: int = 1
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether the text is valid."""
-        return not self.faults
+__all__ = ["OutputValidator"]
 
 
 class OutputValidator:

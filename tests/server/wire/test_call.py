@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from gencli.server.limits import CallLimits, check_call
 from gencli.server.wire.call import read_call
-from gencli.server.wire.errors import ApiError
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -33,6 +31,11 @@ def options(**body):
         ({"stop_token_ids": [2], "include_stop_str_in_output": True}, {"stop_id": [2], "include_stop": True}),
         ({"logit_bias": {"5": -100}}, {"logit_bias": [[5, -100]]}),
         ({"logit_bias": [[5, False], ["a", 1.5]]}, {"logit_bias": [["a", 1.5]], "suppress_ids": [5]}),
+        ({"logit_bias": {"a": 1, "7": False}}, {"logit_bias": [["a", 1]], "suppress_ids": [7]}),
+        ({"custom_token_bans": "5, 6", "banned_strings": ["x"]}, {"suppress_ids": [5, 6], "ban": ["x"]}),
+        ({"custom_token_bans": "", "grammar_string": "", "negative_prompt": "", "banned_strings": ""}, {}),
+        ({"do_sample": False}, {"sampler": "greedy"}),
+        ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "mirostat_tau": 5, "rid": "x"}, {}),
         ({"response_format": {"type": "text"}}, {}),
         ({"response_format": {"type": "json_object"}}, {"json": True}),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
@@ -70,7 +73,10 @@ def test_fields_are_options_under_their_names_here(body, expected):
         ({"stream": 1}, "stream", "invalid_value", "stream has to be true or false."),
         ({"stream_options": {}}, "stream_options", "invalid_value", "stream_options needs stream = true."),
         ({"tool_choice": "auto"}, "tool_choice", "invalid_value", "tool_choice needs tools."),
-        ({"logit_bias": {"a": 1}}, "logit_bias", "invalid_value", "has to be an object of token ids"),
+        ({"logit_bias": {"a": "x"}}, "logit_bias", "invalid_value", "has to be an object of token ids"),
+        ({"id_slot": 2}, "id_slot", "unsupported_value", "Leave it out. The nearest field is session."),
+        ({"functions": [{}]}, "functions", "unknown_field", "The nearest field is tools."),
+        ({"return_token_id": True}, "return_token_id", "unknown_field", "Did you mean 'return_token_ids'?"),
         ({"response_format": {"type": "xml"}}, "response_format", "invalid_value", "has to be text, json"),
         ({"prompt": []}, "prompt", "invalid_value", "prompt has to be a text"),
         ({"prompt": [1, "a"]}, "prompt", "invalid_value", "prompt has to be a text"),
@@ -79,12 +85,106 @@ def test_fields_are_options_under_their_names_here(body, expected):
         ({"messages": MESSAGES}, "messages", "unknown_field", "There is no field 'messages'."),
     ],
 )  # fmt: skip
-def test_a_field_that_cannot_be_followed_is_named(body, param, code, message):
-    with pytest.raises(ApiError) as caught:
-        completion(**body)
-    error = caught.value
-    assert (error.status, error.param, error.code) == (400, param, code)
-    assert message in error.message
+def test_a_field_that_cannot_be_followed_is_named(fake, body, param, code, message):
+    error = refused(fake, "completions", {"prompt": "a", **body})
+    assert (error["param"], error["code"]) == (param, code)
+    assert message in error["message"]
+
+
+def refused(client, path, body):
+    """The error of a request, which has to be a 400."""
+    reply = client.post(f"/v1/{path}", json=body)
+    assert reply.status_code == 400, reply.text
+    return reply.json()["error"]
+
+
+# What other servers take beside OpenAI's fields, with a value that asks for something.
+OTHERS = {
+    "applied": r"""
+        max_tokens=3 max_completion_tokens=3 n_predict=3 min_tokens=1 top_k=5 min_p=0.1 rep_pen=1.1
+        repetition_penalty=1.1 repeat_penalty=1.1 include_stop_str_in_output=true ignore_eos=true
+        no_stop_trim=true temperature_last=true stop_token_ids=[2] stop_regex="b" stop_sequence=["x"]
+        allowed_token_ids=[97] bad_words=["x"] banned_strings=["x"] banned_tokens=[97]
+        custom_token_bans="97" ban_eos_token=true logit_bias={"97":1} samplers=["temperature"] json_schema={}
+        regex="a" ebnf="root::=\"a\"" structured_outputs={"choice":["a"]} guided_choice=["a"]
+        guided_regex="a" guided_json={} guided_grammar="root::=\"a\"" grammar_string="root::=\"a\""
+        regex_pattern="a" guidance_scale=2 cfg_scale=2 seed=5 t_max_predict_ms=9000 cache_salt="x"
+        extra_key="x" session_id="x" priority=3 prompt_logprobs=1 return_token_ids=true
+        add_special_tokens=false n=2""",
+    "refused": """
+        typical_p=0.5 top_n_sigma=1 xtc_probability=0.5 dynatemp_range=1 mirostat=2 dry_multiplier=0.8
+        tfs=0.5 top_a=0.5 epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
+        sampler_priority=["x"] max_tokens_second=5 session_params={"id":1} id_slot=2 return_logprob=true
+        logprob_token_ids=[5] return_tokens=true stream_interval=8 timings_per_token=true
+        return_progress=true sse_ping_interval=3 response_fields=["x"] n_probs=5 lora_path="x"
+        post_sampling_probs=true truncate_prompt_tokens=5 skip_special_tokens=false response_prefix="x"
+        functions=[{}] guided_decoding_backend="x" prompt_lookup_num_tokens=3 thinking_token_budget=5
+        reasoning_budget=0 no_repeat_ngram_size=2 chat_template="x" echo=5 top_kk=1""",
+    "idle": """
+        typical_p=1 top_n_sigma=-1 xtc_probability=0 xtc_threshold=0.1 dynatemp_range=0 mirostat=0
+        mirostat_tau=5 mirostat_eta=0.1 dry_multiplier=0 dry_base=1.75 dry_sequence_breakers=["x"] tfs=1
+        top_a=0 repeat_last_n=64 repetition_penalty_range=1024 id_slot=-1 cache_prompt=true
+        stream_interval=1 timings_per_token=false return_tokens=false n_probs=0 skip_special_tokens=true
+        user="u" metadata={} negative_prompt="" guidance_scale=1 use_beam_search=false best_of=1
+        length_penalty=1 do_sample=true""",
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_fields_of_other_servers_are_applied_or_refused_by_name(fake, kind):
+    plain = {"prompt": "ab", "seed": 1, "temperature": 0.9, "max_tokens": 6, "stop_regex": "~~~"}
+    for field in OTHERS[kind].split():
+        name, _, value = field.partition("=")
+        body = {**plain, name: json.loads(value)}
+        if "max_" in name or name == "n_predict":
+            del body["max_tokens"]
+        reply = fake.post("/v1/completions", json=body)
+        if kind == "refused":
+            error = reply.json()["error"]
+            assert (reply.status_code, error["param"]) == (400, name), field
+        else:
+            assert reply.status_code == 200, (field, reply.text)
+        if kind == "idle":
+            assert reply.json()["choices"] == fake.post("/v1/completions", json=plain).json()["choices"], (
+                field
+            )
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("completions", {"suffix": "x"}, "suffix"),
+        ("completions", {"cache_salt": ""}, "cache_salt"),
+        ("completions", {"cache_salt": "a/b"}, "cache_salt"),
+        ("completions", {"cache_salt": "a" * 129}, "cache_salt"),
+        ("completions", {"priority": "high"}, "priority"),
+        ("completions", {"priority": 2**31}, "priority"),
+        ("completions", {"logprobs": 1, "logprobs_mode": "raw_logits"}, "logprobs_mode"),
+        ("completions", {"logprobs_mode": "processed_logprobs"}, "logprobs_mode"),
+        ("completions", {"return_banned_by": True}, "return_banned_by"),
+        ("completions", {"prompt_logprobs": -1}, "prompt_logprobs"),
+        ("completions", {"prompt_logprobs": 21}, "prompt_logprobs"),
+        ("completions", {"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
+        ("completions", {"prompt_logprobs": 1, "logprobs": 2, "echo": True}, "prompt_logprobs"),
+        ("completions", {"continue_final_message": True}, "continue_final_message"),
+        ("chat/completions", {"add_special_tokens": True}, "add_special_tokens"),
+        ("chat/completions", {"continue_final_message": True}, "continue_final_message"),
+        ("chat/completions", {"documents": [{"text": "x"}]}, "documents"),
+        ("chat/completions", {"documents": "x"}, "documents"),
+        ("chat/completions", {"thinking": "maybe"}, "thinking"),
+        ("chat/completions", {"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking"),
+        ("chat/completions", {"chat_template_kwargs": {"x": "a" * (1 << 20)}}, "chat_template_kwargs"),
+        ("chat/completions", {"response_prefix": "x"}, "response_prefix"),
+        ("responses", {"n_cmpl": 2}, "n_cmpl"),
+        ("responses", {"return_token_ids": True}, "return_token_ids"),
+        ("responses", {"prompt_logprobs": 1}, "prompt_logprobs"),
+    ],
+)
+def test_what_a_route_cannot_do_is_refused_by_name(fake, path, body, param):
+    sent = {"completions": {"prompt": "a"}, "responses": {"input": "a"}}.get(path, {"messages": MESSAGES})
+    error = refused(fake, path, {**sent, **body})
+    assert error["param"] == param
+    assert param in error["message"]
 
 
 def test_lenient_drops_unknown_fields_and_says_which():
@@ -125,17 +225,28 @@ def test_messages_keep_calls_and_join_parts():
         ([{"role": "assistant", "tool_calls": [{}]}], "messages[0].tool_calls[0]"),
     ],
 )
-def test_a_wrong_message_is_named(messages, param):
-    with pytest.raises(ApiError) as caught:
-        chat(messages=messages)
-    assert caught.value.param == param
+def test_a_wrong_message_is_named(fake, messages, param):
+    assert refused(fake, "chat/completions", {"messages": messages})["param"] == param
 
 
-def test_no_template_comes_from_a_request():
+def test_no_template_comes_from_a_request(fake):
     for body in ({"chat_template_kwargs": {"chat_template": "x"}}, {"chat_template": "x"}):
-        with pytest.raises(ApiError, match="chat_template"):
-            chat(**body)
-    assert chat(chat_template_kwargs={"enable_thinking": False}).variables == {"enable_thinking": False}
+        error = refused(fake, "chat/completions", {"messages": MESSAGES, **body})
+        assert "chat_template" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "variables"),
+    [
+        ({"chat_template_kwargs": {"a": 1}, "reasoning_effort": "low"}, {"a": 1, "reasoning_effort": "low"}),
+        ({"template_vars": {"a": 1}, "enable_thinking": False}, {"a": 1, "enable_thinking": False}),
+        ({"thinking": {"type": "disabled"}}, {"thinking": False, "enable_thinking": False}),
+        ({"documents": [{"text": "x"}]}, {"documents": [{"text": "x"}]}),
+        ({"add_generation_prompt": False}, {"add_generation_prompt": False}),
+    ],
+)
+def test_variables_of_the_template(body, variables):
+    assert chat(**body).variables == variables
 
 
 def test_tools_are_text_and_their_choice_a_name():
@@ -158,7 +269,6 @@ def test_tools_are_text_and_their_choice_a_name():
         ({"retries": 100}, "retries"),
     ],
 )
-def test_what_a_client_sizes_is_limited(body, param):
-    with pytest.raises(ApiError) as caught:
-        check_call(completion(**body), CallLimits())
-    assert (caught.value.param, caught.value.code) == (param, "too_large")
+def test_what_a_client_sizes_is_limited(fake, body, param):
+    error = refused(fake, "completions", {"prompt": "a", **body})
+    assert (error["param"], error["code"]) == (param, "too_large")

@@ -1,0 +1,57 @@
+"""The variables that a body gives to the chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gencli.server.wire.errors import bad_field
+from gencli.server.wire.taking import Taking
+
+__all__ = ["read_variables"]
+
+_RESERVED = (
+    "chat_template", "messages", "tools", "documents", "tokenize", "conversation", "add_generation_prompt",
+    "continue_final_message",
+)  # fmt: skip
+
+
+def read_variables(body: Taking) -> dict[str, Any]:
+    """Return the variables of the chat template; never the template itself. Raises ApiError."""
+    rest = body.rest
+    field = "template_vars" if "template_vars" in rest else "chat_template_kwargs"
+    given = rest.pop(field, {})
+    if not isinstance(given, Mapping):
+        raise bad_field(field, f"{field} has to be an object.")
+    for name in _RESERVED:
+        if name in given:
+            raise bad_field(f"{field}.{name}", f"{name} cannot be a variable of the template.")
+    found = dict(given)
+    if "reasoning_effort" in rest:
+        found["reasoning_effort"] = body.text("reasoning_effort")
+    if "enable_thinking" in rest:
+        found["enable_thinking"] = body.flag("enable_thinking")
+    if "thinking" in rest:  # templates use one of two names
+        found["thinking"] = found["enable_thinking"] = _is_thinking(rest.pop("thinking"))
+    if "documents" in rest:
+        found["documents"] = _documents(rest.pop("documents"))
+    return found
+
+
+def _is_thinking(value: Any) -> bool:
+    """Of true, false, or an object whose type is enabled or disabled."""
+    kind = value.get("type") if isinstance(value, Mapping) else value
+    found = {True: True, False: False, "enabled": True, "disabled": False}
+    if not isinstance(kind, bool | str) or kind not in found:
+        raise bad_field(
+            "thinking", "thinking has to be true, false, or an object of type enabled or disabled."
+        )
+    if isinstance(value, Mapping) and value.keys() != {"type"}:
+        raise bad_field("thinking", "thinking has to have a type only: there is no budget of its own.")
+    return found[kind]
+
+
+def _documents(value: Any) -> list[Any]:
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        raise bad_field("documents", "documents has to be a list of objects.")
+    return value

@@ -1,0 +1,111 @@
+"""Calls read from a text in pieces are those of the whole text, however it is cut."""
+
+import json
+import random
+from itertools import pairwise
+
+import pytest
+
+from gencli.structured.calls.call_stream import CallPart, CallStream
+from gencli.structured.calls.tool_formats import detect_format, parse_calls
+from tests.structured.calls.test_tools import TEMPLATES, WRITE
+
+ARGUMENTS = '{"a": "q\\"}, \\\\", "b": [{}, {"name": "x"}], "é": "\\ud83d\\ude00 😀 </tool_call>"}'
+NESTED = f'"deep.f-1", "arguments": {ARGUMENTS}'
+EMPTY = '"g", "arguments": {}'
+FORMS = {name: detect_format(template)[0] for name, template in TEMPLATES.items()}
+
+
+def read(form, pieces, **options):
+    """The free text, and the name and arguments of each call."""
+    stream = CallStream(form, **options)
+    found = [*map(stream.feed, pieces), stream.finish()]
+    calls = []
+    for part in (part for one in found for part in one.calls):
+        if part.name:
+            assert part == CallPart(len(calls), part.name)
+            calls.append((part.name, ""))
+        else:
+            assert part.arguments
+            assert part.number == len(calls) - 1
+            calls[-1] = (calls[-1][0], calls[-1][1] + part.arguments)
+    assert stream.count == len(calls)
+    return "".join(one.text for one in found), calls
+
+
+def splits(text):
+    """Each cut in two, single characters, and cuts at random."""
+    yield from ([text[:at], text[at:]] for at in range(len(text) + 1))
+    yield list(text)
+    draw = random.Random(5)
+    for _ in range(50):
+        places = sorted(draw.choices(range(len(text) + 1), k=draw.randint(2, 12)))
+        yield [text[a:b] for a, b in pairwise([0, *places, len(text)])]
+
+
+def outputs(name):
+    """Texts of a format, and whether each has calls alone."""
+    write, form = WRITE[name], FORMS[name]
+    yield write(NESTED), True
+    yield "I will look.\n\n" + write(NESTED), False
+    yield "No call: { <tool_ [TOOL { \n", False
+    if form.is_parallel:
+        yield write(NESTED, EMPTY, NESTED), True
+    if name == "hermes":
+        yield f'Well <tool>, {write(EMPTY)} and {{"this"}} {write(NESTED)} end\n', False
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_every_cut_gives_the_calls_of_the_whole_text(name):
+    form = FORMS[name]
+    for text, has_only_calls in outputs(name):
+        expected = parse_calls(text, form)[0]
+        whole = read(form, [text], has_only_calls=has_only_calls)
+        free = "" if has_only_calls else text.partition(form.trigger)[0]
+        assert whole[0] == (free.rstrip() if expected else text)
+        assert [(each, json.loads(written)) for each, written in whole[1]] == [
+            (call.name, call.arguments) for call in expected
+        ]
+        assert all(written in text for _, written in whole[1])  # as the model wrote it
+        for pieces in splits(text):
+            assert read(form, pieces, has_only_calls=has_only_calls) == whole, pieces
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_a_call_that_is_cut_has_the_arguments_so_far(name):
+    form, text = FORMS[name], WRITE[name](NESTED)
+    for length in range(len(text)):
+        free, calls = read(form, list(text[:length]), has_only_calls=True)
+        if calls:
+            assert (free, calls[0][0]) == ("", "deep.f-1")
+            assert ARGUMENTS.startswith(calls[0][1])
+        else:  # without a name it is the text that it is
+            assert free == text[:length]
+
+
+def test_white_space_and_the_order_of_members_are_free_in_plain_json():
+    text = ' {"arguments" :{"a":1 } , "name": "f"} '
+    assert read(FORMS["generic"], list(text), has_only_calls=True) == ("", [("f", '{"a":1 }')])
+
+
+def test_only_the_first_call_counts_where_one_is_asked_for():
+    text = WRITE["hermes"](EMPTY, NESTED)
+    for pieces in ([text], list(text)):
+        assert read(FORMS["hermes"], pieces, has_one=True) == ("", [("g", "{}")])
+
+
+@pytest.mark.parametrize("text", ["<tool_call> x", '<tool_call>{"n": 1}', '<tool_call>{"name": 5}'])
+def test_what_is_no_call_is_text(text):
+    for pieces in ([text], list(text), [text, " more"]):
+        assert read(FORMS["hermes"], pieces) == ("".join(pieces), [])
+
+
+def test_any_text_is_read_alike_however_it_is_cut():
+    draw = random.Random(1)
+    words = [*'{}[]":,\\ \nx', "<tool_call>", '"name"', '"arguments"', '{"name": "', '", "arguments": ']
+    for _ in range(500):
+        text = "".join(draw.choices([*words, "[TOOL_CALLS]"], k=draw.randint(1, 25)))
+        form, options = draw.choice([*FORMS.values()]), {"has_only_calls": draw.random() < 0.5}
+        places = [0, *sorted(draw.choices(range(len(text) + 1), k=4)), len(text)]
+        pieces = [text[a:b] for a, b in pairwise(places)]
+        assert read(form, pieces, **options) == read(form, [text], **options), pieces

@@ -1,0 +1,43 @@
+"""Prompts that fill a hole: the tokens of each family around the two texts."""
+
+import pytest
+
+from gencli.text.infill import infill_of
+from gencli.text.tokenizer import ByteTokenizer
+from tests.text.conftest import byte_level, llama_like, metaspace
+
+
+def with_tokens(make, *names):
+    """A tokenizer that has these tokens, too."""
+    tokenizer = make.__wrapped__()
+    tokenizer._hf.add_tokens(list(names), special_tokens=True)
+    return tokenizer, [tokenizer._hf.convert_tokens_to_ids(name) for name in names]
+
+
+@pytest.mark.parametrize("make", [byte_level, llama_like, metaspace])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+        ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+        ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
+        ("▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"),
+    ],
+)
+def test_the_tokens_stand_around_the_texts(make, names):
+    tokenizer, (prefix, suffix, middle, *ends) = with_tokens(make, *names)
+    infill = infill_of(tokenizer)
+    assert (infill.prefix, infill.suffix, infill.middle, infill.ends) == (prefix, suffix, middle, tuple(ends))
+    ids = list(infill.prompt(tokenizer, "Hello", "a llo"))
+    if tokenizer.encode("a")[0] == tokenizer.bos_id:
+        assert ids.pop(0) == tokenizer.bos_id
+    at = ids.index(suffix)
+    assert (ids[0], ids[-1]) == (prefix, middle)
+    assert ids[1:at] == tokenizer.encode("Hello", special=False)
+    assert b"".join(tokenizer.token_bytes[token] for token in ids[at + 1 : -1]) == b"a llo"
+
+
+def test_other_tokenizers_have_none():
+    assert infill_of(ByteTokenizer()) is None
+    assert infill_of(byte_level()) is None
+    assert infill_of(with_tokens(byte_level, "<fim_prefix>", "<fim_suffix>")[0]) is None
