@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from gencli.batch.generation import Generation
 from gencli.batch.journal import Journal
 from gencli.batch.plan import gather_settings, make_plan
 from gencli.batch.prepare import prepare
@@ -83,7 +84,7 @@ def rows_read(folder: Path, rows: int) -> float:
     source = folder / "many.jsonl"
     source.write_text("".join(json.dumps({"prompt": f"The fox {n} " * 10}) + "\n" for n in range(rows)))
     plan = make_plan((str(source),), {"model": "fake"}, {})
-    batch = prepare(plan, gather_settings(plan, {}))
+    batch = prepare(plan, gather_settings(plan, {}), Generation())
     start = time.monotonic()
     batch.survey()
     return rows / (time.monotonic() - start)

@@ -9,6 +9,7 @@ from typing import Any
 from gencli.batch.engines.check import check_engine
 from gencli.batch.options import OWN
 from gencli.config.layers import gather
+from gencli.config.options.option import Option
 from gencli.config.settings import Settings
 from gencli.errors import UsageError
 
@@ -44,18 +45,27 @@ class Plan:
         """The number of rows that may fail; None is any number."""
         return 0 if self.own["fail_fast"] else self.own["max_errors"]
 
-    @property
-    def columns(self) -> dict[str, Any]:
-        """The options that decide how records become rows, for the journal."""
-        return {f"`{key}`": self.own[key] for key in _OF_ROWS}
+    def columns(self, *more: str) -> dict[str, Any]:
+        """Return the options that decide how records become rows, and `more`, for the journal."""
+        return {f"`{key}`": self.own[key] for key in (*_OF_ROWS, *more)}
 
 
-def make_plan(inputs: tuple[str, ...], given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
-    """Return the plan of options and variables. Raises UsageError for conflicting options."""
+def make_plan(
+    inputs: tuple[str, ...],
+    given: Mapping[str, Any],
+    environ: Mapping[str, str],
+    options: tuple[Option, ...] = OWN,
+) -> Plan:
+    """Return the plan of options and variables. Raises UsageError for conflicting options.
+
+    `options` are those that a run does not have.
+    """
     if _AUTO in environ.items():
         given = {"max_batch": "auto", **given}
-    keys = {entry.key for entry in OWN}
-    own = {entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in OWN}
+    keys = {entry.key for entry in options}
+    own = {
+        entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in options
+    }
     plan = Plan(inputs or ("-",), own, {key: value for key, value in given.items() if key not in keys})
     _refuse(plan)
     return plan

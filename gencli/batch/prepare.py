@@ -17,10 +17,11 @@ from gencli.batch.overrides import row_jobs
 from gencli.batch.places import Places
 from gencli.batch.plan import Plan
 from gencli.batch.records import Row
-from gencli.batch.rows import RowOptions, make_rows
+from gencli.batch.rows import RowOptions
 from gencli.batch.selection import Selected, read_shard
 from gencli.batch.sources import Input, open_input
 from gencli.batch.survey import Survey, survey
+from gencli.batch.work import Work
 from gencli.config.jobs import Jobs
 from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.errors import UsageError
@@ -46,10 +47,11 @@ class Batch:
     places: Places | None
     row_options: RowOptions
     selected: Selected
+    work: Work
 
     def rows(self) -> Iterator[Row]:
         """Return the rows; each call reads the input again."""
-        return make_rows(self.selected, self.row_options, self.jobs)
+        return self.work.rows(self.selected, self.row_options, self.jobs)
 
     def survey(self, on_fault: Callable[[Row], None] | None = None) -> Survey:
         """Read all rows once and return the survey."""
@@ -58,7 +60,7 @@ class Batch:
     def fingerprint(self, found: Survey, on_bytes: OnBytes | None = None) -> dict[str, Any]:
         """Return the values that must not change until the batch is complete, see `fingerprint`."""
         template = self.row_options.template
-        columns = {**self.plan.columns, "`template`": template and template.text}
+        columns = {**self.plan.columns(*self.work.decides), "`template`": template and template.text}
         known = self._number_format()
         name = str(known[0]).removeprefix("torch.") if known else ""
         return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
@@ -98,14 +100,14 @@ class Batch:
         return dtype, device
 
 
-def prepare(plan: Plan, settings: Settings) -> Batch:
+def prepare(plan: Plan, settings: Settings, work: Work) -> Batch:
     """Return the batch of a plan and its settings. Raises UsageError for every fault that needs no row.
 
     A resumed run without a seed has the seed of the journal.
     """
     shard = read_shard(plan["shard"] or "0/1")
     source = open_input(plan.inputs, format=plan["input_format"], delimiter=plan["delimiter"])
-    output = plan_output(plan["output"], plan["format"], inputs=source.paths)
+    output = plan_output(plan["output"], plan["format"], inputs=source.paths, formats=work.formats)
     places = Places.of(output)
     _check_summary(plan, [*source.paths, *([places.output, places.journal] if places else [])])
     settings = _with_seed(settings, plan, places)
@@ -115,7 +117,7 @@ def prepare(plan: Plan, settings: Settings) -> Batch:
         check_settings(settings)
     jobs = row_jobs(settings)
     selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
-    return Batch(plan, settings, jobs, source, output, places, options, selected)
+    return Batch(plan, settings, jobs, source, output, places, options, selected, work)
 
 
 def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:

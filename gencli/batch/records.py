@@ -55,7 +55,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The request of a record: id, prompt or messages, and the options that it sets."""
+    """The request of a record: id, prompt or messages, and the options that it sets.
+
+    `scored`: what is scored, in place of a prompt (see gencli.scoring.items).
+    """
 
     record: Record
     id: str
@@ -63,6 +66,7 @@ class Row:
     messages: tuple[Mapping[str, str], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     failure: Failure | None = None
+    scored: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ A record is an OpenAI request line; with `template` or `prompt_column` it is dat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from gencli.templates.conversation import has_system
 if TYPE_CHECKING:
     from gencli.templates.prompt import PromptTemplate
 
-__all__ = ["RowOptions", "kept_columns", "make_rows"]
+__all__ = ["RowOptions", "kept_columns", "listed", "make_rows", "nested_options", "prompt_of", "read_rows"]
 
 _OPTIONS = "options"
 _ID = "id"
@@ -51,8 +51,24 @@ class RowOptions:
 
 def make_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
     """Yield a row for each record; a fault of a record or its options is the `failure` of the row."""
+
+    def row(record: Record, name: str) -> Row:
+        prompt, messages, given = _parts(record.columns, options)
+        found = Row(record, name, _prompt(prompt), read_messages(messages), given)
+        if "system" in given and has_system(found.messages):
+            raise UsageError("The row has a system message and the option system. Leave one of them out.")
+        jobs.job(given, is_chat=messages is not None)
+        return found
+
+    return read_rows(records, options, row)
+
+
+def read_rows(
+    records: Iterable[Record], options: RowOptions, make: Callable[[Record, str], Row]
+) -> Iterator[Row]:
+    """Yield the rows that `make` returns for a record and its id; an exception is the row's `failure`."""
     for record in records:
-        yield _row(record, options, jobs)
+        yield _row(record, options, make)
 
 
 def kept_columns(row: Row) -> dict[str, Any]:
@@ -60,22 +76,17 @@ def kept_columns(row: Row) -> dict[str, Any]:
     return dict(row.record.columns)
 
 
-def _row(record: Record, options: RowOptions, jobs: Jobs) -> Row:
+def _row(record: Record, options: RowOptions, make: Callable[[Record, str], Row]) -> Row:
     name = str(record.index)
     if record.failure:
         return Row(record, name, failure=record.failure)
     try:
         name = _id(record, options)
-        prompt, messages, given = _parts(record.columns, options)
-        row = Row(record, name, _prompt(prompt), read_messages(messages), given)
-        if "system" in given and has_system(row.messages):
-            raise UsageError("The row has a system message and the option system. Leave one of them out.")
-        jobs.job(given, is_chat=messages is not None)
+        return make(record, name)
     except RecordFault as error:
         return Row(record, name, failure=Failure("InputError", str(error)))
     except Exception as error:  # an error of any kind fails this row only
         return Row(record, name, failure=Failure.of(error))
-    return row
 
 
 def _naming(columns: Mapping[str, Any], options: RowOptions) -> str | None:
@@ -92,7 +103,7 @@ def _id(record: Record, options: RowOptions) -> str:
     if column is None:
         return str(record.index)
     if column not in record.columns:
-        raise ColumnError(f"The row has no column {column!r}. It has: {_listed(record.columns)}.")
+        raise ColumnError(f"The row has no column {column!r}. It has: {listed(record.columns)}.")
     value = record.columns[column]
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         missing = "is missing" if value in (None, "") else f"is {value!r}, but has to be a text or a number"
@@ -103,9 +114,9 @@ def _id(record: Record, options: RowOptions) -> str:
 def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, dict[str, Any]]:
     """Return prompt, messages (one of them None) and options of a record."""
     if options.is_data:
-        prompt = _from_data(columns, options)
+        prompt = prompt_of(columns, options)
         is_list = isinstance(prompt, list)
-        return (None, prompt, _nested(columns)) if is_list else (prompt, None, _nested(columns))
+        return (None, prompt, nested_options(columns)) if is_list else (prompt, None, nested_options(columns))
     if is_request(columns):
         return read_request({key: value for key, value in columns.items() if key != options.id_column})
     prompt, messages = (_given(columns.get(key)) for key in ("prompt", "messages"))
@@ -115,24 +126,25 @@ def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, d
         raise UsageError("The row has both prompt and messages.", hint="Leave one of them out.")
     if prompt is None and messages is None:
         raise ColumnError(
-            f"The row has neither prompt nor messages. It has: {_listed(columns)}.",
+            f"The row has neither prompt nor messages. It has: {listed(columns)}.",
             hint="Set `prompt_column` or `template`.",
         )
     return prompt, messages, _flat(columns, options)
 
 
-def _from_data(columns: Mapping[str, Any], options: RowOptions) -> Any:
+def prompt_of(columns: Mapping[str, Any], options: RowOptions) -> Any:
+    """Return the prompt of columns that are data: the rendered template, or a column's value."""
     if options.template:
         return options.template.render(columns)
     column = options.prompt_column or ""
     if column not in columns:
-        raise ColumnError(f"The row has no column {column!r}. It has: {_listed(columns)}.")
+        raise ColumnError(f"The row has no column {column!r}. It has: {listed(columns)}.")
     if columns[column] is None:
         raise UsageError(f"The prompt (column {column}) is null.")
     return columns[column]
 
 
-def _nested(columns: Mapping[str, Any]) -> dict[str, Any]:
+def nested_options(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a row whose columns are data: the column `options`, if it is an object."""
     value = columns.get(_OPTIONS)
     is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
@@ -158,7 +170,8 @@ def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
     return found
 
 
-def _listed(columns: Mapping[str, Any]) -> str:
+def listed(columns: Mapping[str, Any]) -> str:
+    """Return the names of the columns for a message."""
     return ", ".join(columns) or "no columns"
 
 

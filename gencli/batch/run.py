@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gencli.batch.capacity import plan_rows
-from gencli.batch.generate import End, generate_rows
 from gencli.batch.journal import Journal
-from gencli.batch.outputs.base import TextTarget
-from gencli.batch.outputs.columns import SCORES, of_result
+from gencli.batch.outputs.base import RowWriter, TextTarget
 from gencli.batch.places import Places
 from gencli.batch.prepare import Batch
 from gencli.batch.progress import Progress
-from gencli.batch.records import Row
+from gencli.batch.records import Outcome, Row
 from gencli.batch.reporter import BatchReporter
+from gencli.batch.row_runs import End, run_rows
 from gencli.batch.store import JournalStore, Store, StreamStore
 from gencli.batch.summary import Summary
-from gencli.batch.survey import Kind, Survey
+from gencli.batch.survey import Survey
+from gencli.batch.work import Work
 from gencli.config.settings import Layer, resolve
 from gencli.errors import UsageError
 from gencli.files import replaced
@@ -125,10 +124,12 @@ def _said(row: Row) -> str:
 
 def _streamed(run: _Run) -> int:
     """Results go where nothing can lie beside them: each is written as soon as its turn has come."""
-    plan = run.batch.plan
+    batch, plan = run.batch, run.batch.plan
     progress = Progress(run.survey.num_rows)
-    with run.batch.output.open(_kept(run), stdout=run.stdout) as writer:
-        store = StreamStore(writer, by_row=plan["order"] == "input", has_timings=not plan["no_timings"])
+    with batch.output.open(batch.work.table(batch, run.survey), stdout=run.stdout) as writer:
+        store = StreamStore(
+            _Noting(writer, batch.work), by_row=plan["order"] == "input", has_timings=not plan["no_timings"]
+        )
         end = _generated(run, store, progress)
         store.close()
     return _finished(run, progress, end)
@@ -159,30 +160,38 @@ def _journalled(run: _Run, places: Places) -> int:
 
 
 def _kept_safe(run: _Run, journal: Journal) -> tuple[Progress, End]:
-    plan, (done, failed) = run.batch.plan, journal.counts()
+    batch, plan, (done, failed) = run.batch, run.batch.plan, journal.counts()
     if plan["retry_errors"]:
         done, failed = done - failed, 0
     progress = Progress(run.survey.num_rows, before=done, failed_before=failed)
     store = JournalStore(journal, with_failed=plan["retry_errors"])
     end = _generated(run, store, progress)
     if end.status == "complete":
-        store.write(
-            run.batch.output, _kept(run), by_row=plan["order"] == "input", has_timings=not plan["no_timings"]
-        )
+        with batch.output.open(batch.work.table(batch, run.survey)) as writer:
+            store.write(
+                _Noting(writer, batch.work),
+                by_row=plan["order"] == "input",
+                has_timings=not plan["no_timings"],
+            )
     return progress, end
 
 
-def _kept(run: _Run) -> Mapping[str, Kind]:
-    """Return the further columns of a table: those of the input, and log-probabilities if a row has them."""
-    columns = run.survey.columns if run.batch.plan["keep_input"] else {}
-    asked = [key for key in SCORES if key in run.survey.options or run.batch.settings[key] is not None]
-    return {**columns, **dict.fromkeys((of_result(key) for key in asked), "text")}
+class _Noting:
+    """A writer whose outcomes the work takes note of."""
+
+    def __init__(self, writer: RowWriter, work: Work) -> None:
+        self._writer, self._work = writer, work
+
+    def write(self, outcome: Outcome) -> None:
+        """Write one row."""
+        self._work.add(outcome)
+        self._writer.write(outcome)
 
 
 def _generated(run: _Run, store: Store, progress: Progress) -> End:
     if progress.done == run.survey.num_rows:  # no model is needed for the rest
         return End("complete", 0)
-    end = generate_rows(
+    end = run_rows(
         run.batch,
         store,
         progress,
@@ -199,13 +208,13 @@ def _generated(run: _Run, store: Store, progress: Progress) -> End:
 
 def _finished(run: _Run, progress: Progress, end: End) -> int:
     """Sum up; the exit code."""
-    summary = _summary(run, progress, end)
-    for line in summary.lines():
+    summary, work = _summary(run, progress, end), run.batch.work
+    for line in work.lines(run.batch, summary):
         run.reporter.say(line)
     if (path := run.batch.plan["summary"]) is not None:
         try:
             with replaced(Path(path)) as file:
-                file.write((to_json(summary.to_dict(), indent=2) + "\n").encode())
+                file.write((to_json(work.record(summary), indent=2) + "\n").encode())
         except OSError as error:
             raise UsageError(f"`summary` = {path}: cannot be written: {error.strerror}.") from error
     return _EXIT.get(end.status, 7 if progress.failed else 0)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from gencli.batch.journal import Journal
 from gencli.batch.outputs.base import RowWriter
-from gencli.batch.outputs.output import Output
 from gencli.batch.records import Outcome, Row
-from gencli.batch.survey import Kind
 
 __all__ = ["JournalStore", "Store", "StreamStore", "untimed"]
 
@@ -50,11 +48,10 @@ class JournalStore:
         """Append the outcome to the journal."""
         self._journal.append(outcome)
 
-    def write(self, output: Output, kept: Mapping[str, Kind], *, by_row: bool, has_timings: bool) -> None:
-        """Write the output from the journal; it gets its name when it is complete."""
-        with output.open(kept) as writer:
-            for outcome in self._journal.outcomes(by_row=by_row):
-                writer.write(outcome if has_timings else untimed(outcome))
+    def write(self, writer: RowWriter, *, by_row: bool, has_timings: bool) -> None:
+        """Write all outcomes of the journal."""
+        for outcome in self._journal.outcomes(by_row=by_row):
+            writer.write(outcome if has_timings else untimed(outcome))
 
 
 class StreamStore:

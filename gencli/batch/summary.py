@@ -65,7 +65,7 @@ class Summary:
                 f"Prompts: {self.prompt_tokens_copied:,} tokens copied from the prefix cache, "
                 f"{self.prompt_tokens_read:,} read."
             )
-        yield from self._errors()
+        yield from self.error_lines()
         if self.drafts:
             made, stood = self.drafts["proposed"], self.drafts["accepted"]
             each = self.drafts["tokens"] / max(1, self.drafts["forwards"])
@@ -74,7 +74,7 @@ class Summary:
             count = self.finish_reasons["length"]
             yield f"{count:,} texts were cut at a limit; `matched` in the results names the limit."
 
-    def _errors(self) -> Iterator[str]:
+    def error_lines(self) -> Iterator[str]:
         """Yield the most frequent errors with their message and first row."""
         shown = self.error_messages[:_SHOWN]
         for error in shown:

@@ -83,6 +83,7 @@ def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | 
 def _bytes(row: Row) -> bytes:
     failure = row.failure and row.failure.message
     said = [row.record.index, row.id, row.prompt, row.messages, row.options, failure]
+    said += [row.scored] if row.scored else []
     return json.dumps(said, sort_keys=True).encode() + b"\n"
 
 

@@ -104,6 +104,8 @@ class Request:
     `beams`: the samples are the best `n` texts of a beam search; nothing is drawn. `best_of`: the samples are
     the best `n` of `best_of` drawn ones. `logprobs`: number K of alternatives beside the log-probability of
     each output token, `prompt_logprobs` of each prompt token from position `score_from` on; None is off.
+    `given`: the ids that the output has, whatever the chain would choose, to find their log-probabilities
+    (see gencli.engine.given); no stop ends it, and `max_tokens` is what the stages take for the limit.
     `priority`: waiting requests with a lower value begin first. `salt`: keys and values are shared with
     requests of the same salt only. Neither changes a text.
     """
@@ -126,6 +128,7 @@ class Request:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     score_from: int = 1
+    given: tuple[int, ...] | None = None
     priority: int = 0
     salt: str = ""
 

@@ -22,9 +22,11 @@ __all__ = ["admission", "check_request", "effective", "text_stream"]
 def effective(request: Request, *, known: int, width: int, registry: Registry) -> Request:
     """Return the request as it runs: without inactive stages, greedy resolved, unknown ids masked.
 
-    A beam search draws and drafts nothing. `known`: number of ids of the tokenizer; larger ids are masked.
-    `width`: number of logits per row.
+    A beam search draws and drafts nothing, a given output drafts nothing. `known`: number of ids of the
+    tokenizer; larger ids are masked. `width`: number of logits per row.
     """
+    if request.given is not None:
+        request = replace(request, jump="off", drafting=Drafting(NO_DRAFTER))
     if request.beams is not None:
         request = replace(request, draw="greedy", jump="off", drafting=Drafting(NO_DRAFTER))
     chain, draw = request.chain.resolved(request.draw, registry)
@@ -55,7 +57,8 @@ def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
 
 def text_stream(request: Request, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> TextStream:
     """A new, empty output text of one sample."""
-    return TextStream(tokenizer.stream(request.prompt_ids), _stop_rules(request, eos_ids))
+    rules = StopRules(max_tokens=sys.maxsize) if request.given else _stop_rules(request, eos_ids)
+    return TextStream(tokenizer.stream(request.prompt_ids), rules)
 
 
 def check_request(request: Request, spec: ModelSpec) -> None:

@@ -17,8 +17,9 @@ from gencli.engine.beams.best_of import BestOf, expand_samples
 from gencli.engine.beams.searches import BeamSearches, check_beams
 from gencli.engine.companions import Companions
 from gencli.engine.endings import Endings
+from gencli.engine.given import accept_given, check_given, given_drafts, given_tokens, take_given
 from gencli.engine.logprobs import Watch
-from gencli.engine.prompt_scores import scoring_of, slice_rows, take_scores
+from gencli.engine.prompt_scores import scoring_of, slice_rows, split_scores
 from gencli.engine.queue import WINDOW, Samples
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
@@ -73,6 +74,7 @@ class Engine:
         self.eos_ids = end_ids(spec.eos_ids, tokenizer, spec.vocab_size)
         self._runner, self._tokenizer, self._registry = runner, tokenizer, registry or builtin_registry()
         self._max_batch, self._rewinds = max_batch, bool(spec.rope_switches)
+        self._score_rows = slice_rows(spec.vocab_size)
         self._scheduler = Scheduler(
             max_batch=max_batch,
             step_tokens=step_tokens,
@@ -80,7 +82,7 @@ class Engine:
             share_prefixes=share_prefixes,
             rope_switches=spec.rope_switches,
             window=window,
-            score_rows=slice_rows(spec.vocab_size),
+            score_rows=self._score_rows,
         )
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, self._device, grammars)
         self._state = state = ProcessorState(env, self._registry, num_slots=max_batch)
@@ -95,6 +97,7 @@ class Engine:
         self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
         self.notices += engine_drafter.notices
         self._interrupted = False
+        self._has_given = False  # whether any request so far had a given output
         self._has_asked = False  # whether any request so far asked for log-probabilities
         self._changing = threading.Condition(threading.RLock())  # held by a step, and to change the queue
         self.occupancy = 0.0  # of the last step: running sequences / limit
@@ -116,6 +119,10 @@ class Engine:
             check_request(request, self._runner.spec)
             self._companions.check(request)
             context = self._companions.context(request)
+            if request.given is not None:
+                context += 1  # the last token is not read
+                check_given(request, context)
+                self._has_given = True
             self._state.check(request, context)
             self._speculation.check(request)
             self.notices += self._speculation.guard(request)
@@ -204,7 +211,8 @@ class Engine:
     def _choose(self) -> StepResult | None:
         """Run the model and choose tokens. Commits nothing and emits no event."""
         self.occupancy = len(self._scheduler.running) / self.limit
-        step = self._scheduler.plan(self._speculation.propose, self._companions.is_behind)
+        propose = self._propose if self._has_given else self._speculation.propose
+        step = self._scheduler.plan(propose, self._companions.is_behind)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.truncate(fork.target, fork.length)
@@ -214,27 +222,38 @@ class Engine:
         sampled = step.sampled
         rows = self._state.rows(sampled)
         own, companions = pairing.forward()
+        scored = None
         if step.plan.num_scored:
-            own = take_scores(step.plan.feeds, [one.scoring for one in step.sequences], own)
+            own, scored = split_scores(step.plan.feeds, [one.scoring for one in step.sequences], own)
         logits = pairing.guided(own, companions).to(self._device)
         if not sampled:
+            if scored:
+                scored.take(scored.measured.packed.tolist())
             return None
         ranked, groups = None, [sequence.group for sequence, _ in sampled]
-        watch = None
+        watch, given = None, given_tokens(sampled, self._device) if self._has_given else None
         if self._has_asked:
-            watch = Watch.of([one.request.logprobs for one, _ in sampled], own, logits, rows)
-        if watch or rows.drafts.shape[1] or groups.count(None) < len(groups):
+            watch = Watch.of([one.request.logprobs for one, _ in sampled], own, logits, rows, given)
+        if watch or given is not None or rows.drafts.shape[1] or groups.count(None) < len(groups):
             processed = self.pipeline(logits, rows, watch.seen if watch else None)
-            verified = self._state.verifier(processed, rows, self._speculation.proposal(sampled))
+            draw = partial(self._state.verifier, processed, rows, self._speculation.proposal(sampled))
+            verified = draw() if given is None else accept_given(given, draw, sampled)
             ranked = self._beams.rank(sampled, first_rows(rows), processed)
         else:  # only the tokens are needed, not the processed logits
             verified = verify(self._state.chooser(logits, rows), rows)
         measured = (watch.measured(processed, verified[0]), watch.owners) if watch else None
-        result = StepResult.read(sampled, own, logits, rows, verified, ranked, measured)
+        result = StepResult.read(sampled, own, logits, rows, verified, ranked, measured, scored)
         if watch and ranked:
             result = replace(result, inspect=partial(watch.of_beams, processed))
         self._speculation.verified(step.plan)
         return result
+
+    def _propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
+        """Return the drafts of sequences whose output is drawn, and the next ids of those that are given."""
+        given = [one for one in sequences if one.request.given is not None]
+        runs = self._speculation.propose([one for one in sequences if one.request.given is None])
+        rows = self._score_rows // 2  # the logits are held twice: raw and processed
+        return runs | given_drafts(given, self.pipeline, self._runner.spec, rows)
 
     def _preempt_all(self) -> list[Event]:
         """After out-of-memory: restart the running sequences, half as many at once. A single one fails."""
@@ -283,19 +302,22 @@ class Engine:
         for index, (sequence, drafts) in enumerate(result.sampled):
             if sequence.group is not None:
                 continue
-            tokens = result.tokens[index]
-            if drafts or sequence.drafted is not None:
-                self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
-            valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
-            followed = preview(sequence.slot, valid) if preview else ()
-            taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
-            if index in result.entries:
-                sequence.note(result.entries[index][: len(taken.ids)])
-            if sequence.cut:
-                sequence.end_cut(self._endings.completion(sequence, taken.ids))
-            if error is None and sequence.finish is None and valid is not tokens:
-                row = result.first_rows[index] + len(valid)
-                error = self.pipeline.explain_failure(result.logits, result.rows, row)
+            if sequence.request.given is not None:
+                taken, error = take_given(result, index, self.pipeline, now)
+            else:
+                tokens = result.tokens[index]
+                if drafts or sequence.drafted is not None:
+                    self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
+                valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
+                followed = preview(sequence.slot, valid) if preview else ()
+                taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
+                if index in result.entries:
+                    sequence.note(result.entries[index][: len(taken.ids)])
+                if sequence.cut:
+                    sequence.end_cut(self._endings.completion(sequence, taken.ids))
+                if error is None and sequence.finish is None and valid is not tokens:
+                    row = result.first_rows[index] + len(valid)
+                    error = self.pipeline.explain_failure(result.logits, result.rows, row)
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:
                 self._endings.remove(sequence)

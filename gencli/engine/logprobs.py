@@ -28,8 +28,8 @@ class Watch:
 
     `places`: the A rows of the step; `at` [A] the same on the device. `owners`: the number of each row's
     sequence, and `counts` its number K of alternatives. `raw` [A, V] float32: the model's own logits.
-    `ids` [A, M]: the K most likely ids, then the row's draft token, if there are drafts. `by` [A, M]: index
-    into `names` of what made the id impossible, -1 while it is possible.
+    `ids` [A, M]: the K most likely ids, then the row's draft or given token, if there are any. `by` [A, M]:
+    index into `names` of what made the id impossible, -1 while it is possible.
     """
 
     places: list[int]
@@ -43,11 +43,18 @@ class Watch:
     names: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, wanted: Sequence[int | None], own: Tensor, guided: Tensor, rows: Rows) -> Watch | None:
+    def of(
+        cls,
+        wanted: Sequence[int | None],
+        own: Tensor,
+        guided: Tensor,
+        rows: Rows,
+        given: Tensor | None = None,
+    ) -> Watch | None:
         """Watch the rows that ask for log-probabilities; None if there are none.
 
         `wanted`: alternatives that the request of each sequence asks for. own, guided [R, V]: the model's
-        logits, and those after guidance, on the device of the stages.
+        logits, and those after guidance, on the device of the stages. given [Q, K + 1]: see given_tokens.
         """
         if wanted.count(None) == len(wanted):
             return None
@@ -60,6 +67,9 @@ class Watch:
         ids = best_ids(raw, max(counts))
         if rows.drafts.shape[1]:  # a lossy policy may accept a draft that the stages forbid
             ids = torch.cat([ids, rows.drafted()[at][:, None]], dim=1)
+        if given is not None:
+            known = given[upload(owners, at.device), rows.offsets[at]]
+            ids = torch.cat([ids, known.clamp(min=0)[:, None]], dim=1)
         watch = cls(places, owners, counts, rows, at, raw, ids, torch.full_like(ids, -1))
         watch.seen("model", own.to(guided.device))
         if own is not guided:

@@ -8,6 +8,7 @@ always read by the model, even if the prefix cache holds its keys and values: th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 import torch
@@ -19,7 +20,7 @@ from gencli.core.step import Feed
 from gencli.engine.logprobs import Measured, best_ids, measure
 from processors.upload import upload
 
-__all__ = ["PromptScoring", "scoring_of", "slice_rows", "take_scores"]
+__all__ = ["PromptScoring", "Scored", "scoring_of", "slice_rows", "split_scores"]
 
 _CELLS = 2**24  # logits of prompt positions in a step: 64 MiB as float32
 _MOST_ROWS = 512
@@ -85,8 +86,24 @@ def scoring_of(request: Request, sample: int) -> PromptScoring | None:
     return PromptScoring(request) if request.prompt_logprobs is not None and sample == 0 else None
 
 
-def take_scores(feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], own: Tensor) -> Tensor:
-    """Give the scorings of the feeds their log-probabilities; return the other rows of own [R, V]."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """Log-probabilities of prompt positions on the device, and the scorings that take how many of them."""
+
+    measured: Measured
+    taken: tuple[tuple[PromptScoring, int], ...]
+
+    def take(self, values: Items[Items[float]]) -> None:
+        """Give the scorings their entries. `values`: the numbers of `measured.packed`."""
+        entries = iter(self.measured.read(values))
+        for scoring, count in self.taken:
+            scoring.take([next(entries) for _ in range(count)])
+
+
+def split_scores(
+    feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], own: Tensor
+) -> tuple[Tensor, Scored]:
+    """Measure the scored rows of own [R, V]; return the other rows, and what was measured."""
     places, kept, targets, counts = list[int](), list[int](), list[int](), list[int]()
     row, taken = 0, list[tuple[PromptScoring, int]]()
     for feed, scoring in zip(feeds, scorings, strict=True):
@@ -99,16 +116,13 @@ def take_scores(feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], o
         kept += range(end, row + feed.num_logits)
         row += feed.num_logits
     raw = own if not kept else own.index_select(0, upload(places, own.device))
-    entries = iter(_entries(raw.float(), targets, counts))
-    for scoring, count in taken:
-        scoring.take([next(entries) for _ in range(count)])
-    return own[:0] if not kept else own.index_select(0, upload(kept, own.device))
+    rest = own[:0] if not kept else own.index_select(0, upload(kept, own.device))
+    return rest, Scored(_measured(raw.float(), targets, counts), tuple(taken))
 
 
-def _entries(raw: Tensor, targets: list[int], counts: list[int]) -> list[TokenLogprobs]:
-    """Return the log-probabilities of the target ids [A] under raw logits [A, V] float32."""
+def _measured(raw: Tensor, targets: list[int], counts: list[int]) -> Measured:
+    """Measure the target ids [A] under raw logits [A, V] float32."""
     top, chosen = best_ids(raw, max(counts)), upload(targets, raw.device, torch.int64)
     gone = (raw == -torch.inf).gather(1, torch.cat([chosen[:, None], top], dim=1))
     bans = torch.where(gone, 0, -1)
-    found = Measured(measure(raw, raw, chosen, top, (bans[:, 0], bans[:, 1:])), counts, ("model",))
-    return found.read(found.packed.tolist())
+    return Measured(measure(raw, raw, chosen, top, (bans[:, 0], bans[:, 1:])), counts, ("model",))

@@ -71,7 +71,8 @@ class Sequence:
         request = self.request
         self.prompt, self.drafts_decide = request.prompt_ids, request.drafts_decide
         self.decode_cost = request.num_lanes * (1 + (request.num_drafts or 0) * self.drafts_decide)
-        self._longest = min(self.context, len(self.prompt) + request.limits.max_tokens)
+        most = request.limits.max_tokens if request.given is None else len(request.given)
+        self._longest = min(self.context, len(self.prompt) + most)
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.output)
@@ -100,6 +101,11 @@ class Sequence:
     def lag(self) -> int:
         """Number of tokens that are not in its KV lane yet."""
         return len(self.prompt) + len(self.output) - self.num_computed_tokens
+
+    @property
+    def room(self) -> int:
+        """Number of tokens until the text has reached a limit."""
+        return self._longest - len(self)
 
     @property
     def last(self) -> int:
@@ -207,6 +213,20 @@ class Sequence:
         ids = tuple(output[before:])
         self.logprob += sum(logprobs[: len(ids)]) if logprobs else 0.0
         return Taken(ids, tuple([entry.forced for entry in followed[: len(ids)]])), error
+
+    def take_given(self, tokens: Tokens[int], followed: Tokens[GrammarStatus] = (), *, now: float) -> Taken:
+        """Append tokens of a given output, which nothing but its length ends; see `take`."""
+        for token in tokens:
+            self.output.append(token)
+            self._add(self.stream.add(token))
+        if followed:
+            self.document = followed[-1].document
+        if self.first_token is None:
+            self.first_token = now
+        if self.room <= 0:
+            self.close("length", "max_tokens")
+        forced = [entry.forced for entry in followed[: len(tokens)]]
+        return Taken(tuple(tokens), (*forced, *[False] * (len(tokens) - len(forced))) if forced else ())
 
     def end_cut(self, closing: Tokens[int], cut: str | None = None) -> None:
         """End a text at a limit; `closing` are tokens that complete its document, or none."""

@@ -78,7 +78,7 @@ class Speculation:
 
     def guard(self, request: Request) -> Iterator[str]:
         """Disable drafts for plugin stages that fail with them. Yield the notices, each once."""
-        if not self._drafter.handles(request):
+        if not self._drafter.handles(request) and request.given is None:
             return
         new = [text for text in _draft_notices(request) if text not in self._noted]
         self._noted.update(new)
@@ -166,9 +166,8 @@ class Speculation:
 
     def _max_drafts(self, sequence: Sequence) -> int:
         """Maximum number of draft tokens within the limits, besides the token that every step chooses."""
-        left = sequence.request.limits.max_tokens - len(sequence.output)
         # Drafts never cross a rope switch, which would restart the sequence's prefill.
-        return min(left, min(sequence.context, self._spec.limit(len(sequence))) - len(sequence)) - 1
+        return min(sequence.room, self._spec.limit(len(sequence)) - len(sequence)) - 1
 
     def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
         step = self._step

@@ -13,6 +13,7 @@ from torch import Tensor
 from gencli.core.events import TokenLogprobs
 from gencli.engine.beams.searches import Inspect, RankedSearch, RankedSearches
 from gencli.engine.logprobs import Measured
+from gencli.engine.prompt_scores import Scored
 from gencli.engine.scheduler import SampledSequences
 from processors.rows import Rows
 from processors.upload import upload
@@ -50,22 +51,28 @@ class StepResult:
         verified: tuple[Tensor, Tensor],
         ranked: RankedSearches | None = None,
         measured: tuple[Measured, list[int]] | None = None,
+        scored: Scored | None = None,
     ) -> StepResult:
         """Build from the verified tokens [Q, K + 1] and counts [Q]. `own` [R, V]: the model's logits.
 
-        `measured`: rows that ask for log-probabilities, and the number of the sequence of each.
+        `measured`: rows that ask for log-probabilities, and the number of the sequence of each. `scored`:
+        prompt positions, whose scorings take their entries here.
         """
         tokens, counts = verified
         width = tokens.shape[1]
         wanted = [bool(sequence.request.best_of) for sequence, _ in sampled]
-        if width == 1 and ranked is None and measured is None and not any(wanted):
+        is_plain = ranked is None and measured is None and scored is None
+        if width == 1 and is_plain and not any(wanted):
             (plain,) = _transfer(tokens)
             return cls(sampled, logits, rows, plain, [[]] * len(plain), [])
         table = torch.cat([counts[:, None], tokens], dim=1)
         if any(wanted):  # as float64, which holds every token exactly
             table = torch.cat([table, own_logprobs(own, rows, tokens, wanted)], dim=1)
         packed = [*([ranked.ranking.packed] if ranked else []), *([measured[0].packed] if measured else [])]
+        packed += [scored.measured.packed.to(table.device)] if scored else []
         values, *more = _transfer(table, *packed)
+        if scored:
+            scored.take(more.pop())
         lines = [(int(count), rest) for count, *rest in values]
         return cls(
             sampled,

@@ -31,8 +31,9 @@ from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.models import batch_notices, load, model_notices
 from gencli.runtime.wiring import make_engine, model_choice
 from gencli.scoring.items import read_item
-from gencli.scoring.scorer import Scorer, make_convention
-from gencli.scoring.scores import Score
+from gencli.scoring.options import CHAIN_KEYS
+from gencli.scoring.scorer import Scorer, Terms, make_convention
+from gencli.scoring.scores import MODES, Score
 from gencli.scoring.windows import CONVENTIONS
 from gencli.templates.conversation import Message, check_messages, render_conversation
 from gencli.text.tokenizer import Tokenizer
@@ -186,6 +187,9 @@ class LLM:
         window: int | None = ...,
         stride: int | None = ...,
         top: int = ...,
+        mode: MODES = ...,
+        params: SamplingParams | None = ...,
+        **values: Any,
     ) -> Score: ...
     @overload
     def score(
@@ -196,6 +200,9 @@ class LLM:
         window: int | None = ...,
         stride: int | None = ...,
         top: int = ...,
+        mode: MODES = ...,
+        params: SamplingParams | None = ...,
+        **values: Any,
     ) -> list[Score]: ...
     def score(
         self,
@@ -205,13 +212,17 @@ class LLM:
         window: int | None = None,
         stride: int | None = None,
         top: int = 0,
+        mode: MODES = "raw",
+        params: SamplingParams | None = None,
+        **values: Any,
     ) -> Score | list[Score]:
         """Return the scores of items in order; one score for a single item.
 
         An item is a text; a pair (context, continuation) as a tuple; or a mapping with `text`, with `context`
         and `continuation` or `choices`, or with `messages` that end with an answer. `convention`, `window`
         and `stride` say how texts are cut (see gencli.scoring.windows); `top` alternatives are kept for each
-        token. Raises UsageError for an item that cannot be scored.
+        token. With `mode` processed the scores are those under the chain of `params` and `values`, which the
+        mode raw does not take. Raises UsageError for an item that cannot be scored.
         """
         is_one = isinstance(items, str | tuple | Mapping)
         wanted = [read_item(item) for item in ([items] if is_one else items)]
@@ -219,8 +230,22 @@ class LLM:
             raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
         spec = self.spec
         how = make_convention(convention, spec, self.tokenizer, window=window, stride=stride)
-        found = [*Scorer(self._engine, spec, self.tokenizer, how, top=top).scores(wanted)]
+        terms = self._terms(mode, params, values)
+        found = [*Scorer(self._engine, spec, self.tokenizer, how, top=top).scores(wanted, terms)]
+        self._warn()
         return found[0] if is_one else found
+
+    def _terms(self, mode: MODES, params: SamplingParams | None, values: Mapping[str, Any]) -> Terms:
+        """Return what scores are under. Raises UsageError for options that have no part in them."""
+        given = (params or SamplingParams()).replaced(**values)
+        for key in given:
+            if mode == "raw" or key not in CHAIN_KEYS | {"seed", "stages"}:
+                has_part = "`mode` = processed" if key in CHAIN_KEYS else "no score"
+                raise UsageError(f"`{key}` has no part in these scores, but in {has_part}.")
+        if mode == "raw":
+            return Terms()
+        (job,) = self._ready([""], params, values)
+        return Terms(job, derive(job.seed, 0), given.get("max_tokens"))
 
     def close(self) -> None:
         """Stop the threads and processes that compile grammars."""

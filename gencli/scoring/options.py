@@ -1,18 +1,22 @@
-"""The options of `gencli score`; those of the model are the run's."""
+"""The options of `gencli score`: its own, those of a batch for files, those of a run for model and chain."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from gencli.batch.options import BATCH_OPTIONS
+from gencli.batch.options import OWN as OF_BATCH
 from gencli.config.options.option import Option
 from gencli.config.options.run import OPTIONS
+from gencli.scoring.scores import MODES
 from gencli.scoring.windows import CONVENTIONS
 from processors.params import MOST, Bounds
 
-__all__ = ["SCORE_OPTIONS", "SHARED"]
+__all__ = ["CHAIN_KEYS", "DECIDING", "SCORE_OPTIONS", "SCORE_OWN"]
 
-_OWN: tuple[Option, ...] = (
+_CHANGED = ("format", "no_timings", "dry_run", "max_batch", "kv_memory")
+_ENGINES = ("engine", "workers", "worker_cpus", "worker_gpus")
+_NEW: tuple[Option, ...] = (
     Option(("--convention",), CONVENTIONS, "How a text is cut into windows: lm-eval as "
            "lm-evaluation-harness, strided as the documentation of transformers, llama as llama-perplexity.",
            "Draw", "lm-eval"),
@@ -20,17 +24,38 @@ _OWN: tuple[Option, ...] = (
            "`convention` = llama 512.", "Draw", bounds=Bounds(ge=2, le=MOST)),
     Option(("--stride",), int, "With `convention` = strided: tokens between the beginnings of two windows; "
            "by default half of the window.", "Draw", bounds=Bounds(ge=1, le=MOST)),
+    Option(("--mode",), MODES, "raw: log-probabilities of the model alone; processed: those under the chain, "
+           "as if the tokens had been chosen.", "Draw", "raw"),
     Option(("--tokens",), int, "Add a record for each scored token, with this many alternatives; not with "
            "`format` = text.", "Output", bounds=Bounds(ge=0, le=MOST)),
-    Option(("--format",), Literal["text", "jsonl"], "Form of the result.", "Output", "text"),
-    Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE"),
+    Option(("--group-by",), str, "Add up the texts for each value of this column.", "Output",
+           metavar="NAME"),
+    Option(("--bootstrap",), int, "Random samples of the rows for the 95 % interval of a total; 0 is none.",
+           "Output", 1000, Bounds(ge=0, le=MOST)),
+    Option(("--format",), Literal["text", "jsonl", "csv", "tsv", "parquet"], "Form of the results; by "
+           "default the suffix of the output decides, text on stdout.", "Output"),
 )  # fmt: skip
-_TAKEN = ("input_format", "delimiter")
-_OF_RUN = frozenset(
+# The values of a batch's options that have no part in scores are their defaults.
+SCORE_OWN: tuple[Option, ...] = (
+    *_NEW, *(entry for entry in OF_BATCH if entry.key != "format")
+)  # fmt: skip
+_HIDDEN = frozenset((*_CHANGED, *_ENGINES))
+_OF_MODEL = frozenset(
     "quiet debug model dtype backend quantize kernel invariant kv_dtype device device_map threads wait "
-    "max_batch memory_check trust_remote_code download offline".split()
+    "max_batch memory_check trust_remote_code download offline preset template vars seed".split()
 )
-SHARED: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key in _OF_RUN)
+# Options of a run that change processed log-probabilities; a row may set them too.
+CHAIN_KEYS = frozenset(
+    {entry.key for entry in OPTIONS if entry.section in ("Chain", "Guidance")}
+    | set(
+        "sampler max_tokens stop_id json json_schema pydantic regex grammar lark choice structural_tag "
+        "constrain_after grammar_backend grammar_timeout schema_strict extra_properties property_order "
+        "json_whitespace formats".split()
+    )
+)
+# What decides a row's result, besides what makes the row.
+DECIDING = ("convention", "window", "stride", "mode", "tokens", "group_by")
+_TAKEN = tuple(entry for entry in BATCH_OPTIONS if entry in OF_BATCH and entry.key not in _HIDDEN)
 SCORE_OPTIONS: tuple[Option, ...] = (
-    *(entry for entry in BATCH_OPTIONS if entry.key in _TAKEN), *_OWN, *SHARED
+    *_TAKEN, *_NEW, *(entry for entry in OPTIONS if entry.key in _OF_MODEL | CHAIN_KEYS)
 )  # fmt: skip

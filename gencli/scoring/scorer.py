@@ -1,38 +1,32 @@
-"""`Scorer`: scores items on an engine."""
+"""`Scorer`: scores items on an engine, under the model alone or under a chain."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
-from gencli.core.events import Error, PromptScores, TokenLogprobs
-from gencli.core.request import Limits, Request
+from gencli.config.job import Job, make_request
+from gencli.config.options.drafts import NO_DRAFTER
+from gencli.core.events import Error, Event, Finish, PromptScores, Token, TokenLogprobs
+from gencli.core.request import Drafting, Limits, Request, Stops
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError, UsageError
 from gencli.models.base import ModelSpec
-from gencli.scoring.items import ChatItem, ChoiceItem, Item, PairItem, TextItem
-from gencli.scoring.rows import ScoreRow
-from gencli.scoring.scores import ChoiceScore, PairScore, Score, TextScore
+from gencli.scoring.items import ChoiceItem, Item, TextItem
+from gencli.scoring.plans import Part, Planner
+from gencli.scoring.scores import MODES, ChoiceScore, PairScore, Score, TextScore
 from gencli.scoring.totals import Totals, count_words
-from gencli.scoring.windows import (
-    CONVENTIONS,
-    Convention,
-    Window,
-    cut_window,
-    encoded,
-    pair_window,
-    prefix_id,
-    text_windows,
-)
-from gencli.templates.conversation import render_conversation
+from gencli.scoring.windows import CONVENTIONS, Convention, Window
 from gencli.text.tokenizer import Tokenizer
+from processors.errors import ProcessorsError
 
-__all__ = ["Scorer", "make_convention"]
+__all__ = ["Scorer", "Task", "Terms", "make_convention"]
 
-_BLOCK = 64  # items that are scored at once
+T = TypeVar("T")
 _LLAMA_WINDOW = 512
+_AHEAD = 4  # the engine holds this many times the windows that run at once
 
 
 def make_convention(
@@ -55,20 +49,63 @@ def make_convention(
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """Windows of a text or continuation, and what its totals count."""
+class Terms:
+    """What an item is scored under: the model alone without a `job`, else the chain of the job.
 
-    text: str
-    tokens: int
-    windows: tuple[Window, ...]
+    `seed` is for stages that draw. `max_tokens` is the limit that the stages know; None: the context.
+    """
+
+    job: Job | None = None
+    seed: int = 0
+    max_tokens: int | None = None
+
+    @property
+    def mode(self) -> MODES:
+        """raw or processed."""
+        return "raw" if self.job is None else "processed"
+
+    def request(self, name: str, window: Window, top: int, spec: ModelSpec, tokenizer: Tokenizer) -> Request:
+        """Return the request for the scored tokens of a window."""
+        if self.job is None:
+            return Request(
+                name, window.ids, limits=Limits(0), prompt_logprobs=top, score_from=window.first
+            )  # fmt: skip
+        prompt, given = window.ids[: window.first], window.ids[window.first :]
+        return replace(
+            make_request(self.job, name, prompt, self.seed, tokenizer),
+            given=given,
+            logprobs=top,
+            prompt_logprobs=None,
+            n=1,
+            stops=Stops(ids=self.job.stops.ids),
+            limits=Limits(spec.context if self.max_tokens is None else self.max_tokens),
+            finish_open=False,
+            beams=None,
+            best_of=None,
+            drafting=Drafting(NO_DRAFTER),
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """The parts of an item: of a choice its choices, then these without the context."""
+class Task(Generic[T]):
+    """An item to score under some terms; an error in its place is its outcome. `key` is the caller's."""
 
+    key: T
+    item: Item | GencliError
+    terms: Terms = field(default_factory=Terms)
+
+
+@dataclass(slots=True, eq=False)
+class _Open(Generic[T]):
+    """A task in the engine: its parts, and the entries of their windows so far."""
+
+    task: Task[T]
     item: Item
-    parts: tuple[_Part, ...]
+    parts: tuple[Part, ...]
+    found: list[list[TokenLogprobs]]
+    num_open: int
+    error: GencliError | None = None
+    is_interrupted: bool = False
 
 
 class Scorer:
@@ -79,151 +116,165 @@ class Scorer:
     ) -> None:
         self._engine, self._spec, self.tokenizer = engine, spec, tokenizer
         self.convention, self._top = convention, top
+        self._planner = Planner(spec, tokenizer, convention)
         self._num_requests = 0
+        self._open: dict[str, tuple[_Open[object], int, int]] = {}  # task, window, first scored position
 
-    def scores(self, items: Iterable[Item]) -> Iterator[Score]:
-        """Yield the score of each item, in order. Raises the error of the first that cannot be."""
-        for found in self.outcomes(items):
-            if isinstance(found, GencliError):
-                raise found
-            yield found
+    def scores(self, items: Iterable[Item], terms: Terms | None = None) -> Iterator[Score]:
+        """Yield the score of each item, in order. Raises the error of the first that cannot be scored."""
+        early, turn = dict[int, Score | GencliError](), 0
+        tasks = (Task(number, item, terms or Terms()) for number, item in enumerate(items))
+        with closing(self.run(tasks)) as outcomes:
+            for number, found in outcomes:
+                early[number] = found
+                while turn in early:
+                    if isinstance(score := early.pop(turn), GencliError):
+                        raise score
+                    turn += 1
+                    yield score
+        if early:
+            raise GenerationError("The scoring was interrupted.")
 
-    def outcomes(self, items: Iterable[Item]) -> Iterator[Score | GencliError]:
-        """Yield the score of each item, in order, or the error for one that cannot be scored."""
-        source = iter(items)
-        while block := list(islice(source, _BLOCK)):
-            plans = [self._planned(item) for item in block]
-            windows = [
-                window
-                for plan in plans
-                if isinstance(plan, _Plan)
-                for part in plan.parts
-                for window in part.windows
-            ]
-            found = iter(self.window_entries(windows))
-            for plan in plans:
-                yield self._scored(plan, found) if isinstance(plan, _Plan) else plan
+    def run(
+        self, tasks: Iterable[Task[T]], *, ahead: int | None = None
+    ) -> Generator[tuple[T, Score | GencliError], None, None]:
+        """Yield the key of each task with its score or error, as they end; interrupted tasks have none.
 
-    def rows(self, rows: Iterable[ScoreRow]) -> Iterator[tuple[ScoreRow, Score | GencliError]]:
-        """Yield each row with its score or error, in order; rows are read ahead by a block."""
-        source = iter(rows)
-        while block := list(islice(source, _BLOCK)):
-            found = self.outcomes([row.item for row in block if not isinstance(row.item, GencliError)])
-            for row in block:
-                yield row, row.item if isinstance(row.item, GencliError) else next(found)
+        Tasks are read ahead until the engine holds `ahead` windows.
+        """
+        most, source = ahead or _AHEAD * self._engine.limit, iter(tasks)
+        try:
+            yield from self._fed(source, most)
+            while self._open:
+                for event in self._engine.run():
+                    yield from self._took(event)
+                    yield from self._fed(source, most)
+        finally:
+            if self._open:
+                self._drop()
+
+    def _drop(self) -> None:
+        """End what is in the engine, and discard its events."""
+        self._open.clear()
+        with suppress(Exception):  # the original error is raised instead
+            self._engine.interrupt()
+            for _ in self._engine.run():
+                pass
 
     def interrupt(self) -> None:
-        """End the scoring; `rows` then raises GenerationError. Safe in a signal handler."""
+        """End the scoring. Safe in a signal handler."""
         self._engine.interrupt()
 
     def window_entries(self, windows: Sequence[Window]) -> list[tuple[TokenLogprobs, ...]]:
-        """Return the entries of the scored tokens of each window."""
-        first, found = self._num_requests, dict[str, tuple[TokenLogprobs, ...]]()
-        self._num_requests += len(windows)
-        firsts = {}
-        for number, window in enumerate(windows, start=first):
-            name = f"score {number}"
-            firsts[name] = window.first
-            self._engine.submit(
-                Request(
-                    name,
-                    window.ids,
-                    limits=Limits(max_tokens=0),
-                    prompt_logprobs=self._top,
-                    score_from=window.first,
-                )
-            )
-        for event in self._engine.run():
-            if isinstance(event, PromptScores):
-                scores = event.scores[firsts[event.request] :]
-                found[event.request] = tuple(entry for entry in scores if entry is not None)
-            elif isinstance(event, Error):
-                raise GenerationError(event.message)
-        if len(found) < len(windows):
+        """Return the entries of the scored tokens of each window, under the model alone."""
+        part = Part("", 0, tuple(windows))
+        task = _Open[object](Task(None, TextItem(" ")), TextItem(" "), (part,), [[] for _ in windows], 0)
+        if windows:
+            self._submit(task, list(windows))
+            for event in self._engine.run():
+                [*self._took(event, is_scored=False)]
+        if task.error is not None:
+            raise task.error
+        if task.is_interrupted:
             raise GenerationError("The scoring was interrupted.")
-        return [found[name] for name in firsts]
+        return [tuple(entries) for entries in task.found]
 
-    def _planned(self, item: Item) -> _Plan | GencliError:
+    def _fed(self, source: Iterator[Task[T]], most: int) -> Iterator[tuple[T, Score | GencliError]]:
+        """Submit tasks until the engine holds `most` windows; yield those that cannot be scored."""
+        while len(self._open) < most and (task := next(source, None)) is not None:
+            if isinstance(task.item, GencliError):
+                yield task.key, task.item
+                continue
+            try:
+                parts = tuple(self._planner.parts(task.item))
+                windows = [window for part in parts for window in part.windows]
+                _check(task, parts)
+                self._submit(_Open(task, task.item, parts, [[] for _ in windows], 0), windows)
+            except GencliError as error:
+                yield task.key, error
+            except ProcessorsError as error:  # a stage refuses the request
+                yield task.key, UsageError(str(error))
+
+    def _submit(self, one: _Open[T], windows: Sequence[Window]) -> None:
+        names = list[str]()
         try:
-            return _Plan(item, tuple(self._parts(item)))
-        except GencliError as error:
-            return error
+            for number, window in enumerate(windows):
+                self._num_requests += 1
+                name = f"score {self._num_requests}"
+                terms = one.task.terms
+                self._engine.submit(terms.request(name, window, self._top, self._spec, self.tokenizer))
+                self._open[name] = one, number, window.first  # type: ignore[assignment]
+                names.append(name)
+                one.num_open += 1
+        except (GencliError, ProcessorsError):
+            for name in names:
+                del self._open[name]
+                self._engine.cancel(name)
+            raise
 
-    def _parts(self, item: Item) -> Iterator[_Part]:
+    def _took(self, event: Event, *, is_scored: bool = True) -> Iterator[tuple[T, Score | GencliError]]:
+        if event.request not in self._open:
+            return
+        one, number, first = self._open[event.request]
+        if isinstance(event, PromptScores):
+            one.found[number] += [entry for entry in event.scores[first:] if entry is not None]
+        elif isinstance(event, Token):
+            one.found[number] += event.logprobs
+        if not isinstance(event, Finish | Error):
+            return
+        del self._open[event.request]
+        one.num_open -= 1
+        if isinstance(event, Error):
+            one.error = one.error or GenerationError(event.message)
+        one.is_interrupted |= isinstance(event, Finish) and event.reason == "interrupted"
+        if one.num_open or one.is_interrupted or not is_scored:
+            return
+        yield one.task.key, one.error or self._score(one)  # type: ignore[misc]
+
+    def _score(self, one: _Open[T]) -> Score:
+        found = iter(one.found)
+        entries = [tuple(entry for _ in part.windows for entry in next(found)) for part in one.parts]
+        item, convention, mode = one.item, self.convention, one.task.terms.mode
         if isinstance(item, TextItem):
-            prefix = None if self.convention.name == "strided" else self._prefix
-            ids = encoded(item.text, self.tokenizer, prefix)
-            if self.convention.name == "lm-eval" and ids[:1] == [prefix]:
-                ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and no part of the text
-            windows = tuple(text_windows(ids, self.convention, prefix))
-            yield _Part(item.text, len(ids), self._checked(windows))
-        elif isinstance(item, ChatItem):
-            yield self._chat_part(item)
-        elif isinstance(item, PairItem):
-            yield self._pair_part(item.context, item.continuation)
-        else:
-            yield from (self._pair_part(item.context, choice) for choice in item.choices)
-            if item.context and self._has_prefix:
-                yield from (self._pair_part("", choice) for choice in item.choices)
-
-    @property
-    def _prefix(self) -> int:
-        return prefix_id(self.tokenizer, self._spec.eos_ids)
-
-    @property
-    def _has_prefix(self) -> bool:
-        tokenizer = self.tokenizer
-        return tokenizer.bos_id is not None or bool((*tokenizer.eos_ids, *self._spec.eos_ids))
-
-    def _pair_part(self, context: str, continuation: str) -> _Part:
-        prefix = self._prefix if self._has_prefix or not context else None
-        window = pair_window(context, continuation, self.tokenizer, prefix, self.convention.window)
-        return _Part(continuation, len(window.ids) - window.first, self._checked((window,)))
-
-    def _chat_part(self, item: ChatItem) -> _Part:
-        before = render_conversation(self.tokenizer, item.messages[:-1])
-        answer = item.messages[-1]["content"]
-        head = self.tokenizer.encode(before, special=False)
-        whole = self.tokenizer.encode(before + answer, special=False)
-        window = cut_window(head, whole[len(head) :], self.convention.window)
-        return _Part(answer, len(window.ids) - window.first, self._checked((window,)))
-
-    def _checked(self, windows: tuple[Window, ...]) -> tuple[Window, ...]:
-        """Return the windows. Raises UsageError if there is nothing to score."""
-        if not any(window.first < len(window.ids) for window in windows):
-            raise UsageError("There is no token to score: nothing precedes the only one.")
-        return windows
-
-    def _scored(self, plan: _Plan, found: Iterator[tuple[TokenLogprobs, ...]]) -> Score:
-        entries = [tuple(entry for _ in part.windows for entry in next(found)) for part in plan.parts]
-        item, convention = plan.item, self.convention
-        if isinstance(item, TextItem):
-            return TextScore(
-                plan.parts[0].tokens, self._totals(item.text, entries[0]), convention, entries[0]
-            )
-        pairs = [self._pair(part, own) for part, own in zip(plan.parts, entries, strict=True)]
+            totals = self._totals(item.text, entries[0], mode)
+            return TextScore(one.parts[0].tokens, totals, convention, entries[0], mode)
+        pairs = [self._pair(part, own, mode) for part, own in zip(one.parts, entries, strict=True)]
         if not isinstance(item, ChoiceItem):
             return pairs[0]
         count = len(item.choices)
         alone = pairs[count:] or ([] if item.context else pairs)
-        return ChoiceScore(
-            tuple(pairs[:count]), tuple(one.logprob for one in alone) if alone else None, convention
-        )
+        without = tuple(pair.logprob for pair in alone) if alone else None
+        return ChoiceScore(tuple(pairs[:count]), without, convention, mode)
 
-    def _totals(self, text: str, entries: Sequence[TokenLogprobs]) -> Totals:
+    def _totals(self, text: str, entries: Sequence[TokenLogprobs], mode: MODES) -> Totals:
         """Totals of a text; words, and bytes of the text itself, only where every token is scored."""
         is_whole = self.convention.name == "lm-eval"
         known = self.tokenizer.token_bytes
         size = len(text.encode()) if is_whole else sum(len(known[one.chosen.id]) for one in entries)
-        words = count_words(text) if is_whole else None
-        return Totals.of((one.chosen.logprob for one in entries), num_bytes=size, words=words)
-
-    def _pair(self, part: _Part, entries: tuple[TokenLogprobs, ...]) -> PairScore:
-        totals = Totals.of(
-            (one.chosen.logprob for one in entries),
-            num_bytes=len(part.text.encode()),
-            words=count_words(part.text),
+        return Totals.of(
+            _values(entries, mode), num_bytes=size, words=count_words(text) if is_whole else None
         )
-        logprob = math.fsum(one.chosen.logprob for one in entries)
-        is_greedy = all(one.rank == 1 for one in entries)
-        return PairScore(part.text, logprob, len(entries), is_greedy, totals, self.convention, entries)
+
+    def _pair(self, part: Part, entries: tuple[TokenLogprobs, ...], mode: MODES) -> PairScore:
+        text, ranks = part.text, [one.rank if mode == "raw" else one.processed_rank for one in entries]
+        totals = Totals.of(
+            _values(entries, mode), num_bytes=len(text.encode()), words=count_words(text)
+        )  # fmt: skip
+        is_greedy = not totals.banned and all(rank == 1 for rank in ranks)
+        return PairScore(text, len(entries), is_greedy, totals, self.convention, entries, mode)
+
+
+def _values(entries: Iterable[TokenLogprobs], mode: MODES) -> Iterator[float]:
+    return (one.chosen.logprob if mode == "raw" else one.chosen.processed for one in entries)
+
+
+def _check(task: Task[T], parts: Iterable[Part]) -> None:
+    """Raise UsageError for several windows under a grammar, which would begin anew in each of them."""
+    job = task.terms.job
+    if job is None or job.assembly.chain.get("grammar") is None:
+        return
+    if any(len(part.windows) > 1 for part in parts):
+        raise UsageError(
+            "A text of several windows cannot be scored under a grammar, which would begin anew in each.",
+            hint="Raise `window`, or score it as a continuation.",
+        )

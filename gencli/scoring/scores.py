@@ -1,11 +1,11 @@
-"""Results of scoring, each with its convention, and as JSON."""
+"""Results of scoring, each with its convention and mode, and as JSON."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from gencli.core.events import TokenLogprobs
 from gencli.results.scores import entry_record
@@ -13,7 +13,9 @@ from gencli.scoring.totals import Totals
 from gencli.scoring.windows import Convention
 from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["ChoiceScore", "PairScore", "Score", "TextScore", "score_record"]
+__all__ = ["MODES", "ChoiceScore", "PairScore", "Score", "TextScore", "score_record"]
+
+MODES = Literal["raw", "processed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,34 +26,46 @@ class TextScore:
     totals: Totals
     convention: Convention
     entries: tuple[TokenLogprobs, ...] = field(default=(), repr=False)
+    mode: MODES = "raw"
 
 
 @dataclass(frozen=True, slots=True)
 class PairScore:
-    """Score of a continuation behind a context; `is_greedy`: every token is the most likely one."""
+    """Score of a continuation behind a context; `is_greedy`: every token is the most likely one.
+
+    Where a stage bans a token, `logprob` and what follows from it are None.
+    """
 
     text: str
-    logprob: float
     tokens: int
     is_greedy: bool
     totals: Totals
     convention: Convention
     entries: tuple[TokenLogprobs, ...] = field(default=(), repr=False)
+    mode: MODES = "raw"
 
     @property
-    def per_token(self) -> float:
+    def logprob(self) -> float | None:
+        """Sum over the tokens."""
+        return self.totals.logprob
+
+    @property
+    def per_token(self) -> float | None:
         """Log-probability divided by the number of tokens."""
-        return self.logprob / max(1, self.tokens)
+        return self._per(max(1, self.tokens))
 
     @property
-    def per_character(self) -> float:
+    def per_character(self) -> float | None:
         """Log-probability divided by the number of characters."""
-        return self.logprob / len(self.text)
+        return self._per(len(self.text))
 
     @property
-    def per_byte(self) -> float:
+    def per_byte(self) -> float | None:
         """Log-probability divided by the number of UTF-8 bytes."""
-        return self.logprob / len(self.text.encode())
+        return self._per(len(self.text.encode()))
+
+    def _per(self, count: int) -> float | None:
+        return None if self.logprob is None else self.logprob / count
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +76,18 @@ class ChoiceScore:
     """
 
     choices: tuple[PairScore, ...]
-    unconditional: tuple[float, ...] | None
+    unconditional: tuple[float | None, ...] | None
     convention: Convention
+    mode: MODES = "raw"
 
     @property
-    def best(self) -> dict[str, int]:
-        """Index of the best choice by each measure; of equal ones the first.
+    def best(self) -> dict[str, int | None]:
+        """Index of the best choice by each measure; of equal ones the first; None if none is possible.
 
         sum, token, character, byte: the log-probability, divided by that length. unconditional: less the
         log-probability without the context (mutual information).
         """
-        found = {
+        found: dict[str, list[float | None]] = {
             "sum": [one.logprob for one in self.choices],
             "token": [one.per_token for one in self.choices],
             "character": [one.per_character for one in self.choices],
@@ -80,23 +95,34 @@ class ChoiceScore:
         }
         if self.unconditional is not None:
             pairs = zip(self.choices, self.unconditional, strict=True)
-            found["unconditional"] = [one.logprob - alone for one, alone in pairs]
-        return {name: values.index(max(values)) for name, values in found.items()}
+            found["unconditional"] = [_less(one.logprob, alone) for one, alone in pairs]
+        return {name: _largest(values) for name, values in found.items()}
 
     @property
-    def probabilities(self) -> tuple[float, ...]:
-        """Probability of each choice, if one of them has to be: softmax of the sums."""
-        top = max(one.logprob for one in self.choices)
-        weights = [math.exp(one.logprob - top) for one in self.choices]
+    def probabilities(self) -> tuple[float | None, ...]:
+        """Probability of each choice, if one of them has to be: softmax of the sums; 0 for a banned one."""
+        known = [one.logprob for one in self.choices if one.logprob is not None]
+        if not known:
+            return (None,) * len(self.choices)
+        weights = [0.0 if one.logprob is None else math.exp(one.logprob - max(known)) for one in self.choices]
         return tuple(weight / sum(weights) for weight in weights)
 
 
 Score = TextScore | PairScore | ChoiceScore
 
 
+def _less(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one - other
+
+
+def _largest(values: Sequence[float | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return values.index(max(known)) if known else None
+
+
 def score_record(score: Score, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """Return a score as JSON; `tokenizer` adds a row for each scored token."""
-    convention = {"convention": score.convention.record(), "mode": "raw"}
+    how = {"convention": score.convention.record(), "mode": score.mode}
     if isinstance(score, ChoiceScore):
         alone = score.unconditional or (None,) * len(score.choices)
         rows = zip(score.choices, score.probabilities, alone, strict=True)
@@ -104,18 +130,18 @@ def score_record(score: Score, tokenizer: Tokenizer | None = None) -> dict[str, 
             {**_pair(one, tokenizer), "unconditional": without, "prob": probability}
             for one, probability, without in rows
         ]
-        return {"choices": choices, "best": score.best, **convention}
+        return {"choices": choices, "best": score.best, **how}
     if isinstance(score, PairScore):
-        return {**_pair(score, tokenizer), **convention}
-    found = {"tokens": score.tokens, **score.totals.record(), **convention}
+        return {**_pair(score, tokenizer), **how}
+    found = {"tokens": score.tokens, **score.totals.record(), **how}
     return found | _rows(score.entries, tokenizer)
 
 
 def _pair(score: PairScore, tokenizer: Tokenizer | None) -> dict[str, Any]:
     found = {
         "text": score.text,
-        "logprob": score.logprob,
         "tokens": score.tokens,
+        **score.totals.record(),
         "per_token": score.per_token,
         "per_character": score.per_character,
         "per_byte": score.per_byte,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,13 @@ def count_words(text: str) -> int:
 class Totals:
     """Sums over scored tokens: log-probabilities and their squares (natural logarithm).
 
-    `tokens` were scored; `banned` more were impossible and are not in the sums. `num_bytes` and `words` are
-    those of the scored text; `words` is None where a convention scores parts of words.
+    `tokens` have a probability, and `possible` is the sum of theirs; `banned` more were impossible. With
+    these, what follows from the whole sum is None. `num_bytes` and `words` are those of the scored text;
+    `words` is None where a convention scores parts of words.
     """
 
     tokens: int = 0
-    logprob: float = 0.0
+    possible: float = 0.0
     squares: float = 0.0
     num_bytes: int = 0
     words: int | None = 0
@@ -48,7 +49,7 @@ class Totals:
     def __add__(self, other: Totals) -> Totals:
         return Totals(
             self.tokens + other.tokens,
-            self.logprob + other.logprob,
+            self.possible + other.possible,
             self.squares + other.squares,
             self.num_bytes + other.num_bytes,
             None if self.words is None or other.words is None else self.words + other.words,
@@ -56,9 +57,14 @@ class Totals:
         )
 
     @property
+    def logprob(self) -> float | None:
+        """Log-probability of all tokens; None if one of them is banned."""
+        return None if self.banned else self.possible
+
+    @property
     def nll(self) -> float | None:
         """Mean negative log-probability of a token; None without tokens."""
-        return -self.logprob / self.tokens if self.tokens else None
+        return None if self.logprob is None or not self.tokens else -self.logprob / self.tokens
 
     @property
     def perplexity(self) -> float | None:
@@ -77,20 +83,22 @@ class Totals:
     @property
     def word_perplexity(self) -> float | None:
         """exp(-logprob / words); None if the words are not known."""
-        return _exp(-self.logprob / self.words) if self.words else None
+        return None if self.logprob is None or not self.words else _exp(-self.logprob / self.words)
 
     @property
     def byte_perplexity(self) -> float | None:
         """exp(-logprob / bytes)."""
-        return _exp(-self.logprob / self.num_bytes) if self.num_bytes else None
+        return None if self.logprob is None or not self.num_bytes else _exp(-self.logprob / self.num_bytes)
 
     @property
     def bits_per_byte(self) -> float | None:
         """-logprob / (bytes * ln 2)."""
-        return -self.logprob / (self.num_bytes * math.log(2)) if self.num_bytes else None
+        if self.logprob is None or not self.num_bytes:
+            return None
+        return -self.logprob / (self.num_bytes * math.log(2))
 
     def record(self) -> dict[str, Any]:
-        """Return the totals as JSON."""
+        """Return the totals as JSON; `of_record` reads them back."""
         return {
             "scored": self.tokens,
             "bytes": self.num_bytes,
@@ -102,8 +110,22 @@ class Totals:
             "word_perplexity": self.word_perplexity,
             "byte_perplexity": self.byte_perplexity,
             "bits_per_byte": self.bits_per_byte,
-            **({"banned": self.banned} if self.banned else {}),
+            "squares": self.squares,
+            **({"banned": self.banned, "possible": self.possible} if self.banned else {}),
         }
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Totals:
+        """Return the totals of a record."""
+        possible = record["possible"] if record.get("banned") else record["logprob"]
+        return cls(
+            record["scored"],
+            possible,
+            record["squares"],
+            record["bytes"],
+            record["words"],
+            record.get("banned", 0),
+        )
 
 
 def _exp(value: float | None) -> float | None:

@@ -11,6 +11,7 @@ from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from tests.engine.harness import TOKENIZER, engine, request
 from tests.engine.test_guidance import Remembering
+from tests.transfers import counted_transfers
 
 LONG = "the quick brown fox jumps over the lazy dog " * 5
 
@@ -135,6 +136,16 @@ def test_scoring_the_prompt_changes_no_output():
         kinds = [type(event) for event in of_one if isinstance(event, PromptScores | Token)]
         assert kinds.index(PromptScores) == 0
         assert kinds.count(PromptScores) == 1
+
+
+def test_scores_leave_the_device_in_the_transfer_of_their_step():
+    on = engine(runner=Remembering(), max_batch=3, step_tokens=30)
+    for one in (request("a", logprobs=1), scored(LONG), request("b", prompt_logprobs=1)):
+        on.submit(one)
+    while on.has_work:
+        with counted_transfers() as counts:
+            on.step()
+        assert sum(counts.values()) <= 1
 
 
 def test_a_prompt_of_one_token_has_nothing_to_score():

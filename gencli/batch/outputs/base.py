@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from gencli.batch.records import Outcome
 from gencli.batch.survey import Kind
 
-__all__ = ["OpenFile", "OpenFolder", "OpenLines", "OutputFormat", "RowWriter", "TextTarget"]
+__all__ = ["OpenFile", "OpenFolder", "OpenLines", "OutputFormat", "RowWriter", "Table", "TextTarget"]
 
 
 class TextTarget(Protocol):
@@ -30,8 +30,20 @@ class RowWriter(Protocol):
         ...
 
 
-OpenLines = Callable[[TextTarget, Mapping[str, Kind]], RowWriter]
-OpenFile = Callable[[BinaryIO, Mapping[str, Kind]], AbstractContextManager[RowWriter]]
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The columns of a table with their kinds; `flat` makes the rows of an outcome for these columns."""
+
+    columns: Mapping[str, Kind]
+    flat: Callable[[Outcome, Mapping[str, Kind]], Iterator[dict[str, Any]]]
+
+    def rows(self, outcome: Outcome) -> Iterator[dict[str, Any]]:
+        """Yield the rows of an outcome: the value of each column, by name."""
+        return self.flat(outcome, self.columns)
+
+
+OpenLines = Callable[[TextTarget, Table], AbstractContextManager[RowWriter]]
+OpenFile = Callable[[BinaryIO, Table], AbstractContextManager[RowWriter]]
 OpenFolder = Callable[[Path], AbstractContextManager[RowWriter]]
 
 
@@ -40,8 +52,8 @@ class OutputFormat:
     """A form of results, with the file suffixes that stand for it.
 
     One of three functions opens its writer. `lines` writes text, also to stdout and to packed files; `file`
-    writes bytes to a file; `folder` writes files into a folder. The mapping that `lines` and `file` take
-    holds the columns of the input that a table has too, and their kinds.
+    writes bytes to a file; `folder` writes files into a folder. `lines` and `file` take the columns that a
+    table has.
     """
 
     name: str

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gencli.batch.outputs.base import Table
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
 from gencli.batch.survey import Kind
 from gencli.json_text import to_json
 
-__all__ = ["COLUMNS", "SCORES", "flat", "of_result", "table_columns"]
+__all__ = ["COLUMNS", "SCORES", "as_cell", "generated", "of_result"]
 
 COLUMNS: Mapping[str, Kind] = {
     "index": "integer",
@@ -35,13 +36,14 @@ def of_result(name: str) -> str:
     return _RESULT + name
 
 
-def table_columns(kept: Mapping[str, Kind]) -> dict[str, Kind]:
-    """Return all columns: those of a result, and the kept ones of the input as `input.NAME`."""
-    more = {name if name.startswith(_RESULT) else _INPUT + name: kind for name, kind in kept.items()}
-    return {**COLUMNS, **{name.removeprefix(_RESULT): kind for name, kind in more.items()}}
+def generated(kept: Mapping[str, Kind] | None = None) -> Table:
+    """Return the table of generated texts: their columns, and the kept ones of the input as `input.NAME`."""
+    known = (kept or {}).items()
+    more = {name if name.startswith(_RESULT) else _INPUT + name: kind for name, kind in known}
+    return Table({**COLUMNS, **{name.removeprefix(_RESULT): kind for name, kind in more.items()}}, _flat)
 
 
-def flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, Any]]:
+def _flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a result; in text columns other values become JSON."""
     result = outcome.result
     kept = {_INPUT + name: value for name, value in (result.get("input") or {}).items()}
@@ -57,10 +59,11 @@ def flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, An
             "error_message": error.get("message"),
             **kept,
         }
-        yield {name: _as(kind, values.get(name)) for name, kind in columns.items()}
+        yield {name: as_cell(kind, values.get(name)) for name, kind in columns.items()}
 
 
-def _as(kind: Kind, value: Any) -> Any:
+def as_cell(kind: Kind, value: Any) -> Any:
+    """Return the value for a column of this kind; in a text column other values become JSON."""
     if value is None or kind != "text":
         return value
     return str(value) if isinstance(value, str) else to_json(value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 from gencli.batch.openai import response_line
-from gencli.batch.outputs.base import OutputFormat, RowWriter, TextTarget
+from gencli.batch.outputs.base import OutputFormat, RowWriter, Table, TextTarget
 from gencli.batch.records import Outcome
-from gencli.batch.survey import Kind
 from gencli.json_text import to_json
 
 __all__ = ["JSONL", "OPENAI"]
@@ -36,8 +35,8 @@ class _OpenAILines(_Lines):
         return response_line(outcome.id, outcome.result)
 
 
-def _open(make: type[_Lines], target: TextTarget, kept: Mapping[str, Kind]) -> RowWriter:
-    return make(target)
+def _open(make: type[_Lines], target: TextTarget, table: Table) -> AbstractContextManager[RowWriter]:
+    return nullcontext(make(target))
 
 
 JSONL = OutputFormat("jsonl", (".jsonl", ".ndjson"), lines=partial(_open, _Lines))

@@ -11,16 +11,13 @@ from typing import cast
 
 from gencli.batch.extras import need_pyarrow
 from gencli.batch.outputs import OUTPUT_FORMATS
-from gencli.batch.outputs.base import OutputFormat, RowWriter, TextTarget
+from gencli.batch.outputs.base import OutputFormat, RowWriter, Table, TextTarget
 from gencli.batch.outputs.beside import check_writable, open_beside, packing_of
+from gencli.batch.outputs.columns import generated
 from gencli.batch.outputs.folder import TEXTS, check_replaceable
-from gencli.batch.outputs.jsonl import JSONL
-from gencli.batch.survey import Kind
 from gencli.errors import GenerationError, UsageError
 
 __all__ = ["Output", "plan_output"]
-
-_SUFFIXES = {suffix: form for form in OUTPUT_FORMATS.values() for suffix in form.suffixes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,39 +28,39 @@ class Output:
     format: OutputFormat
 
     @contextmanager
-    def open(
-        self, kept: Mapping[str, Kind] | None = None, *, stdout: TextTarget | None = None
-    ) -> Iterator[RowWriter]:
+    def open(self, table: Table | None = None, *, stdout: TextTarget | None = None) -> Iterator[RowWriter]:
         """Open a writer. The output gets its name after the block; after an exception there is none.
 
-        `kept` are the input columns for tables (Survey.columns); outcomes hold their values as `input`.
+        `table` has the columns of tables, by default those of generated texts.
         Raises GenerationError if writing fails.
         """
         try:
-            with self._open(kept or {}, stdout) as writer:
+            with self._open(table or generated(), stdout) as writer:
                 yield writer
         except OSError as error:
             where = self.path or "stdout"
             raise GenerationError(f"Cannot write to {where}: {error.strerror or error}.") from error
 
     @contextmanager
-    def _open(self, kept: Mapping[str, Kind], stdout: TextTarget | None) -> Iterator[RowWriter]:
+    def _open(self, table: Table, stdout: TextTarget | None) -> Iterator[RowWriter]:
         form, path = self.format, self.path
         if path is None:
             assert form.lines is not None  # plan_output refuses other forms on stdout
-            yield form.lines(cast(TextTarget, stdout), kept)
+            with form.lines(cast(TextTarget, stdout), table) as writer:
+                yield writer
         elif form.folder is not None:
             with form.folder(path) as writer:
                 yield writer
         elif form.file is not None:
-            with open_beside(path) as file, form.file(file, kept) as writer:
+            with open_beside(path) as file, form.file(file, table) as writer:
                 yield writer
         elif form.lines is not None:
             # A lone half of a character cannot be encoded. JSON reads it back from its escape.
             with open_beside(path) as file:
                 text = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="backslashreplace")
                 try:
-                    yield form.lines(text, kept)
+                    with form.lines(text, table) as writer:
+                        yield writer
                     text.flush()
                 finally:
                     text.detach()
@@ -74,39 +71,42 @@ def plan_output(
     format: str | None = None,  # noqa: A002
     *,
     inputs: Iterable[Path] = (),
+    formats: Mapping[str, OutputFormat] = OUTPUT_FORMATS,
 ) -> Output:
     """Return the output of the options `output` and `format`; the paths `-` and None are stdout.
 
-    Without a format the suffix decides; stdout is JSON Lines. Raises UsageError for a path that cannot be
-    written, and for one of the `inputs`.
+    Without a format the suffix decides; stdout is the first of the `formats`. Raises UsageError for a path
+    that cannot be written, and for one of the `inputs`.
     """
-    if format is not None and format not in OUTPUT_FORMATS:
-        raise UsageError(f"`format` is {format!r}, but has to be one of {', '.join(OUTPUT_FORMATS)}.")
-    chosen = None if format is None else OUTPUT_FORMATS[format]
+    if format is not None and format not in formats:
+        raise UsageError(f"`format` is {format!r}, but has to be one of {', '.join(formats)}.")
+    chosen = None if format is None else formats[format]
     if path in (None, "-"):
         if chosen is not None and chosen.lines is None:
             raise UsageError(
                 f"`format` = {chosen.name} cannot go to stdout.", hint="Name a file with `output`."
             )
-        return Output(None, chosen or JSONL)
+        return Output(None, chosen or next(iter(formats.values())))
     if "://" in str(path):
         raise UsageError(f"`output` = {path}: results can be written to local files only.")
     place = Path(str(path))
-    output = Output(place, chosen or _format_of(place, is_folder=str(path).endswith(("/", "\\"))))
+    output = Output(place, chosen or _format_of(place, formats, is_folder=str(path).endswith(("/", "\\"))))
     _check(output, place, inputs)
     return output
 
 
-def _format_of(path: Path, *, is_folder: bool) -> OutputFormat:
-    if is_folder or path.is_dir():
+def _format_of(path: Path, formats: Mapping[str, OutputFormat], *, is_folder: bool) -> OutputFormat:
+    has_folders = TEXTS.name in formats
+    if has_folders and (is_folder or path.is_dir()):
         return TEXTS
     bare = path.with_suffix("") if packing_of(path) else path
-    if bare.suffix.lower() in _SUFFIXES:
-        return _SUFFIXES[bare.suffix.lower()]
+    suffixes = {suffix: form for form in formats.values() for suffix in form.suffixes}
+    if bare.suffix.lower() in suffixes:
+        return suffixes[bare.suffix.lower()]
     raise UsageError(
         f"`output` = {path}: the suffix is not that of a known format.",
-        hint=f"Set `format` = {'|'.join(OUTPUT_FORMATS)}, or use a suffix of {', '.join(_SUFFIXES)}, "
-        "or in / for a folder of texts.",
+        hint=f"Set `format` = {'|'.join(formats)}, or use a suffix of {', '.join(suffixes)}"
+        f"{', or in / for a folder of texts' if has_folders else ''}.",
     )
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-from gencli.batch.outputs.base import OutputFormat, RowWriter
-from gencli.batch.outputs.columns import flat, table_columns
+from gencli.batch.outputs.base import OutputFormat, RowWriter, Table
 from gencli.batch.records import Outcome
 from gencli.batch.survey import Kind
 
@@ -20,13 +19,13 @@ _TYPES: Mapping[Kind, str] = {"boolean": "bool_", "integer": "int64", "number": 
 class _ParquetRows:
     """Collects rows into groups; `flush` writes the last group."""
 
-    def __init__(self, writer: Any, schema: Any, columns: Mapping[str, Kind]) -> None:
-        self._writer, self._schema, self._columns = writer, schema, columns
+    def __init__(self, writer: Any, schema: Any, table: Table) -> None:
+        self._writer, self._schema, self._table = writer, schema, table
         self._rows: list[dict[str, Any]] = []
 
     def write(self, outcome: Outcome) -> None:
         """Add the rows of the outcome; write the group if it is full."""
-        self._rows.extend(flat(outcome, self._columns))
+        self._rows.extend(self._table.rows(outcome))
         if len(self._rows) >= _ROWS:
             self.flush()
 
@@ -40,14 +39,13 @@ class _ParquetRows:
 
 
 @contextmanager
-def _open(file: BinaryIO, kept: Mapping[str, Kind]) -> Iterator[RowWriter]:
+def _open(file: BinaryIO, table: Table) -> Iterator[RowWriter]:
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
-    columns = table_columns(kept)
-    schema = pa.schema([(name, getattr(pa, _TYPES[kind])()) for name, kind in columns.items()])
+    schema = pa.schema([(name, getattr(pa, _TYPES[kind])()) for name, kind in table.columns.items()])
     with ParquetWriter(file, schema) as writer:
-        rows = _ParquetRows(writer, schema, columns)
+        rows = _ParquetRows(writer, schema, table)
         yield rows
         rows.flush()
 

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from gencli.batch.outputs.base import OutputFormat, TextTarget
-from gencli.batch.outputs.columns import flat, table_columns
+from gencli.batch.outputs.base import OutputFormat, RowWriter, Table, TextTarget
 from gencli.batch.records import Outcome
-from gencli.batch.survey import Kind
 
 __all__ = ["CSV", "TSV"]
 
 
 class _TableLines:
-    """Writes a table; `kept` are columns of the input. Null is an empty cell."""
+    """Writes a table. Null is an empty cell."""
 
-    def __init__(self, target: TextTarget, kept: Mapping[str, Kind], *, delimiter: str) -> None:
-        self._columns = table_columns(kept)
+    def __init__(self, target: TextTarget, table: Table, *, delimiter: str) -> None:
+        self._table = table
         self._writer = csv.writer(_Newlines(target), delimiter=delimiter)
-        self._writer.writerow(self._columns)
+        self._writer.writerow(table.columns)
 
     def write(self, outcome: Outcome) -> None:
         """Write a row for each sample."""
-        for row in flat(outcome, self._columns):
+        for row in self._table.rows(outcome):
             self._writer.writerow([_cell(value) for value in row.values()])
 
 
@@ -42,5 +40,9 @@ def _cell(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-CSV = OutputFormat("csv", (".csv",), lines=partial(_TableLines, delimiter=","))
-TSV = OutputFormat("tsv", (".tsv",), lines=partial(_TableLines, delimiter="\t"))
+def _open(target: TextTarget, table: Table, *, delimiter: str) -> AbstractContextManager[RowWriter]:
+    return nullcontext(_TableLines(target, table, delimiter=delimiter))
+
+
+CSV = OutputFormat("csv", (".csv",), lines=partial(_open, delimiter=","))
+TSV = OutputFormat("tsv", (".tsv",), lines=partial(_open, delimiter="\t"))

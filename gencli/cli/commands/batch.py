@@ -56,13 +56,14 @@ def _run(plan: Plan, handler: Interrupts) -> int:
     settings = gather_settings(plan, os.environ)
     set_wait(settings["wait"], os.environ)  # before torch is imported
     with Stderr(is_quiet="quiet" in plan.given).starting(), importing():
+        from gencli.batch.generation import Generation
         from gencli.batch.prepare import prepare  # torch is imported here, after the check of the options
         from gencli.batch.run import run_batch
         from gencli.cli.commands.batch_preview import preview
         from gencli.cli.commands.batch_reporter import TerminalReporter
         from gencli.config.job import notices
 
-    batch, sink = prepare(plan, settings), Sink()
+    batch, sink = prepare(plan, settings, Generation()), Sink()
     reporter = TerminalReporter(sink, handler, is_quiet=batch.settings["quiet"])
     for text in (
         *batch.input.notices,

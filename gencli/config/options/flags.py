@@ -21,7 +21,7 @@ def with_flags(text: str) -> str:
         `vars`                 --var
         `verify` = rejection   --verify rejection
 
-    Only keys of the tables of `gencli run`, `gencli batch` and `gencli serve` are replaced; other text in
+    Only keys of the tables of `gencli run`, `batch`, `score` and `serve` are replaced; other text in
     backticks is returned as it is. Errors, notices and advice for a person are shown through this function.
     Records (JSON, YAML, the results of a batch) keep the keys.
     """
@@ -33,6 +33,7 @@ def _flags() -> dict[str, str]:
     """Return the flag of each option by its key."""
     from gencli.batch.options import OWN  # only a message that names an option needs the tables
     from gencli.config.options.run import OPTIONS
+    from gencli.scoring.options import SCORE_OWN
     from gencli.server.options import OWN as OF_SERVER
 
-    return {entry.key: entry.flag for entry in (*OPTIONS, *OF_SERVER, *OWN)}
+    return {entry.key: entry.flag for entry in (*SCORE_OWN, *OPTIONS, *OF_SERVER, *OWN)}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gencli.batch.options import OWN
 from gencli.batch.outputs import OUTPUT_FORMATS
+from gencli.batch.outputs.columns import generated
 from gencli.batch.outputs.folder import INDEX, safe_name
 from gencli.batch.outputs.jsonl import JSONL
 from gencli.batch.outputs.output import Output, plan_output
@@ -37,7 +38,7 @@ def outcomes():
 
 
 def write(path, format_name=None, *, rows=None, kept=KEPT):
-    with plan_output(str(path), format_name).open(kept) as writer:
+    with plan_output(str(path), format_name).open(generated(kept)) as writer:
         for outcome in outcomes() if rows is None else rows:
             writer.write(outcome)
 
@@ -154,7 +155,7 @@ def test_nothing_has_its_name_before_it_is_complete(tmp_path, name):
     output = plan_output(f"{tmp_path}/{name}")
 
     def fail():
-        with output.open(KEPT) as writer:
+        with output.open(generated(KEPT)) as writer:
             writer.write(outcomes()[0])
             assert not output.path.exists()
             raise KeyError

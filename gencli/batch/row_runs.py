@@ -1,21 +1,20 @@
-"""Run the rows of a batch on a model, here or on workers, and put their outcomes into a store."""
+"""Run the rows of a batch on a model, and put their outcomes into a store."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
 from gencli.batch.engines.base import RowEngine
-from gencli.batch.engines.local import open_loop
 from gencli.batch.prepare import Batch
 from gencli.batch.progress import Progress
 from gencli.batch.reporter import BatchReporter
 from gencli.batch.store import Store
 
-__all__ = ["End", "Status", "generate_rows"]
+__all__ = ["End", "Status", "run_rows"]
 
 Status = Literal["complete", "interrupted", "stopped"]
 
@@ -31,39 +30,21 @@ class End:
     max_batch: int
 
 
-def generate_rows(
+def run_rows(
     batch: Batch, store: Store, progress: Progress, reporter: BatchReporter, *, is_chat: bool
 ) -> End:
-    """Generate the rows that the store lacks; end early at a signal or after too many errors.
+    """Run the rows that the store lacks; end early at a signal or after too many errors.
 
     `is_chat`: all rows need the chat template. Raises ModelError for a model without one.
     """
     with ExitStack() as stack:
-        engine = stack.enter_context(_open_engine(batch, reporter, is_chat=is_chat))
+        engine = stack.enter_context(batch.work.open(batch, reporter, is_chat=is_chat))
         show = stack.enter_context(reporter.watch(progress, engine))
         reporter.on_interrupt(lambda: engine.stop(batch.plan["drain"]))
         is_over = _run(batch, engine, store, progress, show)
         reporter.on_interrupt(None)
         status: Status = "stopped" if is_over else "interrupted" if engine.is_stopped else "complete"
         return End(status, engine.limit)
-
-
-def _open_engine(
-    batch: Batch, reporter: BatchReporter, *, is_chat: bool
-) -> AbstractContextManager[RowEngine]:
-    """Return the engine of the rows: workers of Ray, or the model in this process."""
-    if batch.plan["engine"] == "ray":
-        from gencli.batch.engines.ray import open_pool
-
-        return open_pool(batch, reporter, is_chat=is_chat)
-    return open_loop(
-        batch.jobs,
-        batch.settings,
-        is_chat=is_chat,
-        are_guided=batch.jobs.are_guided,
-        keep_input=batch.plan["keep_input"],
-        reporter=reporter,
-    )
 
 
 def _run(batch: Batch, engine: RowEngine, store: Store, progress: Progress, show: Callable[[], None]) -> bool:

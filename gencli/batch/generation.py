@@ -1,0 +1,64 @@
+"""Generating a text for each row: the work of `gencli batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from gencli.batch.engines.base import RowEngine
+from gencli.batch.engines.local import open_loop
+from gencli.batch.outputs import OUTPUT_FORMATS
+from gencli.batch.outputs.base import Table
+from gencli.batch.outputs.columns import SCORES, generated, of_result
+from gencli.batch.prepare import Batch
+from gencli.batch.records import Outcome, Record, Row
+from gencli.batch.reporter import BatchReporter
+from gencli.batch.rows import RowOptions, make_rows
+from gencli.batch.summary import Summary
+from gencli.batch.survey import Survey
+from gencli.config.jobs import Jobs
+
+__all__ = ["Generation"]
+
+
+class Generation:
+    """Rows are prompts, results are texts."""
+
+    formats = OUTPUT_FORMATS
+    decides = ()
+
+    def rows(self, records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
+        return make_rows(records, options, jobs)
+
+    def open(
+        self, batch: Batch, reporter: BatchReporter, *, is_chat: bool
+    ) -> AbstractContextManager[RowEngine]:
+        """Return the engine of the rows: workers of Ray, or the model in this process."""
+        if batch.plan["engine"] == "ray":
+            from gencli.batch.engines.ray import open_pool
+
+            return open_pool(batch, reporter, is_chat=is_chat)
+        return open_loop(
+            batch.jobs,
+            batch.settings,
+            is_chat=is_chat,
+            are_guided=batch.jobs.are_guided,
+            keep_input=batch.plan["keep_input"],
+            reporter=reporter,
+        )
+
+    def table(self, batch: Batch, survey: Survey) -> Table:
+        """Return the columns of texts, those of the input, and log-probabilities if a row has them."""
+        columns = survey.columns if batch.plan["keep_input"] else {}
+        asked = [key for key in SCORES if key in survey.options or batch.settings[key] is not None]
+        return generated({**columns, **dict.fromkeys((of_result(key) for key in asked), "text")})
+
+    def add(self, outcome: Outcome) -> None:
+        pass
+
+    def lines(self, batch: Batch, summary: Summary) -> Iterator[str]:
+        return summary.lines()
+
+    def record(self, summary: Summary) -> dict[str, Any]:
+        return summary.to_dict()

@@ -1,0 +1,125 @@
+"""A given output has the log-probabilities that it had when it was generated, whatever the chain."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from gencli.core.events import Error, Finish
+from gencli.core.request import Beams, Guidance, Limits
+from gencli.errors import UsageError
+from gencli.models.fake import FakeRunner
+from processors.catalog import GrammarParams
+from processors.chain import Chain
+from tests.engine.harness import TOKENIZER, engine, generate, request
+from tests.engine.test_logprobs import assert_close, tokens_of
+
+GRAMMAR = Chain((("grammar", GrammarParams(text="(abc|d)+e", kind="regex")),))
+CHAINS = {
+    "none": "",
+    "penalties": "repetition=1.4 | frequency=0.5 | temperature=1.5",
+    "truncation": "temperature=0.8 | top_k=20 | min_p=0.02",
+    "bans": 'ban=["ab"] | bias=[[101,5.0]] | min_tokens=20',
+    "grammar": GRAMMAR,
+}
+
+
+def again(wanted, ids, **options):
+    """The tokens and entries of the request with this output given."""
+    ((others, entries),) = tokens_of([replace(wanted, given=tuple(ids))], **options).values()
+    assert tuple(others) == tuple(ids)
+    return entries
+
+
+def bans(entries):
+    return [entry.chosen.banned_by for entry in entries]
+
+
+@pytest.mark.parametrize("guidance", [Guidance(), Guidance(2.0, tuple(b"cold"))], ids=["plain", "guided"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_generated_text_has_its_numbers_again(name, guidance):
+    wanted = request("Hello", chain=CHAINS[name], guidance=guidance, logprobs=3, max_tokens=40)
+    ((ids, entries),) = tokens_of([wanted]).values()
+    assert len(ids) > 1
+    assert_close(again(wanted, ids), entries)
+    assert_close(again(wanted, ids, step_tokens=5), entries)
+
+
+def test_one_forward_reads_many_positions_and_no_more_than_a_slice(monkeypatch):
+    sizes = []
+
+    class Counting(FakeRunner):
+        def forward(self, plan):
+            sizes.append(plan.num_rows)
+            return super().forward(plan)
+
+    wanted = request("Hello", logprobs=0, given=(97, 98, 99) * 20, max_tokens=60)
+    tokens_of([wanted], runner=Counting())
+    assert sizes == [60]
+    monkeypatch.setattr("gencli.engine.engine.slice_rows", lambda _: 32)
+    sizes.clear()
+    tokens_of([replace(wanted, id=name) for name in "abc"], runner=Counting())
+    assert max(sizes) <= 16
+    assert len(sizes) == 12  # five positions of each of three
+
+
+def test_a_token_that_a_stage_bans_is_banned_and_the_next_one_is_not():
+    wanted = request("Hello", chain="top_k=1", logprobs=0)
+    ((ids, _),) = tokens_of([wanted]).values()
+    other = (ids[0] + 1) % 256
+    entries = again(wanted, (ids[0], other, *ids[1:3]))
+    assert bans(entries)[:2] == ["", "top_k"]
+    assert entries[1].chosen.processed == -math.inf
+    assert math.isfinite(entries[1].chosen.logprob)
+
+
+def test_behind_what_a_grammar_forbids_and_behind_its_end_no_token_is_possible():
+    wanted = request("Hello", chain=GRAMMAR, logprobs=1)
+    for size in (512, 3):  # in one step, and in several
+        broken = again(wanted, b"abXddde", step_tokens=size)
+        assert bans(broken) == ["", ""] + ["grammar"] * 5
+        assert bans(again(wanted, b"abcdeabc", step_tokens=size)) == [""] * 5 + ["grammar"] * 3
+        assert all(math.isfinite(entry.chosen.logprob) for entry in broken)
+        assert all(one.banned_by == "grammar" for one in broken[-1].top)
+
+
+def test_no_stop_ends_it_and_neighbours_change_nothing():
+    eos = TOKENIZER.eos_ids[0]
+    wanted = request("Hello", chain="frequency=1", logprobs=1, given=(97, eos, 98, eos, 99))
+    ((ids, plain),) = tokens_of([wanted]).values()
+    assert ids == [97, eos, 98, eos, 99]
+    beside = [request(text, chain="temperature=0.9", max_tokens=9) for text in ("one", "two", "three")]
+    texts = {key: end.text for key, end in generate(beside).items()}
+    mixed = engine(max_batch=4)
+    for one in (*beside[:2], wanted, beside[2]):
+        mixed.submit(one)
+    ends, entries = {}, []
+    for event in mixed.run():
+        if isinstance(event, Finish | Error):
+            ends[event.request, event.sample] = event
+        entries += getattr(event, "logprobs", ())
+    assert {key: ends[key].text for key in texts} == texts
+    assert ends["Hello", 0].reason == "length"
+    assert_close(entries, plain)
+
+
+def test_prompt_and_output_may_fill_the_context_and_one_more():
+    on = {"runner": FakeRunner(context=12)}
+    size = 13 - len(TOKENIZER.encode("abc"))
+    assert len(again(request("abc", logprobs=0), (97,) * size, **on)) == size
+    with pytest.raises(UsageError, match="have 14 tokens, but 13 fit"):
+        engine(runner=FakeRunner(context=12)).submit(request("abc", given=(97,) * (size + 1)))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"given": ()}, "no tokens"),
+        ({"n": 2}, "one sample"),
+        ({"beams": Beams(2)}, "one sample"),
+        ({"limits": Limits(max_tokens=2)}, "`max_tokens` is 2"),
+    ],
+)
+def test_what_cannot_be_given_is_refused(options, said):
+    with pytest.raises(UsageError, match=said):
+        engine().submit(request("Hello", **({"given": (97, 98, 99)} | options)))

@@ -1,0 +1,170 @@
+"""Rows of files to score: by the machinery of batches, with their resume, shards and templates."""
+
+import csv
+import io
+import json
+import sys
+
+import pytest
+
+from gencli.batch.journal import Journal
+from gencli.cli.app import main
+
+ROWS = [
+    {"text": "abc abc", "lang": "x", "id": "one"},
+    {"text": "cab bca", "lang": "y"},
+    {"context": "ab", "continuation": "c", "lang": "x"},
+    {"context": "ab", "choices": ["c", "dd"], "lang": "y"},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "lang": "x"},
+    {"text": "bbb", "lang": "x"},
+]
+
+
+@pytest.fixture
+def score(tmp_path, capfd, monkeypatch):
+    """Call `gencli score` on rows; return code, stdout and stderr."""
+    source = tmp_path / "in.jsonl"
+
+    def call(*arguments, rows=ROWS):
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+        code = main(["score", str(source), "--model", "fake", *map(str, arguments)])
+        return (code, *capfd.readouterr())
+
+    return call
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_row_has_its_score_in_the_order_of_the_input(score):
+    code, out, _ = score("--format", "jsonl")
+    found = lines(out)
+    assert code == 0
+    assert [one["id"] for one in found] == ["one", "1", "2", "3", "4", "5"]
+    assert [one["index"] for one in found] == [*range(6)]
+    assert len(found[3]["choices"]) == 2
+    assert found[4]["text"] == "b"
+
+
+def test_an_interrupted_run_goes_on_and_has_the_bytes_of_a_whole_one(score, tmp_path, monkeypatch):
+    whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
+    assert score("-o", whole, "--seed", "1")[0] == 0
+    append = Journal.append
+
+    def dying(self, outcome):
+        if len(self._rows) == 3:
+            raise KeyboardInterrupt
+        append(self, outcome)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", dying)
+        score("-o", parts, "--seed", "1")
+    assert not parts.exists()
+    code, _, err = score("-o", parts, "--resume", "--mode", "processed")
+    assert (code, "`mode`" in err or "--mode" in err) == (2, True)  # other numbers
+    code, _, err = score("-o", parts, "--resume")
+    assert (code, "3 from before" in err) == (0, True)
+    assert parts.read_bytes() == whole.read_bytes()
+    assert "6 rows" not in err.splitlines()[-1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "parts.jsonl", "whole.jsonl"]
+
+
+def test_shards_together_are_the_run(score):
+    whole = lines(score("--format", "jsonl")[1])
+    halves = [lines(score("--format", "jsonl", "--shard", f"{i}/2")[1]) for i in range(2)]
+    assert sorted([*halves[0], *halves[1]], key=lambda one: one["index"]) == whole
+
+
+def test_a_template_makes_the_text_or_the_context(score):
+    rows = [{"q": "a b", "choices": ["c", "d"]}, {"q": "cab"}, {"q": "ab", "continuation": "c"}]
+    found = lines(score("--template", "Q: {{ q }}", "--format", "jsonl", rows=rows)[1])
+    plain = [
+        {"context": "Q: a b", "choices": ["c", "d"]},
+        {"text": "Q: cab"},
+        {"context": "Q: ab", "continuation": "c"},
+    ]
+    assert found == lines(score("--format", "jsonl", rows=plain)[1])
+    by_column = lines(score("--prompt-column", "q", "--format", "jsonl", rows=rows[1:2])[1])
+    assert by_column == lines(score("--format", "jsonl", rows=[{"text": "cab"}])[1])
+
+
+def test_tables_have_a_row_for_each_text_and_choice(score, tmp_path):
+    _, out, _ = score("--format", "csv", "--keep-input", "--tokens", "1", "--group-by", "lang")
+    rows = [*csv.DictReader(io.StringIO(out))]
+    assert [row["choice"] for row in rows] == ["", "", "", "0", "1", "", ""]
+    assert [row["group"] for row in rows] == [row["input.lang"] for row in rows]
+    assert len(json.loads(rows[0]["token_scores"])) == 7
+    assert {rows[3]["best"], rows[4]["best"]} >= {""} or rows[3]["best"].split()
+    parquet = pytest.importorskip("pyarrow.parquet")
+    score("-o", tmp_path / "out.parquet")
+    table = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [row["logprob"] for row in table] == [float(row["logprob"]) for row in rows]
+    assert "group" not in table[0]
+
+
+def test_totals_by_group_are_said_and_in_the_summary(score, tmp_path):
+    summary = tmp_path / "sum.json"
+    _, out, _ = score("--group-by", "lang", "--summary", summary, "--seed", "3")
+    assert "x: perplexity per token" in out
+    assert "y: perplexity per token" in out
+    assert "x: continuations: " in out
+    totals = {(one["kind"], one["group"]): one for one in json.loads(summary.read_text())["totals"]}
+    assert [totals["texts", name]["rows"] for name in "xy"] == [2, 1]
+    low, high = totals["texts", "x"]["perplexity_interval"]
+    assert low < totals["texts", "x"]["perplexity"] < high
+    assert "convention lm-eval" in json.loads(summary.read_text())["convention"]
+
+
+def test_a_row_may_have_a_chain_of_its_own_in_the_mode_processed(score):
+    rows = [
+        {"text": "abcab", "options": {"top_k": 1}},
+        {"text": "abcab", "options": {"stages": {"ban": {"texts": ["ca"]}}}},
+        {"text": "abcab"},
+        {"text": "abcab", "options": {"n": 2}},
+    ]
+    code, out, _ = score("--mode", "processed", "--format", "jsonl", rows=rows)
+    one, two, three, four = lines(out)
+    assert code == 7
+    assert one["banned"] == 5 - one["scored"] > 0
+    assert two["banned"] == 1
+    assert ("banned" in three, three["logprob"]) == (
+        False,
+        pytest.approx(lines(score("--format", "jsonl", rows=rows[2:3])[1])[0]["logprob"], abs=1e-4),
+    )
+    assert "n is no option" in four["error"]["message"]
+    _, out, _ = score("--mode", "processed", "--top-k", "1", rows=rows[2:3])
+    assert " banned\n" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--top-k", "3"], "--top-k"),
+        (["--tokens", "1"], "--tokens"),
+        (["--stride", "3"], "--stride"),
+        (["--format", "texts"], "texts"),
+        (["--resume"], "--output"),
+    ],
+)
+def test_what_has_no_effect_is_refused(score, flags, said):
+    code, _, err = score(*flags)
+    assert (code, said in err) == (2, True)
+
+
+def test_options_of_rows_are_for_the_mode_processed(score):
+    code, out, _ = score("--format", "jsonl", rows=[{"text": "a", "options": {"top_k": 1}}, {"text": "b"}])
+    assert code == 7
+    assert "processed" in lines(out)[0]["error"]["message"]
+
+
+def test_values_of_presets_that_have_no_part_are_named(score, tmp_path):
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("top_k: 3\nn: 2\n")
+    _, _, err = score("--preset", preset)
+    assert "Scores do not use" in err
+    assert "top_k" in err
+    _, _, err = score("--preset", preset, "--mode", "processed")
+    assert "top_k" not in err
+    assert "n (" in err
