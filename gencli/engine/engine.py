@@ -17,12 +17,13 @@ from gencli.engine.beams.best_of import BestOf, expand_samples
 from gencli.engine.beams.searches import BeamSearches, check_beams
 from gencli.engine.companions import Companions
 from gencli.engine.endings import Endings
-from gencli.engine.given import accept_given, check_given, given_drafts, given_tokens, take_given
+from gencli.engine.given import accept_given, check_given, given_drafts, given_tokens
 from gencli.engine.logprobs import Watch
+from gencli.engine.outputs import Outputs
 from gencli.engine.prompt_scores import scoring_of, slice_rows, split_scores
 from gencli.engine.queue import WINDOW, Samples
 from gencli.engine.scheduler import Scheduler
-from gencli.engine.sequence import Sequence, Taken
+from gencli.engine.sequence import Sequence
 from gencli.engine.slot_state import Lanes, ProcessorState, SlotOwner
 from gencli.engine.speculation import Clock, Speculation
 from gencli.engine.step_result import StepResult, first_rows
@@ -73,7 +74,7 @@ class Engine:
         self._device = torch.device("cpu") if spec.device.type == "mps" else spec.device
         self.eos_ids = end_ids(spec.eos_ids, tokenizer, spec.vocab_size)
         self._runner, self._tokenizer, self._registry = runner, tokenizer, registry or builtin_registry()
-        self._max_batch, self._rewinds = max_batch, bool(spec.rope_switches)
+        self._max_batch = max_batch
         self._score_rows = slice_rows(spec.vocab_size)
         self._scheduler = Scheduler(
             max_batch=max_batch,
@@ -91,9 +92,10 @@ class Engine:
         self._speculation = Speculation(engine_drafter, self.pipeline, self._registry, spec, clock=clock)
         self._companions = Companions(runner, amateurs, offset=max_batch, budget=self._scheduler.step_tokens)
         self._owners: tuple[SlotOwner, ...] = (Lanes(runner), state, self._speculation, self._companions)
-        self._beams = BeamSearches(self._scheduler, self.pipeline, fork=self._fork, empty=self._empty)
+        self._beams = BeamSearches(self._scheduler, self.pipeline, fork=self._fork, release=self._release)
         self._best_of = BestOf()
         self._endings = Endings(self._scheduler, self.pipeline, self._release)
+        self._outputs = Outputs(runner, self._scheduler, state, self._speculation, self._beams, self._endings)
         self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
         self.notices += engine_drafter.notices
         self._interrupted = False
@@ -135,11 +137,8 @@ class Engine:
 
     def _sample(self, request: Request, context: int, submitted: float, sample: int) -> Sequence:
         stream = text_stream(request, self._tokenizer, self.eos_ids)
-        seed = derive(request.seed, sample)
-        scoring = scoring_of(request, sample)
-        sequence = Sequence(
-            request, sample, seed, stream, submitted=submitted, context=context, scoring=scoring
-        )
+        seed, scoring = derive(request.seed, sample), scoring_of(request, sample)
+        sequence = Sequence(request, sample, seed, stream, submitted, context, scoring=scoring)
         if request.beams is not None:
             self._beams.create(sequence)
         return sequence
@@ -197,7 +196,7 @@ class Engine:
     def _step(self) -> list[Event]:
         events, result, is_full = list[Event](), None, False
         try:
-            events += [*self._admit(), *self._report_scores()]
+            events += [*self._admit(), *self._scores()]
             result = self._choose()
         except Exception as error:
             if not is_out_of_memory(error):
@@ -205,8 +204,8 @@ class Engine:
             is_full = True
         if is_full:  # outside the except block, whose traceback would keep tensors alive
             return events + self._preempt_all()
-        events += self._report_scores()
-        return events + (self._process_output(result) if result else [])
+        events += self._scores()
+        return events + (self._outputs.take(result) if result else [])
 
     def _choose(self) -> StepResult | None:
         """Run the model and choose tokens. Commits nothing and emits no event."""
@@ -248,6 +247,9 @@ class Engine:
         self._speculation.verified(step.plan)
         return result
 
+    def _scores(self) -> Iterator[Event]:
+        return self._outputs.scores() if self._has_asked else iter(())
+
     def _propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
         """Return the drafts of sequences whose output is drawn, and the next ids of those that are given."""
         given = [one for one in sequences if one.request.given is not None]
@@ -284,71 +286,10 @@ class Engine:
                 events += self._endings.fail(sequence.unit, error)
         return events
 
-    def _report_scores(self) -> Iterator[Event]:
-        """Report prompts whose scores are complete, and end requests that only ask for these."""
-        for sequence in [one for one in self._scheduler.running if one.scoring] if self._has_asked else ():
-            assert sequence.scoring is not None
-            yield from sequence.scoring.report()
-            if sequence.scoring.is_complete and sequence.scoring.is_only:
-                sequence.unit.close("length", "max_tokens")
-                yield from sequence.unit.drain(time.monotonic())
-                self._endings.remove(sequence.unit)
-
-    def _process_output(self, result: StepResult) -> list[Event]:
-        """Append the tokens of a step to their sequences, commit them, and return the events."""
-        events, kept = list[Event](), list[tuple[Sequence, Taken]]()
-        now = time.monotonic()
-        preview = self.pipeline.preview if self.pipeline.previews else None
-        for index, (sequence, drafts) in enumerate(result.sampled):
-            if sequence.group is not None:
-                continue
-            if sequence.request.given is not None:
-                taken, error = take_given(result, index, self.pipeline, now)
-            else:
-                tokens = result.tokens[index]
-                if drafts or sequence.drafted is not None:
-                    self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
-                valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
-                followed = preview(sequence.slot, valid) if preview else ()
-                taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
-                if index in result.entries:
-                    sequence.note(result.entries[index][: len(taken.ids)])
-                if sequence.cut:
-                    sequence.end_cut(self._endings.completion(sequence, taken.ids))
-                if error is None and sequence.finish is None and valid is not tokens:
-                    row = result.first_rows[index] + len(valid)
-                    error = self.pipeline.explain_failure(result.logits, result.rows, row)
-            events += sequence.drain(now, error)
-            if sequence.finish is not None or error is not None:
-                self._endings.remove(sequence)
-            else:
-                kept.append((sequence, taken))
-        for ranked in result.searches:
-            beams, error = self._beams.advance(ranked, result.logits, result.rows, result.inspect)
-            kept += beams
-            if not beams:
-                events += ranked.search.drain(now, error)
-                self._endings.remove(ranked.search)
-        self._commit(kept)
-        self._speculation.conclude()
-        return events
-
-    def _commit(self, kept: list[tuple[Sequence, Taken]]) -> None:
-        """Commit the tokens of continuing sequences, and truncate KV lanes behind rejected drafts."""
-        self._state.commit(kept)
-        for sequence, _ in kept:
-            if self._rewinds and self._scheduler.rewind(sequence):
-                self._runner.release(sequence.slot)
-            elif sequence.lag < 1 and sequence.rollback():
-                self._runner.truncate(sequence.slot, sequence.num_computed_tokens)
-
     def _fork(self, source: int, target: int) -> None:
         """Copy the lane and the state of a beam to another slot."""
         self._runner.fork(source, target)
         self._state.fork(source, target)
-
-    def _empty(self, slot: int) -> None:
-        self._release((slot,), (slot,))
 
     def _release(self, lanes: Iterable[int], slots: Iterable[int]) -> None:
         """Empty KV lanes, and forget all else that belongs to the requests of slots."""

@@ -41,7 +41,7 @@ def test_a_completion_is_a_raw_prompt():
         (line(suffix="x"), "The field suffix of the body is not supported."),
         (line(stream=True), "stream is True, which a batch does not support."),
         (line(max_tokens=3, max_completion_tokens=4), "max_completion_tokens says 4, another field says 3"),
-        (line(logit_bias={"a": 1}), "logit_bias has to be an object of token ids and numbers."),
+        (line(logit_bias=[1]), "logit_bias has to be an object of token ids, or of texts, and numbers."),
         (
             line(response_format={"type": "xml"}),
             "response_format has to be text, json_object, or json_schema",

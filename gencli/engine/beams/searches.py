@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -74,7 +74,7 @@ class RankedSearches:
 
 
 class BeamSearches:
-    """Extends the beams of the searches that run. `fork` copies a slot, `empty` frees it."""
+    """Extends the beams of the searches that run. `fork` copies a slot, `release` frees lanes and slots."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class BeamSearches:
         pipeline: Pipeline,
         *,
         fork: Callable[[int, int], None],
-        empty: Callable[[int], None],
+        release: Callable[[Collection[int], Collection[int]], None],
     ) -> None:
-        self._scheduler, self._pipeline, self._fork, self._empty = scheduler, pipeline, fork, empty
+        self._scheduler, self._pipeline, self._fork, self._release = scheduler, pipeline, fork, release
 
     def create(self, root: Beam) -> None:
         """Make a sequence the root of a search."""
@@ -152,8 +152,8 @@ class BeamSearches:
     def _assign(self, search: Search, former: Sequence[int], children: Sequence[Child]) -> None:
         """Fork and empty slots, so that each child has one."""
         parents = [child.parent for child in children]
-        for slot in set(former) - set(parents):
-            self._empty(slot)
+        left = set(former) - set(parents)
+        self._release(left, left)
         for child, slot in zip(children, assign_slots(parents, search.slots), strict=True):
             if slot != child.parent:
                 self._fork(child.parent, slot)

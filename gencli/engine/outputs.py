@@ -1,0 +1,98 @@
+"""From the tokens that a step chose to the texts of its sequences, their events and their KV lanes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from gencli.core.events import Event
+from gencli.engine.beams.searches import BeamSearches
+from gencli.engine.endings import Endings
+from gencli.engine.given import take_given
+from gencli.engine.scheduler import Scheduler
+from gencli.engine.sequence import Sequence, Taken
+from gencli.engine.slot_state import ProcessorState
+from gencli.engine.speculation import Speculation
+from gencli.engine.step_result import StepResult
+from gencli.models.base import ModelRunner
+
+__all__ = ["Outputs"]
+
+
+class Outputs:
+    """Appends the tokens of a step to their sequences, commits them, and ends the sequences that are done."""
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        scheduler: Scheduler,
+        state: ProcessorState,
+        speculation: Speculation,
+        beams: BeamSearches,
+        endings: Endings,
+    ) -> None:
+        self._runner, self._scheduler, self._state = runner, scheduler, state
+        self._speculation, self._beams, self._endings = speculation, beams, endings
+        self._pipeline, self._rewinds = state.pipeline, bool(runner.spec.rope_switches)
+
+    def take(self, result: StepResult) -> list[Event]:
+        """Process the tokens of a step and return the events."""
+        events, kept = list[Event](), list[tuple[Sequence, Taken]]()
+        now = time.monotonic()
+        for index, (sequence, _) in enumerate(result.sampled):
+            if sequence.group is not None:
+                continue
+            if sequence.request.given is not None:
+                taken, error = take_given(result, index, self._pipeline, now)
+            else:
+                taken, error = self._take_chosen(result, index, now)
+            events += sequence.drain(now, error)
+            if sequence.finish is not None or error is not None:
+                self._endings.remove(sequence)
+            else:
+                kept.append((sequence, taken))
+        for ranked in result.searches:
+            beams, error = self._beams.advance(ranked, result.logits, result.rows, result.inspect)
+            kept += beams
+            if not beams:
+                events += ranked.search.drain(now, error)
+                self._endings.remove(ranked.search)
+        self._commit(kept)
+        self._speculation.conclude()
+        return events
+
+    def scores(self) -> Iterator[Event]:
+        """Report prompts whose scores are complete, and end requests that only ask for these."""
+        for sequence in [one for one in self._scheduler.running if one.scoring]:
+            assert sequence.scoring is not None
+            yield from sequence.scoring.report()
+            if sequence.scoring.is_complete and sequence.scoring.is_only:
+                sequence.unit.close("length", "max_tokens")
+                yield from sequence.unit.drain(time.monotonic())
+                self._endings.remove(sequence.unit)
+
+    def _take_chosen(self, result: StepResult, index: int, now: float) -> tuple[Taken, Exception | None]:
+        """Append the chosen tokens of a sequence; return them, and the error of the first impossible one."""
+        (sequence, drafts), tokens = result.sampled[index], result.tokens[index]
+        if drafts or sequence.drafted is not None:
+            self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
+        valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
+        followed = self._pipeline.preview(sequence.slot, valid) if self._pipeline.previews else ()
+        taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
+        if index in result.entries:
+            sequence.note(result.entries[index][: len(taken.ids)])
+        if sequence.cut:
+            sequence.end_cut(self._endings.completion(sequence, taken.ids))
+        if error is None and sequence.finish is None and valid is not tokens:
+            row = result.first_rows[index] + len(valid)
+            error = self._pipeline.explain_failure(result.logits, result.rows, row)
+        return taken, error
+
+    def _commit(self, kept: list[tuple[Sequence, Taken]]) -> None:
+        """Commit the tokens of continuing sequences, and truncate KV lanes behind rejected drafts."""
+        self._state.commit(kept)
+        for sequence, _ in kept:
+            if self._rewinds and self._scheduler.rewind(sequence):
+                self._runner.release(sequence.slot)
+            elif sequence.lag < 1 and sequence.rollback():
+                self._runner.truncate(sequence.slot, sequence.num_computed_tokens)
