@@ -39,13 +39,26 @@ class Outputs:
         """Process the tokens of a step and return the events."""
         events, kept = list[Event](), list[tuple[Sequence, Taken]]()
         now = time.monotonic()
-        for index, (sequence, _) in enumerate(result.sampled):
+        preview = self._pipeline.preview if self._pipeline.previews else None
+        for index, (sequence, drafts) in enumerate(result.sampled):
             if sequence.group is not None:
                 continue
             if sequence.request.given is not None:
                 taken, error = take_given(result, index, self._pipeline, now)
             else:
-                taken, error = self._take_chosen(result, index, now)
+                tokens = result.tokens[index]
+                if drafts or sequence.drafted is not None:
+                    self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
+                valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
+                followed = preview(sequence.slot, valid) if preview else ()
+                taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
+                if index in result.entries:
+                    sequence.note(result.entries[index][: len(taken.ids)])
+                if sequence.cut:
+                    sequence.end_cut(self._endings.completion(sequence, taken.ids))
+                if error is None and sequence.finish is None and valid is not tokens:
+                    row = result.first_rows[index] + len(valid)
+                    error = self._pipeline.explain_failure(result.logits, result.rows, row)
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:
                 self._endings.remove(sequence)
@@ -70,23 +83,6 @@ class Outputs:
                 sequence.unit.close("length", "max_tokens")
                 yield from sequence.unit.drain(time.monotonic())
                 self._endings.remove(sequence.unit)
-
-    def _take_chosen(self, result: StepResult, index: int, now: float) -> tuple[Taken, Exception | None]:
-        """Append the chosen tokens of a sequence; return them, and the error of the first impossible one."""
-        (sequence, drafts), tokens = result.sampled[index], result.tokens[index]
-        if drafts or sequence.drafted is not None:
-            self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
-        valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
-        followed = self._pipeline.preview(sequence.slot, valid) if self._pipeline.previews else ()
-        taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
-        if index in result.entries:
-            sequence.note(result.entries[index][: len(taken.ids)])
-        if sequence.cut:
-            sequence.end_cut(self._endings.completion(sequence, taken.ids))
-        if error is None and sequence.finish is None and valid is not tokens:
-            row = result.first_rows[index] + len(valid)
-            error = self._pipeline.explain_failure(result.logits, result.rows, row)
-        return taken, error
 
     def _commit(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Commit the tokens of continuing sequences, and truncate KV lanes behind rejected drafts."""
