@@ -31,9 +31,10 @@ class Mailbox:
 
     def put(self, event: Event) -> None:
         """Add an event."""
+        if not self._events:
+            self._filled.set()
         self._events.append(event)
         self.num_open -= isinstance(event, Finish | Error)
-        self._filled.set()
 
     def fail(self, error: Exception) -> None:
         """Let the reader get this error, after the events so far."""
