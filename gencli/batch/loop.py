@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gencli.batch.engines.base import OnTokens
+from gencli.batch.engines.base import OnTokens, OwnEngine
 from gencli.batch.feed import row_request
 from gencli.batch.records import Failure, Outcome, Row
 from gencli.config.job import Job
@@ -37,7 +37,7 @@ class _Open:
     scores: Scores = field(default_factory=Scores)
 
 
-class Loop:
+class Loop(OwnEngine):
     """Runs rows on an engine.
 
     At most `ahead` samples are in the engine at a time, so memory does not grow with the input. A row that
@@ -54,7 +54,8 @@ class Loop:
         *,
         ahead: int,
     ) -> None:
-        self._engine, self._attempts, self._tokenizer = engine, RetryingEngine(engine), tokenizer
+        super().__init__(engine)
+        self._attempts, self._tokenizer = RetryingEngine(engine), tokenizer
         self._jobs, self._grammars, self._judge = jobs, grammars, judge
         self._ahead = ahead
         self._open: dict[str, _Open] = {}
@@ -64,24 +65,9 @@ class Loop:
         self._is_draining = False
 
     @property
-    def notices(self) -> list[str]:
-        """The notices of the engine so far."""
-        return self._engine.notices
-
-    @property
-    def occupancy(self) -> float:
-        """The share of the slots that are in use."""
-        return self._engine.occupancy
-
-    @property
     def reading(self) -> str:
         """The progress of long prompts that are being read, as text; "" if there are none."""
         return self._prompts.text
-
-    @property
-    def limit(self) -> int:
-        """The number of samples that may run at once."""
-        return self._engine.limit
 
     @property
     def is_stopped(self) -> bool:

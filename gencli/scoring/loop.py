@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from gencli.batch.engines.base import OnTokens
+from gencli.batch.engines.base import OnTokens, OwnEngine
 from gencli.batch.feed import row_seed
 from gencli.batch.prepare import Batch
 from gencli.batch.records import Failure, Outcome, Row
@@ -42,32 +42,18 @@ def open_scores(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[
         yield ScoreLoop(batch, engine, scorer, Grammars(compiler))
 
 
-class ScoreLoop:
+class ScoreLoop(OwnEngine):
     """Scores rows; a row that cannot be scored has an outcome with the error."""
 
     def __init__(self, batch: Batch, engine: Engine, scorer: Scorer, grammars: Grammars) -> None:
-        self._batch, self._engine, self._scorer, self._grammars = batch, engine, scorer, grammars
+        super().__init__(engine)
+        self._batch, self._scorer, self._grammars = batch, scorer, grammars
         self._is_stopped = False
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """The notices of the engine so far."""
-        return self._engine.notices
-
-    @property
-    def occupancy(self) -> float:
-        """The share of the slots that are in use."""
-        return self._engine.occupancy
 
     @property
     def reading(self) -> str:
         """Nothing: rows are short steps of one kind."""
         return ""
-
-    @property
-    def limit(self) -> int:
-        """The number of windows that may run at once."""
-        return self._engine.limit
 
     @property
     def is_stopped(self) -> bool:

@@ -10,6 +10,7 @@ from gencli.batch.outputs.base import RowWriter, Table, TextTarget
 from gencli.batch.outputs.columns import as_cell
 from gencli.batch.records import Outcome
 from gencli.batch.survey import Kind
+from gencli.scoring.totals import shown
 
 __all__ = ["COLUMNS", "open_text", "score_table"]
 
@@ -112,12 +113,8 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
     last = f"{banned} banned" if banned else ""
     if not banned and "greedy" in result:
         last = "greedy" if result["greedy"] else "not greedy"
-    numbers = (_shown(result[key]) for key in ("logprob", "perplexity", "bits_per_byte"))
+    numbers = (shown(result[key]) for key in ("logprob", "perplexity", "bits_per_byte"))
     return (name, str(result["scored"] + (banned or 0)), *numbers, last)
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
 
 
 def open_text(lines: Callable[[], Iterator[str]]) -> Callable[[TextTarget, Table], Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gencli.scoring.totals import Totals
+from gencli.scoring.totals import Totals, shown
 
 __all__ = ["Sums"]
 
@@ -72,15 +72,15 @@ class Sums:
         for group in self._groups.values():
             totals, (interval, _) = group.totals, self._intervals(group)
             found = f" (95 % {interval[0]:.4f} to {interval[1]:.4f})" if interval else ""
-            words = f", per word {_shown(totals.word_perplexity)}" if totals.words else ""
+            words = f", per word {shown(totals.word_perplexity)}" if totals.words else ""
             banned = f"; {totals.banned} more tokens are banned" if totals.banned else ""
             name = "" if group.name is None else f"{group.name}: "
             kind = "" if group.kind == "texts" else f"{group.kind}: "
             yield (
-                f"{name}{kind}perplexity per token {_shown(totals.perplexity)} "
-                f"+/- {_shown(totals.perplexity_error)}{found}{words}, "
-                f"per byte {_shown(totals.byte_perplexity)}; "
-                f"bits per byte {_shown(totals.bits_per_byte)}; "
+                f"{name}{kind}perplexity per token {shown(totals.perplexity)} "
+                f"+/- {shown(totals.perplexity_error)}{found}{words}, "
+                f"per byte {shown(totals.byte_perplexity)}; "
+                f"bits per byte {shown(totals.bits_per_byte)}; "
                 f"{totals.tokens} tokens of {len(group.rows) // 3} rows{banned}"
             )
 
@@ -103,7 +103,3 @@ class Sums:
 def _interval(values: np.ndarray[Any, Any]) -> list[float] | None:
     low, high = (float(f"{value:.6g}") for value in np.percentile(values, _INTERVAL))
     return [low, high] if math.isfinite(low) and math.isfinite(high) else None
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Totals", "count_words"]
+__all__ = ["Totals", "count_words", "shown"]
 
 
 def count_words(text: str) -> int:
@@ -134,3 +134,8 @@ def _exp(value: float | None) -> float | None:
         return None if value is None else math.exp(value)
     except OverflowError:
         return None
+
+
+def shown(value: float | None) -> str:
+    """Return a number of a score as text for a person; "-" for None."""
+    return "-" if value is None else f"{value:.4f}"

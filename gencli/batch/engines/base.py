@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gencli.batch.records import Outcome, Row
 
-__all__ = ["OnTokens", "RowEngine"]
+if TYPE_CHECKING:
+    from gencli.engine.engine import Engine
+
+__all__ = ["OnTokens", "OwnEngine", "RowEngine"]
 
 OnTokens = Callable[[int], None]  # called repeatedly with the number of new tokens
 
@@ -47,3 +50,25 @@ class RowEngine(Protocol):
     def run(self, rows: Iterable[Row], on_tokens: OnTokens = ...) -> Iterator[Outcome]:
         """Yield the outcome of each row as it ends. Interrupted rows have none."""
         ...
+
+
+class OwnEngine:
+    """What a RowEngine on an engine of this process says of it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def notices(self) -> list[str]:
+        """The notices of the engine so far."""
+        return self._engine.notices
+
+    @property
+    def occupancy(self) -> float:
+        """The share of the slots that are in use."""
+        return self._engine.occupancy
+
+    @property
+    def limit(self) -> int:
+        """The number of sequences that may run at once."""
+        return self._engine.limit
