@@ -7,7 +7,8 @@ from typing import Any
 
 from gencli.chat.conversation import Conversation
 from gencli.chat.state import Chat, changeable
-from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, Option
+from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, Option
+from gencli.config.options.stages import PENALTY_STAGES
 from gencli.config.peers import meant_option
 from gencli.config.settings import Assigned
 from gencli.errors import UsageError

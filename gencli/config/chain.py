@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
+from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, option
+from gencli.config.options.stages import PENALTY_STAGES
 from gencli.config.settings import Assigned, Layer, Settings, with_value
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS

@@ -19,7 +19,14 @@ __all__ = ["GENERATION_CONFIG", "model_layer"]
 
 GENERATION_CONFIG = "generation_config"
 _FILE = "generation_config.json"
-_DRAW = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
+_DRAW = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "epsilon_cutoff": "epsilon",
+    "eta_cutoff": "eta",
+}
 _REST = {
     "repetition_penalty": "repetition_penalty",
     "max_new_tokens": "max_tokens",
@@ -30,8 +37,6 @@ _REST = {
 # Settings of transformers that gencli lacks or does not take over, with the value that disables them.
 _LACKING: dict[str, Any] = {
     "typical_p": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
     "top_h": None,
     "num_beams": 1,
     "penalty_alpha": None,

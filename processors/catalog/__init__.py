@@ -1,6 +1,7 @@
 """The built-in stages: names, parameters, notes and default order.
 
-Imports no torch, so that help, completion and checks of presets stay fast. The order of BUILTIN is the
+Imports no torch, so that help, completion and checks of presets stay fast. A module here holds the
+declarations of a family of stages; other code imports their Params from it. The order of BUILTIN is the
 default order of a chain: masks first, because a masked token stays masked; truncation after temperature, as
 in vLLM and HF.
 """
@@ -31,6 +32,7 @@ from processors.catalog.constrain import (
     TailParams,
 )
 from processors.catalog.stage_spec import Note, Phase, StageSpec
+from processors.catalog.thresholds import THRESHOLDS
 from processors.catalog.truncate import TRUNCATE, MinPParams, TemperatureParams, TopKParams, TopPParams
 
 __all__ = [
@@ -62,4 +64,13 @@ __all__ = [
 
 Draw = Literal["gumbel", "multinomial", "greedy"]
 
-BUILTIN: tuple[StageSpec, ...] = (*CONSTRAIN, *ADJUST, *TRUNCATE)
+# The standard deviation of top_n_sigma is that of all logits, so it is the first to truncate.
+_ORDER = """
+    tail allowed suppress ban min_tokens ignore_eos grammar
+    bias repetition frequency presence
+    temperature
+    top_n_sigma min_p top_k top_p epsilon eta top_a p_less
+""".split()
+_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *ADJUST, *TRUNCATE, *THRESHOLDS)}
+
+BUILTIN: tuple[StageSpec, ...] = tuple(_SPECS[name] for name in _ORDER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 
 from processors.catalog import (
     AllowedParams,
@@ -28,6 +29,7 @@ from processors.grammar.state.forced_tokens import ANCHOR, PROBES
 from processors.reference.view import HIGHEST, LOWEST, View, exp_all, finite, masked, ranking
 
 __all__ = [
+    "TWINS",
     "allowed",
     "ban",
     "bias",
@@ -230,3 +232,22 @@ def min_p(logits: list[float], params: MinPParams, view: View) -> list[float]:
     order = ranking(logits)
     count = sum(logit >= threshold for logit in logits)
     return masked(logits, order[max(count, params.keep) :])
+
+
+TWINS: dict[str, Callable[..., list[float]]] = {
+    "tail": tail,
+    "allowed": allowed,
+    "suppress": suppress,
+    "ban": ban,
+    "min_tokens": min_tokens,
+    "ignore_eos": ignore_eos,
+    "grammar": grammar,
+    "bias": bias,
+    "repetition": repetition,
+    "frequency": frequency,
+    "presence": presence,
+    "temperature": temperature,
+    "min_p": min_p,
+    "top_k": top_k,
+    "top_p": top_p,
+}

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from processors.base import Processor
+from processors.base import Columns, Processor
 from processors.catalog import MinPParams, Phase, TopKParams, TopPParams
 from processors.kernels.blocks import best_values, drop_below, row_parts
 from processors.rows import Rows
 from processors.stages.tokens import LOWEST
 
-__all__ = ["MinP", "TopK", "TopP", "least_kept", "mass"]
+__all__ = ["MinP", "TopK", "TopP", "keep_above", "least_kept", "mass", "rounded_up"]
 
 # Numbers of best tokens sorted on a CPU before the whole row. A GPU sorts the row at once: no
 # synchronisation.
@@ -86,12 +86,17 @@ class MinP(Processor[MinPParams]):
         """Return logits [A, V]. Sorts only if some row has `keep` above 1."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
         threshold = least_kept(peak, self.columns.exact("p", rows)[:, None])
-        most = max(self.columns.known("keep", rows))
-        if most == 1:
-            return drop_below(logits, threshold)
-        last, room = _cut(_best(logits, most), self.columns.gather("keep", rows)[:, None])
-        room = torch.where(last < threshold, room, logits.shape[1])
-        return drop_below(logits, torch.minimum(threshold, last), room)
+        return keep_above(logits, threshold, self.columns, rows)
+
+
+def keep_above(logits: Tensor, threshold: Tensor, columns: Columns, rows: Rows) -> Tensor:
+    """Mask logits [A, V] below the threshold [A, 1], but not the `keep` best ones, a field of `columns`."""
+    most = max(columns.known("keep", rows))
+    if most == 1:
+        return drop_below(logits, threshold)
+    last, room = _cut(_best(logits, most), columns.gather("keep", rows)[:, None])
+    room = torch.where(last < threshold, room, logits.shape[1])
+    return drop_below(logits, torch.minimum(threshold, last), room)
 
 
 class _Nucleus(NamedTuple):
@@ -149,10 +154,10 @@ def _cut(ranked: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
 
 def least_kept(peak: Tensor, p: Tensor) -> Tensor:
     """Return the smallest logit [A, 1] float32 that min-p keeps, for peak [A, 1] and p [A, 1] float64."""
-    return _rounded_up(peak.double() + p.log())
+    return rounded_up(peak.double() + p.log())
 
 
-def _rounded_up(value: Tensor) -> Tensor:
+def rounded_up(value: Tensor) -> Tensor:
     """Return the smallest float32 >= the float64 value, so that comparisons decide as in float64."""
     nearest = value.float()
     above = torch.nextafter(nearest, torch.full_like(nearest, math.inf))

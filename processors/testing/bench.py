@@ -82,6 +82,11 @@ class Subject:
         """Build a subject; without `params`, examples are guessed."""
         return cls(stage, tuple(params) or examples(stage.Params), **others)
 
+    @property
+    def commits(self) -> bool:
+        """Whether the stage follows the tokens of its slots."""
+        return self.stage.commit is not Processor.commit
+
     def cases(self) -> list[tuple[Params, Text]]:
         """Pair the parameters with the texts so that each occurs at least once."""
         count = max(len(self.params), len(self.texts))

@@ -55,7 +55,7 @@ VALUES = {
     "temperature nan": (["-t", "nan"], ["--temperature is nan"]),
     "temperature inf": (["-t", "inf"], ["--temperature", "finite"]),
     "sampler": (["--sampler", "best"], ["'best'", "gumbel, multinomial, greedy"]),
-    "stage name": (["--stage", "top_q=1"], ["'top_q'", "Did you mean 'top_k' or 'top_p'?"]),
+    "stage name": (["--stage", "repetitoin=1"], ["'repetitoin'", "Did you mean 'repetition'?"]),
     "stage field": (["--stage", "top_p:boundry=exclusive"], ["'boundry'", "Did you mean 'boundary'?"]),
     "stage tail": (["--stage", "tail=3"], ["tail", "tokenizer"]),
     "ids": (["--suppress-ids", "1,x"], ["--suppress-ids: 'x' is not a token id"]),

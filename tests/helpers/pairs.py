@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from gencli.config.options.stages import STAGES
+
 Arguments = dict[str, tuple[str, ...] | None]  # from a flag to its values; None is a switch
 
 
@@ -261,8 +263,11 @@ LOUD = {
     for policy in ("verify", "verify_threshold")
 }
 
-# Options that no walk of single processes can try: why, and what tries them.
+# Options that are not in the walk: why, and what tries them. The walk has one option of each phase of a chain
+# and more; the others that set a field of a stage are represented by those.
+_STAGE_WALK = "It sets a field of a stage; tests/processors/stages/test_stage_pairs.py walks all stages."
 ELSEWHERE = {
+    **{entry.key: _STAGE_WALK for entry in STAGES if entry.key not in FEATURES},
     "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
 }
 

@@ -20,7 +20,16 @@ def names(chain):
 
 def test_groups_and_phases_stand_for_their_stages():
     assert expand(["penalties", "temperature"]) == ("repetition", "frequency", "presence", "temperature")
-    assert expand(["truncate"]) == ("min_p", "top_k", "top_p")
+    assert expand(["truncate"]) == (
+        "top_n_sigma",
+        "min_p",
+        "top_k",
+        "top_p",
+        "epsilon",
+        "eta",
+        "top_a",
+        "p_less",
+    )
 
 
 def test_a_named_order_is_taken_and_unnamed_masks_come_first():

@@ -6,47 +6,28 @@ option of a stage's field has the help, bounds and default of the stage's declar
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from gencli.config.options.drafts import DRAFTS
 from gencli.config.options.guidance import GUIDANCE
 from gencli.config.options.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, SECTIONS, Option, Section
 from gencli.config.options.search import SEARCH
+from gencli.config.options.stages import STAGES, read_texts
 from gencli.config.options.structure import STRUCTURE
 from gencli.errors import UsageError
-from gencli.text.escapes import unescape
 from processors.catalog import Draw
-from processors.params import MOST, Bounds, describe, whole
-from processors.registry import builtin_registry
+from processors.params import MOST, Bounds
 
 __all__ = [
     "OPTIONS",
     "PENALTY_OPTIONS",
-    "PENALTY_STAGES",
     "SECTIONS",
     "Option",
     "option",
-    "read_ids",
 ]
 
-PENALTY_STAGES = ("repetition", "frequency", "presence")
 _LIMITS: Section = "Limits and stops"
-
-
-def read_ids(given: Sequence[str]) -> tuple[int, ...]:
-    """Return the ids of texts such as "1,2,3". Raises UsageError."""
-    found = []
-    for part in (part.strip() for text in given for part in text.split(",")):
-        if (number := whole(part)) is None:
-            raise UsageError(f"{part[:60]!r} is not a token id.", hint="Ids are written 3,14,15.")
-        found.append(number)
-    return tuple(found)
-
-
-def _read_texts(given: Sequence[str]) -> tuple[str, ...]:
-    return tuple(unescape(text) for text in given)
 
 
 def _read_order(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -57,44 +38,6 @@ def _read_order(given: str | Sequence[str]) -> tuple[str, ...]:
         if not name.replace("_", "").isalnum():
             raise UsageError(f"{name!r} is not a stage.", hint="It is the order alone; values go to `stage`.")
     return names
-
-
-def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
-    """Return pairs from "42=1.5" and " word=-2"; digits are a token id. Raises UsageError."""
-    pairs: list[tuple[int | str, float]] = []
-    for text in given:
-        token, equals, number = text.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            equals = ""
-        if not equals or not token:
-            raise UsageError(f"{text!r} is not of the form ID=NUMBER or TEXT=NUMBER.")
-        token_id = whole(token)
-        pairs.append((unescape(token) if token_id is None else token_id, value))
-    return tuple(pairs)
-
-
-def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Option:
-    """Return the option of a stage's field, with the declaration of the field."""
-    params = builtin_registry().spec(stage).params
-    field = field or params.main()
-    about = describe(params)[field]
-    kind = about["type"] if about["type"] in (int, float, bool) else str
-    hint = params.__dataclass_fields__[field].metadata["hint"]
-    declared = Option(
-        names, kind, about["doc"], "Chain", about["default"], about["bounds"],
-        stage=stage, field=field, hint=hint,
-    )  # fmt: skip
-    return dataclasses.replace(declared, **changes)
-
-
-def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option:
-    """Return the option of a field of all active penalties; without it each penalty has its own default."""
-    about = describe(builtin_registry().spec("frequency").params)[field]
-    about["doc"] = about["doc"].replace("; null is all", "")  # an option without a value is not given
-    text = f"For all penalties that are on: {about['doc'][0].lower()}{about['doc'][1:]}"
-    return Option(names, kind, text, "Chain", bounds=about["bounds"], field=field, **changes)
 
 
 def _read_variables(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -171,22 +114,7 @@ _MODEL: tuple[Option, ...] = (
            flag_only="a file must not be able to run code"),
 )  # fmt: skip
 
-_STAGES: tuple[Option, ...] = (
-    _for_stage("--temperature", "-t", stage="temperature"),
-    _for_stage("--top-k", stage="top_k"),
-    _for_stage("--top-p", stage="top_p"),
-    _for_stage("--min-p", stage="min_p"),
-    _for_stage("--repetition-penalty", stage="repetition"),
-    _for_stage("--frequency-penalty", stage="frequency"),
-    _for_stage("--presence-penalty", stage="presence"),
-    _for_penalties("--penalty-scope", field="scope", kind=Literal["prompt", "output", "both"]),
-    _for_penalties("--penalty-window", field="window", kind=int),
-    _for_stage("--logit-bias", stage="bias", many=True, read=_read_bias, metavar="TOKEN=NUMBER"),
-    _for_stage("--allow-ids", stage="allowed", many=True, read=read_ids, metavar="IDS"),
-    _for_stage("--suppress-ids", stage="suppress", many=True, read=read_ids, metavar="IDS"),
-    _for_stage("--ban", stage="ban", many=True, read=_read_texts, metavar="TEXT"),
-    _for_stage("--min-tokens", stage="min_tokens"),
-    _for_stage("--ignore-eos", stage="ignore_eos"),
+_CHAIN: tuple[Option, ...] = (
     Option(("--stage",), str, "Any stage: name, name=value or name:key=value,key=value.", "Chain", (),
            many=True, metavar="STAGE", flag_only="stages go under stages: or chain:"),
     Option(("--plugin",), str, "Add your own stage: path.py, path.py:Class or module:Class.",
@@ -216,7 +144,7 @@ _STOPS: tuple[Option, ...] = (
     Option(("--max-time",), float, "At most this many seconds for each prompt.", _LIMITS,
            bounds=Bounds(gt=0, le=MAX_SECONDS)),
     Option(("--stop",), str, r"End before this text. C escapes are read: \n is a newline, \\n is \n itself.",
-           _LIMITS, (), many=True, read=_read_texts, metavar="TEXT"),
+           _LIMITS, (), many=True, read=read_texts, metavar="TEXT"),
     Option(("--stop-id",), int, "End at this token id.", _LIMITS, (), Bounds(ge=0, le=MOST),
            many=True),
     Option(("--stop-regex",), str, "End before a match of this regular expression.", _LIMITS, (),
@@ -246,7 +174,7 @@ _OUTPUT: tuple[Option, ...] = (
 )  # fmt: skip
 
 OPTIONS: tuple[Option, ...] = (
-    *_PROMPT, *_PRESETS, *_MODEL, *_STAGES, *GUIDANCE, *_DRAW, *SEARCH, *_STOPS, *STRUCTURE, *DRAFTS,
+    *_PROMPT, *_PRESETS, *_MODEL, *STAGES, *_CHAIN, *GUIDANCE, *_DRAW, *SEARCH, *_STOPS, *STRUCTURE, *DRAFTS,
     *_OUTPUT,
 )  # fmt: skip
 PENALTY_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.field and not o.stage)

@@ -48,7 +48,7 @@ RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys("typical_p typical tfs tfs_z top_nsigma_p".split(), (1,)),
     **dict.fromkeys(
-        "top_a epsilon_cutoff eta_cutoff xtc_probability mirostat mirostat_mode dynatemp_range skew "
+        "epsilon_cutoff eta_cutoff xtc_probability mirostat mirostat_mode dynatemp_range skew "
         "dry_multiplier smoothing_factor no_repeat_ngram_size encoder_repetition_penalty encoder_rep_pen "
         "n_probs n_keep min_keep n_indent top_logprobs_num max_tokens_second "
         "prompt_lookup_num_tokens".split(),
@@ -70,7 +70,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
         (True,),
     ),
     **dict.fromkeys("suffix response_prefix guided_whitespace_pattern".split(), ("",)),
-    "top_n_sigma": (-1, 0),
     "modalities": (["text"],),
     "verbosity": ("medium",),
     "reasoning_format": ("auto", "deepseek"),
@@ -95,7 +94,8 @@ INSTEAD: Mapping[str, str] = {
     "reasoning_budget": "chat_template_kwargs",
     "dynatemp_range": "temperature",
     "typical_p": "min_p",
-    "top_n_sigma": "min_p",
+    "epsilon_cutoff": "epsilon",
+    "eta_cutoff": "eta",
     "dry_multiplier": "repetition_penalty",
     "no_repeat_ngram_size": "repetition_penalty",
     "max_tokens_second": "max_time",

@@ -32,7 +32,7 @@ def tab(gencli, monkeypatch, tmp_path):
 # Bash takes words apart at = and :, and puts what is offered in the place of the last part.
 BASH = {
     "a command": ("r", ["run"]),
-    "a stage to show": ("stages show to", ["top_k", "top_p"]),
+    "a stage to show": ("stages show repet", ["repetition"]),
     "a stage or file to check": ("stages check sta", ["stage.py"]),
     "presets to compare": ("config diff precise cr", ["creative"]),
     "presets and files to check": ("config lint m", ["mine.yaml"]),
@@ -50,7 +50,7 @@ BASH = {
     "an order": ("run --chain top_k,te", ["top_k,temperature"]),
     "a choice": ("run --sampler gu", ["gumbel"]),
     "a command of a command": ("config sh", ["show"]),
-    "a flag of a command of a command": ("config show --top-", ["--top-k", "--top-p"]),
+    "a flag of a command of a command": ("config show --repet", ["--repetition-penalty"]),
     "a model to show": ("models show tiny-", ["tiny-draft"]),
     "nothing behind a model": ("models show tiny t", []),
     "a shell": ("completion z", ["zsh"]),

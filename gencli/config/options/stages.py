@@ -1,0 +1,93 @@
+"""Options that set a field of a stage; they have the help, bounds and default of the field's declaration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from gencli.config.options.option import Option
+from gencli.errors import UsageError
+from gencli.text.escapes import unescape
+from processors.params import describe, whole
+from processors.registry import builtin_registry
+
+__all__ = ["PENALTY_STAGES", "STAGES", "read_ids", "read_texts"]
+
+PENALTY_STAGES = ("repetition", "frequency", "presence")
+
+
+def read_ids(given: Sequence[str]) -> tuple[int, ...]:
+    """Return the ids of texts such as "1,2,3". Raises UsageError."""
+    found = []
+    for part in (part.strip() for text in given for part in text.split(",")):
+        if (number := whole(part)) is None:
+            raise UsageError(f"{part[:60]!r} is not a token id.", hint="Ids are written 3,14,15.")
+        found.append(number)
+    return tuple(found)
+
+
+def read_texts(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(unescape(text) for text in given)
+
+
+def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
+    """Return pairs from "42=1.5" and " word=-2"; digits are a token id. Raises UsageError."""
+    pairs: list[tuple[int | str, float]] = []
+    for text in given:
+        token, equals, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not token:
+            raise UsageError(f"{text!r} is not of the form ID=NUMBER or TEXT=NUMBER.")
+        token_id = whole(token)
+        pairs.append((unescape(token) if token_id is None else token_id, value))
+    return tuple(pairs)
+
+
+def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Option:
+    """Return the option of a stage's field, with the declaration of the field."""
+    params = builtin_registry().spec(stage).params
+    field = field or params.main()
+    about = describe(params)[field]
+    kind = about["type"] if about["type"] in (int, float, bool) else str
+    hint = params.__dataclass_fields__[field].metadata["hint"]
+    declared = Option(
+        names, kind, about["doc"], "Chain", about["default"], about["bounds"],
+        stage=stage, field=field, hint=hint,
+    )  # fmt: skip
+    return dataclasses.replace(declared, **changes)
+
+
+def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option:
+    """Return the option of a field of all active penalties; without it each penalty has its own default."""
+    about = describe(builtin_registry().spec("frequency").params)[field]
+    about["doc"] = about["doc"].replace("; null is all", "")  # an option without a value is not given
+    text = f"For all penalties that are on: {about['doc'][0].lower()}{about['doc'][1:]}"
+    return Option(names, kind, text, "Chain", bounds=about["bounds"], field=field, **changes)
+
+
+STAGES: tuple[Option, ...] = (
+    _for_stage("--temperature", "-t", stage="temperature"),
+    _for_stage("--top-k", stage="top_k"),
+    _for_stage("--top-p", stage="top_p"),
+    _for_stage("--min-p", stage="min_p"),
+    _for_stage("--top-n-sigma", stage="top_n_sigma"),
+    _for_stage("--epsilon", stage="epsilon"),
+    _for_stage("--eta", stage="eta"),
+    _for_stage("--top-a", stage="top_a"),
+    _for_stage("--p-less", stage="p_less"),
+    _for_stage("--repetition-penalty", stage="repetition"),
+    _for_stage("--frequency-penalty", stage="frequency"),
+    _for_stage("--presence-penalty", stage="presence"),
+    _for_penalties("--penalty-scope", field="scope", kind=Literal["prompt", "output", "both"]),
+    _for_penalties("--penalty-window", field="window", kind=int),
+    _for_stage("--logit-bias", stage="bias", many=True, read=_read_bias, metavar="TOKEN=NUMBER"),
+    _for_stage("--allow-ids", stage="allowed", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--suppress-ids", stage="suppress", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--ban", stage="ban", many=True, read=read_texts, metavar="TEXT"),
+    _for_stage("--min-tokens", stage="min_tokens"),
+    _for_stage("--ignore-eos", stage="ignore_eos"),
+)  # fmt: skip

@@ -1,0 +1,56 @@
+"""Every golden case of another system gives what it says there, or differs by a documented decision."""
+
+import pytest
+import torch
+
+from processors.base import Admission, Env
+from processors.chain import Chain
+from processors.history import History
+from processors.pipeline import Pipeline
+from processors.rows import Rows
+from tests.processors.vectors import llama_cpp
+
+CASES = (*llama_cpp.CASES,)
+
+
+class Words:
+    """A vocabulary of the texts of a case."""
+
+    special_ids = frozenset()
+
+    def __init__(self, texts):
+        self.token_bytes = [text.encode() for text in texts]
+        self.vocab_size = len(texts)
+
+    def encode(self, text, *, special=True):
+        ids, data = [], text.encode()
+        while data:
+            ids.append(max((i for i, b in enumerate(self.token_bytes) if b and data.startswith(b)),
+                           key=lambda i: len(self.token_bytes[i])))  # fmt: skip
+            data = data[len(self.token_bytes[ids[-1]]) :]
+        return ids
+
+
+def processed(case):
+    words = Words(case.texts) if case.texts else None
+    pipeline, history = Pipeline(Env(len(case.logits), words, case.eos)), History()
+    history.admit(0, case.prompt, seed=case.seed)
+    pipeline.admit(0, Chain.parse(case.chain), Admission(case.prompt))
+    history.append([0], [case.output])
+    pipeline.commit(0, case.output)
+    return pipeline(torch.tensor([case.logits]), Rows.build(history, [0]))[0]
+
+
+def is_expected(case):
+    logits = processed(case)
+    if case.kept is not None:
+        return tuple(torch.nonzero(logits > -torch.inf).flatten().tolist()) == case.kept
+    found, expected = (logits.softmax(0), case.p) if case.p is not None else (logits, case.logits_after)
+    return torch.allclose(
+        found, torch.tensor(expected, dtype=torch.float32), rtol=case.within, atol=case.within
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_case_is_as_its_source_says_or_differs_by_decision(case):
+    assert is_expected(case) is not bool(case.differs), processed(case)
